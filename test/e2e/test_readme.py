@@ -1,14 +1,13 @@
-"""The README's way from nothing to a finished job, typed from its own text on the real node: with kubectl, and with Helm.
+"""The README's way from the files of a release to a finished job, typed from its text on the real node: with kubectl and Helm.
 
-Not typed here: `make demo` and `make test` (.ci/run), `make image` (the target `make e2e` does the same first), the lines for
-kind, minikube, k3s and a registry, which load the same archive and are not on this machine, and the one that names an image in
-a registry. Python's packages come from the environment of the tests, since the sandbox has no network.
+`make e2e` builds the files before, as a dry run. The shell is in an empty folder, without the checkout and its environment.
+Not typed here: `make demo` and `make test` (.ci/run), and the lines for kind and k3s, which import the same archive.
 """
 
-import os
+import re
+import shutil
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,35 +16,39 @@ from typing import Final
 
 import pytest
 
-from e2e.cluster import IMAGE, NodeCluster
-from e2e.conftest import IMAGE as ARCHIVE
-from e2e.conftest import PROJECT, install, uninstall
+from e2e.cluster import IMAGE, OPERATOR, NodeCluster
+from e2e.conftest import install, uninstall
 from e2e.test_chart import HELM
-from hack.image.build import SOURCES
+from hack.image.build import VERSION
 from hack.matrix.releases import cached
+from hack.release import INSTALLS, OUTPUT
 from support.pages import blocks
 
-ELSEWHERE: Final = ("make ", "kind ", "minikube ", "k3s ", "skopeo ", "kubectl -n kubeflow set image ")
+ELSEWHERE: Final = ("make ", "kind ", "k3s ")
 ONLY: Final = {
-    "kubectl": ("kubectl apply ", "kubectl -n kubeflow rollout ", "kubectl delete -k "),
+    "kubectl": ("kubectl apply ", "kubectl -n kubeflow rollout ", "kubectl delete -f install.yaml"),
     "helm": ("helm ", "kubectl delete crd,clusterrole "),
 }
 """What belongs to one of the two ways to install."""
+DOWNLOAD: Final = "export RELEASE="
+TOOLS: Final = ("curl", "openssl", "sha256sum", "gunzip", "gzip", "sh", "tar", "mkdir", "bash", "env", "ctr")
+"""What the README asks for, besides kubectl, python3 and helm."""
+METRICS: Final = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8443/metrics').read().decode())"
 LIMIT_S: Final = 300.0
 END: Final = "end-of-command"
 
 
 class Shell:
-    """A reader's shell, in a clone of the project, with the programs that the README asks for."""
+    """A user's shell in an empty folder, with the programs that the README asks for and no others."""
 
     def __init__(self, cluster: NodeCluster, home: Path) -> None:
-        clone, programs = home / "clone", home / "bin"
-        clone.mkdir()
-        for name in (*SOURCES, "manifests"):
-            (clone / name).symlink_to(PROJECT / name)
-        (clone / "build").mkdir()  # of its own, since pip builds there
-        (clone / "build" / ARCHIVE.name).symlink_to(ARCHIVE)
+        programs, folder = home / "bin", home / "download"
         programs.mkdir()
+        folder.mkdir()
+        for name in TOOLS:
+            found = shutil.which(name)
+            assert found is not None, f"{name} is not installed"
+            (programs / name).symlink_to(found)
         (programs / "kubectl").symlink_to(cluster.node.plane.kubectl)
         (programs / "python3").symlink_to(sys._base_executable)  # type: ignore[attr-defined]
         helm = cached("helm", HELM)
@@ -53,16 +56,13 @@ class Shell:
             (programs / "helm").symlink_to(helm)
         environment = {
             "HOME": str(home),
-            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PATH": str(programs),
             "KUBECONFIG": str(cluster.node.plane.kubeconfig),
             "CONTAINERD_ADDRESS": cluster.node.containers.address,
-            "PYTHONPATH": sysconfig.get_path("purelib"),
-            "PIP_NO_INDEX": "1",
-            "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this as --no-build-isolation
         }
         pipe = subprocess.PIPE
         self._bash = subprocess.Popen(
-            ["bash"], cwd=clone, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
+            ["bash"], cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
         )
 
     def types(self, command: str) -> str:
@@ -102,33 +102,56 @@ def bare(cluster: NodeCluster, images: None) -> Iterator[NodeCluster]:
 @pytest.fixture
 def shell(bare: NodeCluster, tmp_path: Path) -> Iterator[Shell]:
     """On the node, which does not have the operator's image either."""
-    bare.node.containers.remove_image(f"docker.io/library/{IMAGE}")
+    for name in (IMAGE, IMAGE.partition(":")[0] + digest()):
+        bare.node.containers.remove_image(f"docker.io/library/{name}")
     shell = Shell(bare, tmp_path)
     yield shell
     shell.close()
 
 
+def digest() -> str:
+    """The digest by which the manifests of the release name the image, with the @ before it."""
+    found = re.search(
+        rf"image: {IMAGE}(@sha256:[0-9a-f]{{64}})$", (OUTPUT / INSTALLS["standalone"]).read_text(), re.MULTILINE
+    )
+    assert found is not None
+    return found[1]
+
+
 @pytest.mark.parametrize("way", ONLY)
-def test_the_readme_leads_from_nothing_to_a_finished_job_and_back(
+def test_the_readme_leads_from_the_files_of_a_release_to_a_finished_job_and_back(
     shell: Shell, cluster: NodeCluster, way: str, figure: Callable[[str], None]
 ) -> None:
-    """Each command succeeds, and shows what the README says that it shows."""
+    """Each command succeeds, and shows what the README says that it shows; all programs report the version of the release."""
     if way == "helm" and cached("helm", HELM) is None:
         pytest.skip(f"helm {HELM} is not in the cache: `make chart` fetches it")
     others = next(starts for name, starts in ONLY.items() if name != way)
     commands = [command.text for block in blocks("README.md") for command in block]
     printed: dict[str, str] = {}
+    metrics = ""
     start = time.monotonic()
     for command in commands:
-        if not command.startswith((*ELSEWHERE, *others)):
-            printed[command] = shell.types(command)
-            if command.startswith("kubectl tfjob watch"):
-                seconds = time.monotonic() - start
-                figure(f"README, with {way}: {len(printed)} commands, {seconds:.0f} s to a finished job")
+        if command.startswith((*ELSEWHERE, *others)):
+            continue
+        typed = f"{DOWNLOAD}{OUTPUT.as_uri()}" if command.startswith(DOWNLOAD) else command
+        printed[command] = shell.types(typed)
+        if command.startswith("kubectl tfjob watch"):
+            seconds = time.monotonic() - start
+            figure(f"README, with {way}: {len(printed)} commands, {seconds:.0f} s to a finished job")
+            within = ("exec", "-n", "kubeflow", OPERATOR, "--", "python3")
+            metrics = cluster.kubectl(*within, "-c", METRICS)
+            program = cluster.kubectl(*within, "-m", "tfjob_operator.controller", "--version")
 
     def of(start: str) -> str:
         return next(text for command, text in printed.items() if command.startswith(start))
 
+    assert of("openssl ") == "Verified OK\n"
+    assert of("sha256sum ").splitlines()[-1].endswith(": OK")
+    versions = dict(line.split(maxsplit=1) for line in of("kubectl tfjob version").splitlines())
+    assert versions["kubectl-tfjob"] == VERSION
+    assert versions["operator"].startswith(f"{IMAGE}{digest()} ")
+    assert program == f"tfjob-operator {VERSION}\n"
+    assert f'tf_operator_build_info{{version="{VERSION}"}} 1.0' in metrics.splitlines()
     assert "hello" in of("kubectl tfjob list")
     assert "Succeeded" in of("kubectl tfjob watch hello").splitlines()[-1]
     last = "100/100 - 1s - 50ms/step - loss: 0.20"

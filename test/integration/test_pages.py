@@ -53,7 +53,11 @@ class Elsewhere(NamedTuple):
 NO_PROGRAMS = "the programs of pods run on a real node only"
 ELSEWHERE: Final = (
     Elsewhere("README.md", "", "e2e/test_readme.py types them on a real node, and says which it cannot"),
+    Elsewhere("docs/install.md", "openssl", "unit/hack/test_release.py makes such a key, and signs with it"),
+    Elsewhere("docs/install.md", "make release", "`make e2e` builds a dry run, which e2e/test_readme.py installs"),
     Elsewhere("docs/install.md", "docker", "it needs Docker and a registry; `make image` builds the same"),
+    Elsewhere("docs/install.md", "skopeo", "it needs a registry"),
+    Elsewhere("docs/install.md", "sed", "unit/hack/test_release.py runs both on a manifest"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow rollout", "the operator's pods need a node: e2e/test_readme.py"),
     Elsewhere("docs/install.md", "python3 -m venv", "e2e/test_readme.py"),
     Elsewhere("docs/install.md", "~/.tfjob/bin/pip", "e2e/test_readme.py"),
@@ -215,7 +219,6 @@ def test_the_commands_of_the_pages_work_as_written(reader: Reader) -> None:
     """From the start of the operator to the removal of everything."""
     minor = reader.plane.version.minor
     reader.has("kustomization.yaml", yaml_after("Write a `kustomization.yaml` of your own", minor))
-    reader.has("token.yaml", yaml_after("from this `token.yaml`"))
     story = [block for page in STORY for block in blocks(page)]
     start = next(block for block in story if block[-1].text.startswith(SERVER))
     reader.runs(start)

@@ -15,6 +15,7 @@ from hack.control_plane.build.commands import ControlPlaneError
 from hack.image.build import IMAGE, VERSION
 from hack.plugin.archive import build_sdist, build_wheel
 from hack.release import Source, checksums, new_key, provenance, sign, source, versioned, with_image
+from support.pages import below
 from tfjob_operator.controller.options import VERSION as PROGRAM_VERSION
 
 COMMIT = "a" * 40
@@ -96,6 +97,21 @@ def test_manifests_of_a_release_name_the_image_by_digest() -> None:
     text = f"image: tfjob-operator:{VERSION} # ours\nimage: busybox:1.36\n"
     reference = f"tfjob-operator:{VERSION}@sha256:{'b' * 64}"
     assert with_image(text, reference) == f"image: {reference} # ours\nimage: busybox:1.36\n"
+
+
+def test_the_commands_of_the_guide_put_the_image_into_a_registry_and_remove_its_digest(tmp_path: Path) -> None:
+    """docs/install.md: for a registry, and for runtimes that find a loaded image by tag alone. Other images stay."""
+    digest = f"@sha256:{'b' * 64}"
+    text = f"- image: tfjob-operator:{VERSION}{digest}\n- image: busybox:1.36{digest}\n"
+    file = tmp_path / "install.yaml"
+    file.write_text(text)
+    typed = [command.text for command in below("docs/install.md", "An image in a registry")]
+    registry, without_digest = (command for command in typed if command.startswith("sed "))
+    subprocess.run(["bash", "-c", registry], cwd=tmp_path, check=True)
+    text = text.replace("tfjob-operator:", "registry.example.com/team/tfjob-operator:")
+    assert file.read_text() == text
+    subprocess.run(["bash", "-c", without_digest], cwd=tmp_path, check=True)
+    assert file.read_text() == text.replace(f"{VERSION}{digest}", VERSION)
 
 
 def test_the_provenance_names_the_commit_and_every_file_by_its_digest() -> None:
