@@ -230,9 +230,9 @@ def pack(files: Mapping[str, tuple[bytes, int]], *, time: int = 0) -> bytes:
 
 MANIFEST: Final = "tfjob.yaml"
 DESCRIPTION: Final = """\
-Verbs for TFJobs of kubeflow.org: why a job does not run, the logs of all its
-replicas over restarts, its TensorBoard, what it uses; suspend, resume, restart
-and scale; manifests checked without a cluster.
+Commands for TFJobs of kubeflow.org: why a job does not run, the logs of all its
+replicas across restarts, its TensorBoard and resource usage; suspend, resume,
+restart and scale; validation of manifests without a cluster.
 """
 CAVEATS: Final = """\
 It needs Python 3.11, 3.12 or 3.13 as python3.
@@ -258,7 +258,7 @@ def manifest(version: str, url: str, made: Iterable[Packed]) -> dict[str, Any]:
         "spec": {
             "version": f"v{version}",
             "homepage": url,
-            "shortDescription": "Run and watch TFJobs",
+            "shortDescription": "Create, inspect and debug TFJobs",
             "description": DESCRIPTION,
             "caveats": CAVEATS,
             "platforms": platforms,
