@@ -1,1 +1,1 @@
-"""The generated parts of the CRD: the schema of a pod template, from an API server's own OpenAPI, and all versions but v1."""
+"""The generated parts of the CRD: the schema of pod templates, and all versions except v1."""

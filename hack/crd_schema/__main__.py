@@ -1,8 +1,7 @@
-"""What is generated into manifests/base/crd.yaml.
+"""Generates parts of manifests/base/crd.yaml: the pod template's schema in v1, and all older versions.
 
-That is the pod template's schema in v1, and all of the older versions, which are made of v1. The schema comes from a copy of
-what a pod template needs of an API server's OpenAPI, so no server is needed. `python -m hack.crd_schema FILE` renews the
-copy, from what `kubectl get --raw /openapi/v2` prints; take the newest Kubernetes at hand, and then `make renew`.
+The schema comes from openapi.json, a copy of the relevant part of an API server's OpenAPI document. To renew the copy, save the
+output of `kubectl get --raw /openapi/v2` from the newest Kubernetes, run `python -m hack.crd_schema FILE`, then `make renew`.
 """
 
 import json
@@ -25,7 +24,7 @@ def definitions() -> Definitions:
 
 
 def generated(manifest: str, found: Definitions) -> str:
-    """Return the manifest of the CRD with all that is generated in it made anew. Raises ValueError when a mark is missing."""
+    """Return the CRD manifest with its generated parts renewed. Raises ValueError if a marker is missing."""
     manifest = spliced(manifest, schema.BEGIN, lambda indent: written(template(found), indent))
     (v1,) = document(manifest.partition(versions.BEGIN)[0])["spec"]["versions"]
     return spliced(manifest, versions.BEGIN, lambda indent: versions.older(v1, indent))

@@ -1,9 +1,9 @@
-"""From an OpenAPI document of an API server to the structural schema of a pod template, and into the CRD.
+"""Converts an API server's OpenAPI document to the structural schema of a pod template, and writes it into the CRD.
 
-An object that a program in Go cannot decode into its structs breaks every list that contains it, for everybody who watches the
-collection. So the schema checks types, and nothing else: no field is required, there are no lists of allowed values, unknown
-fields are kept, and null is accepted wherever Go accepts it, which is everywhere. Most fields of objects need no `nullable` for
-that: where they are null, an API server drops them, which means the same to Go; and the schema is far cheaper without.
+An object that a Go program cannot decode into its structs breaks every list that contains it, for all watchers of the
+collection. Therefore the schema checks types and nothing else: no required fields, no enums, unknown fields are preserved,
+and null is accepted everywhere, as in Go. Most fields of objects need no `nullable` for that: an API server drops them if
+they are null, which means the same in Go, and the schema is much cheaper.
 """
 
 import json
@@ -31,17 +31,17 @@ GONE: Final[Mapping[str, Mapping[str, Schema]]] = {
         }
     },
 }
-"""Fields that Go structs of older versions than the document's still decode: `clusterName` until 1.23, `readOnly` in 1.19 to
-1.22, and from 1.26 to 1.30 `source`, which held the two names that lie beside it today."""
+"""Fields of older Go structs: `clusterName` until 1.23, `readOnly` from 1.19 to 1.22, and `source` from 1.26 to 1.30, which
+contained two fields that are on its level today."""
 
 _PART: Final = "(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)"
 QUANTITY_PATTERN: Final = f"^ *[+-]?{_PART}(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{{1,3}})? *$".replace("(?:", "(")
-"""What apimachinery's ParseQuantity reads. Its exponents are not bounded, but a longer one costs it minutes of computing."""
+"""The syntax of apimachinery's ParseQuantity. It does not limit exponents, but a longer one takes minutes to compute."""
 TIME_PATTERN: Final = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?"
     "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
-"""RFC 3339 as Go's time.Parse reads it; the format `date-time` of API servers accepts more (small letters, no zone)."""
+"""RFC 3339 as in Go's time.Parse; the format `date-time` of API servers accepts more (lowercase letters, no zone)."""
 
 _INT32: Final[Schema] = {"minimum": -(2**31), "maximum": 2**31 - 1}
 """API servers before 1.36 do not check the format. A number beyond int64 is not an integer to any of them."""
@@ -54,7 +54,7 @@ _OTHER_ZEROS: Final[Mapping[str, list[Any]]] = {
 }
 """API servers of 1.20 treat an empty string, 0 and false as null, and accept them for any type that is nullable."""
 _KEEP: Final[Schema] = {"nullable": True, "x-kubernetes-preserve-unknown-fields": True}
-# A number of any kind or a string: a structural schema cannot say that, so everything else is ruled out.
+# A number or a string: a structural schema cannot express that, so everything else is excluded.
 _QUANTITY: Final[Schema] = {
     **_KEEP,
     "pattern": QUANTITY_PATTERN,
@@ -65,7 +65,7 @@ _QUANTITY: Final[Schema] = {
 
 
 def _typed(name: str) -> Schema:
-    """Return the schema of a value of this type or null, without the values of other types that pass for null."""
+    """Return the schema of a value of this type or null, excluding values of other types that are treated as null."""
     return {"type": name, "nullable": True, "not": {"enum": _OTHER_ZEROS[name]}}
 
 
@@ -78,7 +78,7 @@ SPECIAL: Final[Mapping[str, Schema]] = {
         "anyOf": [{"type": "integer"}, {"type": "string"}],  # without it 80.0000000001 is an integer
         **_INT32,
     },
-    # An API server accepts any list where a string with a format is expected.
+    # An API server accepts any list for a string with a format.
     _META + "Time": {
         **_typed("string"),
         "format": "date-time",
@@ -88,11 +88,11 @@ SPECIAL: Final[Mapping[str, Schema]] = {
     },
     _META + "FieldsV1": _KEEP,
 }
-"""Types that decode themselves in Go. FieldsV1 accepts anything."""
+"""Types with their own decoder in Go. FieldsV1 accepts anything."""
 
 
 def reduced(document: Mapping[str, Any]) -> Definitions:
-    """Return the definitions that a pod template needs, each field with its type alone."""
+    """Return the definitions that a pod template needs; fields have only a type."""
     definitions: Definitions = document["definitions"]
     found: Definitions = {}
     waiting = [ROOT]
@@ -135,7 +135,7 @@ def _object(definitions: Definitions, name: str) -> Schema:
 
 
 def _field(definitions: Definitions, given: Schema) -> Schema:
-    """Return the schema of a field of an object. It need not be nullable: an API server drops a field that is null."""
+    """Return the schema of a field of an object. It is not nullable, because an API server drops null fields."""
     found = _schema(definitions, given)
     if "type" not in found or found.get("format") == "date-time":
         return found
@@ -160,7 +160,7 @@ def _schema(definitions: Definitions, given: Schema) -> Schema:
 
 
 def written(schema: Schema, indent: int, width: int = 400) -> str:
-    """Return the schema as lines of YAML: what fits into a line of that width stands in flow style."""
+    """Return the schema as lines of YAML; parts that fit into a line of that width are in flow style."""
     return "".join(f"{' ' * indent}{line}\n" for line in _lines(schema, width - indent))
 
 
@@ -175,7 +175,7 @@ def _lines(schema: Schema, width: int) -> Iterator[str]:
 
 
 def spliced(manifest: str, begin: str, made: Callable[[int], str]) -> str:
-    """Return the manifest with the lines after a mark made anew, by their indent. Raises ValueError without the marks."""
+    """Return the manifest with the indented lines after a marker replaced. Raises ValueError without the markers."""
     before, found, rest = manifest.partition(begin)
     _, end, after = rest.partition(END)
     if not found or not end:

@@ -1,9 +1,8 @@
-"""The older versions of TFJob, each made from v1. Pure.
+"""Derives the older versions of TFJob from v1. Pure.
 
-An API server stores one object for all versions and, with the conversion `None`, changes nothing in it but `apiVersion`. So
-what one version accepts, all others show and must accept again: a finalizer is removed through the preferred version,
-whichever version the object was created in. That is why all versions have the same types and subresources, and differ only in
-descriptions and columns.
+An API server stores one object for all versions and, with the conversion `None`, changes only its `apiVersion`. Every version
+must therefore accept what any version accepted: for example, a finalizer is removed through the preferred version. All versions
+have the same types and subresources, and differ only in descriptions and columns.
 """
 
 from collections.abc import Mapping
@@ -13,14 +12,14 @@ from hack.crd_schema.schema import Schema, written
 
 BEGIN: Final = "# made of v1 by `make renew`\n"
 _WIDTH: Final = 2000
-"""Nobody reads these versions in the file: the fields are described at v1."""
+"""Fields are described only in v1."""
 
 
 class Version(NamedTuple):
-    """A version: its name, what `kubectl explain` says of its object and its spec, and its columns.
+    """A version: its name, the descriptions of its object and spec for `kubectl explain`, and its columns.
 
-    `own` are columns that only this version has, `columns` the names of those of v1 that follow. Without columns kubectl shows
-    only the age. An old kubectl explains every field of the spec with the words about the spec.
+    `own` are columns that only this version has, `columns` the names of v1's columns after them. Without columns kubectl shows
+    only the age. An old kubectl shows the description of the spec for every field.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""`python -m hack.demo`: the operator at work on a real control plane, reported line by line."""
+"""`python -m hack.demo`: shows the operator on a real control plane, line by line."""

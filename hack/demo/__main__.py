@@ -1,9 +1,9 @@
-"""The demo: a control plane, the operator and a hollow node; the example jobs from creation to deletion.
+"""The demo: a control plane, the operator and a hollow node run the example jobs from creation to deletion.
 
-With `--page` the jobs stay, and the page of `kubectl tfjob dashboard` shows them until Ctrl-C. Otherwise the demo runs twice,
-since kubelets have not always behaved alike: on a hollow node of the oldest version, and on one of the newest.
+With `--page` the jobs stay, and `kubectl tfjob dashboard` shows them until Ctrl-C. Otherwise the demo runs twice, with a
+hollow node of the oldest version and one of the newest, because kubelets differ.
 
-Exit codes: 0 when every job ended as it should and everything was collected, 1 when not, 130 after Ctrl-C.
+Exit codes: 0 every job ended as expected and all children were deleted, 1 otherwise, 130 after Ctrl-C.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ EXAMPLES: Final = {
     "migration/v1beta1-master.yaml": "Succeeded",
     "migration/v1beta2.yaml": "Succeeded",
 }
-"""The jobs of the first act, and the condition with which each of them ends."""
+"""The jobs of the first act with their final conditions."""
 POLICIES: Final = (
     "07-exit-code",
     "08-failure",
@@ -56,7 +56,7 @@ ENDS: Final = {
 }
 ALPHA: Final = ("parameter-servers", "gpu", "tensorflow-org", "tensorboard")
 APIS: Final = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1"
-LIMIT_S: Final = 60  # the longest step takes twelve seconds; a busy machine may be several times slower
+LIMIT_S: Final = 60  # the longest step takes 12s; a busy machine may be several times slower
 END_LIMIT_S: Final = 10.0
 LABEL: Final = "training.kubeflow.org/"
 NODES: Final = ("hollow-node-0", "hollow-node-1")
@@ -66,7 +66,7 @@ Item = dict[str, Any]
 
 
 def state_of(kind: str, item: Item) -> str:
-    """Return what a person calls the state of an object: "" if it has none."""
+    """Return the state of an object for people, "" if it has none."""
     status = item.get("status", {})
     if kind == "tfjob":
         last = (status.get("conditions") or [{}])[-1]
@@ -80,7 +80,7 @@ def state_of(kind: str, item: Item) -> str:
 
 
 def _note(container: Item) -> str:
-    """Return why a container waits, how it ended or how often it restarted."""
+    """Return why a container waits, how it ended, or how often it restarted."""
     name, state, restarts = container["name"], container["state"], container["restartCount"]
     if "terminated" in state:
         return f"{name} exited with {state['terminated']['exitCode']}"
@@ -90,7 +90,7 @@ def _note(container: Item) -> str:
 
 
 class Demo:
-    """All acts. Every method raises ControlPlaneError when what it waits for does not happen."""
+    """All acts. Methods raise ControlPlaneError if the expected state is not reached."""
 
     def __init__(self, plane: ControlPlane, began: float) -> None:
         self.plane = plane
@@ -103,7 +103,7 @@ class Demo:
         print(f"{time.monotonic() - self._began:6.1f}s  {text}" if text else "", flush=True)
 
     def kubectl(self, *arguments: str, show: bool = True, only: str = "") -> str:
-        """Run kubectl and return what it prints; `show` prints it, from the text `only` on if that is given."""
+        """Run kubectl and return its output; `show` prints it, starting at the text `only` if given."""
         self.say()
         self.say(f"$ kubectl {shlex.join(arguments)}")
         printed = self.plane.run_kubectl(*arguments).stdout
@@ -120,7 +120,7 @@ class Demo:
         return match[1]
 
     def until(self, what: str, holds: Callable[[], bool]) -> None:
-        """Wait until something holds, and print each change that the API server shows meanwhile."""
+        """Wait for a condition, and print each change that the API server shows."""
         deadline = time.monotonic() + LIMIT_S
         self._look()
         while not holds():
@@ -148,7 +148,7 @@ class Demo:
         return any((each["type"], each["status"]) == (condition, "True") for each in found)
 
     def running(self, job: str) -> int:
-        """Return how many workers of a job run."""
+        """Return the number of running workers of a job."""
         wanted = {f"{LABEL}job-name": job, f"{LABEL}replica-type": "worker"}
         pods = self._seen["pod"].values()
         return sum(
@@ -191,7 +191,7 @@ class Demo:
         self.kubectl("describe", "tfjob", "invalid", "--namespace=kubeflow", only="Events:")
 
     def policies(self) -> None:
-        """Show restarts and failures, suspension, scaling and a TTL, as a user causes and sees them."""
+        """Show restarts, failures, suspension, scaling and a TTL from a user's view."""
         for file in POLICIES:
             self.create(f"{file}.yaml")
         self._until_suspended()
@@ -214,7 +214,7 @@ class Demo:
             self.kubectl("describe", "tfjob", name, only="Status:")
 
     def _break_a_node(self) -> None:
-        """Let worker 3 fail together with its node: the whole job is restarted on the other one."""
+        """Let worker 3 fail with its node: the whole job is restarted on the other node."""
         self._until_running("restart-all", 4)
         node = self._nodes_of("restart-all", "0")["restart-all-worker-3"]
         self.kubectl("taint", "node", node, "example.com/broken-gpu:NoSchedule")
@@ -242,7 +242,7 @@ class Demo:
         self.until(f"{job} has {workers} running workers", lambda: self.running(job) == workers)
 
     def alpha(self) -> None:
-        """Run jobs of the two alpha APIs, which become Jobs and services with the names that old guides show."""
+        """Run jobs of the two alpha APIs, which create Jobs and services with the names in old guides."""
         jobs = [self.create(f"migration/v1alpha1/{file}.yaml") for file in ALPHA]
         for job in jobs:
             self.kubectl("wait", job, "--for=condition=Succeeded", f"--timeout={LIMIT_S}s")
@@ -255,7 +255,7 @@ class Demo:
 
 @contextlib.contextmanager
 def running(plane: ControlPlane, name: str, module: str, *flags: str) -> Iterator[Path]:
-    """Run a program beside the block, and end it by SIGTERM; yield its log. Raises if it died or does not exit with 0."""
+    """Run a program during the block, then stop it by SIGTERM; yield its log. Raises if it crashed or does not exit with 0."""
     part = Part(name, plane.directory / "logs" / f"{name}.log")
     part.start([sys.executable, "-m", module, f"--kubeconfig={plane.kubeconfig}", *flags], ROOT)
     try:
@@ -269,7 +269,7 @@ def running(plane: ControlPlane, name: str, module: str, *flags: str) -> Iterato
 
 @contextlib.contextmanager
 def at_work(demo: Demo, kubelet: Kubernetes) -> Iterator[None]:
-    """Run the operator and a hollow node whose pods live and end as on a kubelet of this version."""
+    """Run the operator and a hollow node that behaves like a kubelet of this version."""
     nodes = demo.plane.directory / "nodes.yaml"
     nodes.write_text("\n".join(f"- {{name: {name}, allocatable: {{nvidia.com/gpu: 8}}}}" for name in NODES))
     with (
@@ -286,7 +286,7 @@ def at_work(demo: Demo, kubelet: Kubernetes) -> Iterator[None]:
 
 
 def show(demo: Demo, *, page: bool) -> None:
-    """Make what the jobs need, then play, or keep the page up until Ctrl-C."""
+    """Create the prerequisites of the jobs, then play the acts, or serve the dashboard until Ctrl-C."""
     demo.say(f"control plane is up at {demo.plane.server}")
     for manifest in ("base/crd.yaml", "addons/alpha/crd.yaml"):
         demo.plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / manifest))

@@ -1,6 +1,6 @@
-"""`make demo-page`: the examples' jobs, and the live page of them, until Ctrl-C.
+"""`make demo-page`: the dashboard with the example jobs, until Ctrl-C.
 
-One more job runs on, so that there is something to watch. No program runs: by their scripts, pods print progress as Keras does.
+One additional job keeps running. No program runs: pods are scripted to print progress as Keras does.
 """
 
 import json
@@ -18,11 +18,11 @@ from hack.page_objects import a_job, wanting
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS_ON: Final = {"Chief": "forever", "PS": "forever", "Worker": "20s:137, forever"}
-"""How the pods of the job that runs on live, by type."""
+"""The scripts of the pods of the running job, by type."""
 
 
 def _jobs() -> list[dict[str, Any]]:
-    """Return the TFJobs of the examples, whose pods print what a training of a few seconds would, and one that runs on."""
+    """Return the TFJobs of the examples, whose pods print the output of a short training, and one that keeps running."""
     examples = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
     documents = [document for path in examples for document in yaml.safe_load_all(path.read_text())]
     jobs = [document for document in documents if document["kind"] == "TFJob"]
@@ -38,7 +38,7 @@ def _jobs() -> list[dict[str, Any]]:
 
 
 def keep_up(plane: ControlPlane) -> None:
-    """Create the jobs and serve the page, until interrupted. Raises ControlPlaneError when the page ends by itself."""
+    """Create the jobs and serve the dashboard until interrupted. Raises ControlPlaneError if the dashboard exits."""
     jobs = {"apiVersion": "v1", "kind": "List", "items": _jobs()}
     plane.run_kubectl("create", "-f", "-", input=json.dumps(jobs))
     command = (sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--all-namespaces")

@@ -1,4 +1,4 @@
-"""A complete controller: every ConfigMap with the label `mirror=yes` gets a copy, which follows it and is deleted with it.
+"""A complete controller: every ConfigMap with the label `mirror=yes` gets a copy that is updated and deleted with it.
 
 Run it with `KUBECONFIG=FILE python -m hack.examples.mirror`; docs/write-a-controller.md explains it part by part.
 """
@@ -26,11 +26,11 @@ class Mirror:
         self._client = client
         self._config_maps = informers.informer(Codec(CONFIG_MAPS, ConfigMap))
         self.controller = Controller("mirror", self.sync)
-        # The source is synced, whichever of the two has changed: the copy's owner is the source.
+        # The source is synced, whichever of the two changed: the source owns the copy.
         self.controller.watch(self._config_maps, lambda item: owner_key(item.metadata) or meta_key(item.metadata))
 
     async def sync(self, key: str) -> None:
-        """Compare what is with what should be, and correct the difference, whatever woke us."""
+        """Compare the actual state with the desired state and correct the difference, whatever the event was."""
         source, copy = self._config_maps.indexer.get(key), self._config_maps.indexer.get(f"{key}-mirror")
         if source is None or (source.metadata.labels or {}).get("mirror") != "yes":
             return
@@ -39,15 +39,15 @@ class Mirror:
             owned = {"name": name, "ownerReferences": [controller_reference(CONFIG_MAPS, meta)]}
             await self._client.create(CONFIG_MAPS, meta.namespace, {"metadata": owned, "data": source.data})
         elif copy.data != source.data:
-            # A merge patch leaves the fields of others alone, and removes a key whose value is null. With a stale
-            # resourceVersion it is refused, and the key is retried.
+            # A merge patch does not change other fields, and removes a key whose value is null. With a stale
+            # resourceVersion it is rejected, and the key is retried.
             stale = {"resourceVersion": copy.metadata.resource_version}
             data = {**dict.fromkeys(copy.data or {}), **(source.data or {})}
             await self._client.patch(CONFIG_MAPS, meta.namespace, name, {"metadata": stale, "data": data})
 
 
 async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
-    """Run until `stop` is set, or until a signal says so."""
+    """Run until `stop` is set or a signal arrives."""
     async with HttpTransport(settings, user_agent="mirror-controller") as transport:
         client = RestClient(transport, field_manager="mirror-controller")
         informers = SharedInformerFactory(client)

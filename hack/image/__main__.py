@@ -1,4 +1,4 @@
-"""`python -m hack.image [FILE]`: build the operator's image as an OCI archive; prints where it is. Needs root."""
+"""`python -m hack.image [FILE]`: build the operator's image as an OCI archive, and print its path. Requires root."""
 
 import sys
 from pathlib import Path

@@ -1,11 +1,10 @@
-"""What goes into the operator's image, and the build of it.
+"""Builds the operator's image.
 
-Three layers, the slow ones kept in the cache: Debian with its Python (debootstrap; made again when it is a month old, for
-Debian's security updates), the dependencies (made again when a digest of theirs changes), and
-the operator itself.
+It has three layers. Debian with its Python (debootstrap) is cached and renewed after a month for security updates, the
+dependencies are cached and renewed when a digest changes, and the operator is built each time.
 
-Everything is verified: Debian's packages by the signature of its archive, the dependencies and the tools that build the wheel
-by the digests in requirements.txt and build-requirements.txt (`hack.image.lock` makes them).
+Everything is verified: Debian's packages by the signature of its archive; the dependencies and the build tools by the digests
+in requirements.txt and build-requirements.txt, which `hack.image.lock` writes.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from hack import packages
 from hack.control_plane.build.apt import debian_sources
 from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress, output_of
 
-# What is in the image: its software bill of materials, a CycloneDX 1.5 document beside the archive.
+# The image's software bill of materials, a CycloneDX 1.5 document beside the archive.
 #
-# In: the image's layers, which know what they hold (dpkg's list of packages, the metadata of Python's packages), and the lock,
-# which has the digests of the wheels. Out: one JSON document, the same for the same image: it has no time and no random number.
+# It is made from the layers (dpkg's list of packages, the metadata of Python packages) and the lock files with the digests of
+# wheels. It is reproducible: it contains no time and no random number.
 
 
 OWN: Final = "tfjob-operator"
@@ -49,10 +48,10 @@ DPKG: Final = "var/lib/dpkg/status"
 METADATA: Final = "*.dist-info/METADATA"
 _LOCKED: Final = re.compile(r"^(\S+)==(\S+)((?: \\\n +--hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 _NAMESPACE: Final = uuid.UUID("6f0b1c0a-9a3e-5f57-9a55-8d1f6c1b7f55")
-"""Of the serial numbers, which are made of the image's digest. Any UUID would do."""
+"""The namespace of serial numbers, which are derived from the image's digest. An arbitrary UUID."""
 
 Digests = dict[tuple[str, str], list[str]]
-"""SHA-256 of the files of a package, by its name and version: one for each kind of machine that it has a file for."""
+"""SHA-256 of the files of a package by its name and version; one file per platform."""
 
 
 def digests_of(lock: str) -> Digests:
@@ -121,7 +120,7 @@ def _of_python(package: Message, locked: Digests) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
     if name == OWN:
         found["type"] = "application"
-        del found["purl"]  # it is in no index
+        del found["purl"]  # not in an index
     else:
         found["hashes"] = [_hash(each) for each in locked[name, version]]
     if licence := _licence(package):
@@ -130,7 +129,7 @@ def _of_python(package: Message, locked: Digests) -> dict[str, Any]:
 
 
 def _licence(package: Message) -> Mapping[str, Any] | None:
-    """Return the licence as the package tells it: an SPDX expression since metadata 2.4, before that any words."""
+    """Return the package's license: an SPDX expression since metadata 2.4, free text before."""
     if expression := package["License-Expression"]:
         return {"expression": str(expression)}
     words = str(package["License"] or "").strip().partition("\n")[0]
@@ -141,9 +140,7 @@ def _hash(digest: str) -> dict[str, str]:
     return {"alg": "SHA-256", "content": digest}
 
 
-# Folders to image layers: uncompressed tar files with the same bytes for the same content.
-#
-# In: a folder of this machine. Out: a tar file, owned by root, its entries sorted and without the times of this run.
+# Image layers from folders: uncompressed, reproducible tar files, owned by root, sorted, and without timestamps.
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +173,18 @@ def read(path: Path) -> Layer:
     return Layer(path, digest, path.stat().st_size)
 
 
-# Layers to one OCI archive, which `ctr images import`, `docker load`, `podman load` and `skopeo` read.
+# The OCI archive, for `ctr images import`, `docker load`, `podman load` and `skopeo`.
 #
-# In: layers in their order, the image's name and configuration. Out: one tar file in the layout of the OCI image
-# specification 1.0: `oci-layout`, `index.json`, and blobs named by their SHA-256. As in an archive of `docker save` (since
-# Docker 25) there is a `manifest.json` too, which is all that `docker load` and minikube's Docker look for.
+# It is a tar file in the layout of the OCI image specification 1.0: `oci-layout`, `index.json`, and blobs named by their
+# SHA-256. Like an archive of `docker save` (since Docker 25) it also has a `manifest.json`, the only file that `docker load`
+# and minikube's Docker read.
 
 
 MEDIA = "application/vnd.oci.image"
 
 
 def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str, Any]) -> str:
-    """Write the archive of an image for this machine's architecture; return the digest of its manifest, by which it is pulled.
+    """Write the archive of an image for this machine's architecture; return the digest of its manifest, as for a pull.
 
     `config` is the part of that name in OCI's configuration: User, Entrypoint, Env, Labels. Raises ControlPlaneError.
     """
@@ -214,7 +211,7 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
         }
         described = _blob(archive, f"{MEDIA}.manifest.v1+json", manifest)
         repository, _, tag = name.rpartition(":")
-        # containerd imports the image under both names, so that pods can name a loaded image by digest.
+        # containerd imports the image under both names, so pods can also refer to it by digest.
         names = (
             {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag},
             {"io.containerd.image.name": f"{repository}@{described['digest']}"},
@@ -278,16 +275,17 @@ SOURCES: Final = (
 )
 UNUSED: Final = (
     *("usr/share/doc", "usr/share/man", "usr/share/locale"),
-    *("var/cache/apt", "var/cache/ldconfig", "var/lib/apt/lists", "var/log"),  # some of them with times of this run
+    *("var/cache/apt", "var/cache/ldconfig", "var/lib/apt/lists", "var/log"),  # some of them contain timestamps
 )
 OF_PIP: Final = ("RECORD", "direct_url.json")
-"""Files of a package's metadata that name folders of this machine, so that no two builds would be the same."""
+"""Files of a package's metadata that contain paths of this machine, which would prevent reproducible builds."""
 OPTIMIZE: Final = 2
-"""Without docstrings and asserts, which the operator does not need: a process of 40 MB becomes 3.5 MB smaller."""
+"""Without docstrings and asserts, which the operator does not need: saves 3.5 MB of 40 MB."""
 COMPILE: Final = ("-m", "compileall", "-q", "-f", "-o", str(OPTIMIZE), "--invalidation-mode=unchecked-hash")
-"""The image is read-only when it runs, and without bytecode a start takes seconds. Layers have no times, hence the mode."""
+"""The running image is read-only, and without bytecode a start takes seconds. The mode does not need timestamps, which
+layers do not have."""
 SETTINGS: Final = {"PYTHONOPTIMIZE": str(OPTIMIZE), "MALLOC_TRIM_THRESHOLD_": "131072"}
-"""What keeps the process small (docs/design/scale.md)."""
+"""Settings that save memory (docs/design/scale.md)."""
 CONFIG: Final[dict[str, Any]] = {
     "User": USER,
     "Entrypoint": ["/usr/bin/python3", "-m", "tfjob_operator.controller"],
@@ -327,7 +325,7 @@ def build(target: Path) -> str:
 
 
 def parts_list(image: Path) -> Path:
-    """Return where the list of what an image is made of lies: beside its archive, with CycloneDX's ending."""
+    """Return the path of an image's SBOM: beside its archive, with CycloneDX's suffix."""
     return image.with_suffix(".cdx.json")
 
 
@@ -348,9 +346,9 @@ def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
     for unused in UNUSED:
         shutil.rmtree(tree / unused, ignore_errors=True)
     library = f"usr/lib/python{PYTHON}"
-    for compiled in (tree / library).rglob("__pycache__"):  # Debian's own, with docstrings
+    for compiled in (tree / library).rglob("__pycache__"):  # Debian's bytecode, which has docstrings
         shutil.rmtree(compiled)
-    skip = ("-x", "/(lib2to3|test)/")  # some files in there are not Python 3
+    skip = ("-x", "/(lib2to3|test)/")  # some files are not Python 3
     runner.run("chroot", str(tree), "/usr/bin/python3", *COMPILE, *skip, f"/{library}", limit_s=600.0)
     return pack(tree, kept)
 
@@ -376,7 +374,7 @@ def _operator(work: Path, runner: LoggedRunner) -> Layer:
             shutil.copytree(path, sources / name, symlinks=True)
         else:
             shutil.copy(path, sources / name)
-    # In an environment of our own: with its build isolation pip would fetch the tools itself, in any version.
+    # In a separate environment: with build isolation pip would download the tools in any version.
     venv.create(work / "tools", with_pip=True)
     python, wheels = str(work / "tools" / "bin" / "python"), work / "wheels"
     tools = ("--require-hashes", "--only-binary=:all:", f"--requirement={BUILD_REQUIREMENTS}")
@@ -390,13 +388,13 @@ def _operator(work: Path, runner: LoggedRunner) -> Layer:
 
 
 def _pip(runner: LoggedRunner, *arguments: str) -> None:
-    # For the image's Python, which need not be the one that builds it.
+    # For the image's Python, which may differ from this one.
     target = ("--only-binary=:all:", f"--python-version={PYTHON}", "--no-compile", "--quiet")
     runner.run(sys.executable, "-m", "pip", *arguments, *target, limit_s=900.0)
 
 
 def requirements() -> list[str]:
-    """Return from setup.cfg what the operator requires, and what the page does, which runs from the same image."""
+    """Return the requirements in setup.cfg of the operator and the dashboard, which use the same image."""
     both = SETUP["options"]["install_requires"], SETUP["options.extras_require"]["dashboard"]
     return [line for each in both for line in each.split("\n")[1:]]
 
@@ -412,5 +410,5 @@ def _finish(site: Path) -> None:
 
 
 def _digest(content: bytes = b"") -> str:
-    """Return the digest in the name of a kept layer: of its content, of what was left out, and of how it was compiled."""
+    """Return the digest in the name of a cached layer: of its content, the omitted files, and the compile options."""
     return hashlib.sha256(content + " ".join((*UNUSED, *OF_PIP, *COMPILE)).encode()).hexdigest()[:16]

@@ -1,9 +1,9 @@
-"""`python -m hack.image.lock [PIP-OPTION ...]`: write what the image installs, each file by its digest.
+"""`python -m hack.image.lock [PIP-OPTION ...]`: lock the packages of the image by digest.
 
-In: the requirements of setup.cfg, at the versions of hack/constraints.txt; and setuptools, which builds the wheel. Out:
-requirements.txt and build-requirements.txt beside this file, with the digests of the wheels for the image's Python on all
-`PLATFORMS`. To be run when a version changes. It uses only the public index, whatever this machine's settings of pip say; pip's
-options, such as --cert or --index-url, can be given. Exit codes: those of pip.
+It writes requirements.txt (the requirements of setup.cfg in the versions of hack/constraints.txt) and build-requirements.txt
+(setuptools) in this folder, with the digests of the wheels for the image's Python on all `PLATFORMS`. Run it when a version
+changes. It ignores pip's configuration on this machine and uses only the public index; pip's options, such as --cert or
+--index-url, can be given. Exit codes: those of pip.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Final
 from hack.image.build import BUILD_REQUIREMENTS, PROJECT, PYTHON, REQUIREMENTS, requirements
 
 LIBC: Final = ("manylinux_2_36", "manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1")
-"""Debian bookworm's, and all older ones for which wheels are made."""
+"""Debian bookworm's, and all older ones with wheels."""
 PLATFORMS: Final = ("x86_64", "aarch64")
 SETUPTOOLS: Final = "setuptools >= 68"
 """As in pyproject.toml."""

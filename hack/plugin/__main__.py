@@ -1,6 +1,7 @@
-"""`python -m hack.plugin`: pack the plugin for each platform into build/plugin/, and write krew's manifest where they will lie.
+"""`python -m hack.plugin`: pack the plugin for each platform into build/plugin/.
 
-The compiled modules are fetched from the package index. Exit codes: 0, 1 when something could not be fetched or built.
+With `--url` of the archives it also writes the krew manifest. Compiled modules are downloaded from the package index. Exit
+codes: 0, 1 if a download or the build failed.
 """
 
 import argparse

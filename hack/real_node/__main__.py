@@ -1,6 +1,6 @@
 """The command line: `python -m hack.real_node check`, `try`, and `run -- COMMAND...`.
 
-Exit codes: that of the command; 1 when this machine cannot run a node, with the reason; 2 wrong usage; 130 interrupted.
+Exit codes: that of the command; 1 this machine cannot run a node, with the reason; 2 invalid usage; 130 interrupted.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def main() -> int:
     run = verbs.add_parser("run", help="run a command in the sandbox")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clear up after SIGTERM as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up after SIGTERM as after Ctrl-C
     try:
         _check()
         if given.verb == "check":
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _try() -> int:
-    if FOLDER_VARIABLE in os.environ:  # we are in the sandbox, where this command runs itself
+    if FOLDER_VARIABLE in os.environ:  # inside the sandbox, where this command runs again
         with RealNode.start():
             return 0
     return sandbox.run([sys.executable, "-m", "hack.real_node", "try"], machine.prepare())

@@ -2,8 +2,8 @@
 
     python -m hack.real_node.dns PLANE_FOLDER PORT ADDRESS HOSTS_FILE
 
-The name of a headless service resolves to the addresses of its ready endpoints, that of any other service to its ClusterIP.
-A pod with a hostname, and with a headless service as its subdomain, has a name below the service's. Ends when dnsmasq does.
+A headless service resolves to the addresses of its ready endpoints, any other service to its ClusterIP. A pod with a hostname
+and a headless service as its subdomain has a name below that of the service. Exits with dnsmasq.
 """
 
 import json
@@ -26,7 +26,7 @@ DNS_PORT: Final = 53
 
 
 def hosts(services: Iterable[Any], endpoints: Iterable[Any]) -> str:
-    """Return the list of names of what the API server has, in the form of /etc/hosts (pure)."""
+    """Return the names of services and pods in the format of /etc/hosts (pure)."""
     behind = {
         _key(each): [a for s in each.get("subsets") or () for a in s.get("addresses") or ()] for each in endpoints
     }
@@ -50,24 +50,24 @@ def _key(item: Any) -> tuple[str, str]:
 
 
 def main(plane: Path, port: int, address: str, file: Path) -> None:
-    """Serve names until dnsmasq ends."""
+    """Serve names until dnsmasq exits."""
     requester = Requester(plane / "pki" / "ca.crt", Credential.of(plane / "pki", "admin"))
     file.write_text("")
     server = subprocess.Popen(
         [
             *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-hosts", "--no-resolv", "--user=root"),
             *("--pid-file=", f"--listen-address={address}", "--bind-interfaces"),
-            # What is not in the list does not exist, and no answer may be kept: the next one may differ.
+            # Unknown names do not exist, and answers must not be cached, because they change.
             *(f"--addn-hosts={file}", "--address=/#/", "--local-ttl=0"),
         ]
     )
     while server.poll() is None:
         answers = [requester.ask("GET", port, f"/api/v1/{plural}") for plural in ("services", "endpoints")]
-        if all(status == 200 for status, _ in answers) and _listens(address):  # before that a SIGHUP might end it
+        if all(status == 200 for status, _ in answers) and _listens(address):  # earlier, SIGHUP could kill it
             names = hosts(*(json.loads(body)["items"] for _, body in answers))
             if names != file.read_text():
                 file.write_text(names)
-                server.send_signal(signal.SIGHUP)  # dnsmasq reads its list again
+                server.send_signal(signal.SIGHUP)  # dnsmasq reloads its list
         time.sleep(PERIOD_S)
 
 

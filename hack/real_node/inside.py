@@ -1,11 +1,11 @@
-"""What runs inside the sandbox before the command: it sets up the mounts and the network.
+"""Sets up mounts and network inside the sandbox, then runs the command.
 
-    python -m hack.real_node.inside FOLDER COMMAND...
+python -m hack.real_node.inside FOLDER COMMAND...
 
-- What a node's programs write below /etc, /run and /var, to paths that cannot be configured, lands in the folder (overlays).
-- The kubelet sets a handful of the kernel's settings that are not of any namespace; it gets plain files in their place.
-- The node's address is on a bridge without ports, so that it is neither a loopback address, which endpoints may not have, nor
-  reachable from anywhere else.
+- Overlays redirect what the node's programs write below /etc, /run and /var into the folder, where paths cannot be configured.
+- The kubelet changes some kernel settings that belong to no namespace; plain files are mounted over them.
+- The node's address is on a bridge without ports: it is not a loopback address, which endpoints must not have, and not
+  reachable from outside.
 """
 
 import os
@@ -51,7 +51,7 @@ def _mounts(folder: Path) -> None:
         stand_in = folder / "private" / setting.replace("/", ".")
         stand_in.write_text(real.read_text())
         _do("mount", "--bind", str(stand_in), str(real))
-    _do("mount", "--make-rshared", "/")  # as every init system does: volumes of containers need it
+    _do("mount", "--make-rshared", "/")  # as init systems do: volumes of containers need it
 
 
 def _network() -> None:
@@ -59,7 +59,7 @@ def _network() -> None:
     _do("ip", "link", "add", "node0", "type", "bridge")
     _do("ip", "address", "add", f"{NODE_ADDRESS}/24", "dev", "node0")
     _do("ip", "link", "set", "node0", "up")
-    # Packets to the addresses of services need a route before kube-proxy's rules see them; there is no other way out.
+    # Packets to services need a route before kube-proxy's rules apply; there is no other route.
     _do("ip", "route", "add", "default", "dev", "node0")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     for setting in Path("/proc/sys/net/bridge").glob("bridge-nf-call-iptables"):

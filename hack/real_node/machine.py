@@ -1,6 +1,6 @@
-"""Whether this machine can run a node, found out by trying.
+"""Checks whether this machine can run a node.
 
-In: nothing. Out: what is lacking, in words; empty if it can. Every attempt runs in its own namespaces and leaves nothing.
+It returns the missing requirements, none if it can. Every check runs in its own namespaces and leaves nothing.
 """
 
 import os
@@ -15,10 +15,10 @@ from typing import Final
 from hack import packages
 from hack.control_plane.build.binaries import find_or_build_programs
 
-# The programs of a node: from Debian's packages, and built from its source package of Kubernetes.
+# The programs of a node, from Debian's packages or built from Debian's source package of Kubernetes.
 #
-# They are fetched outside of the sandbox, which has no network. `iptables` and the others of `INSTALLED` are plain programs and
-# get installed. containerd comes with a service, so it is unpacked into the cache and run from there.
+# They are prepared outside of the sandbox, which has no network. `iptables` and the others of `INSTALLED` are plain programs
+# and are installed. The package of containerd starts a service, so it is unpacked into the cache.
 
 
 INSTALLED: Final = (
@@ -45,7 +45,7 @@ class Tools:
 
 
 def prepare() -> Tools:
-    """Find, install or build everything: a minute and more the first time, then at once. Raises ControlPlaneError."""
+    """Find, install or build everything: minutes the first time, then at once. Raises ControlPlaneError."""
     packages.install(INSTALLED)
     programs = find_or_build_programs(
         ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kubelet", "kube-scheduler", "kube-proxy"]
@@ -65,11 +65,11 @@ OVERLAY: Final = (
     "mount -t tmpfs none /mnt && mkdir /mnt/a /mnt/b /mnt/c /mnt/d"
     " && mount -t overlay -o lowerdir=/mnt/a,upperdir=/mnt/b,workdir=/mnt/c none /mnt/d"
 )
-# Each version of control groups has its own layout; containers get a limit of memory in either.
+# The layout depends on the version of control groups; both support memory limits.
 GROUP: Final = (
     "cd /sys/fs/cgroup && if [ -d memory ]; then cd memory; fi && group=$(mktemp -d try-XXXXXX) && rmdir $group"
 )
-# What each attempt needs of the kernel, and the attempt itself, as the node will do it later.
+# Each requirement of the kernel with a check that does what the node will do.
 ATTEMPTS: Final = (
     ("network bridges (CONFIG_BRIDGE)", "ip link add try0 type bridge"),
     ("pairs of virtual network cards (CONFIG_VETH)", "ip link add try1 type veth peer name try2"),
@@ -79,7 +79,7 @@ ATTEMPTS: Final = (
 
 
 def lacking() -> Iterator[str]:
-    """Yield what this machine lacks for a real node."""
+    """Yield the requirements of a real node that this machine does not meet."""
     if sys.platform != "linux" or shutil.which("apt-get") is None:
         yield "a Debian is needed: the node's programs come from its packages"
         return

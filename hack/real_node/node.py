@@ -1,11 +1,11 @@
-"""A running node, with the control plane that it belongs to, as tests use it.
+"""A running node with its control plane, for tests.
 
-    with RealNode.start() as node:
-        node.containers.import_image(Path("image.tar"))
-        node.plane.run_kubectl("get", "nodes")
+with RealNode.start() as node:
+node.containers.import_image(Path("image.tar"))
+node.plane.run_kubectl("get", "nodes")
 
-Works only in the sandbox (`python -m hack.real_node run -- ...`); with it ends whatever may be left. To be used from the main
-thread: the kernel ends the parts with the thread that started them.
+It works only in the sandbox (`python -m hack.real_node run -- ...`), and everything ends with the sandbox. Use it from the main
+thread: the kernel kills the parts with the thread that started them.
 """
 
 import json
@@ -33,10 +33,9 @@ from hack.real_node.inside import FOLDER_VARIABLE, NODE_ADDRESS, TOOLS_FILE
 from hack.real_node.machine import Tools
 from hack.stoppable import Stoppable
 
-# The command lines and settings of a node's parts (pure).
+# The command lines and configuration files of a node's parts (pure).
 #
-# In: where things are, and the version of a part. Out: argument lists, and the content of configuration files. Everything else
-# has Kubernetes' defaults; what is set lets a node live with what one machine has to spare, or lets it report sooner.
+# They depend on paths and versions. Settings differ from Kubernetes' defaults only to use fewer resources or to report sooner.
 
 
 NODE: Final = "real-node"
@@ -48,10 +47,10 @@ SOCKET: Final = "containerd.sock"
 NETWORKS: Final = "cni"
 KUBELET_SETTINGS: Final = "kubelet.json"
 TOLERATION_S: Final = 5
-"""How long pods stay on a node that is not ready; Kubernetes' default is five minutes, too long for a test."""
+"""How long pods stay on a node that is not ready; Kubernetes' default of five minutes is too long for tests."""
 
 APISERVER_ARGUMENTS: Final = (
-    # Open to pods; nothing outside of the sandbox can reach this address.
+    # Reachable by pods, but not from outside of the sandbox.
     "--bind-address=0.0.0.0",
     f"--advertise-address={NODE_ADDRESS}",
     "--endpoint-reconciler-type=lease",
@@ -70,7 +69,7 @@ CONTROLLERS: Final = (
 
 
 def controllers(version: Kubernetes) -> tuple[str, ...]:
-    """Return the controllers that a node needs beside a control plane's own, in a kube-controller-manager of this version."""
+    """Return the additional controllers that a node needs, for a kube-controller-manager of this version."""
     return (*CONTROLLERS, "taint-eviction-controller") if version.has(TAINT_EVICTION_CONTROLLER) else CONTROLLERS
 
 
@@ -116,7 +115,7 @@ def network(folder: Path) -> dict[str, Any]:
 
 def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
     """Return the configuration of a kubelet of this version; `authority` signs the certificates of its clients."""
-    # The machine decides which control groups there are.
+    # The version of control groups depends on the machine.
     by_version = {"failCgroupV1": False} if version.has(CGROUP_V1_REFUSED) else {}
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -124,7 +123,7 @@ def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
         "address": NODE_ADDRESS,
         "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": str(authority)}},
         "authorization": {"mode": "Webhook"},
-        # The machine's tree of control groups is not ours to arrange; containers get their limits all the same.
+        # The machine's tree of control groups must not be changed; containers still get their limits.
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
@@ -132,13 +131,13 @@ def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
         "clusterDomain": CLUSTER_DOMAIN,
         "clusterDNS": [NODE_ADDRESS],
         "resolvConf": "",
-        # A developer's disk is often nearly full, and an eviction for that would say nothing about the operator.
+        # A developer's disk is often nearly full; evictions for that would be irrelevant.
         "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%", "memory.available": "50Mi"},
         "imageGCHighThresholdPercent": 100,
         "maxPods": 240,
         "nodeStatusUpdateFrequency": "2s",
         "syncFrequency": "5s",
-        # The default of 5 and 10 a second would make fifty jobs at once wait for the kubelet's reports.
+        # The default of 5 and 10 per second would delay the kubelet's reports for fifty concurrent jobs.
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,
         "eventRecordQPS": 0,
@@ -191,13 +190,11 @@ def kube_scheduler_command(program: Path, kubeconfig: Path, version: Kubernetes)
     ]
 
 
-# containerd's command line, as far as a node needs it: images in, and the processes of containers.
-#
-# In: containerd's programs and its socket. Out: what `ctr` prints. Kubernetes' containers are in the namespace `k8s.io`.
+# containerd's command line `ctr`: import of images, and processes of containers. Kubernetes uses the namespace `k8s.io`.
 
 
 class Containers:
-    """containerd as an administrator sees it. Every method but `answers` raises ControlPlaneError."""
+    """containerd for an administrator. All methods except `answers` raise ControlPlaneError."""
 
     def __init__(self, programs: Path, socket: Path) -> None:
         self.address = str(socket)
@@ -207,14 +204,14 @@ class Containers:
         return output_of(*self._command, *arguments, limit_s=limit_s)
 
     def answers(self) -> bool:
-        """Return whether containerd takes requests."""
+        """Return whether containerd accepts requests."""
         try:
             return bool(self._ctr("version", limit_s=5.0))
         except ControlPlaneError:
             return False
 
     def import_image(self, file: Path) -> None:
-        """Import an OCI archive under the name that is in it."""
+        """Import an OCI archive under the name in it."""
         self._ctr("images", "import", "--no-unpack", str(file), limit_s=300.0)
 
     def tag(self, name: str, other: str) -> None:
@@ -222,7 +219,7 @@ class Containers:
         self._ctr("images", "tag", name, other)
 
     def remove_image(self, name: str) -> None:
-        """Remove an image, which need not be there; containers that use it run on."""
+        """Remove an image if it exists; containers that use it continue."""
         self._ctr("images", "remove", name)
 
     def kill(self, container: str) -> None:
@@ -242,7 +239,7 @@ def _resident(process: int) -> int:
 
 
 def pause_image(tools: Tools, name: str, work: Path) -> Path:
-    """Make the image of the process that holds a pod's namespaces: Debian's catatonit has a mode for that."""
+    """Create the image of the pause process, for which Debian's catatonit has a mode."""
     tree = work / "pause"
     tree.mkdir()
     shutil.copy(tools.catatonit, tree / "catatonit")
@@ -253,7 +250,7 @@ def pause_image(tools: Tools, name: str, work: Path) -> Path:
 
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-READY_LIMIT_S: Final = 120.0  # ten seconds on a quiet machine
+READY_LIMIT_S: Final = 120.0  # 10s on a quiet machine
 POLL_S: Final = 0.2
 
 
@@ -298,17 +295,17 @@ class RealNode(Stoppable):
         return node
 
     def stop(self) -> None:
-        """End every part, then the control plane. Containers end with the sandbox."""
+        """Stop all parts, then the control plane. Containers end with the sandbox."""
         for part in reversed(self._parts.values()):
             part.kill()
         self.plane.stop()
 
     def stop_kubelet(self) -> None:
-        """Kill the kubelet; its containers run on, as they do when a node is cut off."""
+        """Kill the kubelet; its containers continue, as on a disconnected node."""
         self._parts["kubelet"].kill()
 
     def start_kubelet(self) -> None:
-        """Start the kubelet, again or for the first time; does not wait."""
+        """Start the kubelet, also again; does not wait."""
         kubeconfig = self.plane.kubeconfig_for(f"system:node:{NODE}", ["system:masters", "system:nodes"])
         self._launch("kubelet", kubelet_command(self._tools.kubelet, self._folder, kubeconfig, self._kubelet_version))
 
@@ -340,7 +337,7 @@ class RealNode(Stoppable):
         self._until(self.is_ready, "the node is ready")
 
     def _launch(self, name: str, command: list[str]) -> None:
-        # containerd looks for its shims on the path, and finds those of its own version first.
+        # containerd searches PATH for its shims; those of its own version come first.
         if not os.environ["PATH"].startswith(f"{self._tools.containerd}:"):
             os.environ["PATH"] = f"{self._tools.containerd}:{os.environ['PATH']}"
         self._parts[name].start(command, PROJECT)

@@ -1,8 +1,8 @@
-"""Run a command in namespaces of its own, and remove what does not end with them.
+"""Runs a command in its own namespaces, and removes what does not end with them.
 
-In: a command, the programs. Out: its exit code. The kernel ends every process of the sandbox when the first one ends, and
-removes network devices, rules and mounts with the last one. Two things are left for us to remove: the folder, and the control
-groups of containers, which are in a tree that the whole machine shares.
+The kernel kills all processes of the sandbox when the first one exits, and removes network devices, rules and mounts with the
+last one. This module removes the rest: the folder, and the control groups of containers, which are in a tree of the whole
+machine.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ REMOVE_LIMIT_S: Final = 10.0  # a control group can be removed when the kernel h
 
 
 def run(command: Sequence[str], tools: Tools) -> int:
-    """Run the command in a new sandbox until it ends; return its exit code."""
+    """Run the command in a new sandbox; return its exit code."""
     folders.sweep()
-    # On a disk: it holds the overlays of containers, which cannot be on top of the sandbox's own overlay of /var.
+    # On a disk: it contains the overlays of containers, which cannot be on top of the sandbox's overlay of /var.
     held = folders.make("real-node", Path(tempfile.gettempdir()))
     folder = held.path
     (folder / TOOLS_FILE).write_text(json.dumps(asdict(tools), default=str))
@@ -38,10 +38,10 @@ def run(command: Sequence[str], tools: Tools) -> int:
     try:
         done = subprocess.run(
             [
-                # Should we be killed, the sandbox ends too, and the next start removes its folder.
+                # If this process is killed, the sandbox ends too, and the next start removes its folder.
                 *("setpriv", "--pdeathsig=KILL"),
                 *("unshare", *machine.NAMESPACES, *UNSHARE, "--"),
-                # The first process of a PID namespace has to reap orphans, which neither Python nor pytest does.
+                # The first process of a PID namespace must reap orphans, which neither Python nor pytest does.
                 *(str(tools.catatonit), "-g", "--"),
                 *(sys.executable, "-m", "hack.real_node.inside", str(folder), *command),
             ],
@@ -56,13 +56,13 @@ def run(command: Sequence[str], tools: Tools) -> int:
 def _groups() -> list[Path]:
     """Return the control groups of this machine, the inner ones first.
 
-    Those of other programs come and go meanwhile, which `os.walk` tolerates and `Path.rglob` does not.
+    Other programs create and remove theirs in the meantime, which `os.walk` tolerates and `Path.rglob` does not.
     """
     return [Path(folder) for folder, _, files in os.walk(CGROUPS, topdown=False) if "cgroup.procs" in files]
 
 
 def _remove_groups(before: set[Path]) -> None:
-    """Remove the control groups that were made during the run and have no process: those that others use stay."""
+    """Remove the control groups that were created during the run and have no process."""
     deadline = time.monotonic() + REMOVE_LIMIT_S
     while (
         left := [path for path in _groups() if path not in before and _is_ours(path)]

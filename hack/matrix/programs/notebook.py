@@ -1,7 +1,7 @@
 """The cells of docs/kubectl-tfjob.md, as printed there: once with pods that succeed, once with pods that fail.
 
-Runs in a process of its own: the SDK takes the kubeconfig and the namespace from the environment when it is imported, as a
-notebook does. The hollow node runs no programs, so annotations say what the pods print and how they end.
+It runs in a separate process, because the SDK reads kubeconfig and namespace from the environment at import, as in a notebook.
+The hollow node runs no programs, so annotations define what the pods print and how they end.
 """
 
 import linecache
@@ -56,7 +56,7 @@ def play(run: str) -> None:
     with patch.object(CustomObjectsApi, "create_namespaced_custom_object", create_scripted):
         for number, cell in enumerate(CELL.finditer(PAGE.read_text()), start=1):
             name, code = f"docs/kubectl-tfjob.md, cell {number}, pods {run}", cell["code"]
-            # The SDK reads the source of a function; for code that is in no file Python looks here, as IPython does it.
+            # The SDK reads the source of a function. Python finds source without a file here, as in IPython.
             linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
             said = output_of(lambda name=name, code=code: exec(compile(code, name, "exec"), scope))  # type: ignore[misc]  # noqa: S102 - our own page
             assert all(line in said for line in (cell["shown"] or "").splitlines()), said

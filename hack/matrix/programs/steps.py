@@ -1,4 +1,4 @@
-"""What the programs share. Of this project they import only each other: their environments have only what an SDK needs."""
+"""Shared code of the programs, which import nothing else of this project: their environments have only an SDK."""
 
 import contextlib
 import io
@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-LIMIT_S: Final = 60  # what takes a second or two may take ten times as long on a busy machine
+LIMIT_S: Final = 60  # a busy machine may be ten times slower
 RUN: Final = "hollow.tfjob.kubeflow.org/run"
 LOG: Final = "hollow.tfjob.kubeflow.org/log"
-"""The annotations that tell the hollow node what the pods do and print, which these environments can not import."""
+"""The annotations that define what the hollow node's pods do and print; these environments cannot import its constants."""
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -22,7 +22,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def output_of(run: Callable[[], object]) -> str:
-    """Return what a call logs, prints and returns: SDKs hand out logs in all these ways."""
+    """Return what a call logs, prints and returns, because SDKs deliver logs in all these ways."""
     text = io.StringIO()
     logging.basicConfig(stream=text, level=logging.INFO, force=True)
     with contextlib.redirect_stdout(text):
@@ -31,7 +31,7 @@ def output_of(run: Callable[[], object]) -> str:
 
 
 def error_of(run: Callable[[], object]) -> str:
-    """Run what has to fail, and return what it says."""
+    """Run a call that must fail, and return its error message."""
     try:
         run()
     except Exception as error:  # noqa: BLE001 - of any kind
