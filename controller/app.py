@@ -87,7 +87,7 @@ def build(
     metrics: MetricsProvider = NO_METRICS,
     host: str = "",
     pages: PageServer | None = None,
-    beside: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
+    background: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
     clock: Clock | None = None,
     random: Callable[[], float] = stdlib_random.random,
     config: ConfigFile | None = None,
@@ -97,7 +97,7 @@ def build(
     stop: the operator stops when it is set.
     identity: the name under which this process acquires the lease; no other process may have it.
     host: the API server's name and port, a label of the metrics of requests.
-    pages, beside: see `Manager`.
+    pages, background: see `Manager`.
     clock: None for the real ones.
     config: the configuration file, if there is one.
     """
@@ -124,15 +124,15 @@ def build(
     reader = client(transports.watches, limiter=limiter)
     informers = SharedInformerFactory(reader, clock=clock, metrics=metrics)
     recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics)
-    beside = dict(beside or {})
+    background = dict(background or {})
     parts = _Parts(
-        options, informers, reader, writing(work_gate), recorder, metrics, clock, config or NO_CONFIG, beside
+        options, informers, reader, writing(work_gate), recorder, metrics, clock, config or NO_CONFIG, background
     )
     if config is not None:
         own = OwnDeployment(
             reader, recorder, options.own_namespace, options.own_deployment, is_leading=lambda: manager.is_leading
         )
-        beside["config-file"] = partial(config.follow, own.tell)
+        background["config-file"] = partial(config.follow, own.tell)
 
     def jobs_by_state() -> Mapping[tuple[str, ...], int]:
         found = parts.counted.by_state(clock.monotonic())  # also in a replica that waits: it may count next
@@ -148,7 +148,7 @@ def build(
         recorder=recorder,
         event_gate=event_gate,
         pages=pages,
-        beside=beside,
+        background=background,
         on_synced=jobs_by_state,
     )
     metrics.gauges(BUILD_INFO, lambda: {(VERSION,): 1.0})
@@ -169,7 +169,7 @@ class _Parts:
     metrics: MetricsProvider
     clock: Clock
     config: ConfigSource
-    beside: dict[str, Callable[[], Coroutine[object, object, None]]]
+    background: dict[str, Callable[[], Coroutine[object, object, None]]]
 
     def __post_init__(self) -> None:
         self.counted = JobMetrics(self.metrics)
@@ -207,7 +207,7 @@ class _Parts:
             caches.pods.indexer,
             self.clock,
         )
-        self.beside["nodes"] = nodes.run
+        self.background["nodes"] = nodes.run
         tfjobs = new_controller(
             caches,
             self.writer,
@@ -299,7 +299,7 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
     watches = HttpTransport(settings, user_agent=PROGRAM, max_connections=0)
     writes = HttpTransport(settings, user_agent=PROGRAM)
     lease = HttpTransport(settings, user_agent=PROGRAM, max_connections=2)
-    beside: dict[str, Callable[[], Coroutine[object, object, None]]] = {
+    background: dict[str, Callable[[], Coroutine[object, object, None]]] = {
         "loop-lag": lag.run,
         "crd-check": lambda: check_crds(RestClient(watches, clock=clock), options.apis),
     }
@@ -314,7 +314,7 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
             metrics=metrics,
             host=server.host_header,
             pages=pages,
-            beside=beside,
+            background=background,
             config=config,
         )
         await manager.run()

@@ -155,7 +155,7 @@ class StatusDraft(Draft):
             last_reconcile_time=before.last_reconcile_time,
             observed_generation=self.job.metadata.generation,
         )
-        return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self.whole)
+        return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self.timestamp)
 
 
 def _state_of(states: list[AlphaState], wanted: int) -> AlphaState:

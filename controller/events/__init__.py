@@ -1,9 +1,9 @@
-"""Events that people see in `kubectl describe`. Recording one never makes a controller wait.
+"""Records events for `kubectl describe`. Recording one never blocks a controller.
 
     recorder = EventRecorder(client, component="kettle-operator", clock=LoopClock())
     recorder.event(reference, EVENT_WARNING, "BoiledDry", "there is no water left")
 
-A task runs `recorder.run()`. This package does not know what the events are about; dropped events are counted
+A task must run `recorder.run()`. This package is independent of what the events report; dropped events are counted
 (`workqueue.metrics`).
 
 `EventRecorder` writes core/v1 events, counts repeated ones and combines similar ones, as kubectl shows them.

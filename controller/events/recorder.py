@@ -1,20 +1,18 @@
-"""Writes core/v1 events, which `kubectl describe` shows, without making a sync wait.
+"""Writes core/v1 events, which `kubectl describe` shows, without blocking a sync.
 
-`event` only puts into a bounded buffer (EV-01); the task of `run` correlates events and sends them. When the buffer is full,
-Normal events make room for Warnings: people look for what went wrong, and while the API server is away nothing else shows it.
-Dropped events are counted; dropped Warnings are also logged. `write` is for an event that must be on the API server before
-something else is done.
+`event` only appends to a bounded buffer (EV-01); the task of `run` correlates and sends the events. If the buffer is full,
+Warnings displace Normal events, since they matter most during an outage of the API server. Dropped events are counted; dropped
+Warnings are also logged. `write` is for an event that must be on the API server before the caller continues.
 
-A correlator decides what becomes of an event: a new object on the API server, a higher count of an existing one, or nothing.
-
-It is pure but for its memory, which is bounded (EV-06): no I/O, and time comes from the clock that it is given. Events pass
-three stages in this order (EV-07):
+A correlator decides what happens to an event: a new object on the API server, a higher count of an existing one, or nothing. It
+is pure except for its bounded memory (EV-06): no I/O, and time comes from the given clock. Events pass three stages in this
+order (EV-07):
 
 1. aggregate: many events that differ only in their message become one, "(combined from similar events): ..." (EV-03);
-2. count: an event that was seen before becomes an update of its record (EV-04);
-3. spam filter: too many events about one object are held back (EV-05).
+2. count: a repeated event becomes an update of its record (EV-04);
+3. spam filter: too many events about one object are suppressed (EV-05).
 
-The filter comes last so that counting goes on while nothing is written: the next write that passes carries the whole count.
+The filter comes last so that counting continues while nothing is written: the next write contains the whole count.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ V = TypeVar("V")
 
 
 class LRUCache(Generic[K, V]):
-    """Holds at most `size` entries, and after `drop_old` none that was not used for `KEPT_S`; `get` and `put` count as use."""
+    """At most `size` entries. `drop_old` removes those unused for `KEPT_S`; `get` and `put` count as use."""
 
     __slots__ = ("_clock", "_entries", "_size")
 
@@ -57,7 +55,7 @@ class LRUCache(Generic[K, V]):
         self._entries: OrderedDict[K, tuple[V, float]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """Return what was put under `key`, or None when it is unknown or forgotten."""
+        """Return the value of `key`, or None."""
         if key not in self._entries:
             return None
         value, _ = self._entries[key]
@@ -65,14 +63,14 @@ class LRUCache(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V) -> None:
-        """Remember `value`, and forget the entry that was not used for longest if there are too many."""
+        """Store `value`, and drop the least recently used entry if there are too many."""
         self._entries[key] = value, self._clock.monotonic()
         self._entries.move_to_end(key)
         if len(self._entries) > self._size:
             self._entries.popitem(last=False)
 
     def drop_old(self) -> None:
-        """Forget what was not used for `KEPT_S`."""
+        """Drop entries unused for `KEPT_S`."""
         latest = self._clock.monotonic() - KEPT_S
         while self._entries and next(iter(self._entries.values()))[1] < latest:
             self._entries.popitem(last=False)
@@ -83,16 +81,16 @@ class LRUCache(Generic[K, V]):
 
 KEPT_S: Final = 3000.0
 CLEAN_UP_S: Final = 300.0
-"""How often the recorder looks for entries older than KEPT_S while no event comes: nothing is remembered for an hour, for which
-the API server keeps an event."""
+"""How often the recorder drops entries older than KEPT_S while there are no events: well within the hour for which the API
+server keeps events."""
 SIMILAR_EVENTS: Final = 10
 SIMILAR_WITHIN_S: Final = 600.0
-"""EV-03: from the tenth message on nobody reads them one by one; after ten quiet minutes they are new again."""
+"""EV-03: from the tenth message on, they are combined; after ten quiet minutes, they are new again."""
 SPAM_BURST: Final = 25
 SPAM_REFILL_S: Final = 300.0
-"""EV-05: 25 writes at once about one object, then one in five minutes, so an object that stays broken costs little."""
+"""EV-05: 25 writes in a burst per object, then one every five minutes, so a permanently broken object costs little."""
 CACHE_SIZE: Final = 4096
-"""EV-06: objects (and events of them) that are remembered; client-go's number."""
+"""EV-06: maximum number of objects and events remembered; client-go's value."""
 COMBINED: Final = "(combined from similar events): "
 
 
@@ -106,15 +104,15 @@ class Action(enum.Enum):
 
 @dataclass(slots=True)
 class _Similar:
-    """Messages of one kind of event about one object, and when the last of them came."""
+    """The messages of similar events about one object, and the time of the last one."""
 
     last_at: float
     messages: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
-class _Written:
-    """The record that stands for an event, and how often the event has happened."""
+class _EventRecord:
+    """The API object that represents an event, and how often the event has occurred."""
 
     name: str
     first_timestamp: datetime
@@ -124,18 +122,18 @@ class _Written:
 class Correlator:
     """Correlates the events of one process.
 
-    Invariants: an event adds exactly one to the count of exactly one record, whether or not it is written; a record's first
-    event keeps its name and its first timestamp for all that follow.
+    Invariants: an event adds exactly one to the count of exactly one record, whether it is written or not; a record keeps the
+    name and first timestamp of its first event.
     """
 
     def __init__(self, clock: Clock, *, cache_size: int = CACHE_SIZE) -> None:
         self._clock = clock
         self._similar: LRUCache[tuple[str, ...], _Similar] = LRUCache(clock, cache_size)
-        self._written: LRUCache[tuple[str, ...], _Written] = LRUCache(clock, cache_size)
+        self._written: LRUCache[tuple[str, ...], _EventRecord] = LRUCache(clock, cache_size)
         self._budgets: LRUCache[tuple[str, ...], _Budget] = LRUCache(clock, cache_size)
 
     def correlate(self, event: Event) -> tuple[Action, Event]:
-        """Return what to do, and the event as it is to be written: with its record's name, its message and its count."""
+        """Return the action, and the event to write: with its record's name, its message and its count."""
         event, key = self._aggregate(event)
         event = self._count(event, key)
         if not self._has_budget(event):
@@ -143,7 +141,7 @@ class Correlator:
         return (Action.UPDATE if event.count > 1 else Action.CREATE), event
 
     def forget_old(self) -> None:
-        """Drop what is known of events that have not come for `KEPT_S`."""
+        """Forget events that have not occurred for `KEPT_S`."""
         for cache in (self._similar, self._written, self._budgets):
             cache.drop_old()
 
@@ -153,7 +151,7 @@ class Correlator:
         similar = self._similar.get(group)
         if similar is None or now - similar.last_at > SIMILAR_WITHIN_S:
             similar = _Similar(now)
-        similar.last_at = now  # the window slides: ten minutes of silence end it, not ten minutes
+        similar.last_at = now  # a sliding window: it ends after ten quiet minutes
         self._similar.put(group, similar)
         if event.message in similar.messages or len(similar.messages) + 1 < SIMILAR_EVENTS:
             similar.messages.add(event.message)
@@ -161,7 +159,7 @@ class Correlator:
         return replace(event, message=COMBINED + event.message), group
 
     def _count(self, event: Event, key: tuple[str, ...]) -> Event:
-        written = self._written.get(key) or _Written(event.metadata.name, event.first_timestamp)
+        written = self._written.get(key) or _EventRecord(event.metadata.name, event.first_timestamp)
         written.count += 1
         self._written.put(key, written)
         return replace(
@@ -173,7 +171,7 @@ class Correlator:
 
     def _has_budget(self, event: Event) -> bool:
         now = self._clock.monotonic()
-        # The type is part of the key, so that a flood of Normal events cannot silence a Warning.
+        # The type is part of the key, so that a flood of Normal events does not suppress Warnings.
         key = (*_source_and_object(event), event.type)
         budget = self._budgets.get(key) or _Budget(now)
         self._budgets.put(key, budget)
@@ -190,7 +188,7 @@ class _Budget:
         self._filled_at = now
 
     def take(self, now: float) -> bool:
-        """Take a token if there is one."""
+        """Take a token, if available."""
         self._tokens = min(float(SPAM_BURST), self._tokens + (now - self._filled_at) / SPAM_REFILL_S)
         self._filled_at = now
         if self._tokens < 1:
@@ -205,25 +203,25 @@ def _source_and_object(event: Event) -> tuple[str, ...]:
 
 
 def _group_key(event: Event) -> tuple[str, ...]:
-    """Return what similar events have in common: all but the message (EV-03)."""
+    """Return the common key of similar events: everything except the message (EV-03)."""
     reporter = (event.reporting_component, event.reporting_instance)
     return (*_source_and_object(event), event.type, event.reason, *reporter)
 
 
 MAX_NAME: Final = 253
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""What the API server accepts as the name of an event (RFC 1123 subdomain)."""
+"""Event names must be RFC 1123 subdomains."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EventNames:
-    """Names events after their objects and the time in nanoseconds, made unique however coarse the clock is."""
+    """Generates event names from the object and the time in nanoseconds; unique even with a coarse clock."""
 
     def __init__(self) -> None:
         self._last_nanoseconds = 0
 
     def name(self, regarding: ObjectReference, now: datetime) -> EventMeta:
-        """Return a name for an event about `regarding`, and its namespace: `default` for objects that have none."""
+        """Return name and namespace of an event about `regarding`; `default` for objects without a namespace."""
         nanoseconds = (now - _EPOCH) // timedelta(microseconds=1) * 1000
         self._last_nanoseconds = max(nanoseconds, self._last_nanoseconds + 1)
         name = f"{regarding.name}.{self._last_nanoseconds:x}"
@@ -233,7 +231,7 @@ class EventNames:
 
     @staticmethod
     def of_fact(regarding: ObjectReference, fact: str) -> EventMeta:
-        """Return the name of the one event about `regarding` that states this fact: the same in every process."""
+        """Return the name of the single event about `regarding` that states this fact: the same in every process."""
         digest = uuid.uuid5(uuid.NAMESPACE_OID, f"{regarding.uid} {fact}")
         name = f"{regarding.name}.{digest.hex[:16]}"
         if len(name) > MAX_NAME or not _SUBDOMAIN.fullmatch(name):
@@ -244,36 +242,36 @@ class EventNames:
 class EventBuffer:
     """A bounded queue of events.
 
-    Invariants: at most `size` events wait; they leave in the order in which they came; an event is dropped only if no less
-    important one waits. `put` and `drain` never wait.
+    Invariants: at most `size` events are queued, in FIFO order; an event is dropped only if no less important one is queued.
+    `put` and `drain` never block.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._numbers = count()
-        # Two queues, numbered across, so that the newest Normal event is found at once.
+        # Two queues with common sequence numbers, so that the newest Normal event is found immediately.
         self._normal: deque[tuple[int, Event]] = deque()
         self._warnings: deque[tuple[int, Event]] = deque()
         self._changed = asyncio.Event()
         self._closed = False
 
     def put(self, event: Event) -> Event | None:
-        """Add an event. Return the one that is dropped for it: itself, or a Normal event; mostly None."""
+        """Add an event. Return the dropped event, if any: this one, or a Normal event."""
         if self._closed:
             return event
         is_warning = event.type == EventType.WARNING
-        driven_out = None
+        displaced = None
         if len(self) >= self._size:
             if not (is_warning and self._normal):
                 return event
-            # The newest Normal event goes: those before it show what led to the present state.
-            _, driven_out = self._normal.pop()
+            # The newest Normal event is dropped: earlier ones show what led to the current state.
+            _, displaced = self._normal.pop()
         (self._warnings if is_warning else self._normal).append((next(self._numbers), event))
         self._changed.set()
-        return driven_out
+        return displaced
 
     async def get(self) -> Event | None:
-        """Wait for the next event. None says that the buffer is closed and empty."""
+        """Wait for the next event. Return None once the buffer is closed and empty."""
         while not len(self):
             if self._closed:
                 return None
@@ -282,12 +280,12 @@ class EventBuffer:
         return self._pop()
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Accept no more events."""
         self._closed = True
         self._changed.set()
 
     def drain(self) -> list[Event]:
-        """Take out all that waits."""
+        """Remove and return all queued events."""
         return [self._pop() for _ in range(len(self))]
 
     def __len__(self) -> int:
@@ -299,19 +297,18 @@ class EventBuffer:
 
 
 BUFFER_SIZE: Final = 10_000
-"""EV-01. client-go's number is 1,000, which the events of a hundred jobs at once exceed: a job of five replicas has eleven.
-This many events are written in half a minute, and take 5 MB."""
+"""EV-01. client-go's value is 1,000, which the events of a hundred simultaneous jobs exceed: a job with five replicas has
+eleven. This many events are written in half a minute, and take 5 MB."""
 MAX_RESPONSES: Final = MAX_TRIES
-"""After this many responses that ask to try later (429, 5xx) `write` gives an event up: flood control of the cluster, or a
-broken webhook, may cost an event, but not hold up what waits for it. Without a response nothing is given up, since
-nothing else can be done on that server either."""
+"""After this many retriable responses (429, 5xx), `write` drops an event: rate limiting, or a broken webhook, may lose an
+event, but must not block what depends on it. Without a response nothing is dropped, since other requests fail as well."""
 
 
 class EventRecorder:
     """Records events for one component.
 
-    Invariants: each event is either written or counted as dropped, once; those of `event` are written in the order in which
-    they were recorded, by `run` alone; `event` and `stop` may be called from anywhere on the loop, at any time.
+    Invariants: each event is either written or counted as dropped, once; those of `event` are written in order, by `run` only;
+    `event` and `stop` may be called from anywhere on the loop, at any time.
     """
 
     def __init__(
@@ -324,7 +321,7 @@ class EventRecorder:
         metrics: MetricsProvider = NO_METRICS,
         random: Callable[[], float] = stdlib_random.random,
     ) -> None:
-        """Write as `component` on `host`. `random` returns a float in [0, 1), as `random.random` does."""
+        """Write as `component` on `host`. `random` returns a float in [0, 1), like `random.random`."""
         self._client = client
         self._source = EventSource(component=component, host=host)
         self._clock = clock
@@ -334,21 +331,21 @@ class EventRecorder:
         self._buffer = EventBuffer(BUFFER_SIZE)
         self._delivery = Delivery(self._delay)
         self._names = EventNames()
-        self._put_off: LRUCache[str, int] = LRUCache(clock, CACHE_SIZE)
+        self._deferrals: LRUCache[str, int] = LRUCache(clock, CACHE_SIZE)
 
     def event(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
-        """Record an event about `regarding`. Never blocks and never raises; after `stop` the event is dropped."""
+        """Record an event about `regarding`. Never blocks or raises; after `stop` the event is dropped."""
         event = self._make(regarding, event_type, reason, message)
         if event_type not in EVENT_TYPES:
             self._drop(event, Drop.INVALID)
-        elif (left_out := self._buffer.put(event)) is not None:
-            self._drop(left_out, Drop.SHUTDOWN if self._delivery.stopping else Drop.OVERFLOW)
+        elif (dropped := self._buffer.put(event)) is not None:
+            self._drop(dropped, Drop.SHUTDOWN if self._delivery.stopping else Drop.OVERFLOW)
 
     async def write(self, regarding: ObjectReference, event_type: str, reason: str, message: str, *, fact: str) -> None:
-        """Write an event now, past the buffer and the spam filter. Returns when the API server has it, or will never accept it.
+        """Write an event now, bypassing buffer and spam filter. Returns once the API server has it, or rejected it permanently.
 
-        The same `fact` about an object is one event, however often and by whatever process it is written. Raises ApiError
-        when the API server may accept it later: the caller must then try again before it acts.
+        The same `fact` about an object is one event, however often and by whatever process it is written. Raises ApiError if
+        the API server may accept it later: the caller must then retry before it acts.
         """
         event = self._make(regarding, event_type, reason, message)
         event = replace(event, metadata=self._names.of_fact(regarding, fact))
@@ -356,35 +353,35 @@ class EventRecorder:
         try:
             await self._client.create(EVENTS, event.metadata.namespace, event)
         except (errors.AlreadyExistsError, errors.NamespaceTerminatingError):
-            pass  # written by an attempt whose response was lost, or by a process that died; or nobody is left to read it
+            pass  # written earlier, by a lost attempt or process; or no longer needed
         except (errors.ServerError, errors.TooManyRequestsError) as error:
-            answers = (self._put_off.get(name) or 0) + 1
-            self._put_off.put(name, answers)
-            if answers < MAX_RESPONSES:
+            responses = (self._deferrals.get(name) or 0) + 1
+            self._deferrals.put(name, responses)
+            if responses < MAX_RESPONSES:
                 raise
             self._drop(event, Drop.REFUSED, error)
         except (errors.BadRequestError, errors.ForbiddenError, errors.InvalidError, errors.NotFoundError) as error:
             self._drop(event, Drop.REFUSED, error)
 
     async def run(self) -> None:
-        """Write events until `stop`, then once what still waits (EV-09). Cancelling drops what waits."""
+        """Write events until `stop`, then each queued event once (EV-09). Cancelling drops queued events."""
         try:
             while await self._record_next():
                 self._correlator.forget_old()
-                self._put_off.drop_old()
+                self._deferrals.drop_old()
         finally:
             self.stop()
             for event in self._buffer.drain():
                 self._drop(event, Drop.SHUTDOWN)
 
     def stop(self) -> None:
-        """Accept nothing more; `run` returns after one attempt at each event that waits."""
+        """Accept no more events; `run` returns after one attempt for each queued event."""
         self._delivery.stop()
         self._buffer.close()
 
     def _make(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> Event:
         now = self._clock.now()
-        seconds = now.replace(microsecond=0)  # the API knows whole seconds here
+        seconds = now.replace(microsecond=0)  # the API has whole seconds here
         return Event(
             metadata=self._names.name(regarding, now),
             involved_object=regarding,
@@ -400,7 +397,7 @@ class EventRecorder:
         )
 
     async def _record_next(self) -> bool:
-        """Write the next event, or wait for one for a while. Return False when none can come any more."""
+        """Write the next event, or wait for one for a while. Return False once there can be no more."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEAN_UP_S):
                 event = await self._buffer.get()
@@ -426,15 +423,13 @@ class EventRecorder:
         meta = event.metadata
         if action is Action.UPDATE:
             change = {"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message}
-            with suppress(
-                errors.NotFoundError
-            ):  # forgotten by the API server after an hour: created again, with its count
+            with suppress(errors.NotFoundError):  # expired after an hour: created again, with its count
                 await self._client.patch(EVENTS, meta.namespace, meta.name, change, content_type=STRATEGIC_MERGE_PATCH)
                 return
         await self._client.create(EVENTS, meta.namespace, event)
 
     def _delay(self, tried: int) -> float:
-        """EV-08: the first wait is random, so that not all recorders return to a restarted API server at once."""
+        """EV-08: the first delay is random, so that recorders do not all return to a restarted API server at once."""
         return RETRY_S * self._random() if tried == 1 else RETRY_S
 
     def _drop(self, event: Event, why: Drop, error: Exception | None = None) -> None:

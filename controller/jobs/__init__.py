@@ -1,1 +1,1 @@
-"""What the controllers of jobs, of both dialects, have in common: children, expectations, how a pod ends, counters."""
+"""Shared by the job controllers of both dialects: children, expectations, pod outcomes, metrics."""

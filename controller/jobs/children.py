@@ -1,8 +1,8 @@
-"""The children of jobs: their slices, whose they are, and the indexes by which a job finds its own. Pure.
+"""The children of jobs: their structs, their owners, and the indexes by which a job finds them. Pure.
 
-Pods, services, ConfigMaps and PodGroups are slices, which keep only those labels that are read: in a cluster with many
-pods, memory and decoding time go into these. A dict of ten labels was a fifth of the memory of a cached pod, and 7 % of the
-time from the bytes of a watch to the store.
+Pods, services, ConfigMaps and PodGroups keep only the labels that are read, since they dominate memory and decoding time in
+large clusters. A dict of ten labels took a fifth of the memory of a cached pod, and 7% of the time from the bytes of a watch to
+the store.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     @classmethod
     def of(cls, job: str, replica_type: str, index: int) -> ReplicaKey:
-        """Return the key of a replica of the job of this name."""
+        """Return the key of a replica of the job with this name."""
         return cls(replica_type, index, child_name(job, replica_type, index))
 
     @classmethod
     def of_all(cls, job: str) -> ReplicaKey:
-        """Return the key of the service that all replicas of the job of this name share."""
+        """Return the key of the shared service of the job with this name."""
         return cls("", 0, job)
 
     @classmethod
     def each(cls, job: str, replica_type: str, indices: Iterable[int]) -> list[ReplicaKey]:
         """Return the keys of several replicas of one type."""
-        stem = child_name(job, replica_type, 0)[:-1]  # once for all, since a job may have thousands
+        stem = child_name(job, replica_type, 0)[:-1]  # computed once, since a job may have thousands of replicas
         return [cls(replica_type, index, f"{stem}{index}") for index in indices]
 
 
 class ChildLabels(Struct, frozen=True):
-    """The labels that say which job and which replica a child belongs to; those with the prefix are the newer family (RM-01).
+    """The labels that identify job and replica of a child; those with the prefix are the newer family (RM-01).
 
-    `cluster_spec` is on pods that read a ConfigMap; `restart_policy` is the replica's when the pod was created (U15), `attempt`
-    the number of the attempt. None of them says to whom the child belongs.
+    `cluster_spec` is set on pods that read a ConfigMap; `restart_policy` is the replica's when the pod was created (U15);
+    `attempt` is the attempt's number. Labels do not determine ownership.
     """
 
     group_name: str = msgspec.field(default="", name=c.LABEL_GROUP_NAME)
@@ -71,14 +71,14 @@ NO_LABELS: Final = ChildLabels()
 
 
 class ChildMeta(Meta, frozen=True):
-    """Metadata of a pod or service of a job."""
+    """Metadata of a job's pod or service."""
 
     labels: ChildLabels | None = None
     creation_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
 
     def __post_init__(self) -> None:
-        """Store once what all children of a type of a job have in common: namespace, owner, and labels but for the index."""
+        """Share the values common to a job's children: namespace, owner, and labels other than the index."""
         force_setattr(self, "namespace", _SHARED[self.namespace])
         force_setattr(self, "owner_references", _SHARED[self.owner_references])
         labels = self.labels
@@ -93,7 +93,7 @@ class ChildMeta(Meta, frozen=True):
 
 
 class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
-    """A pod. `node` is where it was bound to, `started` when the kubelet accepted it."""
+    """A pod. `node` is the node it is bound to, `started` when the kubelet accepted it."""
 
     metadata: ChildMeta
     spec: PodSpec = PodSpec()
@@ -102,11 +102,10 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
     started: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Store the specification once for all pods of a type but for the `node`, and the status once for all that run alike.
+        """Share the spec among pods of a type, without `node`, and the status among pods that run alike.
 
-        `started` is kept beside the status, since pods that run alike did not start in the same second.
-
-        No two pods end in the same second with the same words, so the status of one that has ended would only fill the memory.
+        `started` is separate from the status, since pods do not start in the same second. The status of terminated pods is not
+        shared: times and messages differ, so it would only fill the memory.
         """
         if self.spec.node_name:
             force_setattr(self, "node", _SHARED[self.spec.node_name])
@@ -120,9 +119,9 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
 
 
 class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
-    """A service: its identity, and whether it still selects the pod that it was created for.
+    """A service: its identity, and whether it still selects its pod.
 
-    `spec` is kept only where the selector differs from the service's own labels (which are its pod's); otherwise it would
+    `spec` is kept only if the selector differs from the service's own labels (which are those of its pod); otherwise it would
     be a third of the memory of a cached service.
     """
 
@@ -130,7 +129,7 @@ class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
     spec: ServiceSpec | None = None
 
     def __post_init__(self) -> None:
-        """Drop a selector that agrees with the labels."""
+        """Drop a selector that matches the labels."""
         if self.spec is not None and self.spec.selector is not None:
             labels = self.metadata.label_map()
             if self.spec.selector == {name: labels.get(name, "") for name in c.SELECTING_LABELS}:
@@ -144,7 +143,7 @@ class ConfigMap(Struct, frozen=True, tag_field="kind", tag=CONFIG_MAPS.kind):
 
 
 class PodGroupSpec(Struct, frozen=True):
-    """How many pods must fit onto nodes before any of them is scheduled, and what else a job may ask of it, as it is there."""
+    """The number of pods that must be schedulable together, and other fields that a job may set, undecoded."""
 
     min_member: int = 0
     queue: Any = None
@@ -154,13 +153,13 @@ class PodGroupSpec(Struct, frozen=True):
 
 
 class PodGroupStatus(Struct, frozen=True):
-    """What the scheduler reports; the phase is empty until it has seen the group."""
+    """The scheduler's status; the phase is empty until the scheduler has processed the group."""
 
     phase: str = ""
 
 
 class PodGroup(Struct, frozen=True):
-    """A PodGroup of either kind."""
+    """A PodGroup of either API."""
 
     metadata: ChildMeta
     spec: PodGroupSpec = PodGroupSpec()
@@ -168,17 +167,17 @@ class PodGroup(Struct, frozen=True):
 
 
 ORPHAN_INDEX: Final = "orphans-by-job"
-"""The index of pods and services that nobody controls, by the key of the job that their labels name."""
+"""The index of pods and services without a controller, by the key of the job in their labels."""
 
 
 def index_orphans(child: Pod | Service) -> Sequence[str]:
-    """Return the key of an orphan's job: the index function of `ORPHAN_INDEX`, called for every event of a watch."""
+    """Return the key of an orphan's job: the index function of `ORPHAN_INDEX`, called for every watch event."""
     key = job_of_orphan(child.metadata)
     return () if key is None else (key,)
 
 
 def job_of_orphan(child: ChildMeta) -> str | None:
-    """Return the key of the job that an orphan's labels name; None for a child that has a controller or names none."""
+    """Return the key of the job in an orphan's labels; None if the child has a controller or no such label."""
     if controller_of(child) is not None:
         return None
     name = (child.labels or NO_LABELS).job_name
@@ -189,4 +188,4 @@ CHILD_INDEXERS: Final[Mapping[str, Callable[[Any], Sequence[str]]]] = {
     OWNER_INDEX: index_by_owner,
     ORPHAN_INDEX: index_orphans,
 }
-"""What the informers of pods, services and ConfigMaps must have."""
+"""The indexes required of the informers of pods, services and ConfigMaps."""

@@ -1,21 +1,20 @@
-"""Our own creates and deletes that the cache does not show yet, and the event handlers that observe them.
+"""Creates and deletes that the cache does not contain yet, and the event handlers that observe them.
 
-A cache lags behind our own writes. Until the creates and deletes of one sync have been observed, another sync would repeat
-them; so for a job with unmet expectations the status is computed, but nothing is created or deleted (EX-09). Unlike
-client-go's counters, expectations name the children: creations by name, deletions by UID.
+A cache lags behind our own writes. Until the creates and deletes of a sync are observed, another sync would repeat them; so for
+a job with unsatisfied expectations the status is computed, but nothing is created or deleted (EX-09). Unlike client-go's
+counters, expectations identify the children: creations by name, deletions by UID.
 
-A watch that was interrupted for too long is replaced by a list, and shows nothing of a child that was created and deleted in
-between. So a list meets the expectation of a creation as well, if it is at least as new as the response to the create
-(EX-10). A list that is older, from a watch cache that lags, says nothing.
+A watch that was interrupted for too long is replaced by a list, which does not contain a child that was created and deleted in
+between. So a list also satisfies the expectation of a creation, if it is at least as new as the response to the create (EX-10).
+An older list, from a stale watch cache, does not.
 
-Handlers run on the loop and must not block it: they only record what was seen and queue the key of the job that controls the
-child.
+Handlers run on the loop and must not block it: they only record events and queue the key of the job that controls the child.
 
 Invariants:
 
-- An event that comes twice, or belongs to another child, does not meet the expectation of a missing one (B11, B18).
-- Records belong to a job's namespace and UID. So a job that is deleted and created again under its name starts with none
-  (EX-06, EX-08), and objects of other namespaces meet none of them (D2).
+- An event that comes twice, or belongs to another child, does not satisfy the expectation of a missing one (B11, B18).
+- Records belong to a job's namespace and UID. So a job that is deleted and recreated starts without any (EX-06, EX-08), and
+  objects of other namespaces satisfy none (D2).
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ from tfjob_operator.workqueue import RateLimitingQueue
 from tfjob_operator.workqueue.clock import Clock
 
 EXPIRY_S: Final = 300.0
-"""EX-02: an event that has not come after five minutes was lost. Going on is better than standing still."""
+"""EX-02: an event that has not arrived after five minutes was lost. Continuing is better than blocking."""
 EXPIRY_SLACK_S: Final = 0.1
-"""A job is queued this much after its expectations expire, since a timer may fire a rounding error early."""
+"""Delay after the expiry at which a job is queued, since a timer may fire early by a rounding error."""
 
 
 @dataclass(slots=True)
 class _Record:
-    """What is outstanding: creations with the version in the response, None until it is known; `job` is "" before the first."""
+    """Outstanding children: creations with the version in the response, None until known; `job` is "" before the first one."""
 
     born: float
     creations: dict[str, int | None] = field(default_factory=dict)
@@ -60,16 +59,16 @@ class _Record:
 
 
 class Expectations:
-    """Outstanding creations and deletions by owner; `kind` tells apart children of one name. All methods are synchronous."""
+    """Outstanding creations and deletions by owner; `kind` distinguishes children of the same name. Synchronous."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._records: dict[OwnerKey, _Record] = {}
         self._listed: dict[str, int] = {}
-        """By kind, the version of the last list."""
+        """The version of the last list, by kind."""
 
     def satisfied(self, owner: OwnerKey) -> bool:
-        """Return whether nothing is outstanding, or what is has expired (EX-01). Call this before reading the cache (EX-04)."""
+        """Return True if nothing is outstanding, or it has expired (EX-01). Call this before reading the cache (EX-04)."""
         record = self._records.get(owner)
         if record is None or self._drop_if_missed(owner, record):
             return True
@@ -79,7 +78,7 @@ class Expectations:
         return False
 
     def expires_in_s(self, owner: OwnerKey) -> float | None:
-        """Return in how many seconds to sync again: 0 when a list met the last one, None when nothing is outstanding."""
+        """Return in how many seconds to sync again: 0 if a list satisfied the last one, None if nothing is outstanding."""
         record = self._records.get(owner)
         if record is None:
             return None
@@ -88,26 +87,26 @@ class Expectations:
         return max(0.0, record.born + EXPIRY_S - self._clock.monotonic()) + EXPIRY_SLACK_S
 
     def expect_creations(self, owner: OwnerKey, kind: str, names: Iterable[str]) -> None:
-        """Record creates that are about to be sent. Call this before the first of them is sent (EX-04)."""
+        """Record creates before the first of them is sent (EX-04)."""
         self._record(owner).creations.update((_key(kind, name), None) for name in names)
         self._drop_if_met(owner)
 
     def expect_deletions(self, owner: OwnerKey, kind: str, uids: Iterable[str]) -> None:
-        """Record deletes that are about to be sent."""
+        """Record deletes before they are sent."""
         self._record(owner).deletions.update(_key(kind, uid) for uid in uids)
         self._drop_if_met(owner)
 
     def creation_answered(self, job: Meta, kind: str, name: str, version: str) -> None:
-        """Note the resourceVersion with which a child was created, by the response; its event may have come before (EX-10)."""
+        """Record the resourceVersion in the response to a create; its event may have arrived earlier (EX-10)."""
         record = self._records.get(owner_uid_key(job))
         if record is not None and (key := _key(kind, name)) in record.creations:
             record.creations[key] = version_number(version)
             record.job = meta_key(job)
 
     def listed(self, kind: str, version: str) -> list[str]:
-        """Note that the cache shows all children of a kind, as they were at a version. Call this after the events of the list.
+        """Record that the cache contains a list of a kind at a version. Call this after the events of the list.
 
-        Returns the keys of jobs for which that has met the last expectation: no event will wake them.
+        Returns the keys of jobs whose last expectation this satisfied: no event will wake them.
         """
         number = version_number(version)
         if number is None:
@@ -117,19 +116,19 @@ class Expectations:
         return [record.job for owner, record in [*self._records.items()] if self._drop_if_missed(owner, record)]
 
     def creation_observed(self, owner: OwnerKey, kind: str, name: str) -> None:
-        """Meet an expectation: the cache shows the child, or its create failed or was never sent."""
+        """Satisfy an expectation: the cache contains the child, or its create failed or was not sent."""
         if record := self._records.get(owner):
             record.creations.pop(_key(kind, name), None)
             self._drop_if_met(owner)
 
     def deletion_observed(self, owner: OwnerKey, kind: str, uid: str) -> None:
-        """Meet an expectation: the child is gone or being deleted, or its delete failed. Repeating changes nothing (EX-07)."""
+        """Satisfy an expectation: the child is gone or terminating, or its delete failed. Idempotent (EX-07)."""
         if record := self._records.get(owner):
             record.deletions.discard(_key(kind, uid))
             self._drop_if_met(owner)
 
     def forget(self, owner: OwnerKey) -> None:
-        """Drop the records of an owner that is gone (EX-08)."""
+        """Forget all state of a deleted owner (EX-08)."""
         self._records.pop(owner, None)
 
     def _record(self, owner: OwnerKey) -> _Record:
@@ -139,7 +138,7 @@ class Expectations:
         return record
 
     def _drop_if_missed(self, owner: OwnerKey, record: _Record) -> bool:
-        """Drop a record with nothing outstanding but children that a list would have shown. Return whether it was one."""
+        """Drop a record if a list would have contained all of its outstanding children. Return True if dropped."""
         if record.deletions or not all(self._is_missed(key, version) for key, version in record.creations.items()):
             return False
         del self._records[owner]
@@ -159,14 +158,14 @@ def _key(kind: str, identity: str) -> str:
 
 
 class Feed:
-    """Queues keys, but only once the workers of this process run: before that nobody would take them out again (D6)."""
+    """Queues keys, but only while the workers of this process run: until then they would not be processed (D6)."""
 
     def __init__(self, queue: RateLimitingQueue[str]) -> None:
         self._queue = queue
         self._open = False
 
     def open(self, jobs: Iterable[Object]) -> None:
-        """Queue keys from now on. Queue the jobs of the cache now, with low priority: behind those that change (PQ-04)."""
+        """Queue keys from now on, and the cached jobs now, with low priority (PQ-04)."""
         if not self._open:
             self._open = True
             for job in jobs:
@@ -178,19 +177,19 @@ class Feed:
             self._queue.add(key, low_priority=low_priority)
 
     def after(self, key: str, *waits_s: float | None) -> None:
-        """Queue a key after the shortest of these waits, in seconds; None is left out."""
+        """Queue a key after the shortest of these delays in seconds; None is ignored."""
         for wait_s in waits_s:
             if wait_s is not None:
                 self._queue.add_after(key, wait_s)
 
     @property
     def is_busy(self) -> bool:
-        """Whether jobs wait in the queue."""
+        """True if jobs are queued."""
         return len(self._queue) > 0
 
 
 class Child(Protocol):
-    """What is needed of a child of any kind."""
+    """A child of any kind."""
 
     @property
     def metadata(self) -> ChildMeta:
@@ -205,7 +204,7 @@ J = TypeVar("J", TFJob, AlphaJob)
 
 
 class JobHandler(Generic[J]):
-    """Queues every job that changes, if it is one of `takes`; calls `forget` for jobs that are gone."""
+    """Queues every job that changes and is accepted by `takes`; calls `forget` for deleted jobs."""
 
     def __init__(
         self, feed: Feed, forget: Callable[[ObjectMeta], None], takes: Callable[[J], bool] = lambda _job: True
@@ -220,7 +219,7 @@ class JobHandler(Generic[J]):
             self._feed.add(meta_key(job.metadata), low_priority=is_in_initial_list)
 
     def on_update(self, old: J, new: J, /) -> None:
-        """Queue a job that changed. With another UID it was deleted and created again unobserved (EX-08, SI-11)."""
+        """Queue a changed job. If the UID differs, the job was deleted and recreated unobserved (EX-08, SI-11)."""
         if old.metadata.uid != new.metadata.uid:
             self._forget(old.metadata)
         if self._takes(new):
@@ -232,10 +231,10 @@ class JobHandler(Generic[J]):
 
 
 class OwnedChildHandler(Generic[C]):
-    """Meets expectations by the events of one kind of children, and queues the job that controls them.
+    """Satisfies expectations from the events of one kind of children, and queues the job that controls them.
 
-    Expectations are found by the owner's UID in the child's namespace. So a child of an earlier job of the same name meets
-    none (EX-06), nor does one in another namespace that names our job as its owner (D2).
+    Expectations are found by the owner's UID in the child's namespace. So a child of an earlier job of the same name satisfies
+    none (EX-06), nor does one in another namespace that names our job as owner (D2).
     """
 
     def __init__(self, owner_kind: str, kind: str, feed: Feed, expectations: Expectations) -> None:
@@ -246,21 +245,21 @@ class OwnedChildHandler(Generic[C]):
         self._expectations = expectations
 
     def on_add(self, child: C, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
-        """Meet the expectation of a child's creation, and queue its job."""
+        """Satisfy the expectation of a creation, and queue the job."""
         self._seen(child.metadata)
 
     def on_update(self, old: C, new: C, /) -> None:
-        """Queue the job of a child that changed. With another UID the child was deleted and created again."""
+        """Queue the job of a changed child. If the UID differs, the child was deleted and recreated."""
         if old.metadata.uid != new.metadata.uid or controller_of(old.metadata) != controller_of(new.metadata):
             self._gone(old.metadata)
         self._seen(new.metadata)
 
     def on_delete(self, gone: C | Tombstone[C], /) -> None:
-        """Meet the expectation of a child's deletion, and queue its job."""
+        """Satisfy the expectation of a deletion, and queue the job."""
         self._gone(object_of(gone).metadata)
 
     def on_list(self, resource_version: str, /) -> None:
-        """Meet the expectations of children that a list does not show any more, and queue their jobs (EX-10)."""
+        """Satisfy the expectations of children missing from a list, and queue their jobs (EX-10)."""
         for job in self._expectations.listed(self._kind, resource_version):
             self._feed.add(job)
 
@@ -268,7 +267,7 @@ class OwnedChildHandler(Generic[C]):
         owner = controller_of(meta)
         if owner is None or owner.kind != self._owner_kind:
             return
-        if meta.deletion_timestamp is not None:  # being deleted is as good as gone (EX-05)
+        if meta.deletion_timestamp is not None:  # terminating counts as deleted (EX-05)
             self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
         else:
             self._expectations.creation_observed(key_of_owner(meta, owner), self._kind, meta.name)

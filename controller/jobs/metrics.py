@@ -1,4 +1,4 @@
-"""The metrics of jobs, in both dialects. Transitions of conditions are counted and logged once they are on the API server."""
+"""The metrics of jobs, in both dialects. Condition transitions are counted and logged once they are on the API server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric, MetricsProvider
 
 FRAMEWORK: Final = "tensorflow"
-"""The label that separates TFJobs from other kinds of jobs in the family `training_operator_jobs_*`."""
+"""The label that distinguishes TFJobs from other kinds in the family `training_operator_jobs_*`."""
 TRANSITIONS: Final = {
     "created": "Number of jobs created",
     "deleted": "Number of jobs deleted",
@@ -37,11 +37,11 @@ FAILURES: Final = Metric(
 REASONS: Final = (Reason.FAILED, Reason.BY_RULE, Reason.LIMIT, Reason.INVALID, Reason.REFUSED, Reason.TOO_LARGE)
 ACTIONS: Final = Metric(
     "tf_operator_failure_policy_actions_total",
-    "Number of failures of replicas that a rule of a failure policy decided about",
+    "Number of replica failures matched by a rule of a failure policy",
     labels=("namespace", "rule", "action", "replica_type"),
 )
-MOST_RULES: Final = 100
-"""Series of a namespace with rules. Users name rules, so what is beyond counts as OTHER_RULES."""
+MAX_RULES: Final = 100
+"""Maximum number of series with rules per namespace. Users choose rule names, so further rules count as OTHER_RULES."""
 OTHER_RULES: Final = "other"
 START: Final = Metric(
     "tf_operator_job_start_seconds",
@@ -68,7 +68,7 @@ def index_by_state(job: TFJob | AlphaJob) -> Sequence[str]:
 
 
 JOB_INDEXERS: Final = {STATE_INDEX: index_by_state}
-"""The indexes of every cache of jobs; gauges are read from them."""
+"""The indexes of every cache of jobs, from which gauges are read."""
 
 
 class JobMetrics:
@@ -81,12 +81,12 @@ class JobMetrics:
         self.indexers: list[Indexer[Any]] = []
         """The caches of jobs, with `JOB_INDEXERS`."""
         self._idle_since: dict[str, float | None] = {}
-        """The namespaces that have series; None while they have jobs."""
+        """When each namespace with series lost its last job; None while it has jobs."""
         self._rules: dict[str, set[tuple[str, ...]]] = {}
-        """The values of the other labels of ACTIONS by namespace."""
+        """The values of the other labels of ACTIONS, by namespace."""
 
     def expect(self, namespaces: Iterable[str]) -> None:
-        """Create the series of these namespaces, at zero, before anything happens in them."""
+        """Create the series of these namespaces at zero, before the first transition."""
         for namespace in namespaces:
             if namespace not in self._idle_since:
                 self._idle_since[namespace] = None
@@ -96,8 +96,8 @@ class JobMetrics:
     def by_state(self, now: float) -> Counter[tuple[str, ...]]:
         """Return the number of jobs by namespace and state.
 
-        Namespaces with jobs get their series, also if all their jobs are managed by another controller; namespaces without
-        jobs for KEPT_S lose them.
+        Series are created for namespaces with jobs, even if another controller manages all of them, and removed for namespaces
+        without jobs for KEPT_S.
         """
         found: Counter[tuple[str, ...]] = Counter()
         for indexer in self.indexers:
@@ -122,7 +122,7 @@ class JobMetrics:
         self._metrics.counter(BY_NAMESPACE[transition], namespace, FRAMEWORK).inc()
 
     def observe(self, job: ObjectMeta, before: Sequence[JobCondition], after: Sequence[JobCondition]) -> None:
-        """Count and log each condition that has become True. `before` are the conditions that `after` replaced."""
+        """Count and log each condition that became True. `before` are the conditions that `after` replaced."""
         were_true = {each.type for each in before if each.status == conditions.TRUE}
         for each in after:
             if each.status != conditions.TRUE or each.type in were_true:
@@ -133,27 +133,27 @@ class JobMetrics:
                 self._metrics.counter(FAILURES, job.namespace, each.reason).inc()
             if each.type == ConditionType.RUNNING and ConditionType.RESTARTING not in were_true:
                 self._started(job, each, after)
-            tell = log.warning if each.type in {ConditionType.FAILED, ConditionType.RESTARTING} else log.info
-            tell("tfjob_condition", condition=each.type, reason=each.reason, message=each.message)
+            write = log.warning if each.type in {ConditionType.FAILED, ConditionType.RESTARTING} else log.info
+            write("tfjob_condition", condition=each.type, reason=each.reason, message=each.message)
 
     def ended(self, namespace: str, before: Sequence[JobAttempt], after: Sequence[JobAttempt]) -> None:
-        """Count the rules that have ended attempts. `before` is the history that `after` replaced."""
+        """Count the rules that ended attempts. `before` is the history that `after` replaced."""
         known = {each.number for each in before}
         for each in after:
             if each.number not in known and each.rule:
                 self.decided(namespace, each.rule, each.action, each.replica_type)
 
     def decided(self, namespace: str, rule: str, action: str, replica_type: str) -> None:
-        """Count a failure that a rule has decided about."""
+        """Count a failure matched by a rule."""
         self.expect([namespace])
         known, values = self._rules.setdefault(namespace, set()), (rule, action, replica_type)
-        if values not in known and len(known) >= MOST_RULES:
+        if values not in known and len(known) >= MAX_RULES:
             values = (OTHER_RULES, action, replica_type)
         known.add(values)
         self._metrics.counter(ACTIONS, namespace, *values).inc()
 
     def _started(self, job: ObjectMeta, running: JobCondition, found: Sequence[JobCondition]) -> None:
-        """Observe how long a start took. A resumed job has a condition Suspended, which became False when it was resumed."""
+        """Record the duration of a start. A resumed job has a condition Suspended, which became False when it was resumed."""
         suspended = conditions.find(tuple(found), ConditionType.SUSPENDED)
         since = suspended.last_transition_time if suspended is not None else job.creation_timestamp
         if since is not None and running.last_transition_time is not None:

@@ -1,10 +1,10 @@
-"""How a pod ends, and why it does not start, read from the pod as its kubelet shows it. Pure.
+"""How a pod ends, and why it does not start, derived from the pod as reported by its kubelet. Pure.
 
-Which container terminations are final, when the pod has ended, and which ends others caused is read from its phase, containers,
-conditions and deletion, and from the restart policies with which it was created.
+Which container terminations are final, when the pod has ended, and whether the end was caused externally is derived from phase,
+containers, conditions, deletion, and the restart policies with which the pod was created.
 
-Why it does not start becomes an event on the job: an image that cannot be pulled, a pod that cannot be scheduled. The job's
-conditions do not change for it, since nothing has happened yet (B34); the text is the Go operators'.
+Why a pod does not start is reported as an event on the job: for example an image that cannot be pulled, or an unschedulable
+pod. Conditions do not change, since nothing has happened yet (B34); the text is that of the Go operators.
 """
 
 from __future__ import annotations
@@ -22,73 +22,72 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 DISRUPTIONS: Final = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "Preempted"}
 )
-"""Reasons of a failed pod which say that the cluster took it away; the training did nothing wrong."""
+"""Reasons of a failed pod that indicate a disruption, not a failure of the training."""
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
-"""The pod exceeded its own activeDeadlineSeconds, which its author chose. The kubelet may report no container then."""
+"""The pod exceeded its own activeDeadlineSeconds, set by its author. The kubelet may report no container status then."""
 REJECTED: Final = "Pod was rejected"
-"""The beginning of the message with which a kubelet rejects a pod, since Kubernetes 1.26."""
+"""The prefix of a kubelet's message when it rejects a pod, since Kubernetes 1.26."""
 UNKNOWN: Final = "ContainerStatusUnknown"
-"""The reason of containers of which a kubelet knows nothing. After a restart it gives this to pods that it had rejected."""
+"""The reason of containers unknown to the kubelet. After a restart, a kubelet sets it on pods that it had rejected."""
 
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 BY_KUBELET: Final = "TerminationByKubelet"
-"""The reason with which a kubelet that ends a pod sets DisruptionTarget: at the pod's end, after its containers got SIGTERM.
-Others (taints, the eviction API, preemption) set the condition before they delete the pod."""
+"""The reason of DisruptionTarget if the kubelet ends the pod; set at the pod's end, after its containers received SIGTERM.
+Other components (taints, the eviction API, preemption) set the condition before they delete the pod."""
 
 RESTARTING_ALL: Final = "RestartingAllContainers"
 """A container's reason while a rule restarts all containers of its pod (Kubernetes 1.36)."""
 ALL_RESTARTING: Final = "AllContainersRestarting"
-"""The pod's condition while that happens."""
+"""The pod's condition during that."""
 
 
 def is_final(pod: Pod, status: core.ContainerStatus) -> bool:
-    """Whether an ordinary container has terminated and its kubelet will not start it again.
+    """Return True if an ordinary container has terminated and will not be restarted.
 
-    The first rule that matches the exit code decides, else the container's own policy, else the pod's (KEP-5307). As in
-    the kubelet, rules count only if the container has a policy of its own. A restart of all containers also starts those that
-    have ended.
+    The first rule that matches the exit code decides, else the container's own policy, else the pod's (KEP-5307). As in the
+    kubelet, rules apply only if the container has its own policy. Restarting all containers also restarts terminated ones.
     """
     ended = status.state.terminated
     if ended is None or ended.reason == RESTARTING_ALL or _condition(pod, ALL_RESTARTING) is not None:
         return False
-    return stays_ended(pod.spec, status.name, ended.exit_code)
+    return is_not_restarted(pod.spec, status.name, ended.exit_code)
 
 
-def stays_ended(spec: core.PodSpec, container: str, exit_code: int) -> bool:
-    """Return whether an ordinary container that exited with this code is not restarted, by the policies of its pod.
+def is_not_restarted(spec: core.PodSpec, container: str, exit_code: int) -> bool:
+    """Return True if the policies of the pod do not restart an ordinary container that exited with this code.
 
-    A kubelet older than its API server may know fewer of these policies; where a pod has a terminal phase, the phase decides.
+    A kubelet older than its API server may not support all policies; if a pod has a terminal phase, the phase decides.
     """
     return not _restarts(spec, next((each for each in spec.containers if each.name == container), None), exit_code)
 
 
 def has_ended(pod: Pod) -> bool:
-    """Whether nothing of the pod's own work runs or will run again.
+    """Return True if no container other than native sidecars runs or will run again.
 
-    The phase comes late: since Kubernetes 1.22 containers are reported a second or more before it. Native sidecars do not
-    count, since their kubelet ends them after the others.
+    The phase is not sufficient: since Kubernetes 1.22 it is reported a second or more after the containers. Native sidecars are
+    ignored, since the kubelet terminates them last.
     """
     if pod.status.phase in core.TERMINAL:
         return True
     statuses = pod.status.container_statuses or ()
-    told = {status.name for status in statuses if is_final(pod, status)}
-    return len(told) == len(statuses) > 0 and all(container.name in told for container in pod.spec.containers)
+    final = {status.name for status in statuses if is_final(pod, status)}
+    return len(final) == len(statuses) > 0 and all(container.name in final for container in pod.spec.containers)
 
 
 def is_disrupted(pod: Pod) -> bool:
-    """Return whether the cluster evicted the pod, or rejected it before anything of it ran."""
+    """Return True if the cluster evicted the pod, or rejected it before any container ran."""
     return pod.status.reason in DISRUPTIONS or is_rejected(pod) or _condition(pod, DISRUPTION_TARGET) is not None
 
 
 def was_stopped(pod: Pod, ended: core.ContainerStateTerminated | None) -> bool:
-    """Return whether an exit with 0 may be a reaction to SIGTERM: a process that saves a checkpoint then is not done.
+    """Return True if an exit with 0 may be a reaction to SIGTERM: a process that saves a checkpoint then has not finished.
 
-    During a node's shutdown only DisruptionTarget says so, also if somebody deletes the pod then. If the pod is being deleted,
-    the process is done only if it ended before the delete. When that was is known only while the grace period is the pod's own:
-    the kubelet's last delete (grace 0), and each one that shortens the grace period, moves `deletionTimestamp` (Kubernetes
-    1.33). The API has whole seconds: a tie counts as stopped, so the replica runs again. A container that was between two runs
-    when the pod was deleted was not done either, though the pod's phase may become Succeeded (1.27). A success that was seen in
-    time is in the job's status.
+    During a node shutdown, only DisruptionTarget indicates this, even if the pod is also deleted. If the pod is being deleted,
+    the process has finished only if it exited before the delete. The time of the delete is known only while the grace period is
+    the pod's own: the kubelet's last delete (grace 0), and any that shortens the grace period, changes `deletionTimestamp`
+    (Kubernetes 1.33). API times are whole seconds: a tie counts as stopped, so the replica runs again. A container that was
+    between two runs when the pod was deleted has not finished either, even if the phase becomes Succeeded (1.27). A success
+    observed earlier is in the job's status.
     """
     meta = pod.metadata
     if meta.deletion_timestamp is None:
@@ -99,37 +98,37 @@ def was_stopped(pod: Pod, ended: core.ContainerStateTerminated | None) -> bool:
     grace_s = meta.deletion_grace_period_seconds
     if not grace_s or grace_s != pod.spec.termination_grace_period_seconds:
         return True
-    if ended is None or ended.finished_at is None or not stays_ended(pod.spec, CONTAINER_NAME, ended.exit_code):
+    if ended is None or ended.finished_at is None or not is_not_restarted(pod.spec, CONTAINER_NAME, ended.exit_code):
         return True
-    # As a duration: the API accepts a grace period of thousands of years, and no date lies that far back.
+    # Compared as a duration: the API accepts a grace period of thousands of years, which no datetime can represent.
     return (meta.deletion_timestamp - ended.finished_at).total_seconds() <= grace_s
 
 
 def deletion_grace_exceeds_spec(pod: Pod) -> bool:
-    """Whether the pod is deleted with a longer grace period than its own; if that is shortened, the pod does not show it."""
+    """Return True if the pod is deleted with a longer grace period than its own; a later reduction would hide this."""
     return (pod.metadata.deletion_grace_period_seconds or 0) > pod.spec.termination_grace_period_seconds
 
 
 def native_sidecars(spec: core.PodSpec) -> frozenset[str]:
-    """Return the names of the init containers that run beside the others (Kubernetes 1.29)."""
+    """Return the names of the init containers that run alongside the others (Kubernetes 1.29)."""
     return frozenset(
         each.name for each in spec.init_containers or () if each.restart_policy == core.PodRestartPolicy.ALWAYS
     )
 
 
 def container_policy_forbids_restart(pod: Pod, container: str, exit_code: int) -> bool:
-    """Whether a container failed that its own policy and rules do not restart; these override the pod's policy."""
+    """Return True if a container failed and its own policy and rules, which override the pod's, do not restart it."""
     own = next((each.restart_policy for each in pod.spec.containers if each.name == container), "")
-    return bool(own) and exit_code != 0 and stays_ended(pod.spec, container, exit_code)
+    return bool(own) and exit_code != 0 and is_not_restarted(pod.spec, container, exit_code)
 
 
 def _condition(pod: Pod, kind: str) -> core.Condition | None:
-    """Return this condition of the pod, if it is True."""
+    """Return this condition of the pod if it is True."""
     return next((each for each in pod.status.conditions or () if each.type == kind and each.status == "True"), None)
 
 
 def is_rejected(pod: Pod) -> bool:
-    """Whether a kubelet rejected the pod, for whatever reason: each version of Kubernetes adds new ones."""
+    """Return True if a kubelet rejected the pod, for any reason, since new versions of Kubernetes add reasons."""
     status = pod.status
     if status.phase != core.PodPhase.FAILED:
         return False
@@ -145,7 +144,7 @@ def _never_ran(status: core.ContainerStatus) -> bool:
 
 
 def _restarts(spec: core.PodSpec, container: core.Container | None, exit_code: int) -> bool:
-    """Whether the kubelet restarts a container that terminated like this."""
+    """Return True if the kubelet restarts a container that exited with this code."""
     policy = spec.restart_policy
     if container is not None and container.restart_policy:
         rules = container.restart_policy_rules or ()
@@ -164,46 +163,46 @@ def _names(rule: core.ContainerRestartRule, exit_code: int) -> bool:
 
 
 WAITING_REASONS: Final = IMAGE_REASONS | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
-"""The kubelet's reasons that a person must act upon; PodInitializing and ContainerCreating pass by themselves, and
+"""The kubelet's reasons that require user action; PodInitializing and ContainerCreating resolve themselves, and
 CrashLoopBackOff is reported with the restarts."""
 ProblemKey = tuple[str, str, str]
-"""UID of a pod or "" for the job, name of its container or "", reason: the same for as long as it is the same problem."""
+"""UID of the pod, or "" for the job; name of the container, or ""; reason. Identifies a problem while it persists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a pod does not start, and the event about it. It is reported once, not at every sync."""
+    """Why a pod does not start, and its event. It is reported once, not at every sync."""
 
     key: ProblemKey
     event: JobEvent
 
 
 def problems_of_pod(pod: Pod) -> Iterator[Problem]:
-    """Yield what keeps a pod from starting; the pod must not have started, and not be deleted."""
+    """Yield what keeps a pod from starting; the pod must neither have started nor be terminating."""
     name, uid = pod.metadata.name, pod.metadata.uid
     if any(gate.name == QUEUE_GATE for gate in pod.spec.scheduling_gates or ()):
         yield queued_separately(f"pod {name} has the scheduling gate {QUEUE_GATE}")
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
-            yield _trouble(uid, "", condition.reason, f"Error pod {name} condition message: {condition.message}")
+            yield _problem(uid, "", condition.reason, f"Error pod {name} condition message: {condition.message}")
     for container in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
         waiting = container.state.waiting
         if waiting is not None and waiting.reason in WAITING_REASONS:
             message = f"Error pod {name} container {container.name} waiting message: {waiting.message}"
-            yield _trouble(uid, container.name, waiting.reason, message)
+            yield _problem(uid, container.name, waiting.reason, message)
 
 
 def queued_separately(proof: str) -> Problem:
-    """Return the problem, one for the whole job, that Kueue queues its pods or batch Jobs one by one."""
+    """Return the problem, one for the whole job, that Kueue admits its pods or batch Jobs individually."""
     text = f"Kueue queues the replicas of this job one by one, so some may run while others wait: {proof}. Kueue must have the "
     text += "kind of the job in its integrations.frameworks or integrations.externalFrameworks"
     return problem_of_job(EventReason.QUEUED_SEPARATELY, text)
 
 
 def problem_of_job(reason: str, message: str) -> Problem:
-    """Return a problem of the job itself, which is reported once whatever the number of its pods."""
-    return _trouble("", "", reason, message)
+    """Return a problem of the whole job, which is reported once."""
+    return _problem("", "", reason, message)
 
 
-def _trouble(uid: str, container: str, reason: str, message: str) -> Problem:
+def _problem(uid: str, container: str, reason: str, message: str) -> Problem:
     return Problem((uid, container, reason), JobEvent(EventType.WARNING, reason, message))

@@ -1,10 +1,10 @@
-"""The writes of both dialects: events, creates and deletes of children, a status. Each API error has an outcome.
+"""The writes of both dialects: events, creates and deletes of children, status updates. Handles each kind of API error.
 
-An event is recorded and logged; one that would repeat is emitted once. The memory for that (`EventDeduplicator`) may be lost:
-then it is emitted once more.
+An event is recorded and logged; repeated ones are emitted once. The state for that (`EventDeduplicator`) may be lost, which
+causes one repetition.
 
-The API server may refuse to create a child because it is invalid, or because another object has its name. A view that is not
-known to be new is confirmed by a read before children are created or deleted (`confirm`).
+The API server may reject a child because it is invalid, or because another object has its name. A view that may be stale is
+confirmed by a read before children are created or deleted (`confirm`).
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ K = TypeVar("K", bound=Hashable)
 
 log = structlog.get_logger(__name__)
 REPEAT_AFTER_S: Final = 3600
-"""Seconds before the same Warning is emitted again. The API server keeps an event for an hour."""
-MOST: Final = 50
-"""Warnings that are remembered of one job: beyond that the oldest is forgotten, and may be emitted again."""
-MOST_PER_REASON: Final = 3
-"""How many pods of a job are named for one reason: if five hundred wait for the same node, three are enough."""
+"""Seconds before the same Warning is emitted again. The API server keeps events for an hour."""
+MAX_WARNINGS: Final = 50
+"""Maximum number of warnings stored per job: beyond that the oldest is dropped, and may be emitted again."""
+MAX_PER_REASON: Final = 3
+"""Maximum number of pods of a job reported per reason: if hundreds wait for the same node, three events suffice."""
 
 
 class EventDeduplicator(Generic[K]):
-    """The events that were emitted lately: for each job, by its UID, the last message about each subject."""
+    """The recently emitted events: for each job, by UID, the last message about each subject."""
 
     def __init__(self, clock: Clock, repeat_after_s: int, most: int = sys.maxsize) -> None:
-        """Emit the same message again after `repeat_after_s`. Remember `most` subjects of a job."""
+        """Allow repeating a message after `repeat_after_s`. Store at most `most` subjects per job."""
         self._clock = clock
         self._repeat_after_s = repeat_after_s
         self._most = most
         self._emitted: dict[str, dict[K, tuple[int, float]]] = {}
 
     def should_emit(self, uid: str, subject: K, message: str = "") -> bool:
-        """Return True unless this message about this subject was emitted lately. It counts as emitted from now on."""
+        """Return True, and record the message as emitted, unless it was emitted for this subject recently."""
         now, digest = self._clock.monotonic(), zlib.crc32(message.encode(errors="replace"))
         emitted = self._emitted.setdefault(uid, {})
         last_digest, last_at = emitted.get(subject, (digest, -math.inf))
@@ -89,15 +89,15 @@ class EventDeduplicator(Generic[K]):
         return True
 
     def subjects(self, uid: str) -> Iterable[K]:
-        """Return the subjects that are remembered of a job."""
+        """Return the subjects stored for a job."""
         return self._emitted.get(uid, ())
 
     def forget(self, uid: str) -> None:
-        """Forget a job that is gone."""
+        """Forget all state of a deleted job."""
         self._emitted.pop(uid, None)
 
     def forget_subject(self, uid: str, subject: K) -> None:
-        """Forget what was emitted about one subject; with the last one, the job."""
+        """Forget a subject; and the job, if it was the last one."""
         emitted = self._emitted.get(uid, {})
         emitted.pop(subject, None)
         if not emitted:
@@ -108,31 +108,31 @@ class JobEvents:
     """Records events on the jobs of one kind."""
 
     def __init__(self, jobs: Resource, recorder: EventRecorder, clock: Clock, *, log_name: str = "tfjob_event") -> None:
-        """`log_name` is the name of the log lines."""
+        """`log_name` is the name of the log events."""
         self._jobs = jobs
         self._recorder = recorder
         self._log_name = log_name
-        self._warnings: EventDeduplicator[int] = EventDeduplicator(clock, REPEAT_AFTER_S, MOST)
+        self._warnings: EventDeduplicator[int] = EventDeduplicator(clock, REPEAT_AFTER_S, MAX_WARNINGS)
         self._problems: EventDeduplicator[ProblemKey] = EventDeduplicator(clock, sys.maxsize)
 
     def record(self, job: Meta, event_type: str, reason: str, message: str) -> None:
-        """Record an event on a job, and log it. Returns at once; the recorder writes it when it can, or drops it."""
+        """Record an event on a job, and log it. Returns immediately; the recorder writes it later, or drops it."""
         self._log(event_type, reason, message)
         self.post(job, JobEvent(event_type, reason, message))
 
     def post(self, job: Meta, event: JobEvent) -> None:
-        """Record an event without a log line: what it reports is logged already."""
+        """Record an event without logging it: what it reports has been logged."""
         self._recorder.event(object_reference(self._jobs, job), event.type, event.reason, event.message)
 
     def warn(self, job: Meta, reason: str, message: str) -> None:
-        """Record a Warning unless the same was recorded lately."""
+        """Record a Warning unless it was recorded recently."""
         if self._warnings.should_emit(job.uid, zlib.crc32(f"{reason} {message}".encode(errors="replace"))):
             self.record(job, EventType.WARNING, reason, message)
 
     async def write(self, job: Meta, event: JobEvent, *, fact: str) -> None:
-        """Return when an event is on the API server, or can never be. Raises ApiError when it cannot be written for now.
+        """Return once an event is on the API server, or was rejected permanently. Raises ApiError for temporary failures.
 
-        `fact` names what the event states. The same fact has the same event name, so an operator that was killed in between
+        `fact` identifies what the event states. The same fact gets the same event name, so an operator restarted in between
         does not write it twice.
         """
         reference = object_reference(self._jobs, job)
@@ -140,17 +140,17 @@ class JobEvents:
         self._log(event.type, event.reason, event.message)
 
     def report(self, job: Meta, problems: Iterable[Problem], *, finished: bool = False) -> None:
-        """Record the problems that were not reported yet. Nothing is remembered of a job that has finished (D17)."""
+        """Record the problems not reported yet. No state is kept for a finished job (D17)."""
         for problem in problems:
             others = (key for key in self._problems.subjects(job.uid) if key != problem.key)
             alike = sum(key[-1] == problem.key[-1] for key in others)
-            if alike < MOST_PER_REASON and self._problems.should_emit(job.uid, problem.key):
+            if alike < MAX_PER_REASON and self._problems.should_emit(job.uid, problem.key):
                 self.record(job, problem.event.type, problem.event.reason, problem.event.message)
         if finished:
             self._problems.forget(job.uid)
 
     def forget(self, uid: str) -> None:
-        """Forget a job that is gone."""
+        """Forget all state of a deleted job."""
         self._warnings.forget(uid)
         self._problems.forget(uid)
 
@@ -160,8 +160,8 @@ class JobEvents:
 
 
 MAX_AT_ONCE: Final = 16
-"""Requests of one job that are under way at the same time. That many keep an API server on two cores busy. More would only
-wait, there and for our connections; half of those stay free for the writes of other jobs."""
+"""Concurrent requests per job. This many saturate an API server with two cores. More would only queue there and for our
+connections, half of which remain free for other jobs."""
 W = TypeVar("W", bound=Object)
 
 
@@ -169,16 +169,16 @@ _DENIED: Final = re.compile(r"\bdenied (the )?request\b")
 
 
 class RefusedError(ApiError):
-    """The API server calls a child invalid. Only a changed specification can help."""
+    """The API server rejected a child as invalid. Retrying cannot succeed unless the spec changes."""
 
 
 def is_denied(error: StatusError) -> bool:
-    """Whether an admission webhook or policy refuses, whatever the code. They may change, so the specification is not wrong."""
+    """Return True if an admission webhook or policy denied the request. These may change, so the spec is not invalid."""
     return _DENIED.search(error.status_message) is not None
 
 
-def in_the_way(owner: OwnerReference | None) -> str:
-    """Return who controls an object whose name a job needs, and what a person can do about it."""
+def conflict_hint(owner: OwnerReference | None) -> str:
+    """Return who controls an object whose name a job needs, and what a user can do about it."""
     if owner is not None and owner.kind.lower() == "tfjob":
         return f"belongs to {owner.kind} {owner.name}, which needs it; recreate one of the two jobs under another name"
     holder = f"belongs to {owner.kind} {owner.name}" if owner is not None else "has no owner"
@@ -186,14 +186,14 @@ def in_the_way(owner: OwnerReference | None) -> str:
 
 
 TAKEN_DELAY_S: Final = 60.0
-"""The longest delay of a child whose name is taken: that the name is free is not seen when the object is none of ours."""
+"""The longest retry delay of a child whose name is taken: if the object is not ours, its deletion is not observed."""
 
 
 class NameTakenError(ApiError):
     """A child cannot be created because another object has its name.
 
-    `why` says what a person can do about it, or what is waited for if the object `passes`: it will soon be gone. It is empty
-    where the next try will do.
+    `why` is what a user can do about it, or what is awaited if the object `passes`, which means that it will soon be gone.
+    Empty if a retry suffices.
     """
 
     def __init__(self, child: str, why: str = "", *, passes: bool = False) -> None:
@@ -210,12 +210,12 @@ async def resolve_name_conflict(
     *,
     job: Meta,
     jobs: Resource,
-    what_to_do: Callable[[W], str] = lambda found: in_the_way(controller_of(found.metadata)),
+    hint: Callable[[W], str] = lambda found: conflict_hint(controller_of(found.metadata)),
 ) -> W:
-    """Return the object of this name if the job controls it: it comes from a create whose response was lost (WR-07).
+    """Return the object with this name if the job controls it, which means that the response to its create was lost (WR-07).
 
-    `jobs` is the kind of the job; `what_to_do` says what a person can do about any other object, or "". Raises NameTakenError
-    for an object that the job does not control, or whatever ApiError the read meets.
+    `jobs` is the kind of the job; `hint` returns what a user can do about any other object, or "". Raises NameTakenError
+    for an object that the job does not control, or any ApiError of the read.
     """
     child = f"{resource.kind} {name}"
     try:
@@ -230,21 +230,21 @@ async def resolve_name_conflict(
     if owner is not None and (owner.kind.lower(), owner.name) == (jobs.kind.lower(), job.name):
         why = f"belongs to an earlier job of this name (UID {owner.uid}) and is left to the garbage collector"
         raise NameTakenError(child, why, passes=True)
-    raise NameTakenError(child, what_to_do(found))
+    raise NameTakenError(child, hint(found))
 
 
 async def restore_operator_label(client: RestClient, resource: Resource, meta: Meta, value: str) -> None:
-    """Restore the label by which our watches select children, so that the cache shows this one (D13). Raises ApiError."""
+    """Restore the label by which our watches select children, so that the cache contains this one (D13). Raises ApiError."""
     body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: value}}}
     await client.patch(resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
 
 
 @dataclass(frozen=True, slots=True)
 class ChildKind:
-    """A kind of child, and the reasons of the events about it.
+    """A kind of child, and its event reasons.
 
-    `refusals` are the errors of a create that mean: the API server will never accept this body. A child that `may_prove` an
-    end is deleted only in the version that was looked at. `propagation` is that of a delete, None for the kind's default.
+    `refusals` are the errors of a create that mean that the API server will never accept this object. A child that
+    `holds_outcome` is deleted only in the version that was evaluated. `propagation` is that of a delete; None for the default.
     """
 
     name: str
@@ -256,14 +256,14 @@ class ChildKind:
     relabelled: str = ""
     failed_relabel: str = ""
     refusals: tuple[type[StatusError], ...] = (InvalidError, BadRequestError)
-    may_prove: bool = False
+    holds_outcome: bool = False
     propagation: str | None = None
 
 
 Resolve: TypeAlias = Callable[[ChildKind, str], Awaitable[None]]
 """Returns if the object of this kind and name is ours, else raises ApiError."""
 Target: TypeAlias = "tuple[ChildKind, ChildMeta, JobEvent | None]"
-"""What is deleted, and the event that is written before."""
+"""What is deleted, and the event to write first."""
 
 
 class ChildWriter:
@@ -275,13 +275,13 @@ class ChildWriter:
         self._expectations = expectations
 
     async def _create(self, job: Meta, kind: ChildKind, name: str, body: object, resolve: Resolve) -> bool:
-        """Create one child. Return True; False if it existed already and is ours (then `resolve` returns). Raises ApiError."""
+        """Create one child. Return False if it existed and is ours (`resolve` returned), else True. Raises ApiError."""
         try:
             written = await self._client.create(kind.resource, job.namespace, body)
         except NamespaceTerminatingError:
             raise  # no event (SB-03)
         except AlreadyExistsError:
-            # The cache may have seen it long ago, so no event need come for it: do not wait for one (B76).
+            # The cache may have contained it for long, so no event is to be expected (B76).
             self._expectations.creation_observed(owner_uid_key(job), kind.name, name)
             await resolve(kind, name)
             return False
@@ -294,11 +294,11 @@ class ChildWriter:
         return True
 
     def _warn(self, job: Meta, kind: ChildKind, name: str, why: str) -> None:
-        """Record why a child could not be created, unless the same was recorded lately: it is tried again and again (U2)."""
+        """Record why a child could not be created, unless this was recorded recently, as creates are retried (U2)."""
         self._events.warn(job, kind.failed_create, f"Error creating: {why}")
 
     async def _delete_all(self, job: Meta, targets: Sequence[Target], failures: list[ApiError]) -> bool:
-        """Delete all of these, and add what fails to `failures`. Return whether one of them has a newer version."""
+        """Delete all of these, and add errors to `failures`. Return True if one of them has a newer version."""
         changed = False
         owner = owner_uid_key(job)
         for kind, meta, _ in targets:
@@ -319,10 +319,10 @@ class ChildWriter:
         return changed
 
     async def _delete(self, job: Meta, kind: ChildKind, meta: ChildMeta, event: JobEvent | None) -> bool:
-        """Delete one child, unless it is gone (B14). Return false if it has changed, or another object has its name."""
+        """Delete one child, unless it is gone (B14). Return False if it has changed, or another object has its name."""
         if event is not None:
             await self._events.write(job, event, fact=f"{event.reason} {meta.uid}")
-        version = meta.resource_version if kind.may_prove else None
+        version = meta.resource_version if kind.holds_outcome else None
         try:
             await self._client.delete(
                 kind.resource,
@@ -342,13 +342,13 @@ class ChildWriter:
 async def replace_status(
     client: RestClient, jobs: Resource, job: J, status: msgspec.Struct, into: type[W], *, wire: object = None
 ) -> tuple[J, W] | None:
-    """Write `status`, as `wire` if that is given. Return the job as it is then, and the response; None when the job is gone.
+    """Write `status`, encoded as `wire` if given. Return the job after it and the response; None if the job is gone.
 
-    Raises ConflictError when `job` is not the newest version: the status must then be computed anew, not written again.
+    Raises ConflictError if `job` is not the newest version: the status must then be recomputed.
     """
     meta = job.metadata
-    # A JSON patch, because it replaces the status whole (a merge would keep counters of types that are gone), and because
-    # the version in it makes the server refuse what was computed from a stale view.
+    # A JSON patch, because it replaces the whole status (a merge would keep counters of removed types), and because its version
+    # makes the server reject what was computed from a stale view.
     body = [
         {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
         {"op": "add", "path": "/status", "value": status if wire is None else wire},
@@ -359,20 +359,20 @@ async def replace_status(
         )
     except NotFoundError:
         return None
-    # The version in the patch proves that nothing but the status has changed since `job` was read.
+    # The version in the patch ensures that only the status has changed since `job` was read.
     meta = msgspec.structs.replace(meta, resource_version=written.metadata.resource_version)
     return msgspec.structs.replace(job, metadata=meta, status=status), written
 
 
 class StaleViewError(RequeueError):
-    """The job, or one of its pods, has changed since the cache saw it. The change will arrive, and bring another sync."""
+    """The job, or one of its pods, is newer than in the cache. The change will arrive and cause another sync."""
 
 
 async def confirm(client: RestClient, jobs: Resource, job: Meta) -> None:
-    """Ask the server whether this is the newest version of a job. Raises StaleViewError if it is not, or is gone."""
+    """Check that this is the newest version of a job. Raises StaleViewError if it is not, or the job is gone."""
     try:
         found = await client.get(jobs, job.namespace, job.name, PartialObjectMetadata)
     except NotFoundError as error:
         raise StaleViewError("the job is gone") from error
     if found.metadata.resource_version != job.resource_version:
-        raise StaleViewError("the job has changed since the cache saw it")
+        raise StaleViewError("the job is newer than in the cache")

@@ -1,20 +1,20 @@
-"""Leader election on Leases: one replica of a controller works, and the others wait to take over.
+"""Leader election with Leases: one replica of a controller is active, and the others are ready to take over.
 
     fence = Fence(LeaseClock())
-    client = RestClient(FencedTransport(transport, fence))   # what the work writes with
+    client = RestClient(FencedTransport(transport, fence))   # for the writes of the work
 
-    async def lead() -> None:          # cancelled when the lease is lost; when it returns, the lease is given back
+    async def lead() -> None:          # cancelled when the lease is lost; when it returns, the lease is released
         await controller.run()
 
     elector = LeaderElector(
         LeaseLock(RestClient(lease_transport), "kube-system", "kettle-operator", identity=hostname_uuid()),
         fence=fence,
     )
-    await elector.run(lead)            # raises LeadershipLostError: exit, and start anew
+    await elector.run(lead)            # raises LeadershipLostError: exit and restart
 
-What it promises beyond client-go's elector: writes of two leaders do not overlap, also when a leader was frozen (`Fence`);
-the work has ended when `run` returns; the lease is given back only then. Coordinated election (LE-15) is left out: it is
-alpha, and a server of 1.20 does not know it. Of third parties this package imports structlog and msgspec only.
+Guarantees beyond client-go's elector: writes of two leaders do not overlap, even if a leader was frozen (`Fence`); the work has
+ended when `run` returns; the lease is released only then. Coordinated election (LE-15) is not implemented: it is alpha, and not
+available on 1.20. The only third-party imports are structlog and msgspec.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The durations of an election, checked against each other, and the identity of a process in it."""
+"""The durations of an election, validated against each other, and the identity of a process."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from typing import Final
 
 JITTER: Final = 1.2
-"""LE-03: a candidate sleeps between 1 and 2.2 retry periods, so that two that started together do not stay together."""
+"""LE-03: a candidate sleeps between 1 and 2.2 retry periods, so that candidates that started together diverge."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionConfig:
     """The times of an election, in seconds (LE-02).
 
-    lease_duration_s: how long others wait, without seeing a renewal, until they take over. Whole seconds, because the record
-        on the server holds no others.
-    renew_deadline_s: how long the leader goes on trying to renew before it gives up.
-    retry_period_s: the pause between tries.
-    release: whether to give the lease back when the work has ended, so that another need not wait for it to run out (LE-11).
+    lease_duration_s: how long others wait without a renewal before they take over. Whole seconds, as in the record.
+    renew_deadline_s: how long the leader tries to renew before it gives up.
+    retry_period_s: the pause between attempts.
+    release: whether to release the lease when the work has ended, so that others need not wait for it to expire (LE-11).
 
-    Invariant: lease_duration_s > renew_deadline_s > 1.2 * retry_period_s > 0. Raises ValueError for anything else.
+    Invariant: lease_duration_s > renew_deadline_s > 1.2 * retry_period_s > 0. Raises ValueError otherwise.
     """
 
     lease_duration_s: float = 15.0
@@ -41,23 +40,23 @@ class LeaderElectionConfig:
 
     @property
     def call_timeout_s(self) -> float:
-        """LE-14: the limit of one call, short enough that a call that hangs does not lose the lease."""
+        """LE-14: the timeout of one request, short enough that a hanging request does not lose the lease."""
         return max(1.0, self.renew_deadline_s / 2)
 
     @property
     def fence_margin_s(self) -> float:
-        """How long before the end of the lease the last write must have been sent, or given up.
+        """How long before the end of the lease the last write must have been sent or abandoned.
 
-        Half of what lies between the renew deadline and the end of the lease: 2.5 s of 15. The first half is for the leader
-        to end its work in order; this half is for what can happen after the fence has shut:
+        Half of the time between the renew deadline and the end of the lease: 2.5 s of 15. The first half is for the leader to
+        stop its work in order; this half covers what can happen after the fence has closed:
 
-        - a request whose connection we have closed may still be carried out: milliseconds in an API server;
-        - two clocks may run at different rates. chrony slews by up to 8.3 %, so with one machine too slow and the other too
-          fast by that much, 12.5 s here may be 12.5 * 1.083 / 0.917 = 14.8 s there, which is less than 15.
+        - a request whose connection was closed may still be executed: milliseconds in an API server;
+        - clocks may run at different rates. chrony slews by up to 8.3%, so in the worst case 12.5 s here are 12.5 * 1.083 /
+          0.917 = 14.8 s on another machine, which is less than 15.
         """
         return (self.lease_duration_s - self.renew_deadline_s) / 2
 
 
 def hostname_uuid() -> str:
-    """Return an identity that no other process has, not even a later one on the same host (LE-14)."""
+    """Return an identity unique to this process, even among later ones on the same host (LE-14)."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"

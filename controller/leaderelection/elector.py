@@ -1,11 +1,11 @@
-"""Leader election: of all processes that run an elector on one lock, one at a time does the work.
+"""Leader election: of all processes with an elector on the same lock, one is active at a time.
 
-Clocks are never compared with each other. A candidate watches the record. When the record has not changed for the lease
-duration that it states, by the candidate's own monotonic clock, the candidate takes over (LE-04). A leader counts the same
-duration from before it sent its last renewal, which is earlier than anybody can have seen it, and shuts its fence a margin
-before the end. A liveness probe fails when a process still works as leader after the end of its lease (LE-13).
+Clocks of different machines are never compared. A candidate watches the record. If it does not change for the lease duration
+stated in it, by the candidate's own monotonic clock, the candidate takes over (LE-04). A leader counts the same duration from
+before it sent its last renewal, which is earlier than any candidate can have observed it, and closes its fence some margin
+before the end. The liveness probe fails if a process is still active as leader after its lease ended (LE-13).
 
-A claim makes single attempts to acquire, renew and release the lock; when to try again is decided by the elector.
+A claim makes single attempts to acquire, renew and release the lock; the elector decides when to retry.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ T = TypeVar("T")
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 RELEASE_TRIES: Final = 5
 RELEASE_RETRY_S: Final = 0.01
-"""LE-11: a conflict with a renewal whose response was lost is over at the next read."""
+"""LE-11: a conflict with a renewal whose response was lost is resolved by the next read."""
 log = structlog.get_logger(__name__)
 
 
-MOST_TRANSITIONS: Final = 2**31 - 1
-"""leaseTransitions is an int32, which the API server refuses beyond this: the count then stays, and leading goes on."""
+MAX_TRANSITIONS: Final = 2**31 - 1
+"""leaseTransitions is an int32, and the API server rejects larger values: the count then stays constant."""
 LONGEST_LEASE_S: Final = 600
-"""The longest foreign lease that is waited for. A live holder renews it many times meanwhile, whatever the duration."""
+"""The longest time to wait for another process's lease. A live holder renews it many times meanwhile, whatever its duration."""
 
 
-class Outcome(enum.Enum):
-    """What came of one attempt to acquire or renew the lock."""
+class AttemptResult(enum.Enum):
+    """The result of one attempt to acquire or renew the lock."""
 
     OURS = enum.auto()
     THEIRS = enum.auto()
     FAILED = enum.auto()
 
 
-class Claim:
-    """Knows the record that was seen last, and until when it is valid by our clock (LE-04).
+class LeaseClaim:
+    """The last observed record, and until when it is valid by our clock (LE-04).
 
-    Invariants: another process's record is valid from the moment after the response that showed it, so no holder loses any
-    of its time; only this class opens the fence, after a successful write, and our own lease counts from before that
-    request, so nobody else can think that it ends earlier than we do.
+    Invariants: another process's record is valid from the moment after the response that contained it, so no holder loses time;
+    only this class opens the fence, after a successful write; and our own lease counts from before that request, so no other
+    process considers it expired earlier than we do.
     """
 
     def __init__(
@@ -76,36 +76,36 @@ class Claim:
 
     @property
     def leader(self) -> str:
-        """The holder that was seen last; empty when there is none."""
+        """The last observed holder; empty if there is none."""
         return self._observed.holder_identity if self._observed is not None else ""
 
-    async def attempt(self, *, leading: bool) -> Outcome:
-        """Try once to acquire the lock or, when `leading`, to renew it. Raises no ApiError."""
+    async def attempt(self, *, leading: bool) -> AttemptResult:
+        """Try once to acquire the lock or, when `leading`, to renew it. Does not raise ApiError."""
         try:
             return await self._attempt_from_memory() or await self._attempt_from_the_server(leading=leading)
         except ConflictError as error:
             log.debug("lease_race_lost", lease=str(self._lock), error=str(error))
         except ApiError as error:
             log.warning("lease_attempt_failed", lease=str(self._lock), error=str(error))
-        return Outcome.FAILED
+        return AttemptResult.FAILED
 
     def watched(self, record: LeaderElectionRecord) -> None:
-        """Take in another process's record that a watch has shown, unless it is older than the one that was seen last.
+        """Process another process's record from a watch, unless it is older than the last observed one.
 
-        A watch may lag. A record that it shows late is valid for longer in our eyes, which harms nobody; and one that is
-        mistaken for an older one is seen by the next attempt.
+        A watch may lag. A record that arrives late is considered valid for longer, which is harmless; one mistaken for an older
+        one is observed by the next attempt.
         """
         if not self._is_ours(record) and (self._observed is None or _age(record) > _age(self._observed)):
             self._note(record)
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         """Release the lock if it is ours (LE-11). If that fails, it expires by itself."""
         failure: Exception | None = None
         try:
             async with asyncio.timeout(self._config.renew_deadline_s):
                 for _ in range(RELEASE_TRIES):
                     try:
-                        await self._give_back_once()
+                        await self._release_once()
                     except ApiError as error:
                         failure = error
                         await asyncio.sleep(RELEASE_RETRY_S)
@@ -115,8 +115,8 @@ class Claim:
             failure = failure or error
         log.warning("lease_not_released", lease=str(self._lock), error=str(failure))
 
-    async def _attempt_from_memory(self) -> Outcome | None:
-        """Renew without a read if, as far as we know, the lock is ours (LE-06). Return None if it must be read."""
+    async def _attempt_from_memory(self) -> AttemptResult | None:
+        """Renew without a read if the last observed record is ours (LE-06). Return None if it must be read."""
         observed = self._observed
         if observed is None or not self._is_ours(observed) or self._clock.monotonic() >= self.expires_at:
             return None
@@ -126,59 +126,59 @@ class Claim:
             log.debug("lease_fast_path_failed", lease=str(self._lock), error=str(error))
             return None
 
-    async def _attempt_from_the_server(self, *, leading: bool) -> Outcome:
+    async def _attempt_from_the_server(self, *, leading: bool) -> AttemptResult:
         record = await self._bounded(self._lock.get())
         if record is not None and record != self._observed:
             self._note(record)
         if record is not None and self._is_ours(record):
             self._slowpath.inc()
         elif leading and not self._fence.remaining():
-            # Others may have held the lock in between, so what the work knows may be out of date.
-            return Outcome.THEIRS
+            # Others may have held the lock in between, so our state may be outdated.
+            return AttemptResult.THEIRS
         elif record is None:
             return await self._write(self._lock.create, self._successor(None))
         elif record.holder_identity and self._clock.monotonic() < self.expires_at:
-            return Outcome.THEIRS
+            return AttemptResult.THEIRS
         return await self._write(self._lock.update, self._successor(record))
 
     def _note(self, record: LeaderElectionRecord) -> None:
-        # One that does not say for how long it is good (LE-05) gets as long as ours.
+        # A record without a duration (LE-05) is treated like ours.
         lasts = min(record.lease_duration_s, LONGEST_LEASE_S) or self._config.lease_duration_s
         self._observed, self.expires_at = record, self._clock.monotonic() + lasts
 
     async def _write(
         self, write: Callable[[LeaderElectionRecord], Awaitable[None]], record: LeaderElectionRecord
-    ) -> Outcome:
+    ) -> AttemptResult:
         sent_at = self._clock.monotonic()
         await self._bounded(write(record))
         self._observed, self.expires_at = record, sent_at + record.lease_duration_s
         self._fence.open_until(self.expires_at - self._config.fence_margin_s)
-        # A response can come so late that the time it confirms is over.
-        return Outcome.OURS if self._fence.remaining() else Outcome.FAILED
+        # The response may arrive after the time that it confirms.
+        return AttemptResult.OURS if self._fence.remaining() else AttemptResult.FAILED
 
-    async def _give_back_once(self) -> None:
+    async def _release_once(self) -> None:
         record = await self._bounded(self._lock.get())
         if record is None or not self._is_ours(record):
             return
         now = self._clock.now()
-        # One second, in case somebody only looks at the duration: zero is not a valid one.
+        # One second, for clients that only read the duration: zero is invalid.
         free = LeaderElectionRecord("", 1, now, now, record.leader_transitions)
         await self._bounded(self._lock.update(free))
         self._observed = free
         log.info("lease_released", lease=str(self._lock))
 
     def _successor(self, old: LeaderElectionRecord | None) -> LeaderElectionRecord:
-        """Return the record with which we lead after `old`. Transitions count changes of the holder only (LE-08)."""
+        """Return our record that follows `old`. Transitions count changes of the holder only (LE-08)."""
         now = self._clock.now()
         acquired, transitions = now, 0
         if old is not None and self._is_ours(old):
             acquired, transitions = old.acquire_time or now, old.leader_transitions
         elif old is not None:
-            transitions = min(old.leader_transitions + 1, MOST_TRANSITIONS)
+            transitions = min(old.leader_transitions + 1, MAX_TRANSITIONS)
         return LeaderElectionRecord(self._lock.identity, int(self._config.lease_duration_s), acquired, now, transitions)
 
     async def _bounded(self, call: Awaitable[T]) -> T:
-        """Limit the time of one call, so that it cannot take all there is (LE-14)."""
+        """Limit the duration of one request, so that it cannot use all of the time (LE-14)."""
         limit = self._config.call_timeout_s
         try:
             async with asyncio.timeout(limit):
@@ -195,21 +195,21 @@ def _age(record: LeaderElectionRecord) -> tuple[int, datetime]:
 
 
 class LeadershipLostError(Exception):
-    """The lease could not be renewed. The process should exit, since what it knows may be out of date (LE-14)."""
+    """The lease could not be renewed. The process should exit, since its state may be outdated (LE-14)."""
 
 
 class LeaderElector:
-    """Waits for the lease, does the work while it holds it, and gives it back.
+    """Waits for the lease, runs the work while holding it, and releases it.
 
     Invariants:
-    - the work runs only after the lease was acquired; it is cancelled when the lease is lost, and `run` returns only after
-      it has ended;
-    - `fence` is open only while nobody else can hold the lease;
-    - `on_stopped_leading` is called exactly once per `run`, however that ends, also if it never led (LE-10). When the lease
-      is lost it is called at once, before the work has ended;
-    - the lease is given back only after the work, and all that it wrote through the fence, has ended (LE-11).
+    - the work runs only after the lease was acquired; it is cancelled when the lease is lost, and `run` returns only after it
+      has ended;
+    - `fence` is open only while no other process can hold the lease;
+    - `on_stopped_leading` is called exactly once per `run`, however that ends, even if it never led (LE-10). When the lease is
+      lost it is called immediately, before the work has ended;
+    - the lease is released only after the work, and all its writes through the fence, have ended (LE-11).
 
-    For one loop; `run` must not be called while it runs.
+    For one loop; `run` must not be called while it is running.
     """
 
     def __init__(
@@ -226,17 +226,16 @@ class LeaderElector:
         clock: Clock | None = None,
         random: Callable[[], float] = stdlib_random.random,
     ) -> None:
-        """Prepare to lead.
+        """Create an elector.
 
-        on_stopped_leading: is called when leading ends.
-        on_new_leader: is called, after the fact, with each leader that is seen, ourselves included; "" says that there is
-            none.
-        fence: the one through which the work writes (see `FencedTransport`).
-        watch: shows a candidate at once that the lease was renewed or given back; without it the next attempt does.
-        name: labels the metrics; that of the lock if empty.
-        random: returns a float in [0, 1), as `random.random` does.
+        on_stopped_leading: called when leading ends.
+        on_new_leader: called, after the fact, with each observed leader, including ourselves; "" if there is none.
+        fence: the fence through which the work writes (see `FencedTransport`).
+        watch: notifies a candidate immediately when the lease is renewed or released; without it the next attempt does.
+        name: labels the metrics; by default that of the lock.
+        random: returns a float in [0, 1), like `random.random`.
 
-        Raises ValueError when the lock has no identity (LE-02).
+        Raises ValueError if the lock has no identity (LE-02).
         """
         if not lock.identity:
             raise ValueError("the lock needs an identity")
@@ -247,14 +246,14 @@ class LeaderElector:
         self._name = name or str(lock)
         self._clock = clock
         self._random = random
-        self._leading = False  # the lease is ours as far as we know
+        self._leading = False  # as far as we know, the lease is ours
         self._working = False  # the work has not ended
-        self._told_stopped = True
-        self._told_leader = ""
+        self._stop_reported = True
+        self._reported_leader = ""
         self._watch = watch
         self._freed = asyncio.Event()
         self.fence = fence or Fence(clock)
-        self._claim = Claim(
+        self._claim = LeaseClaim(
             lock,
             self._config,
             fence=self.fence,
@@ -265,25 +264,25 @@ class LeaderElector:
 
     @property
     def is_leader(self) -> bool:
-        """Whether we lead, as far as we know. Whether a write may be sent, only the fence knows."""
+        """True if we lead, as far as we know. Only the fence determines whether a write may be sent."""
         return self._leading
 
     @property
     def leader(self) -> str:
-        """The identity of the leader that was seen last; empty when there is none."""
+        """The identity of the last observed leader; empty if there is none."""
         return self._claim.leader
 
     def overdue_s(self) -> float:
-        """How many seconds ago the lease ended though the work goes on; 0 when all is well (LE-13)."""
+        """Return for how long the work has continued after the end of the lease, in seconds; normally 0 (LE-13)."""
         return max(0.0, self._clock.monotonic() - self._claim.expires_at) if self._working else 0.0
 
     async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Wait for the lease, then do the work.
+        """Wait for the lease, then run the work.
 
-        Returns, with the lease given back, when the work returns; raises what the work raises. Raises LeadershipLostError
-        when the lease is lost. Cancelling ends the work and gives the lease back, unless that cuts off a write.
+        Returns after the work returned and the lease was released; raises errors of the work. Raises LeadershipLostError if the
+        lease is lost. Cancelling ends the work and releases the lease, unless that interrupts a write.
         """
-        self._told_stopped = False
+        self._stop_reported = False
         try:
             await self._acquire()
             await self._lead(work)
@@ -292,11 +291,11 @@ class LeaderElector:
 
     async def _acquire(self) -> None:
         log.info("lease_awaited", lease=self._name)
-        if await self._attempt() is not Outcome.OURS:
+        if await self._attempt() is not AttemptResult.OURS:
             watching = asyncio.create_task(self._watch_the_lease(), name=f"watching-{self._name}")
             try:
                 await self._pause()
-                while await self._attempt() is not Outcome.OURS:
+                while await self._attempt() is not AttemptResult.OURS:
                     await self._pause()
             finally:
                 await _end(watching)
@@ -313,7 +312,7 @@ class LeaderElector:
             self._claim.watched(record)
 
     async def _pause(self) -> None:
-        """LE-03: wait for the next attempt, but only until the lease is seen to be free, or has run out."""
+        """LE-03: wait for the next attempt, but not longer than until the lease is observed to be free, or expires."""
         pause_s = self._config.retry_period_s * (1 + JITTER * self._random())
         valid_s = self._claim.expires_at - self._clock.monotonic()
         with contextlib.suppress(TimeoutError):
@@ -339,73 +338,72 @@ class LeaderElector:
                 if self._config.release and not lost:
                     await self._step_down()
             if not lost:
-                working.result()  # raises what the work raised, also if it did so because it was cancelled
+                working.result()  # raises errors of the work, even if it was cancelled
         if lost:
             cause = _failure(renewing) or _failure(working)
             raise LeadershipLostError(f"the lease {self._name} was lost") from cause
 
     async def _step_down(self) -> None:
-        """Give the lease back. The fence shuts first, since another process may lead as soon as the request is sent.
+        """Release the lease. The fence closes first, since another process may lead as soon as the request is sent.
 
-        A write without a response counts as work that has not ended. The lease is then left to expire, which takes hardly
-        longer.
+        A write without a response counts as unfinished work. The lease is then left to expire, which takes little longer.
         """
         self.fence.close()
-        if not self.fence.settled:
-            log.warning("lease_kept", lease=self._name, why="a write was cut off, and may still take effect")
+        if not self.fence.quiescent:
+            log.warning("lease_kept", lease=self._name, why="a write was interrupted and may still take effect")
             return
-        await self._claim.give_back()
+        await self._claim.release()
         self._report_transition()
 
     async def _renew_until_lost(self) -> None:
-        outcome = Outcome.OURS
-        while outcome is Outcome.OURS:
+        outcome = AttemptResult.OURS
+        while outcome is AttemptResult.OURS:
             await asyncio.sleep(self._config.retry_period_s)
             outcome = await self._renew()
         log.error("lease_lost", lease=self._name, leader=self.leader, outcome=outcome.name.lower())
 
-    async def _renew(self) -> Outcome:
-        """Try until it is clear whether the lease is still ours, or time is up (LE-07)."""
-        # Not past the end of the fence, when we cannot write any more. A process that was frozen for longer gets one attempt:
-        # perhaps nobody has taken the lease.
+    async def _renew(self) -> AttemptResult:
+        """Try until it is clear whether the lease is still ours, or the time is up (LE-07)."""
+        # Not past the end of the fence, when writing is no longer possible. A process that was frozen for longer gets one
+        # attempt, in case the lease was not taken.
         limit = max(min(self._config.renew_deadline_s, self.fence.remaining()), self._config.call_timeout_s)
         try:
             async with asyncio.timeout(limit):
                 while True:
                     outcome = await self._attempt()
-                    if outcome is not Outcome.FAILED:
+                    if outcome is not AttemptResult.FAILED:
                         return outcome
                     await asyncio.sleep(self._config.retry_period_s)
         except TimeoutError:
-            return Outcome.FAILED
+            return AttemptResult.FAILED
 
-    async def _attempt(self) -> Outcome:
+    async def _attempt(self) -> AttemptResult:
         outcome = await self._claim.attempt(leading=self._leading)
         self._report_transition()
         return outcome
 
     def _stop_leading(self) -> None:
-        """Shut the fence and call `on_stopped_leading`, unless that was done already."""
+        """Close the fence and call `on_stopped_leading`, once."""
         self.fence.close()
         self._leading = False
-        if not self._told_stopped:
-            self._told_stopped = True
+        if not self._stop_reported:
+            self._stop_reported = True
             if self._on_stopped_leading is not None:
                 self._on_stopped_leading()
 
     def _report_transition(self) -> None:
-        """LE-12: report a new leader in a callback of its own, which can neither delay a renewal nor break it."""
+        """LE-12: report a new leader in a separate callback, which can neither delay a renewal nor break it."""
         leader = self._claim.leader
-        if leader == self._told_leader:
+        if leader == self._reported_leader:
             return
-        self._told_leader = leader
+        self._reported_leader = leader
         log.info("leader_observed", lease=self._name, leader=leader)
         if self._on_new_leader is not None:
             asyncio.get_running_loop().call_soon(self._on_new_leader, leader)
 
 
 async def _end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel the tasks and wait until all have ended, also if we are cancelled meanwhile."""
+    """Cancel the tasks and wait until all have ended, even if cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     for task in tasks:
         task.cancel()
@@ -423,12 +421,12 @@ def _failure(task: asyncio.Task[None]) -> BaseException | None:
 
 
 TOLERANCE_S: Final = 20.0
-"""LE-13: how long past the end of the lease a leader may still be at work before it counts as stuck;
-kube-controller-manager's number."""
+"""LE-13: how long after the end of the lease a leader may still be active before it counts as stuck; kube-controller-manager's
+value."""
 
 
 class LeaderHealth:
-    """The health of an elector, which may be created after the health server; healthy until there is one."""
+    """The health of an elector, which may be created after the health server; healthy until then."""
 
     def __init__(self, tolerance_s: float = TOLERANCE_S) -> None:
         self._tolerance_s = tolerance_s
@@ -439,8 +437,8 @@ class LeaderHealth:
         self._elector = elector
 
     def check(self) -> str | None:
-        """Return what is wrong, or None. A process that does not lead is healthy."""
+        """Return the problem, or None. A process that does not lead is healthy."""
         overdue_s = self._elector.overdue_s() if self._elector is not None else 0.0
         if overdue_s <= self._tolerance_s:
             return None
-        return f"still at work {overdue_s:.0f} s after the end of its lease"
+        return f"still active {overdue_s:.0f}s after the end of its lease"

@@ -1,9 +1,8 @@
-"""The lock of an election: a Lease of coordination.k8s.io/v1, as every other Kubernetes client reads and writes it (LE-01).
+"""The lock of an election: a Lease of coordination.k8s.io/v1, as used by all Kubernetes clients (LE-01).
 
-An elector needs a record that all candidates see, and writes that only one of them can win (`ResourceLock`). A watch shows at
-once that a lease was renewed or has become free; the polls of an election see it up to 2.2 retry periods later. The watch is
-only a hint: a candidate reads the lease before it takes it. Without the right to watch, or while the watch is broken, the polls
-remain.
+An elector needs a record that all candidates can read, and writes that only one of them can win (`ResourceLock`). A watch shows
+immediately that a lease was renewed or released; polling takes up to 2.2 retry periods longer. The watch is only a hint: a
+candidate reads the lease before it takes it. Without permission to watch, or while the watch is broken, it polls.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tfjob_operator.api.meta import Struct
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionRecord:
-    """Who leads. An empty `holder_identity` means that the lock is free; the times are for people, not compared (LE-04)."""
+    """The current leader. An empty `holder_identity` means that the lock is free; times are informational (LE-04)."""
 
     holder_identity: str = ""
     lease_duration_s: int = 0
@@ -36,41 +35,41 @@ class LeaderElectionRecord:
 
 
 class ResourceLock(Protocol):
-    """A record on the server with optimistic locking (LE-09). All methods raise ApiError and no other error."""
+    """A record on the server with optimistic locking (LE-09). All methods raise only ApiError."""
 
     @property
     def identity(self) -> str:
-        """The name under which this process holds the lock."""
+        """The identity under which this process holds the lock."""
         ...
 
     async def get(self) -> LeaderElectionRecord | None:
-        """Read the record from the server; None if there is none."""
+        """Read the record from the server; None if it does not exist."""
         ...
 
     async def create(self, record: LeaderElectionRecord) -> None:
-        """Write the first record. Raises if there is one."""
+        """Write the first record. Raises if one exists."""
         ...
 
     async def update(self, record: LeaderElectionRecord) -> None:
-        """Replace the record last read or written here. Raises ConflictError if it is another one by now."""
+        """Replace the record last read or written here. Raises ConflictError if it has changed."""
         ...
 
 
 class LeaseLock:
     """`ResourceLock` on one lease.
 
-    Invariants: what is written carries the resourceVersion of the last response, so of two writers one gets a ConflictError
-    (LE-09); of the lease only our five fields and our labels are changed, the rest is sent back as it came (`strategy`,
-    `preferredHolder`, annotations); a failed call changes nothing here.
+    Invariants: writes have the resourceVersion of the last response, so of two writers one gets a ConflictError (LE-09); only
+    our five fields and our labels are modified, everything else is preserved (`strategy`, `preferredHolder`, annotations); a
+    failed request changes no state here.
 
-    Give it a client on a transport of its own, so that a renewal never waits behind other requests, and without a fence,
-    which would keep the leader from renewing its own lease.
+    Use a client with its own transport, so that renewals never queue behind other requests, and without a fence, which would
+    keep the leader from renewing its own lease.
     """
 
     def __init__(
         self, client: RestClient, namespace: str, name: str, *, identity: str, labels: Mapping[str, str] | None = None
     ) -> None:
-        """Use the lease `namespace/name` as `identity`; `labels` are put on it with every write."""
+        """Use the lease `namespace/name` as `identity`; `labels` are set with every write."""
         if not (namespace and name and identity):
             raise ValueError("a lease lock needs a namespace, a name and an identity")
         self._client = client
@@ -86,7 +85,7 @@ class LeaseLock:
         return self._identity
 
     async def get(self) -> LeaderElectionRecord | None:
-        """See `ResourceLock.get`. Raises DecodeError for a lease that cannot be decoded."""
+        """See `ResourceLock.get`. Raises DecodeError for an undecodable lease."""
         try:
             raw = await self._client.get(LEASES, self._namespace, self._name)
         except NotFoundError:
@@ -102,7 +101,7 @@ class LeaseLock:
     async def update(self, record: LeaderElectionRecord) -> None:
         """See `ResourceLock.update`. Raises RuntimeError before the first `get` or `create`."""
         if not self._lease:
-            raise RuntimeError("there is nothing to update yet: call get or create first")
+            raise RuntimeError("nothing to update yet: call get or create first")
         body = self._changed(self._lease, record)
         self._remember(await self._client.update(LEASES, self._namespace, self._name, body))
 
@@ -122,7 +121,7 @@ class LeaseLock:
 
 
 def record_of(lease: Lease) -> LeaderElectionRecord:
-    """Return what a lease says of its holder."""
+    """Return the record of a lease."""
     spec = lease.spec or LeaseSpec()
     return LeaderElectionRecord(
         holder_identity=spec.holder_identity or "",
@@ -144,14 +143,14 @@ def _spec_of(record: LeaderElectionRecord) -> dict[str, object]:
 
 
 def _micro_time(value: datetime | None) -> str | None:
-    """`metav1.MicroTime`: Go reads it with exactly six digits of a second, also where they are zeros, and writes a Z."""
+    """Return a `metav1.MicroTime`: Go parses exactly six fractional digits, and writes a Z."""
     if value is None:
         return None
     return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
-AGAIN_S: Final = 5.0
-"""The pause before a broken watch is opened again: as long as a candidate with default times waits between two polls."""
+RETRY_S: Final = 5.0
+"""The pause before a broken watch is reopened: the polling interval of a candidate with default times."""
 log = structlog.get_logger(__name__)
 
 
@@ -164,7 +163,7 @@ _decoder: Final = msgspec.json.Decoder(_Event)
 
 
 class LeaseWatch:
-    """Watches the lease `namespace/name`. Needs the right to `watch` it, which can be granted for the one name."""
+    """Watches the lease `namespace/name`. Requires permission to `watch` it, which can be granted for this name only."""
 
     def __init__(self, client: RestClient, namespace: str, name: str) -> None:
         self._client = client
@@ -172,7 +171,7 @@ class LeaseWatch:
         self._name = f"{namespace}/{name}"
 
     async def run(self, seen: Callable[[LeaderElectionRecord | None], None]) -> None:
-        """Call `seen` with each record of the lease, None when it is deleted, until cancelled. Raises no ApiError."""
+        """Call `seen` with each record of the lease, None when it is deleted, until cancelled. Does not raise ApiError."""
         while True:
             try:
                 await self._watch(seen)
@@ -181,7 +180,7 @@ class LeaseWatch:
                 return
             except (ApiError, msgspec.DecodeError) as error:
                 log.debug("lease_watch_failed", lease=self._name, error=str(error))
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
     async def _watch(self, seen: Callable[[LeaderElectionRecord | None], None]) -> None:
         async with self._client.watch(LEASES, self._options) as batches:

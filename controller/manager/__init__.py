@@ -1,16 +1,16 @@
-"""What runs any controller: workers that take keys from a queue, and a manager that starts and stops all parts in order.
+"""Runs controllers: workers that process keys from a queue, and a manager that starts and stops all components in order.
 
     informers = SharedInformerFactory(client)
     kettles = informers.informer(Codec(KETTLES, Kettle))
 
-    async def sync(key: str) -> None:          # raises ApiError when it must be tried again
+    async def sync(key: str) -> None:                    # raises ApiError to be retried
         ...
 
     controller = Controller("kettle", sync)
     controller.watch(kettles, lambda kettle: meta_key(kettle.metadata))
     await Manager(informers, controller, stop=stop_on_signals()).run()
 
-With an elector one replica works at a time; with a `PageServer` there are metrics and probes.
+With an elector, only one replica is active at a time; a `PageServer` serves metrics and probes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The loop of every controller: workers take keys out of a queue and sync them; failed keys come again after growing delays.
+"""The worker loop of a controller: workers take keys from a queue and sync them; failed keys are retried with growing delays.
 
-The metrics are named as controller-runtime's, and a check of the workers is computed from them.
+The metrics have the names of controller-runtime's, and a liveness check of the workers is derived from them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from tfjob_operator.workqueue import (
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric
 from tfjob_operator.workqueue.rate_limiters import RateLimiter, WithMaxWaitRateLimiter
 
-Outcome = Literal["success", "error", "requeue", "requeue_after", "terminal", "panic"]
-"""How a sync ended: done; with an error; with a stale view, so that the key is retried; done until later; with an error that
-no retry can fix; by a bug."""
+ReconcileResult = Literal["success", "error", "requeue", "requeue_after", "terminal", "panic"]
+"""How a sync ended: done; failed; with a stale view, so the key is retried; done until later; failed with an error that retries
+cannot fix; crashed by a bug."""
 RESULTS: Final = ("success", "error", "requeue", "requeue_after")
-"""Values of the label `result`. A terminal error and a panic are counted as errors, and also separately."""
+"""Values of the label `result`. Terminal errors and panics count as errors, and are also counted separately."""
 _LABELS: Final = ("controller",)
 
 
-# From a sync that finds nothing to do (below 0.1 ms) to one whose requests have all run into their limits.
+# From a sync with nothing to do (below 0.1 ms) to one in which every request timed out.
 RECONCILE_BUCKETS: Final = (0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 RECONCILES: Final = Metric("controller_runtime_reconcile_total", "Reconciles", labels=(*_LABELS, "result"))
 ERRORS: Final = Metric("controller_runtime_reconcile_errors_total", "Reconciles that failed", labels=_LABELS)
@@ -52,24 +52,25 @@ TERMINAL_ERRORS: Final = Metric(
     "controller_runtime_terminal_reconcile_errors_total", "Reconciles that failed and are not retried", labels=_LABELS
 )
 PANICS: Final = Metric(
-    "controller_runtime_reconcile_panics_total", "Reconciles that failed by a bug of ours", labels=_LABELS
+    "controller_runtime_reconcile_panics_total", "Reconciles that crashed because of a bug", labels=_LABELS
 )
 RECONCILE_TIME: Final = Metric(
-    "controller_runtime_reconcile_time_seconds", "Seconds that a reconcile took", RECONCILE_BUCKETS, _LABELS
+    "controller_runtime_reconcile_time_seconds", "Duration of a reconcile in seconds", RECONCILE_BUCKETS, _LABELS
 )
 WORKERS: Final = Metric("controller_runtime_max_concurrent_reconciles", "Workers", labels=_LABELS)
-ACTIVE_WORKERS: Final = Metric("controller_runtime_active_workers", "Workers that reconcile now", labels=_LABELS)
+ACTIVE_WORKERS: Final = Metric(
+    "controller_runtime_active_workers", "Workers that are currently reconciling", labels=_LABELS
+)
 STUCK_S: Final = 1800.0
-"""If no worker begins or ends anything for so long, that is a fault of ours: every request has a limit, and the longest
-that one can take with all its retries is 13 minutes. It is no shorter because a restart would not help a slow API
-server."""
+"""If no worker starts or finishes a sync for this long, the operator has a bug: every request has a timeout, and the longest
+request with all its retries takes 13 minutes. It is not shorter because a restart would not help with a slow API server."""
 
 
 class ReconcileMetrics:
     """The metrics of one controller's workers."""
 
     def __init__(self, provider: MetricsProvider, controller: str, *, workers: int, clock: Clock) -> None:
-        """Create all series of the controller of this name, which has so many workers."""
+        """Create all series of the controller with this name and number of workers."""
         self._clock = clock
         self._workers = workers
         self._active = 0
@@ -82,13 +83,13 @@ class ReconcileMetrics:
         provider.gauge(WORKERS, controller, read=lambda: workers)
         provider.gauge(ACTIVE_WORKERS, controller, read=lambda: self._active)
 
-    def begun(self) -> None:
-        """Note that a worker begins a reconcile."""
+    def started(self) -> None:
+        """Record that a worker started a reconcile."""
         self._active += 1
         self._moved_at = self._clock.monotonic()
 
-    def ended(self, result: Outcome, seconds: float) -> None:
-        """Note that a worker has ended one, after so many seconds."""
+    def finished(self, result: ReconcileResult, seconds: float) -> None:
+        """Record that a worker finished a reconcile, and its duration."""
         self._active -= 1
         self._time.observe(seconds)
         if result in {"panic", "terminal"}:
@@ -99,7 +100,7 @@ class ReconcileMetrics:
         self._results[result].inc()
 
     def check(self) -> str | None:
-        """Return what is wrong with the workers, or None: all of them are busy, and none gets anywhere."""
+        """Return an error if all workers are busy and none makes progress, else None."""
         if self._active < self._workers:
             return None
         still_s = self._clock.monotonic() - self._moved_at
@@ -110,9 +111,9 @@ class ReconcileMetrics:
 
 log = structlog.get_logger(__name__)
 OUTAGE_S: Final = 30.0
-"""The longest delay of a key for which the API server, or the way to it, is to blame. With client-go's 1000 s a job could stand
-still for as long again as an outage took. It is what a reflector waits at most. The bucket that all keys share is cut there,
-too."""
+"""The longest delay of a key that failed because of the API server or the network. With client-go's 1000 s, a job could wait
+as long again after an outage. It equals the longest back-off of a reflector, and also caps the bucket shared
+by all keys."""
 _OUTAGE: Final = (TransportError, ServerError, TooManyRequestsError, NoStatusError, DecodeError)
 
 
@@ -120,19 +121,19 @@ _LOG_FIELDS: Final = frozenset({"uid", "reconcile_id", "event", "level", "timest
 
 
 class RequeueError(ApiError):
-    """Raised by a sync whose view of the cluster is stale: the key is retried with back-off, and nothing counts as failed."""
+    """Raised by a sync whose view of the cluster is stale: the key is retried with back-off, without counting an error."""
 
 
 class TerminalError(ApiError):
-    """Raised by a sync for an error that no retry can fix: it is logged and counted, and the key waits for its next event.
+    """Raised by a sync for an error that retries cannot fix: it is logged and counted, and the key waits for its next event.
 
-    As controller-runtime's `reconcile.TerminalError`.
+    Like controller-runtime's `reconcile.TerminalError`.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a sync may return instead of None: sync the key again after so many seconds; its back-off is reset."""
+    """An optional return value of a sync: sync the key again after this many seconds. Its back-off is reset."""
 
     requeue_after_s: float
 
@@ -140,8 +141,8 @@ class Result:
 class Controller:
     """Syncs the keys of one queue.
 
-    Invariants: a key is held by one worker at most (the queue sees to it); whatever a sync raises costs its key a retry
-    after a growing delay, and no other key anything.
+    Invariants: a key is processed by at most one worker, which the queue ensures; an error in a sync delays the retry of its
+    key only.
     """
 
     def __init__(
@@ -157,17 +158,17 @@ class Controller:
         metrics: MetricsProvider = NO_METRICS,
         clock: Clock | None = None,
     ) -> None:
-        """Prepare; nothing runs yet.
+        """Create a controller; nothing runs yet.
 
-        name: labels the metrics, and is the field of each log line of a sync in which its key stands.
-        sync: brings the object of a key closer to what it should be, and raises ApiError when it must be tried again, or
-            TerminalError when that would not help. It should not look at what woke it. It may bind `uid`
-            (`structlog.contextvars`) as soon as it knows it.
-        queue: where the informers' handlers put keys; if None, a new queue of the controller's name.
-        outage: delays a key for which the API server is to blame; if None, by OUTAGE_S at most.
-        workers: how many keys are synced at a time.
-        sync_timeout_s: cancels a sync that takes longer, which then has failed with a TimeoutError; None: no limit.
-        on_start: is awaited beside the workers when this process begins to work.
+        name: labels the metrics, and is the log field that contains the key during a sync.
+        sync: moves the object with this key closer to its desired state; raises ApiError to be retried, or TerminalError if
+            that would not help. It should not depend on the event that woke it. It may bind `uid` (`structlog.contextvars`)
+            once known.
+        queue: where the informers' handlers add keys; by default a new queue with the controller's name.
+        outage: delays keys that failed because of the API server; by default at most OUTAGE_S.
+        workers: the number of keys synced concurrently.
+        sync_timeout_s: cancels a sync that takes longer, which then fails with a TimeoutError; None for no limit.
+        on_start: awaited alongside the workers when this process becomes active.
         """
         if name in _LOG_FIELDS:
             raise ValueError(
@@ -190,9 +191,9 @@ class Controller:
     def watch(self, informer: SharedIndexInformer[T], key_of: Callable[[T], str | Iterable[str] | None]) -> None:
         """Queue the keys that `key_of` returns for each object of the informer that is added, changed or deleted.
 
-        It returns a key, several, or None. An update queues those of the old object as well as those of the new one, so that
-        a former owner learns of its loss (as controller-runtime's EnqueueRequestsFromMapFunc). The objects of the informer's
-        first list have low priority: behind those that change from then on (PQ-04).
+        It returns a key, several, or None. An update queues the keys of both the old and the new object, so that a former owner
+        is notified (like controller-runtime's EnqueueRequestsFromMapFunc). Objects of the informer's first list have low
+        priority (PQ-04).
         """
 
         def keys(item: T | Tombstone[T]) -> Iterable[str]:
@@ -212,16 +213,16 @@ class Controller:
         )
 
     def check(self) -> str | None:
-        """Return what is wrong with the workers, or None."""
+        """Return the problem of the workers, or None."""
         ended = sum(task.done() for task in self._tasks)
         if ended and not self.queue.shutting_down:
             return f"{ended} of {self._workers} workers of {self.name} have ended"
         return self._metrics.check()
 
     async def run(self) -> None:
-        """Sync keys until the queue is shut down. What is still in it then is left to the next leader.
+        """Sync keys until the queue is shut down. Remaining keys are left to the next leader.
 
-        Raises RuntimeError when it runs already.
+        Raises RuntimeError if it is running already.
         """
         if any(not task.done() for task in self._tasks):
             raise RuntimeError(f"controller {self.name} is already running")
@@ -237,14 +238,14 @@ class Controller:
         with contextlib.suppress(ShutDown):
             while not self.queue.shutting_down:
                 await self._sync_next()
-                # A sync that finds nothing to do never suspends, and `get` does not either while keys wait: let others run.
+                # A sync with nothing to do never suspends, nor does `get` while keys are queued: yield to other tasks.
                 await asyncio.sleep(0)
 
     async def _sync_next(self) -> None:
-        """Sync the next key. Raises ShutDown when there is none any more."""
+        """Sync the next key. Raises ShutDown if there is none."""
         key = await self.queue.get()
         try:
-            # `uid` is known when the object was read; until then it must not be that of the last one.
+            # `uid` is known once the object was read; until then it must not be the previous one.
             fields = {self.name: key, "uid": "", "reconcile_id": uuid.uuid4().hex[:8]}
             with structlog.contextvars.bound_contextvars(**fields):
                 await self._sync_counted(key)
@@ -253,25 +254,25 @@ class Controller:
 
     async def _sync_counted(self, key: str) -> None:
         started = self._clock.monotonic()
-        self._metrics.begun()
-        result: Outcome = "error"  # also when it is cut short
+        self._metrics.started()
+        result: ReconcileResult = "error"  # also if cancelled
         try:
             result = await self._sync_safely(key)
         finally:
-            self._metrics.ended(result, self._clock.monotonic() - started)
+            self._metrics.finished(result, self._clock.monotonic() - started)
 
-    async def _sync_safely(self, key: str) -> Outcome:
+    async def _sync_safely(self, key: str) -> ReconcileResult:
         try:
             async with asyncio.timeout(self._sync_timeout_s):
                 result = await self._sync(key)
         except asyncio.CancelledError:
             if (worker := asyncio.current_task()) is not None and worker.cancelling():
                 raise
-            # Something that the sync awaited was cancelled, not this worker, which serves all other keys.
-            log.warning("sync_failed", error="cancelled by itself", tries=self._tries(key))
+            # Something awaited by the sync was cancelled, but not this worker, which serves all other keys.
+            log.warning("sync_failed", error="cancelled from within", tries=self._tries(key))
             self.queue.add_rate_limited(key)
             return "error"
-        except Exception as error:  # noqa: BLE001 - the sync of one object must not end the worker that serves all the others
+        except Exception as error:  # noqa: BLE001 - an error in one sync must not end the worker
             return self._failed(key, error)
         self.queue.forget(key)
         self._outage.forget(key)
@@ -280,12 +281,12 @@ class Controller:
         self.queue.add_after(key, result.requeue_after_s)
         return "requeue_after"
 
-    def _failed(self, key: str, error: Exception) -> Outcome:
-        """Log an error as what it is, and queue the key accordingly. A group is what the worst of its errors is."""
-        errors = list(_leaves(error))
+    def _failed(self, key: str, error: Exception) -> ReconcileResult:
+        """Log the error according to its type, and requeue the key. A group is treated as the most severe of its errors."""
+        errors = list(_flatten(error))
         text = "; ".join(dict.fromkeys(map(_text, errors)))
         if all(isinstance(each, (ConflictError, RequeueError)) for each in errors):
-            # The cache is behind the server. The newer version will arrive and queue the key; this retry is the safety net.
+            # The cache is stale. The newer version will queue the key; this retry is a safety net.
             log.debug("sync_conflict", error=text)
             self.queue.add_rate_limited(key)
             return "requeue"
@@ -308,11 +309,11 @@ class Controller:
         return self.queue.num_requeues(key) + self._outage.num_requeues(key) + 1
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors of a group, and of the groups in it; of any other error that alone."""
+def _flatten(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, or the errors of a group, including nested groups."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
-            yield from _leaves(each)
+            yield from _flatten(each)
     else:
         yield error
 

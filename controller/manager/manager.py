@@ -1,11 +1,11 @@
-"""The life of a process that runs controllers: in which order its parts start and stop, and when they may work.
+"""The lifecycle of a process that runs controllers: the order in which components start and stop.
 
-Start: the pages; informers; when their caches are filled, the election; with the lease, the event recorder and the workers.
-So a replica that waits for the lease has warm caches, and can work at once when it acquires the lease.
+Start: the HTTP pages; informers; once their caches are filled, leader election; with the lease, the event recorder and the
+workers. So a standby replica has warm caches, and is active immediately after it acquires the lease.
 
-Stop, on a signal: no write begins any more, those under way are awaited, and the syncs are cancelled wherever they are,
-which is as safe as a kill; the recorder writes what it has; the lease is given back; the informers end. Each of these has
-its share of ten seconds. A lost lease leaves no time for any of it: the work is cancelled, and the process must end.
+Stop, on a signal: no new write starts, writes in progress are awaited, and the syncs are cancelled at any point, which is as
+safe as a kill; the recorder writes its queue; the lease is released; the informers stop. Each step has a part of the ten
+seconds. If the lease is lost, there is no time for any of this: the work is cancelled and the process must exit.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from tfjob_operator.controller.observability.http_server import PageServer
 from tfjob_operator.informers import CacheSyncTimeoutError, SharedInformerFactory
 
 DRAIN_S: Final = 5.0
-"""How long writes under way may take: mostly tens of milliseconds, seconds with slow webhooks. Kubernetes kills a pod 30 s
-after its SIGTERM, and people who wait give up sooner."""
+"""How long writes in progress may take: usually tens of milliseconds, seconds with slow webhooks. Kubernetes kills a pod 30 s
+after SIGTERM, and users waiting for it give up sooner."""
 FLUSH_S: Final = 1.5
-"""How long the recorder may take to write what it has queued: a thousand events at a millisecond each."""
+"""How long the recorder may take to write its queue: a thousand events at a millisecond each."""
 LAST_EVENT_S: Final = 1.0
-"""How long the event that is being written then may still take."""
+"""How long the event being written at that point may take."""
 DISCONNECTED_S: Final = 60.0
-"""How long an informer may be without an open watch: a reconnect takes seconds, and twice the longest back-off is this long."""
+"""How long an informer may be without an open watch: a reconnect takes seconds, and this is twice the longest back-off."""
 STILL_SYNCING_S: Final = 60.0
-"""How often the caches that have not synced are logged."""
+"""How often caches that have not synced are logged."""
 RELEASE_S: Final = 2.0
-"""How long giving the lease back may take, a read and a write. If it takes longer, the lease expires by itself."""
+"""How long releasing the lease may take: a read and a write. After that it expires by itself."""
 log = structlog.get_logger(__name__)
 
 
 class Recorder(Protocol):
-    """Writes events, as `EventRecorder` does."""
+    """Writes events, like `EventRecorder`."""
 
     async def run(self) -> None:
-        """Write events until `stop`, then what still waits."""
+        """Write events until `stop`, then the remaining queue."""
         ...
 
     def stop(self) -> None:
-        """Accept nothing more."""
+        """Accept no more events."""
         ...
 
 
 class Manager:
     """Runs informers and controllers in order, and serves their health.
 
-    Invariants: keys are synced and events written only while `is_leading`; the lease is given back after both have ended.
+    Invariants: keys are synced and events written only while `is_leading`; the lease is released after both have ended.
     """
 
     def __init__(
@@ -71,19 +71,20 @@ class Manager:
         recorder: Recorder | None = None,
         event_gate: GatedTransport | None = None,
         pages: PageServer | None = None,
-        beside: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
+        background: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
         on_synced: Callable[[], object] | None = None,
         sync_timeout_s: float = math.inf,
     ) -> None:
-        """Prepare; nothing runs yet.
+        """Create a manager; nothing runs yet.
 
-        stop: `run` returns some time after it was set.
-        elector: decides when the controllers may work. None: at once.
-        work_gate, event_gate: the gates through which the controllers and the recorder write. Without a gate, writes that
-            are under way at the end are cut off.
-        beside: tasks that run from the beginning to the end, by their names. If one fails, so does the manager.
-        on_synced: is called when all caches are filled.
-        sync_timeout_s: how long `run` waits for that. By default until the API server is back, or the CRD installed.
+        stop: `run` returns some time after it is set.
+        elector: decides when the controllers may be active; None for immediately.
+        work_gate, event_gate: the gates through which the controllers and the recorder write. Without a gate, writes in
+            progress at the end are cancelled.
+        background: tasks that run for the whole time, by name. If one fails, so does the manager.
+        on_synced: called when all caches are filled.
+        sync_timeout_s: how long `run` waits for that. By default it waits until the API server is available and the CRD
+            installed.
         """
         self._informers = informers
         self._controllers = controllers
@@ -93,7 +94,7 @@ class Manager:
         self._recorder = recorder
         self._event_gate = event_gate
         self._pages = pages
-        self._beside = beside or {}
+        self._background = background or {}
         self._on_synced = on_synced
         self._sync_timeout_s = sync_timeout_s
         self._has_synced = False
@@ -102,11 +103,11 @@ class Manager:
 
     @property
     def is_leading(self) -> bool:
-        """Whether this process does the work."""
+        """True while this process is active."""
         return self._working and (self._elector is None or self._elector.is_leader)
 
     def why_not_ready(self) -> str | None:
-        """Return what would keep this process from working as leader, or None. Waiting for the lease does not."""
+        """Return what would keep this process from being active as leader, or None. Waiting for the lease does not."""
         if self._stop.is_set():
             return "stopping"
         blind = self._informers.disconnected(DISCONNECTED_S)
@@ -118,24 +119,24 @@ class Manager:
         return "; ".join(f"{what}: {', '.join(names)}" for what, names in problems.items() if names) or None
 
     async def run(self) -> None:
-        """Run until `stop` is set, then stop cleanly. Cancelling stops at once.
+        """Run until `stop` is set, then stop gracefully. Cancelling stops immediately.
 
-        Raises ListenError when the pages' port is taken, CacheSyncTimeoutError when a cache has not synced in time,
-        LeadershipLostError when the lease is lost, and an ExceptionGroup when a part fails by a bug.
+        Raises ListenError if the port of the pages is in use, CacheSyncTimeoutError if a cache does not sync in time,
+        LeadershipLostError if the lease is lost, and an ExceptionGroup if a component fails because of a bug.
         """
         async with contextlib.AsyncExitStack() as stack:
             if self._pages is not None:
                 await stack.enter_async_context(self._serving(self._pages))
             failure: Exception | None = None
             async with asyncio.TaskGroup() as group:
-                beside = [group.create_task(work(), name=name) for name, work in self._beside.items()]
+                background = [group.create_task(work(), name=name) for name, work in self._background.items()]
                 self._informers.start(group)
                 try:
-                    await self._work_in_turn()
+                    await self._start_work()
                 except (LeadershipLostError, CacheSyncTimeoutError) as error:
                     failure = error
                 await self._informers.shut_down()
-                await _cancelled(*beside)
+                await _cancel(*background)
             if failure is not None:
                 raise failure
         log.info("operator_stopped")
@@ -153,18 +154,18 @@ class Manager:
         """Return the first problem of a controller, or None."""
         return next(filter(None, (controller.check() for controller in self._controllers)), None)
 
-    async def _work_in_turn(self) -> None:
-        """Wait for the caches and for the lease, and work. Raises CacheSyncTimeoutError and LeadershipLostError."""
-        if not await self._synced():
+    async def _start_work(self) -> None:
+        """Wait for the caches and the lease, then run the controllers. Raises CacheSyncTimeoutError and LeadershipLostError."""
+        if not await self._wait_for_caches():
             return
         self._has_synced = True
         if self._on_synced is not None:
             self._on_synced()
         log.info("operator_ready")
-        await (self._work() if self._elector is None else self._lead_in_turn(self._elector))
+        await (self._work() if self._elector is None else self._work_with_lease(self._elector))
 
-    async def _synced(self) -> bool:
-        """Wait until the caches are filled. Return False if `stop` was set before. Raises CacheSyncTimeoutError."""
+    async def _wait_for_caches(self) -> bool:
+        """Wait until the caches are filled. Return False if `stop` was set first. Raises CacheSyncTimeoutError."""
         syncing = asyncio.create_task(
             self._informers.wait_for_cache_sync(self._sync_timeout_s), name="wait-for-cache-sync"
         )
@@ -178,28 +179,28 @@ class Manager:
             if syncing.done():
                 syncing.result()
         finally:
-            await _cancelled(syncing, stopping)
+            await _cancel(syncing, stopping)
         return not self._stop.is_set()
 
-    async def _lead_in_turn(self, elector: LeaderElector) -> None:
-        """Wait for the lease, work while it is held, give it back. Raises LeadershipLostError."""
+    async def _work_with_lease(self, elector: LeaderElector) -> None:
+        """Wait for the lease, run the controllers while it is held, release it. Raises LeadershipLostError."""
         electing = asyncio.create_task(elector.run(self._work), name="leader-elector")
         stopping = asyncio.create_task(self._stop.wait(), name="wait-for-stop")
         working = asyncio.create_task(self._work_ended.wait(), name="wait-for-work")
         try:
             await asyncio.wait((electing, stopping), return_when=FIRST_COMPLETED)
-            if elector.is_leader:  # the work now ends by itself, within its limits
+            if elector.is_leader:  # the work ends by itself, within its time limits
                 await asyncio.wait((electing, working), return_when=FIRST_COMPLETED)
                 await asyncio.wait([electing], timeout=RELEASE_S)
                 if not electing.done():
-                    log.warning("lease_not_released", why="no answer in time", limit_s=RELEASE_S)
+                    log.warning("lease_not_released", why="no response in time", limit_s=RELEASE_S)
         finally:
-            await _cancelled(electing, stopping, working)
+            await _cancel(electing, stopping, working)
         if not electing.cancelled():
             electing.result()
 
     async def _work(self) -> None:
-        """Run the controllers until told to stop; then let the writes under way end, and write the events."""
+        """Run the controllers until `stop`; then wait for writes in progress and flush the events."""
         self._working = True
         try:
             async with asyncio.TaskGroup() as group:
@@ -223,18 +224,18 @@ class Manager:
 
 
 async def _end(tasks: list[asyncio.Task[None]], gate: GatedTransport | None, limit_s: float) -> None:
-    """End tasks when none of their writes is under way: after a write that is cut off the lease could not be given back."""
+    """Cancel tasks once none of their writes is in progress: after an interrupted write, the lease could not be released."""
     if gate is not None:
         try:
             async with asyncio.timeout(limit_s):
                 await gate.drain()
         except TimeoutError:
             log.warning("write_cut_short", tasks=[task.get_name() for task in tasks], limit_s=limit_s)
-    await _cancelled(*tasks)
+    await _cancel(*tasks)
 
 
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended, however they do."""
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they have ended in any way."""
     for task in tasks:
         task.cancel()
     if tasks:
@@ -242,22 +243,22 @@ async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Return an event of the running loop that SIGTERM and SIGINT set; a second signal ends the process at once, with code 1.
+    """Return an event that SIGTERM and SIGINT set; a second signal ends the process immediately, with code 1.
 
-    To be called in the main thread. As controller-runtime's `SetupSignalHandler`.
+    Must be called in the main thread, with a running loop. Like controller-runtime's `SetupSignalHandler`.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    told = False
+    signaled = False
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        nonlocal told
-        if told:
+        nonlocal signaled
+        if signaled:
             os._exit(1)
-        told = True
+        signaled = True
         loop.call_soon_threadsafe(stop.set)
 
-    # Not the loop's own handlers, which run on the loop: the second signal is for when the loop hangs.
+    # Not the loop's own handlers, which run on the loop: the second signal is for a loop that hangs.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     return stop

@@ -133,7 +133,7 @@ class Bug:
 
 BUGS: Final[dict[str, Bug]] = {
     "restarts-are-not-counted": Bug(
-        partial(_replace, status, "account", lambda *_: ()), "crash matrix", "restarts", "restarts are {}"
+        partial(_replace, status, "count_restarts", lambda *_: ()), "crash matrix", "restarts", "restarts are {}"
     ),
     "the-status-is-written-last": Bug(
         partial(_act_first, lambda plan: plan.delete_pods), "crash matrix", "restarts", "restarts are {"
@@ -149,7 +149,7 @@ BUGS: Final[dict[str, Bug]] = {
     "writes-are-not-fenced": Bug(_writes_are_not_fenced, "leaders"),
     "a-scale-down-is-ignored": Bug(_a_scale_down_is_ignored, "walks"),
     "an-edit-is-held-in-silence": Bug(partial(_replace, status, "_set_held", lambda *_: None), "walks"),
-    "pods-stay-in-silence": Bug(partial(_replace, plan, "stay", lambda *_: ""), "walks"),
+    "pods-stay-in-silence": Bug(partial(_replace, plan, "outdated_pods_warning", lambda *_: ""), "walks"),
     "children-have-other-names": Bug(
         partial(_replace, children, "child_name", lambda job, kind, index: f"{job}-{kind.lower()}{index}"),
         "upgrades",
@@ -163,7 +163,7 @@ BUGS: Final[dict[str, Bug]] = {
         "patch deployments",
     ),
     "pods-are-hashed-otherwise": Bug(
-        partial(_replace, status, "_parts_of_pods", lambda *_: ()),
+        partial(_replace, status, "_template_parts", lambda *_: ()),
         "upgrades",
         "held",
         "PodTemplateNotApplied",

@@ -184,11 +184,17 @@ BUGS: Final[dict[str, Row]] = {
     "a worker decides, not the chief": (PROMISES, ending, "deciding_type", _worker_first, "have succeeded"),
     "nothing is cleaned up": (PROMISES, ending, "pods_to_clean_up", lambda *_: [], "has ended as"),
     "everything is cleaned up": (PROMISES, ending, "pods_to_clean_up", lambda _, pods: [*pods], "clean-up policy"),
-    "restarts are not counted": (PROMISES, status, "account", lambda *_: (), "restarts"),
+    "restarts are not counted": (PROMISES, status, "count_restarts", lambda *_: (), "restarts"),
     "an orderly end on SIGTERM counts": (PROMISES, replicas, "was_stopped", _never, "not succeeded"),
     "what pods read is not kept for them": (PROMISES, plan, "has_ended", lambda _: True, "is not there"),
     "ConfigMaps pile up": (PROMISES, plan, "with_config_maps", _pile_up, "which nothing reads"),
-    "successes are not remembered": (PROMISES, status, "remembered", lambda *_: {}, "succeeded|has ended well"),
+    "successes are not remembered": (
+        PROMISES,
+        status,
+        "merged_finished_indices",
+        lambda *_: {},
+        "succeeded|has ended well",
+    ),
     # What others meddle with: forged owners, second pods, edited labels and selectors.
     "D2": (
         PROMISES,
@@ -223,9 +229,9 @@ BUGS: Final[dict[str, Row]] = {
     "what is ignored counts": (POLICIES, plan, "_replacing", _count_all, "does not count"),
     "maxRestarts is no limit": (POLICIES, plan, "ending_of", _never_exceeded, "times of . allowed"),
     "a request is lost": (POLICIES, plan, "restart_requested", _request_lost, "did not restart"),
-    "no back-off": (POLICIES, plan, "waiting", lambda *_: (), "its back-off ends"),
+    "no back-off": (POLICIES, plan, "delayed_replicas", lambda *_: (), "its back-off ends"),
     "a success waits for nobody": (POLICIES_IN_TIME, plan, "wait_for_workers_s", lambda *_: None, "did not wait"),
-    "workers go with the success": (POLICIES_IN_TIME, ending, "_workers_wait_s", lambda *_: 0.0, "a worker has"),
+    "workers go with the success": (POLICIES_IN_TIME, ending, "_worker_grace_s", lambda *_: 0.0, "a worker has"),
     # The second controller.
     "a RuntimeId that does not stay": (ALPHA, alpha, "_runtime_id", _by_generation, "RuntimeId"),
     "an alpha view is not confirmed": (ALPHA, controller, "confirm", _believe, "never confirmed"),

@@ -166,7 +166,7 @@ TO_CLEAN_UP: Final[Patches] = [(ending, "pods_to_clean_up", old_judgements.to_cl
 SIDECAR: Final[Patches] = [(replicas, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))]
 UNWRITTEN: Final[Patches] = [(view, "_with_unwritten", lambda job, _unwritten: job)]
 """A success that was seen while the window for counters is open is forgotten when its pod is gone."""
-UNCOUNTED: Final[Patches] = [(status, "account", lambda records, *_: tuple(records))]
+UNCOUNTED: Final[Patches] = [(status, "count_restarts", lambda records, *_: tuple(records))]
 
 BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
     "an edit ends what has begun": (
@@ -188,7 +188,7 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
     ),
     "the status comes last": ([(Executor, "execute", _early)], _on(ONE, (), 0, (SUSPEND,)), "is suspended"),
     "successes are not written": (
-        [(status, "remembered", lambda *_: {})],
+        [(status, "merged_finished_indices", lambda *_: {})],
         _on(TWO, (), 0, runs_at_once=True),
         "success",
     ),

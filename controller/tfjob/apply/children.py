@@ -61,7 +61,7 @@ from tfjob_operator.controller.jobs.writes import (
     NameTakenError,
     StaleViewError,
     Target,
-    in_the_way,
+    conflict_hint,
     resolve_name_conflict,
     restore_operator_label,
 )
@@ -97,7 +97,7 @@ POD: Final = ChildKind(
     EventReason.FAILED_DELETE_POD,
     EventReason.RESTORED_POD_LABELS,
     EventReason.FAILED_RESTORE_POD_LABELS,
-    may_prove=True,
+    holds_outcome=True,
 )
 SERVICE: Final = ChildKind(
     "service",
@@ -375,7 +375,7 @@ class Creator(ChildWriter):
                 into,
                 job=job,
                 jobs=c.TFJOBS,
-                what_to_do=lambda found: _what_to_do(job, found),
+                hint=lambda found: _conflict_hint(job, found),
             )
         except NameTakenError as error:
             if error.passes and self._blocked.refused_for_s(job, name) < LINGERS_S:
@@ -423,14 +423,14 @@ _SLICES: Final[dict[str, type[Pod | Service]]] = {POD.name: Pod, SERVICE.name: S
 """The kinds that our watches select by label, with their structs; for other kinds the metadata suffices."""
 
 
-def _what_to_do(job: ObjectMeta, found: Pod | Service | _MetadataOnly) -> str:
+def _conflict_hint(job: ObjectMeta, found: Pod | Service | _MetadataOnly) -> str:
     """Return what a user must do about a conflicting object; "" for an orphan that will be adopted."""
     owner = controller_of(found.metadata)
     if owner is None and not isinstance(found, _MetadataOnly) and is_adoptable(job.name, found):
         return ""
     if owner is None and isinstance(found, Pod) and has_ended(found):
         return "has finished and has no owner; delete it to continue"
-    return in_the_way(owner)
+    return conflict_hint(owner)
 
 
 def _may_be_its_own(error: ApiError) -> bool:

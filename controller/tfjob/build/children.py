@@ -276,8 +276,10 @@ VOLCANO: Final = "volcano"
 class GangScheduler:
     """A scheduler that supports PodGroups.
 
-    name: the `schedulerName` of pods. pod_groups: the PodGroup resource that it reads. admits: whether the phase of a group
-    determines when its pods may be created; pods created earlier are scheduled individually, without the group (B65).
+    name: the `schedulerName` of pods.
+    pod_groups: the PodGroup resource that it reads.
+    admits: whether the phase of a group determines when its pods may be created; pods created earlier are scheduled
+        individually, without the group (B65).
     """
 
     name: str

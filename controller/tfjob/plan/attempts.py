@@ -180,7 +180,7 @@ def _waiting_since(draft: StatusDraft) -> datetime:
     times = [draft.job.metadata.creation_timestamp, resumed.last_transition_time if resumed is not None else None]
     if draft.attempt_history and draft.begun is not None and (ended := draft.attempt_history[-1].end_time) is not None:
         times.append(ended + timedelta(seconds=draft.begun.delay_s))
-    return max((each for each in times if each is not None), default=draft.start_time or draft.whole)
+    return max((each for each in times if each is not None), default=draft.start_time or draft.timestamp)
 
 
 def has_failed(replica: Replica) -> bool:
@@ -343,7 +343,7 @@ def restart_all(
     if delays and draft.attempt_history and failure is not None and not (failure.disrupted or decision.cause):
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
     _add_to_history(draft, decision)
-    draft.next_restart_time = draft.whole + timedelta(seconds=delay_s) if delay_s else None
+    draft.next_restart_time = draft.timestamp + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
     draft.restarts = reset_for_new_attempt(draft.restarts)
@@ -372,7 +372,7 @@ def _add_to_history(draft: StatusDraft, decision: Decision) -> None:
     over = JobAttempt(
         number=draft.attempt,
         start_time=started,
-        end_time=draft.whole,
+        end_time=draft.timestamp,
         reason=_reason(decision),
         rule="" if decision.rule is None else decision.rule.name,
         action=decision.action or "",

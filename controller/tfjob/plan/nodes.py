@@ -174,7 +174,7 @@ def count_failures(
         )
     if new:
         usual = avoidance or NodeAvoidance()
-        until = draft.whole + timedelta(seconds=usual.expiration_s)
+        until = draft.timestamp + timedelta(seconds=usual.expiration_s)
         used = {replica.pod.node for replica in replicas if replica.pod.node} | found.keys()
         most = (len(used) + 1) // 2
         struck, hit = {node for _, node, _ in new}, set(sick.values())

@@ -500,7 +500,7 @@ class StatusDraft(Draft):
 
     def set_false(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
         """Set a True condition to False, by the rules of `conditions.set_false`."""
-        self.conditions = conditions.set_false(self.conditions, condition, reason, message, self.whole)
+        self.conditions = conditions.set_false(self.conditions, condition, reason, message, self.timestamp)
 
     def create(self) -> None:
         """Set Created, and the selector for autoscalers in the scale subresource."""
@@ -523,7 +523,7 @@ class StatusDraft(Draft):
         """Record counters, finished replicas and restarts from the pods."""
         self.replica_statuses = count_pods(replicas, finished)
         self.finished_indices = merged_finished_indices(self.job.status, finished)
-        self.restarts = count_restarts(self.job.status.restarts, replicas, replacing, self.whole)
+        self.restarts = count_restarts(self.job.status.restarts, replicas, replacing, self.timestamp)
 
     def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
         """Set the final condition and both times (B44); `at` is when the deciding container terminated, if one decided."""
@@ -541,7 +541,7 @@ class StatusDraft(Draft):
             observed_generation=self.job.metadata.generation,
             **{name: getattr(self, name) for name in _KEPT},
         )
-        return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self.whole)
+        return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self.timestamp)
 
 
 def bounded(job: TFJob, spec: TFJobSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:

@@ -157,8 +157,8 @@ async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_
     assert ("create", "configmaps", "cm-ps-76no") in world.client.actions
     levels = {(line["reason"], line["log_level"]) for line in lines if line["event"] == "tfjob_event"}
     assert levels == {("SuccessfulCreate", "info"), ("FailedCreate", "warning")}
-    what_to_do = "belongs to TfJob theirs, which needs it; recreate one of the two jobs under another name"
-    warned = f"Error creating: Service master-76no-0 already exists and {what_to_do}"
+    hint = "belongs to TfJob theirs, which needs it; recreate one of the two jobs under another name"
+    warned = f"Error creating: Service master-76no-0 already exists and {hint}"
     assert world.recorder.events.count(("Warning", "FailedCreate", warned)) == 1
     while len(world.queue):
         world.queue.done(await world.queue.get())

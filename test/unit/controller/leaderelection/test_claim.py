@@ -12,7 +12,13 @@ from fakes.metrics import FakeMetrics, Series
 from fakes.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
 from tfjob_operator.controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
-from tfjob_operator.controller.leaderelection.elector import LONGEST_LEASE_S, MOST_TRANSITIONS, SLOWPATH, Claim, Outcome
+from tfjob_operator.controller.leaderelection.elector import (
+    LONGEST_LEASE_S,
+    MAX_TRANSITIONS,
+    SLOWPATH,
+    AttemptResult,
+    LeaseClaim,
+)
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
 
 FOREIGN = LeaderElectionRecord("other", 15, EPOCH, EPOCH, 3)
@@ -24,10 +30,10 @@ class Bench:
     server: LockServer
     lock: ModelLock
     fence: Fence
-    claim: Claim
+    claim: LeaseClaim
     slowpath: Series
 
-    async def attempt(self, *, leading: bool = False) -> Outcome:
+    async def attempt(self, *, leading: bool = False) -> AttemptResult:
         return await self.claim.attempt(leading=leading)
 
     def fail(self, *errors: ApiError | None, answer: bool = False) -> None:
@@ -58,7 +64,7 @@ def slow(seconds: float) -> Callable[[], Awaitable[None]]:
 def bench() -> Bench:
     clock, server, provider = VirtualClock(), LockServer(), FakeMetrics()
     lock, fence = ModelLock(server, "me"), Fence(clock)
-    claim = Claim(
+    claim = LeaseClaim(
         lock, LeaderElectionConfig(), fence=fence, slowpath=provider.counter(SLOWPATH, "election"), clock=clock
     )
     return Bench(server, lock, fence, claim, provider[SLOWPATH])
@@ -66,7 +72,7 @@ def bench() -> Bench:
 
 async def test_where_there_is_no_record_it_is_created(bench: Bench) -> None:
     """LE-03, leaderelection_test.go:TestTryAcquireOrRenewLeases "acquire from no object"."""
-    assert await bench.attempt() is Outcome.OURS
+    assert await bench.attempt() is AttemptResult.OURS
     assert bench.server.record == LeaderElectionRecord("me", 15, EPOCH, EPOCH, 0)
     assert bench.calls == ["get", "create"]
     assert bench.fence.remaining() == 12.5
@@ -84,7 +90,7 @@ async def test_only_one_of_two_who_write_at_once_wins(
             bench.server.put(FOREIGN)
 
     bench.lock.before = other_is_faster
-    assert await bench.attempt() is Outcome.FAILED
+    assert await bench.attempt() is AttemptResult.FAILED
     assert bench.server.record == FOREIGN
     assert bench.fence.remaining() == 0.0
 
@@ -100,11 +106,11 @@ async def test_a_foreign_record_is_waited_for_from_its_first_sight_for_as_long_a
     """
     await asyncio.sleep(1000.0)  # its renewTime is long past, and must not matter
     bench.server.put(replace(FOREIGN, lease_duration_s=says))
-    assert await bench.attempt() is Outcome.THEIRS
+    assert await bench.attempt() is AttemptResult.THEIRS
     await asyncio.sleep(lasts - 0.1)
-    assert await bench.attempt() is Outcome.THEIRS
+    assert await bench.attempt() is AttemptResult.THEIRS
     await asyncio.sleep(0.1)
-    assert await bench.attempt() is Outcome.OURS
+    assert await bench.attempt() is AttemptResult.OURS
     assert bench.server.record is not None
     assert bench.server.record.leader_transitions == 4
 
@@ -113,7 +119,7 @@ async def test_a_foreign_record_that_changes_is_waited_for_anew(bench: Bench) ->
     """LE-04, TestTryAcquireOrRenewLeases "don't acquire from led, acked object": its holder lives."""
     bench.server.put(FOREIGN)
     for second in range(10):
-        assert await bench.attempt() is Outcome.THEIRS
+        assert await bench.attempt() is AttemptResult.THEIRS
         bench.server.put(replace(FOREIGN, renew_time=EPOCH.replace(second=second)))
         await asyncio.sleep(14.0)
 
@@ -122,15 +128,15 @@ async def test_the_wait_counts_from_after_the_response(bench: Bench) -> None:
     """LE-04: the record may have been renewed while our read was under way."""
     bench.server.put(FOREIGN)
     bench.lock.after = slow(4.0)
-    assert await bench.attempt() is Outcome.THEIRS
+    assert await bench.attempt() is AttemptResult.THEIRS
     await asyncio.sleep(10.9)
     assert (
-        await bench.attempt() is Outcome.THEIRS
+        await bench.attempt() is AttemptResult.THEIRS
     )  # 14.9 s after the response to the first; the response to this is at 18.9
     assert bench.claim.expires_at == 19.0
 
 
-@pytest.mark.parametrize(("before", "after"), [(3, 4), (MOST_TRANSITIONS, MOST_TRANSITIONS)])
+@pytest.mark.parametrize(("before", "after"), [(3, 4), (MAX_TRANSITIONS, MAX_TRANSITIONS)])
 async def test_a_record_without_holder_is_free_at_once_and_a_renewal_keeps_what_it_says(
     bench: Bench, before: int, after: int
 ) -> None:
@@ -139,7 +145,7 @@ async def test_a_record_without_holder_is_free_at_once_and_a_renewal_keeps_what_
     leaseTransitions is an int32: one more than the most is refused with 422, at each try and for ever.
     """
     bench.server.put(replace(FREE, leader_transitions=before))
-    assert await bench.attempt() is Outcome.OURS
+    assert await bench.attempt() is AttemptResult.OURS
     assert bench.server.record == LeaderElectionRecord("me", 15, EPOCH, EPOCH, after)
     await asyncio.sleep(2.0)
     await bench.attempt(leading=True)
@@ -154,10 +160,10 @@ async def test_a_leader_renews_with_a_single_write_and_one_that_fails_reads_and_
     await bench.attempt()
     assert bench.calls == ["get", "create"]
     for _ in range(3):
-        assert await bench.attempt(leading=True) is Outcome.OURS
+        assert await bench.attempt(leading=True) is AttemptResult.OURS
     assert (bench.calls, bench.slowpath.count) == (["update"] * 3, 0)
     bench.fail(ConnectionLostError("reset"), answer=acted)
-    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert await bench.attempt(leading=True) is AttemptResult.OURS
     assert (bench.calls, bench.slowpath.count) == (["update", "get", "update"], 1)
     assert bench.server.holders == ["me"]
 
@@ -165,8 +171,8 @@ async def test_a_leader_renews_with_a_single_write_and_one_that_fails_reads_and_
 async def test_a_create_whose_response_was_lost_is_recognised_as_ours(bench: Bench) -> None:
     """LE-07: without waiting for our own lease to run out; the read gets its response, the create does not."""
     bench.fail(None, ConnectionLostError("reset"), answer=True)
-    assert await bench.attempt() is Outcome.FAILED
-    assert await bench.attempt() is Outcome.OURS
+    assert await bench.attempt() is AttemptResult.FAILED
+    assert await bench.attempt() is AttemptResult.OURS
     assert bench.server.record is not None
     assert bench.server.record.leader_transitions == 0
 
@@ -174,7 +180,7 @@ async def test_a_create_whose_response_was_lost_is_recognised_as_ours(bench: Ben
 async def test_the_lease_counts_from_before_the_request(bench: Bench) -> None:
     """LE-04: the server acts at some moment after that, and only from then on do others count."""
     bench.lock.before = bench.lock.after = slow(1.0)
-    assert await bench.attempt() is Outcome.OURS  # read until 2.0, write from 2.0 to 4.0
+    assert await bench.attempt() is AttemptResult.OURS  # read until 2.0, write from 2.0 to 4.0
     assert bench.claim.expires_at == 17.0
     assert bench.fence.remaining() == 17.0 - 2.5 - 4.0
 
@@ -189,7 +195,7 @@ async def test_a_response_that_comes_after_the_lease_it_confirms_makes_no_leader
 
     bench.lock.after = frozen
     before = clock.monotonic()
-    assert await bench.attempt(leading=True) is Outcome.FAILED
+    assert await bench.attempt(leading=True) is AttemptResult.FAILED
     assert clock.monotonic() == before + 13.0
 
 
@@ -202,7 +208,7 @@ async def test_a_call_that_hangs_does_not_take_all_the_time_there_is(bench: Benc
         await next(hanging, slow(0.0))()
 
     bench.lock.before = step
-    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert await bench.attempt(leading=True) is AttemptResult.OURS
     assert asyncio.get_running_loop().time() == 5.0
 
 
@@ -221,19 +227,19 @@ async def test_errors_of_all_kinds_are_a_failed_try_and_nothing_worse(
     """LE-07, LE-09: a malformed lease too, which a leader outlives if somebody repairs it in time. A lost race is none."""
     bench.fail(error)
     with capture_logs() as lines:
-        assert await bench.attempt() is Outcome.FAILED
+        assert await bench.attempt() is AttemptResult.FAILED
     assert [line["log_level"] for line in lines] == [level]
-    assert await bench.attempt() is Outcome.OURS
+    assert await bench.attempt() is AttemptResult.OURS
     bench.fail(error, error)
-    assert await bench.attempt(leading=True) is Outcome.FAILED
-    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert await bench.attempt(leading=True) is AttemptResult.FAILED
+    assert await bench.attempt(leading=True) is AttemptResult.OURS
 
 
 async def test_a_leader_that_finds_another_in_its_place_knows_at_once(bench: Bench) -> None:
     """LE-07: client-go goes on trying until its renew deadline."""
     await bench.attempt()
     bench.server.put(FOREIGN)
-    assert await bench.attempt(leading=True) is Outcome.THEIRS
+    assert await bench.attempt(leading=True) is AttemptResult.THEIRS
 
 
 @pytest.mark.parametrize("record", [FREE, None], ids=["free", "deleted"])
@@ -243,10 +249,10 @@ async def test_a_leader_takes_a_lock_that_somebody_freed_unless_it_has_been_away
     """LE-07: past its fence's end another may have led and left, so what the work knows may be old."""
     await bench.attempt()
     bench.server.put(record)
-    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert await bench.attempt(leading=True) is AttemptResult.OURS
     bench.server.put(record)
     await asyncio.sleep(12.5)
-    assert await bench.attempt(leading=True) is Outcome.THEIRS
+    assert await bench.attempt(leading=True) is AttemptResult.THEIRS
 
 
 async def test_a_leader_that_was_away_goes_on_if_nobody_has_noticed(bench: Bench) -> None:
@@ -255,7 +261,7 @@ async def test_a_leader_that_was_away_goes_on_if_nobody_has_noticed(bench: Bench
     await asyncio.sleep(60.0)
     assert bench.fence.remaining() == 0.0
     _ = bench.calls
-    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert await bench.attempt(leading=True) is AttemptResult.OURS
     assert bench.calls == ["get", "update"], "a lease that is over is not renewed from memory (LE-06)"
     assert bench.fence.remaining() == 12.5
 
@@ -266,7 +272,7 @@ async def test_giving_back_frees_the_lock_and_keeps_the_transitions(bench: Bench
     await bench.attempt()
     await asyncio.sleep(3.0)
     _ = bench.calls
-    await bench.claim.give_back()
+    await bench.claim.release()
     now = EPOCH.replace(second=3)
     assert bench.server.record == LeaderElectionRecord("", 1, now, now, 4)
     assert bench.calls == ["get", "update"]
@@ -278,7 +284,7 @@ async def test_what_is_not_ours_is_not_given_back(bench: Bench, record: LeaderEl
     """LE-11: a release of another's lease would make a third leader."""
     await bench.attempt()
     bench.server.put(record)
-    await bench.claim.give_back()
+    await bench.claim.release()
     assert bench.server.record == record
 
 
@@ -286,7 +292,7 @@ async def test_giving_back_is_tried_again_after_a_conflict(bench: Bench) -> None
     """LE-11, leaderelection_test.go:TestReleaseRetriesOnConflict."""
     await bench.attempt()
     bench.fail(None, status_error(ConflictError, 409), None, ConnectionLostError("reset"))
-    await bench.claim.give_back()
+    await bench.claim.release()
     assert bench.server.record is not None
     assert bench.server.record.holder_identity == ""
 
@@ -303,7 +309,7 @@ async def test_giving_back_is_given_up_in_time(
         raise ConnectionLostError("reset")
 
     bench.lock.before = step
-    await bench.claim.give_back()
+    await bench.claim.release()
     assert asyncio.get_running_loop().time() == pytest.approx(ends)
     assert bench.server.holders == ["me"]
 

@@ -523,7 +523,7 @@ async def test_work_that_will_not_end_makes_the_process_unhealthy_after_lease_an
     await asyncio.sleep(33.9)
     assert health.check() is None, "2 + 15 + 20 s are not over"
     await asyncio.sleep(0.2)
-    assert health.check() == "still at work 20 s after the end of its lease"
+    assert health.check() == "still active 20s after the end of its lease"
     released.set()
     await asyncio.wait([running])
     assert health.check() is None

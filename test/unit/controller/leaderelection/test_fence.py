@@ -134,23 +134,23 @@ async def test_a_write_without_a_response_is_unsettled_for_as_long_as_the_server
     """LE-11: whether it was cancelled, lost or timed out, it may still take effect."""
     fence.open_until(10.0)
     sending = asyncio.create_task(FencedTransport(SlowTransport(20.0), fence).send(Request("POST", "/")))
-    settled = [fence.settled]
+    quiescent = [fence.quiescent]
     await asyncio.sleep(4.0)
     sending.cancel()
     await asyncio.wait([sending])
     fence.unanswered(1.0)  # a later one may have less time left; the one that may take longest counts
     for pause in (0.0, 9.9, 0.1):
         await asyncio.sleep(pause)
-        settled.append(fence.settled)
-    assert settled == [True, False, False, True]
+        quiescent.append(fence.quiescent)
+    assert quiescent == [True, False, False, True]
 
 
 @pytest.mark.parametrize(
-    ("error", "settled"),
+    ("error", "quiescent"),
     [(ConnectionLostError("reset"), False), (ConnectError("refused"), True)],
     ids=["lost", "refused"],
 )
-async def test_a_write_that_never_arrived_needs_no_settling(fence: Fence, error: ApiError, settled: bool) -> None:
+async def test_a_write_that_never_arrived_needs_no_settling(fence: Fence, error: ApiError, quiescent: bool) -> None:
     """LE-11: without a connection the server cannot have acted."""
 
     class Failing(SlowTransport):
@@ -162,7 +162,7 @@ async def test_a_write_that_never_arrived_needs_no_settling(fence: Fence, error:
     fence.open_until(10.0)
     with pytest.raises(type(error)):
         await FencedTransport(Failing(), fence).send(Request("POST", "/"))
-    assert fence.settled is settled
+    assert fence.quiescent is quiescent
 
 
 async def test_each_retry_asks_again(fence: Fence) -> None:
@@ -232,7 +232,7 @@ async def test_no_write_fails_in_a_long_line_while_the_lease_is_renewed(fence: F
     assert len(answers) == 1000
     assert asyncio.get_running_loop().time() == delay_s * 32  # a thousand by thirty-two, rounded up
     assert {request.query["timeout"] for request in wire.requests} <= {"10500ms", "11500ms", "12500ms"}
-    assert fence.settled
+    assert fence.quiescent
 
 
 @pytest.mark.parametrize("how", ["lost", "closed"])
@@ -251,7 +251,7 @@ async def test_a_write_in_line_is_given_up_when_the_fence_shuts_at_last(fence: F
             await sending
     assert loop.time() == (12.0 if how == "closed" else 14.0)
     assert wire.requests == []
-    assert fence.settled
+    assert fence.quiescent
 
 
 async def test_a_write_under_way_has_the_time_that_the_server_was_told(fence: Fence) -> None:
@@ -274,7 +274,7 @@ async def test_a_write_that_was_cancelled_in_line_leaves_nothing_to_settle(fence
     await asyncio.sleep(1.0)
     sending.cancel()
     await asyncio.wait([sending])
-    assert fence.settled
+    assert fence.quiescent
 
 
 async def test_what_is_under_way_is_awaited() -> None:

@@ -21,7 +21,7 @@ from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, 
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.core import LEASES
 from tfjob_operator.controller.leaderelection import LeaderElectionRecord, LeaseLock, LeaseWatch
-from tfjob_operator.controller.leaderelection.lease import AGAIN_S
+from tfjob_operator.controller.leaderelection.lease import RETRY_S
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RECORD = LeaderElectionRecord("me", 15, NOON, NOON + timedelta(microseconds=1), 3)
@@ -236,8 +236,8 @@ async def test_a_watch_that_breaks_is_opened_again(bench: Bench) -> None:
         await bench.lock.update(FREE)
         await asyncio.sleep(1.0)
         assert bench.seen == []
-        await asyncio.sleep(AGAIN_S)
-        assert bench.seen == [AGAIN_S]
+        await asyncio.sleep(RETRY_S)
+        assert bench.seen == [RETRY_S]
 
 
 async def test_whoever_may_not_watch_the_lease_asks_once_and_says_so(bench: Bench) -> None:

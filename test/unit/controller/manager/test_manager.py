@@ -174,7 +174,9 @@ async def test_what_runs_beside_begins_before_the_caches_are_filled_and_ends_at_
             ended.append("look")
 
     bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
-    manager = Manager(bench.informers, stop=bench.stop, beside={"look": look}, on_synced=lambda: ended.append("synced"))
+    manager = Manager(
+        bench.informers, stop=bench.stop, background={"look": look}, on_synced=lambda: ended.append("synced")
+    )
     async with bench.running(manager):
         assert ended == ["synced"]
     assert ended == ["synced", "look"]
@@ -188,7 +190,7 @@ async def test_a_manager_ends_if_what_runs_beside_it_fails(bench: Bench) -> None
 
     bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
     with pytest.RaisesGroup(ArithmeticError):
-        await Manager(bench.informers, stop=bench.stop, beside={"nodes": fail}).run()
+        await Manager(bench.informers, stop=bench.stop, background={"nodes": fail}).run()
 
 
 async def test_a_manager_without_controllers_stops_though_a_write_hangs(bench: Bench) -> None:

@@ -23,7 +23,7 @@ from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
 from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, KEPT_S, OTHER_RULES, STATE_INDEX, JobMetrics
 from tfjob_operator.controller.manager import Manager
-from tfjob_operator.controller.manager.controller import STUCK_S, Outcome, ReconcileMetrics
+from tfjob_operator.controller.manager.controller import STUCK_S, ReconcileMetrics, ReconcileResult
 from tfjob_operator.controller.observability.metrics import (
     PERIOD_S,
     LoopLag,
@@ -213,11 +213,11 @@ def test_reconciles_are_counted_by_how_they_ended() -> None:
         return [value("reconcile_total", result=result) for result in ("success", "error", "requeue")]
 
     assert results() == [0.0, 0.0, 0.0]
-    ends: list[Outcome] = ["success", "success", "requeue", "error", "panic"]
+    ends: list[ReconcileResult] = ["success", "success", "requeue", "error", "panic"]
     for result in ends:
-        reconciles.begun()
+        reconciles.started()
         assert value("active_workers") == 1.0
-        reconciles.ended(result, 0.25)
+        reconciles.finished(result, 0.25)
     assert results() == [2.0, 2.0, 1.0]
     assert (value("reconcile_errors_total"), value("reconcile_panics_total")) == (2.0, 1.0)
     assert value("reconcile_time_seconds_sum") == 1.25
@@ -230,15 +230,15 @@ def test_workers_are_stuck_when_all_are_busy_and_none_gets_anywhere() -> None:
     reconciles = ReconcileMetrics(NO_METRICS, "tfjob", workers=2, clock=clock)
     clock.step(10 * STUCK_S)
     assert reconciles.check() is None
-    reconciles.begun()
+    reconciles.started()
     clock.step(10 * STUCK_S)
     assert reconciles.check() is None
-    reconciles.begun()
+    reconciles.started()
     clock.step(STUCK_S)
     assert reconciles.check() is None
     clock.step(1.0)
     assert reconciles.check() == "all 2 workers have been busy with the same keys for 1801 s"
-    reconciles.ended("success", 1801.0)
+    reconciles.finished("success", 1801.0)
     assert reconciles.check() is None
 
 

@@ -27,7 +27,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobStatus, Mistake, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.writes import MOST_PER_REASON
+from tfjob_operator.controller.jobs.writes import MAX_PER_REASON
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Defaults
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import problems_of
@@ -426,7 +426,7 @@ def test_five_hundred_pods_without_a_place_are_one_story() -> None:
     reported = job_events(recorder)
     for job_meta, times in ((OF_JOB, 1), (OF_JOB, 1), (Meta(uid="another"), 2)):
         reported.report(job_meta, problems)
-        assert len(recorder.events) == times * MOST_PER_REASON
+        assert len(recorder.events) == times * MAX_PER_REASON
 
 
 def exited(
