@@ -56,6 +56,13 @@ class Kubernetes:
 
 OLDEST: Final = Kubernetes(20)
 NEWEST: Final = Kubernetes(36)
+"""The versions that the models imitate: the oldest and the newest tested one, and all between them."""
+OLDEST_SUPPORTED: Final = Kubernetes(25)
+TESTED: Final = ("1.20.2", "1.36.3")
+UNTESTED: Final = Kubernetes(37)
+"""Its API is known from the models of the `kubernetes` package of the same number; no test runs its programs."""
+SUPPORTED: Final = f"{OLDEST_SUPPORTED} to {NEWEST}"
+"""The supported versions, as all pages write them."""
 
 
 def _changes() -> dict[str, Change]:
@@ -79,6 +86,19 @@ def __getattr__(name: str) -> Change:
         return CHANGES[name]
     except KeyError:
         raise AttributeError(f"{name} is not a row of kubernetes_versions.csv") from None
+
+
+def support() -> str:
+    """Return the table of docs/compatibility.md that says which versions are supported, and how each is tested."""
+    oldest, newest = TESTED
+    last_before = Kubernetes(OLDEST_SUPPORTED.minor - 1)
+    rows = (
+        (SUPPORTED, f"supported; {newest} is tested, the sources of the others were read"),
+        (str(UNTESTED), f"untested; compared with the models of the Python package `kubernetes` {UNTESTED.minor}"),
+        (f"{OLDEST} to {last_before}", f"best effort; {oldest} is tested"),
+    )
+    lines = ["| Kubernetes | status |", "| --- | --- |", *(f"| {versions} | {status} |" for versions, status in rows)]
+    return "\n".join(lines) + "\n"
 
 
 def markdown(rows: Iterable[Change]) -> str:

@@ -1,7 +1,10 @@
-"""The packages of setup.cfg: complete, mapped to the folders of this checkout, and without links in git."""
+"""The packages of setup.cfg: complete, mapped to the folders of this checkout, and without links in git. The public names."""
 
+import ast
 import configparser
 import subprocess
+from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +15,37 @@ ROOT = Path(__file__).parents[2]
 NAME = "tfjob_operator"
 MAPPED = package_dirs(ROOT)
 LINKS_IN_THE_CHART = "manifests/chart/files/"
+PAGE = ROOT / "docs" / "compatibility.md"
+PUBLIC = {
+    "api.client": """
+        AccessError HttpTransport JSON_PATCH ListOptions LogOptions MERGE_PATCH Request Response RestClient
+        STRATEGIC_MERGE_PATCH Settings TABLE Transport load_settings""",
+    "api.client.errors": """
+        AlreadyExistsError ApiError BadRequestError ConflictError ConnectError ConnectionLostError CredentialsError
+        DecodeError ExpiredError ForbiddenError InvalidError NamespaceTerminatingError NoStatusError NotFoundError
+        RequestTimeoutError ServerError Status StatusCause StatusDetails StatusError TLSError TooLargeResourceVersionError
+        TooManyRequestsError TransportError UnauthorizedError""",
+    "api.core": "CONFIG_MAPS DEPLOYMENTS EVENTS JOBS LEASES NODES PODS SERVICES",
+    "api.meta": "ObjectMeta Resource Struct controller_reference meta_key owner_key",
+    "controller.events": "Drop EventRecorder",
+    "controller.leaderelection": """
+        Fence FencedError FencedTransport GatedTransport LeaderElectionConfig LeaderElectionRecord LeaderElector
+        LeaderHealth LeadershipLostError LeaseLock LeaseWatch ResourceLock hostname_uuid""",
+    "controller.manager": "Controller Manager RequeueError Result TerminalError stop_on_signals",
+    "controller.observability.http_server": "PageServer",
+    "controller.observability.metrics": "PrometheusMetrics new_registry",
+    "informers": """
+        CacheSyncTimeoutError Codec EventHandler EventHandlerFuncs Indexer IndexerError InformerError InformerStoppedError
+        ListWatch Lister ListerWatcher ReflectorOptions Registration SelectorError SharedIndexInformer SharedInformerFactory
+        Tombstone key_of object_of""",
+    "workqueue": """
+        Backoff BucketRateLimiter Clock DelayingQueue ItemExponentialFailureRateLimiter LeaseClock LoopClock
+        MaxOfRateLimiter MetricsProvider NO_METRICS Queue RateLimiter RateLimitingQueue ShutDown TokenBucket
+        WithMaxWaitRateLimiter default_controller_rate_limiter parallelize_until slow_start_batch""",
+}
+"""The names that other projects may import. A name is removed only as docs/compatibility.md describes."""
+WHOLE = {"api.client", "controller.events", "controller.leaderelection", "controller.manager", "informers", "workqueue"}
+"""The packages whose `__all__` has public names only."""
 
 
 def test_every_top_level_package_is_mapped_below_the_one_name() -> None:
@@ -68,3 +102,36 @@ def test_a_checkout_without_a_mapping_needs_no_links(tmp_path: Path) -> None:
     (tmp_path / "setup.cfg").write_text("[options]\npackages = find:\n")
     link_packages(tmp_path, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["setup.cfg"]
+
+
+@for_each("module", PUBLIC)
+def test_every_public_name_can_be_imported(module: str) -> None:
+    """A new name of a package is promised, too: from the moment in which it is in `__all__`."""
+    found = import_module(f"{NAME}.{module}")
+    promised = PUBLIC[module].split()
+    assert [name for name in promised if not hasattr(found, name)] == []
+    if module in WHOLE:
+        assert sorted(found.__all__) == sorted(promised)
+
+
+def test_the_examples_import_public_names_only() -> None:
+    """They are what docs/write-a-controller.md explains."""
+    imported = {
+        (node.module or "", name.name)
+        for path in (ROOT / "hack" / "examples").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    ours = {(module.removeprefix(f"{NAME}."), name) for module, name in imported if module.startswith(f"{NAME}.")}
+    assert ours
+    assert {(module, name) for module, name in ours if name not in PUBLIC.get(module, "").split()} == set()
+
+
+def test_the_page_lists_the_public_names(check_generated: Callable[[Path, str], None]) -> None:
+    rows = [f"| `{NAME}.{module}` | {', '.join(f'`{name}`' for name in PUBLIC[module].split())} |" for module in PUBLIC]
+    table = "\n".join(["| module | names |", "| --- | --- |", *rows])
+    before, begin, rest = PAGE.read_text(encoding="utf-8").partition("<!-- generated: public-python-names -->\n\n")
+    _, end, after = rest.partition("\n\n<!-- end of generated -->\n")
+    assert after
+    check_generated(PAGE, f"{before}{begin}{table}{end}{after}")

@@ -11,7 +11,7 @@ import msgspec
 
 from fakes.manifests import read_document
 from hack.crd_schema.__main__ import CRD
-from tfjob_operator.api.v1 import validation
+from tfjob_operator.api.v1 import constants, validation
 from tfjob_operator.api.v1.constants import (
     LIMITS,
     CleanPodPolicy,
@@ -25,6 +25,7 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.types import AvoidedNode, Begun, IndexRestarts, JobAttempt, JobStatus, TFJobSpec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli.app import _BESIDE, COMMANDS
+from tfjob_operator.controller.options import _parser as options_parser
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, merged_status
 
 ROOT = Path(__file__).parents[2]
@@ -190,6 +191,27 @@ def test_each_metric_is_documented_and_each_documented_metric_exists() -> None:
         for each in patterns
         if not (re.fullmatch(elsewhere, each) or any(re.fullmatch(each, name) for name in exported))
     ]
+
+
+def test_the_flags_and_exit_codes_of_the_operator_are_those_in_the_guide() -> None:
+    """Manifests and scripts of administrators name them."""
+    text = page("operations.md")
+    table = text.partition("| flag |")[2].partition("\n\n")[0]
+    cells = "".join(row.split("|")[1] for row in table.splitlines()[2:])
+    options = {name for action in options_parser()._actions for name in action.option_strings if name.startswith("--")}
+    assert set(re.findall(r"--[a-z-]+", cells)) == options - {"--help", "--version"}
+    codes = set(re.findall(r"^\| (\d+) \|", text.partition("| exit code |")[2].partition("\n\n")[0], re.MULTILINE))
+    assert codes == set(
+        re.findall(r"^ +return (\d+)$", (ROOT / "controller" / "__main__.py").read_text(), re.MULTILINE)
+    )
+
+
+def test_each_label_and_annotation_is_documented() -> None:
+    """Scripts select by labels."""
+    text = page("tfjob.md")
+    names = {value for name, value in vars(constants).items() if name.startswith(("LABEL_", "ANNOTATION_"))}
+    ours = {name for name in names if "kueue" not in name} - {constants.LABEL_PREFIX}
+    assert not [name for name in ours if f"`{name}`" not in text]
 
 
 def test_each_verb_has_its_module_and_its_place_in_the_guide() -> None:

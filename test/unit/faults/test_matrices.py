@@ -1,7 +1,9 @@
 """What the fault matrices play: how they name writes, deal cases into tenths, and what the right end of a case is."""
 
 import json
+import os
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -14,6 +16,7 @@ from faults import releases
 from faults.census import Census
 from faults.crash import AFTER, FAULTS, Outcome
 from faults.matrix import TENTHS, Matrix
+from faults.processes import ROOT
 from faults.record import Record, differences
 from faults.releases import NotThereError, before
 from faults.scheme import Case, Nth, Write, writes
@@ -137,6 +140,14 @@ def test_a_child_that_was_deleted_unseen_is_to_be_made_exactly_once_more(fault: 
     ends = [right_for(case, record(1, 1), record(found, 9)) for found in range(5)]
     assert [each.created["pods/job-worker-0"] for each in ends] == wanted
     assert {each.events["Normal Created"] for each in ends} == {9 if fault == AGAIN else 1}
+
+
+def test_every_bug_can_be_planted() -> None:
+    """In a process of its own, since nobody takes bugs out again: a function that was renamed has lost its bug."""
+    plant = "from faults.bugs import BUGS\nfor bug in BUGS.values(): bug.plant()"
+    subprocess.run(
+        [sys.executable, "-c", plant], cwd=ROOT / "test", env=os.environ | {"PYTHONPATH": "..:."}, check=True
+    )
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.CalledProcessError(128, "git")])

@@ -4,19 +4,29 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import kubernetes
+import msgspec
 import pytest
 
+from fakes.manifests import read_document
 from hack.kubernetes_versions import (
     CHANGES,
     NEWEST,
     OLDEST,
+    OLDEST_SUPPORTED,
     ORDINARY_POLICIES_REFUSED,
     STREAMING_LISTS,
+    SUPPORTED,
+    TESTED,
+    UNTESTED,
     Change,
     Kubernetes,
     markdown,
+    support,
 )
 from support.cases import for_each
+from tfjob_operator.api import core
+from tfjob_operator.api.meta import Resource, Struct
 
 FOR_PEOPLE_ONLY = {
     *("REJECTED_FOR_VOLUMES", "REJECTED_FOR_FEATURES", "SCHEDULING_GATES"),
@@ -25,7 +35,6 @@ FOR_PEOPLE_ONLY = {
 """Rows that no model and no test uses; they are for readers of the table."""
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "compatibility.md"
-BEGIN = "<!-- generated: hack/kubernetes_versions.csv -->\n\n"
 END = "\n<!-- end of generated -->\n"
 
 
@@ -91,8 +100,51 @@ def test_every_row_is_asked_for_or_is_for_people_only() -> None:
     assert {name for name in CHANGES if name not in named} == FOR_PEOPLE_ONLY
 
 
-def test_the_page_shows_the_table_as_it_is(check_generated: Callable[[Path, str], None]) -> None:
-    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert after
-    check_generated(PAGE, f"{before}{begin}{markdown(CHANGES.values())}{end}{after}")
+def test_the_page_shows_the_tables_as_they_are(check_generated: Callable[[Path, str], None]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, table in (
+        ("hack/kubernetes_versions.csv", markdown(CHANGES.values())),
+        ("supported-versions", support()),
+    ):
+        before, begin, rest = text.partition(f"<!-- generated: {name} -->\n\n")
+        _, end, after = rest.partition(END)
+        assert after
+        text = f"{before}{begin}{table}{end}{after}"
+    check_generated(PAGE, text)
+
+
+@for_each("page", ["README.md", "docs/install.md", "docs/compatibility.md", "manifests/chart/README.md"])
+def test_all_pages_name_the_same_supported_versions(page: str) -> None:
+    """No page promises "1.20 or newer" while another one promises less."""
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert SUPPORTED in text
+    assert not re.search(r"Kubernetes 1\.\d+ or newer", text)
+
+
+def test_the_tested_versions_are_the_recorded_ones_and_the_ends_of_the_models() -> None:
+    assert [Kubernetes.parse(version) for version in TESTED] == [OLDEST, NEWEST]
+    assert OLDEST < OLDEST_SUPPORTED < NEWEST < UNTESTED
+    recorded = {path.name for path in (ROOT / "test" / "data" / "recordings").glob("1.*")}
+    assert recorded == {*TESTED}
+    chart = read_document(ROOT / "manifests" / "chart" / "Chart.yaml")
+    assert chart["kubeVersion"] == f">={OLDEST}.0-0"
+
+
+def test_the_untested_version_has_the_fields_and_resources_that_the_operator_uses() -> None:
+    """The `kubernetes` package is generated from the OpenAPI document of the version with its number."""
+    assert int(kubernetes.__version__.partition(".")[0]) == UNTESTED.minor
+    structs = [each for each in vars(core).values() if isinstance(each, type) and issubclass(each, Struct)]
+    models = {each: getattr(kubernetes.client, f"V1{each.__name__}", None) for each in structs}
+    models |= {core.Event: kubernetes.client.CoreV1Event}
+    known = {each: set(model.attribute_map.values()) for each, model in models.items() if model is not None}
+    assert {core.PodSpec, core.PodStatus, core.ContainerStatus, core.Node, core.Event, core.Lease} <= known.keys()
+    fields = {each: {field.encode_name for field in msgspec.structs.fields(each)} for each in known}
+    assert {each.__name__: names - known[each] for each, names in fields.items() if names - known[each]} == {}
+    resources = [each for each in vars(core).values() if isinstance(each, Resource) and "x-k8s" not in each.group]
+    builtin = [each for each in resources if "volcano" not in each.group]
+    assert len(builtin) == 8
+    for each in builtin:
+        group = each.group.partition(".")[0].title() or "Core"
+        api = getattr(kubernetes.client, f"{group}{each.version.title()}Api")
+        snake = re.sub(r"(?<!^)(?=[A-Z])", "_", each.kind).lower()
+        assert hasattr(api, f"patch_namespaced_{snake}") or hasattr(api, f"patch_{snake}"), each
