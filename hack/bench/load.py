@@ -1,8 +1,7 @@
-"""The load: jobs of parameter servers and workers, the bodies of their children, and the fastest way to send them.
+"""Load for benchmarks: jobs of parameter servers and workers, the bodies of their children, and the fastest way to send them.
 
-`RawLoad` is the yardstick for our client, so it does nothing that a client must do: no objects, no event loop, no error
-handling. One thread waits with epoll for whichever of its connections has a response, looks for the response's end, and sends
-the next request, which was built before.
+`RawLoad` is the reference for the operator's client, so it does no work of a client: no objects, no event loop, no error
+handling. One thread waits with epoll for responses, finds the end of each, and sends the next prepared request.
 """
 
 import json
@@ -25,21 +24,21 @@ from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, build_service
 
 CONNECTIONS: Final = 32
-"""As many as the transport of the operator's writes opens; more do not make the API server faster."""
+"""The number of connections of the operator's transport for writes; more do not make the API server faster."""
 IMAGE: Final = "registry.example.com/team/mnist:2.15.0"
 
 
 class MeasureError(Exception):
-    """Something could not be measured."""
+    """A measurement failed."""
 
 
-# Jobs, as long as real ones are, and their children.
+# Jobs of realistic size, and their children.
 
 
 def ps_and_workers(workers: int = 4, *, servers: int = 1, run: str = "2s:0") -> dict[str, Any]:
-    """Return a specification of parameter servers, which run for ever, and workers, all of which must succeed.
+    """Return a spec with parameter servers, which run forever, and workers, all of which must succeed.
 
-    On the hollow node its workers run as `run` says.
+    `run` is the script of the workers on the hollow node.
     """
     container = {
         "name": "tensorflow",
@@ -63,7 +62,7 @@ def ps_and_workers(workers: int = 4, *, servers: int = 1, run: str = "2s:0") -> 
 
 
 def job(namespace: str, name: str, given: dict[str, Any]) -> tuple[TFJob, TFJobSpec]:
-    """Return a job as the cache holds it, and its specification as the operator reads it."""
+    """Return a job as in the cache, and its spec as the operator decodes it."""
     meta = JobMeta(
         name=name, namespace=namespace, uid=str(uuid5(NAMESPACE_URL, name)), generation=1, resource_version="1"
     )
@@ -99,7 +98,7 @@ def pod_body(number: int) -> dict[str, Any]:
 
 
 def running_status(number: int) -> dict[str, Any]:
-    """Return what a kubelet reports of a pod that runs."""
+    """Return the status of a running pod."""
     began = "2026-01-01T00:00:00Z"
     container = {
         "name": "tensorflow",
@@ -124,11 +123,11 @@ def running_status(number: int) -> dict[str, Any]:
     }
 
 
-# Requests, and their way to the server.
+# Requests, and how they are sent.
 
 
 class Target(NamedTuple):
-    """A server, and the TLS context with which it knows us."""
+    """A server, and the TLS context with the client certificate."""
 
     host: str
     port: int
@@ -137,14 +136,14 @@ class Target(NamedTuple):
     @classmethod
     def of(cls, kubeconfig: str) -> Self:
         """Read a kubeconfig."""
-        from tfjob_operator.cli import target  # not for the clients that are measured
+        from tfjob_operator.cli import target  # not for the measured clients
 
         access = target.Target(kubeconfig=kubeconfig).access()
         address = urllib.parse.urlsplit(access.server)
         return cls(address.hostname or "", address.port or 443, access.tls_context() or ssl.create_default_context())
 
     def request(self, method: str, path: str, body: object = None) -> bytes:
-        """Return a whole request, ready to be sent."""
+        """Return the bytes of a request."""
         content = b"" if body is None else json.dumps(body).encode()
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nUser-Agent: bench\r\n"
@@ -159,7 +158,7 @@ class Target(NamedTuple):
         return [self.request("POST", path, about | {"metadata": {"name": name}}) for name in names]
 
     def children(self, namespace: str, names: Iterable[str], spec: dict[str, Any]) -> list[bytes]:
-        """Return the requests that create all children of these jobs, in the operator's own order and with its bodies."""
+        """Return the requests that create all children of these jobs, in the operator's order and with its bodies."""
         requests = []
         for name in names:
             owner, read = job(namespace, name, spec)
@@ -188,7 +187,7 @@ class Target(NamedTuple):
 
 
 class _Connection:
-    """One kept-alive connection with at most one request under way."""
+    """A persistent connection with at most one request in flight."""
 
     __slots__ = ("answer", "socket", "wanted")
 
@@ -196,14 +195,14 @@ class _Connection:
         plain = socket.create_connection((target.host, target.port), timeout=30.0)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = target.tls.wrap_socket(plain, server_hostname=target.host)
-        self.socket.settimeout(None)  # with a limit Python would poll before every read; epoll has done that already
+        self.socket.settimeout(None)  # with a timeout Python would poll before every read, as epoll already did
 
     def send(self, request: bytes) -> None:
         self.answer, self.wanted = b"", 0
         self.socket.sendall(request)
 
     def read(self) -> bool:
-        """Read what is there; return whether the response is complete. Raises MeasureError if it is not a success."""
+        """Read the available data; return whether the response is complete. Raises MeasureError if it is no success."""
         while True:
             data = self.socket.recv(65_536)
             if not data:
@@ -260,6 +259,6 @@ class RawLoad:
                     if request := next(waiting, b""):
                         self._connections[number].send(request)
                         continue
-                    # What may still come, such as a TLS session ticket, is not a response to wait for.
+                    # Later data, such as a TLS session ticket, is not a response.
                     self._poll.modify(number, 0)
                     busy -= 1

@@ -1,4 +1,4 @@
-"""How things are compared on a machine whose speed drifts: side by side within one run, in their own processes, by medians."""
+"""Comparisons on a machine with varying speed: alternating within one run, in separate processes, by medians."""
 
 import contextlib
 import multiprocessing
@@ -14,14 +14,14 @@ from hack.bench.field import Field
 
 R = TypeVar("R")
 LIMIT_S: Final = (
-    300.0  # the slowest side, the official informer, takes ten, or a hundred on a machine with nine times its load
+    300.0  # the slowest side, the official informer, takes 10s, or 100s on a machine with nine times its load
 )
 BEGAN: Final = time.monotonic()
 Numbers = dict[str, float]
 
 
 class Result(NamedTuple):
-    """One line of the table. The goal is such as `<= 1.4`, empty where nothing was promised."""
+    """One line of the table. A goal has the form `<= 1.4`, or is empty."""
 
     name: str
     value: float
@@ -30,7 +30,7 @@ class Result(NamedTuple):
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met; the bound itself is good enough. None where there is none."""
+        """Whether the goal is met, including the limit itself. None without a goal."""
         if not self.goal:
             return None
         sign, bound = self.goal.split()
@@ -52,7 +52,7 @@ class Bench(contextlib.ExitStack):
 
     @cached_property
     def field(self) -> Field:
-        """A control plane for all subjects that do not need one of their own."""
+        """The control plane of all subjects that do not need their own."""
         self.say("starting etcd and kube-apiserver")
         return self.enter_context(Field(["bench"]))
 
@@ -67,9 +67,9 @@ Subject = Callable[[Bench], list[Result]]
 
 
 def interleaved(sides: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, list[R]]:
-    """Measure every side once a round, so that a slow moment of the machine hits all of them.
+    """Measure every side once per round, so a slow phase of the machine affects all of them.
 
-    Every other round goes backwards (A B B A ...), so that what one side leaves behind does not always affect the same side.
+    Every other round is reversed (A B B A ...), so effects on the next measurement do not always hit the same side.
     """
     measured: dict[str, list[R]] = {name: [] for name in sides}
     for number in range(rounds):
@@ -79,16 +79,16 @@ def interleaved(sides: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, 
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    """Return the median of the ratios within the rounds; during one round the machine is about equally fast for both."""
+    """Return the median of the ratios of the rounds; within a round the machine is about equally fast for both sides."""
     return median(a / b for a, b in zip(above, below, strict=True))
 
 
 @contextlib.contextmanager
 def child(prepare: Callable[..., Callable[..., Numbers]], *arguments: Any) -> Iterator[Callable[..., Numbers]]:
-    """Start a process for one side, so that nothing that it imports, allocates or leaves behind affects another.
+    """Start a process for one side, so its imports and allocations do not affect another side.
 
-    Each call of what is yielded measures once there, with what `prepare(*arguments)` returned there at the first call. The
-    process ends with the block, whatever it is doing: some of what runs in there cannot be stopped otherwise.
+    Each call of the yielded function measures once in the process, with the result of `prepare(*arguments)` from the first
+    call. The process is killed at the end of the block, because some measured code cannot be stopped otherwise.
     """
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         yield lambda *given: pool.apply_async(_measure, (prepare, arguments, given)).get(LIMIT_S)
@@ -104,6 +104,6 @@ def _measure(prepare: Callable[..., Callable[..., Numbers]], arguments: Sequence
 
 
 def once(prepare: Callable[..., Callable[..., Numbers]], *arguments: Any) -> Numbers:
-    """Measure once in a fresh process."""
+    """Measure once in a new process."""
     with child(prepare, *arguments) as measure:
         return measure()

@@ -23,15 +23,15 @@ from hack.matrix.cluster import hollow_node
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.v1.constants import ConditionType
 
-# Subject `idle`: a thousand finished jobs, what they cost in a minute, and how long a new job waits behind them.
+# Subject `idle`: the cost of a thousand finished jobs in a minute, and how long a new job waits behind them.
 
 
 IDLE_SETTLE_S: Final = 20.0
-"""Longer than any write is delayed to be merged with others, and than the last events take."""
+"""Longer than the delay of merged writes, and than the last events take."""
 
 
 def measure_idle(bench: Bench) -> list[Result]:
-    """Measure a thousand finished jobs: what they cost in a minute, and how long a new job waits behind them."""
+    """Measure the cost of a thousand finished jobs in a minute, and how long a new job waits behind them."""
     names = [f"done-{number}" for number in range(1000)]
     spec = ps_and_workers(1, servers=0, run="0.1s:0")
     with tempfile.TemporaryDirectory(prefix="tfjob-bench-") as folder:
@@ -53,7 +53,7 @@ def measure_idle(bench: Bench) -> list[Result]:
             for (verb, resource), number in sorted(calls.items()):
                 bench.say(f"    {verb:<8}{resource:<20}{number:8} a minute")
             waits = [first_pod(field, "idle", f"new-{number}") for number in range(5)]
-    # Watches do not count: if a server sends no bookmarks while nothing happens, a quiet watch is opened anew every 80 s.
+    # Watches do not count: if an idle server sends no bookmarks, a quiet watch is reopened every 80s.
     counted = [number for (verb, resource), number in calls.items() if verb != "watch" and resource != "leases"]
     return [
         Result("idle_calls_per_min", sum(counted), "calls", "<= 0"),
@@ -71,21 +71,21 @@ def first_pod(field: Field, namespace: str, name: str) -> float:
     return field.until(lambda: field.count(place) > before, "the first pod", tick_s=0.002) - began
 
 
-# Subject `storm`: two hundred jobs at once, against what the same server takes from the raw load generator.
+# Subject `storm`: two hundred jobs at once, relative to the raw load generator on the same server.
 #
-# There are two ceilings: the 2,000 children alone, and the same with the creation of the jobs, each of which costs the server
-# as much as three pods (docs/design/api.md). The goals are set against the second: the first has no jobs to read.
+# There are two ceilings: the 2,000 children alone, and children and jobs. A job costs the server as much as three pods
+# (docs/design/api.md). The goals are relative to the second ceiling.
 
 
 STORM_JOBS: Final = 200
 STORM_ROUNDS: Final = 7
 STORM_SETTLE_S: Final = 8.0
-"""Longer than 2,200 events take, and than the operator waits to write changed counters of a status together."""
+"""Longer than 2,200 events take, and than the delay of merged status writes."""
 CHILDREN: Final = STORM_JOBS * 5 * 2
 
 
 def measure_storm(bench: Bench) -> list[Result]:
-    """Create two hundred jobs at once, and the same objects by the raw load generator, in turns on the same server."""
+    """Create two hundred jobs at once, and the same objects by the raw load generator, alternating on the same server."""
     spec = ps_and_workers()
     names = [f"storm-{number}" for number in range(STORM_JOBS)]
     with Field(["raw", "storm"]) as field:
@@ -143,12 +143,12 @@ def measure_storm(bench: Bench) -> list[Result]:
     ]
 
 
-# Subject `workers`: one job of 500 and one of 2,000 workers with long names: bytes, memory, and time against the ceiling.
+# Subject `workers`: jobs of 500 and 2,000 workers with long names: bytes, memory, and time relative to the ceiling.
 
 
 SIZES: Final = (500, 2000)
 NAME: Final = "resnet50-imagenet-sweep-17-attempt-4"
-"""With this name, in the namespace below, 2,000 workers are about as many as fit into an environment variable."""
+"""With this name and the namespace below, about 2,000 workers fit into an environment variable."""
 NAMESPACE: Final = "ml"
 WORKERS_SETTLE_S: Final = 10.0
 """Longer than the events of 2,000 replicas, and the last status, take."""
@@ -191,7 +191,7 @@ def _one_job(bench: Bench, workers: int) -> dict[str, float]:
     return {"ceiling": ceiling, "seconds": seconds, "bytes": grown, "peak": peak}
 
 
-# Subject `restart`: how long a restart of a whole job takes, against its start.
+# Subject `restart`: the time of a restart of a whole job, relative to its start.
 
 
 RESTARTED: Final = 500
@@ -205,7 +205,7 @@ class _PodEvent(msgspec.Struct):
 
 
 def measure_restart(bench: Bench) -> list[Result]:
-    """Start jobs of 500 workers whose pods end at once, then let one worker fail, so that a rule restarts the whole job."""
+    """Start jobs of 500 workers whose pods stop at once, then let one worker fail, so a rule restarts the whole job."""
     spec = ps_and_workers(RESTARTED, servers=0, run="forever")
     spec["tfReplicaSpecs"]["Worker"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 0}
     spec["runPolicy"] |= {"failurePolicy": {"maxRestarts": 1, "rules": [{"name": "any", "action": "RestartAll"}]}}
@@ -241,7 +241,7 @@ def _watch(field: Field) -> Iterator[Iterator[_PodEvent]]:
 
 
 def _until_all_run(events: Iterator[_PodEvent], *, again: bool) -> float:
-    """Return the seconds from the first pod that is created, or with `again` deleted, until all pods run."""
+    """Return the seconds from the first create, or with `again` from the first delete, until all pods run."""
     began, running = 0.0, set()
     for event in events:
         pod = event.object

@@ -1,10 +1,9 @@
-"""Suite `page`: a thousand jobs of ten pods each, and two hundred browsers that look at them.
+"""Suite `page`: the dashboard with a thousand jobs of ten pods each, and two hundred browsers.
 
-The page runs in both ways: as a user starts it, and as in a cluster, where each browser is somebody else's.
+The dashboard runs in both ways: as started by a user, and as in a cluster, where each browser belongs to another user.
 
-The API server is a stand-in (`hack.page_cluster`), and the browsers are streams: what is measured is the page's own server,
-from an event that the API server sends to the message about it in each browser. What a browser then needs to draw a row is
-measured by the tests of the page (`test/browser`).
+The API server is fake (`hack.page_cluster`), and the browsers are streams. The time from an event of the API server to the
+message in each browser is measured. `test/browser` measures how long a browser draws a row.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ PODS: Final = 10
 VIEWERS: Final = 200
 CHANGES: Final = 20
 MOST_REVIEWS: Final = 10
-"""Reviews of one viewer of a namespace: of the token, of jobs and pods, of all and of that namespace; again after 20 s."""
+"""Reviews of one viewer of a namespace: the token, jobs and pods, of all namespaces and of that one; repeated after 20s."""
 LIMIT_S: Final = 120.0
 ENV: Final = {"env": [{"name": "A", "value": "b"}] * 20}
-"""What makes jobs and pods as large as usual."""
+"""Annotations that make jobs and pods as large as usual."""
 
 
 def measure(bench: Bench) -> list[Result]:
-    """Measure how long a change takes to reach all browsers, the memory of the page's server, and its requests meanwhile."""
+    """Measure how long a change takes to reach all browsers, and the memory and requests of the dashboard's server."""
     results: list[Result] = []
     for name, arguments in (("page", DASHBOARD), ("page_in_cluster", ADDON)):
         cluster = _cluster()
@@ -53,7 +52,7 @@ def measure(bench: Bench) -> list[Result]:
 
 
 def _cluster() -> PageCluster:
-    """Return a server with the jobs, and with viewers who may see them in their namespace alone."""
+    """Return a server with the jobs, and with viewers who may see those in their namespace."""
     cluster = PageCluster()
     for number in range(JOBS):
         _fill(cluster, f"job-{number}")
@@ -64,7 +63,7 @@ def _cluster() -> PageCluster:
 
 
 async def _look(bench: Bench, cluster: PageCluster, address: str) -> tuple[list[float], int, int]:
-    """Return the seconds that changes took, and how many calls and reviews the server was asked for."""
+    """Return the seconds that changes took, and the number of calls and reviews."""
     home, _, token = address.partition("/#token=")
     session = await asyncio.to_thread(enter, address) if token else {}
     connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(None)
@@ -72,7 +71,7 @@ async def _look(bench: Bench, cluster: PageCluster, address: str) -> tuple[list[
         viewers = [_Viewer() for _ in range(VIEWERS)]
         async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
             while not token and not (await http.get(f"{home}/readyz")).ok:  # noqa: ASYNC110 - of another process
-                await asyncio.sleep(0.1)  # a Service sends no viewer to a pod that is not ready
+                await asyncio.sleep(0.1)  # a Service sends viewers only to ready pods
             looking = [
                 tasks.create_task(each.look(http, f"{home}/-/stream", f"Bearer token-{number}"))
                 for number, each in enumerate(viewers)
@@ -103,7 +102,7 @@ class _Viewer:
         self._news = asyncio.Event()
 
     async def look(self, http: aiohttp.ClientSession, address: str, authorization: str) -> None:
-        """Read until it is cancelled. Only a page in a cluster asks who it is."""
+        """Read until cancelled. Only a dashboard in a cluster identifies viewers."""
         kind = ""
         async with http.get(address, headers={"Authorization": authorization}, read_bufsize=2**22) as response:
             async for line in response.content:

@@ -1,4 +1,4 @@
-"""A transport for measuring without a network: it plays the bytes of a watch that was recorded before."""
+"""A transport for benchmarks without a network: it plays the bytes of a recorded watch."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ EMPTY_LIST: Final = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceV
 
 
 class Player:
-    """A transport whose server has an empty collection at first; a watch of it waits for `play`, then sends the chunks."""
+    """A transport to an empty collection; its watch waits for `play`, then sends the chunks."""
 
     def __init__(self, chunks: Sequence[bytes]) -> None:
         self._chunks = chunks
@@ -38,7 +38,7 @@ class Player:
             yield chunk
             await asyncio.sleep(0)
         self._ended.set()
-        await asyncio.Event().wait()  # a watch stays open until its reader leaves
+        await asyncio.Event().wait()  # a watch stays open until its reader closes it
 
 
 async def _empty() -> AsyncIterator[bytes]:

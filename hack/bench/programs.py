@@ -1,7 +1,7 @@
-"""Subject `plugin`: how long `kubectl tfjob` takes to start, beside `kubectl get tfjobs` of the same server.
+"""Subject `plugin`: the start of `kubectl tfjob`, relative to `kubectl get tfjobs` on the same server.
 
-The plugin is installed from its wheel, as users have it: an editable install finds its modules in another way. Every run is a
-new process. CPU seconds are compared, since wall time on a shared machine depends more on its other programs.
+The plugin is installed from its wheel, as for users, because an editable install finds modules in another way. Every run is a
+new process. CPU seconds are compared, because wall time on a shared machine depends on other programs.
 """
 
 import json
@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
 
 def measure_plugin(bench: Bench) -> list[Result]:
-    """Install the plugin, and start it and kubectl in turns."""
+    """Install the plugin, and run it and kubectl alternately."""
     plane = bench.field.plane
     bench.say("building the wheel and installing it")
     program = install(bench.scratch)
@@ -59,7 +59,7 @@ def measure_plugin(bench: Bench) -> list[Result]:
     cpu = {name: [each.cpu for each in found] for name, found in runs.items()}
     wall = {name: median(each.wall for each in found) for name, found in runs.items()}
     return [
-        Result("plugin_help", wall["help"], "s", "<= 0.25"),  # so short that a person does not notice it
+        Result("plugin_help", wall["help"], "s", "<= 0.25"),  # too short to notice
         Result("plugin_list", wall["list"], "s", "<= 0.25"),
         Result("plugin_kubectl_get", wall["kubectl"], "s"),
         Result("plugin_list_cpu", median(cpu["list"]), "CPU s"),
@@ -70,9 +70,9 @@ def measure_plugin(bench: Bench) -> list[Result]:
 
 
 def install(scratch: Path) -> Path:
-    """Install the wheel of this checkout in an environment of its own; return the program. Raises CalledProcessError.
+    """Install the wheel of this checkout in its own environment; return the program. Raises CalledProcessError.
 
-    Third-party packages are those of the environment that runs this, found by its path.
+    Third-party packages are those of the current environment, by its path.
     """
     folder = scratch / "environment"
     wheel = build_wheel(scratch)
@@ -85,7 +85,7 @@ def install(scratch: Path) -> Path:
 
 
 def _run(command: tuple[str, ...], environment: dict[str, str]) -> Run:
-    """Run a program to its end; it must succeed."""
+    """Run a program, which must succeed."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)

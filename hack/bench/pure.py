@@ -1,4 +1,4 @@
-"""Subjects `workqueue`, `plan`, `events`, `scrape`: what runs in one process without a server."""
+"""Subjects `workqueue`, `plan`, `events`, `scrape`, in one process without a server."""
 
 import asyncio
 import time
@@ -26,22 +26,21 @@ from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, default_controller_rate_limiter
 
-# Subject `workqueue`: items through add, get and done, against an `asyncio.Queue` with the same producer and consumers.
+# Subject `workqueue`: items through add, get and done, relative to an `asyncio.Queue` with the same producer and consumers.
 #
-# The queue is the one that the controller uses, `RateLimitingQueue`, with all its layers. An operation is one item's whole way:
-# add, get, done. A producer adds keys in batches and lets the loop run after each; consumers only get and done. Time is CPU
-# time, so that other processes do not count.
+# The queue is the controller's, `RateLimitingQueue`, with all its layers. An operation is add, get and done of one item. A
+# producer adds keys in batches and lets the loop run after each; consumers only get and done. CPU time is measured.
 
 
 ROUNDS: Final = 5
 KEYS: Final = [f"team-{number % 20}/mnist-dist-{number:05d}" for number in range(10_000)]
 PASSES: Final = 10
 BATCH: Final = 500
-"""Keys that arrive together: as many as a list page brings."""
+"""Keys per batch: as many as in a page of a list."""
 
 
 class Hands(NamedTuple):
-    """What producers and consumers do to a queue."""
+    """The operations of producers and consumers."""
 
     add: Callable[[str], None]
     get: Callable[[], Awaitable[str]]
@@ -110,14 +109,14 @@ async def _pass_through(hands: Hands, consumers: int) -> float:
     return seconds
 
 
-# Subjects `plan` and `events`: the CPU time of the pure part of a sync, and of an event on its way through the recorder.
+# Subjects `plan` and `events`: the CPU time of the pure part of a sync, and of an event in the recorder.
 
 
 PLAN_ROUNDS: Final = 7
 FIVE: Final = ps_and_workers()
 PLANS: Final = 2000
 EVENTS: Final = 900
-"""They fit into the recorder's buffer of a thousand."""
+"""Few enough for the recorder's buffer of a thousand."""
 
 
 class Observed(NamedTuple):
@@ -129,12 +128,12 @@ class Observed(NamedTuple):
     services: Sequence[Service] = ()
 
     def plan(self) -> Plan:
-        """Decide, a minute after the job began."""
+        """Plan, a minute after the job started."""
         return plan(self.job, self.spec, self.pods, self.services, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
 
 
 def measure_planning(bench: Bench) -> list[Result]:
-    """Measure a job of one PS and four workers: its first sync, which creates everything, and one that finds nothing to do."""
+    """Measure a job of one PS and four workers: its first sync, which creates everything, and a sync with nothing to do."""
     bench.say(f"planning a job of 5 replicas {PLANS:,} times, {PLAN_ROUNDS} times")
     new, settled = worlds()
     sides: dict[str, Callable[[], float]] = {
@@ -151,14 +150,14 @@ def measure_planning(bench: Bench) -> list[Result]:
 
 
 def measure_events(bench: Bench) -> list[Result]:
-    """Record, correlate and write events to a server that responds at once."""
+    """Measure recording, correlating and writing events to a server that responds at once."""
     bench.say(f"recording {EVENTS} events, {PLAN_ROUNDS} times")
     seconds = [asyncio.run(_record()) for _ in range(PLAN_ROUNDS)]
     return [Result("event_write", median(seconds) / EVENTS * 1e6, "us/event")]
 
 
 def measure_scrape(bench: Bench) -> list[Result]:
-    """Count jobs by state for `tf_operator_jobs`: by the index, and by a walk over the cache."""
+    """Measure counting jobs by state for `tf_operator_jobs`, from the index and by iterating over the cache."""
     bench.say(f"counting {len(KEYS):,} jobs, {PLAN_ROUNDS} times")
     indexer: Indexer[TFJob] = Indexer(JOB_INDEXERS)
     for key in KEYS:
@@ -185,7 +184,7 @@ def _time_of(run: Callable[[], object], times: int = 1) -> float:
 
 
 def worlds() -> tuple[Observed, Observed]:
-    """Return a job that has no children yet, and the same job when everything runs and its status says so."""
+    """Return a job without children, and the same job when everything is running and its status is up to date."""
     new = Observed(*job("team", "mnist-dist", FIVE))
     spec, begun = new.spec, new.plan()
     pods = [_running_pod(new, slot, number) for number, slot in enumerate(begun.create_pods)]

@@ -1,7 +1,7 @@
-"""A large cluster, made quickly: jobs that really ran are cloned, and the clones are written into etcd.
+"""Creates a large cluster quickly: real jobs are cloned, and the clones are written into etcd.
 
-To let the operator and a hollow node make a hundred thousand pods would take most of an hour. The clones are what these would
-have made, but for names and UIDs, so an operator that starts on them finds nothing to do.
+Creating a hundred thousand pods by the operator and a hollow node would take most of an hour. The clones differ only in names
+and UIDs, so an operator that starts on them has nothing to do.
 """
 
 import json
@@ -27,21 +27,21 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 
 KINDS: Final = (("configmaps", "configmaps"), ("services", "services/specs"), ("pods", "pods"))
-"""The resources of children, and where etcd has them."""
+"""The resources of children, and their prefixes in etcd."""
 _UID: Final = "uid-of-this-object"
 
 
 class Sample(NamedTuple):
-    """A job that came to rest, and its children, as the API server shows them: texts by their places in etcd."""
+    """A stable job and its children as the API server shows them: texts by their keys in etcd."""
 
     namespace: str
     name: str
     uid: str
     objects: tuple[tuple[str, str, str], ...]
-    """Place without namespace and name, name, and the text in which the object's own UID is `_UID`."""
+    """Key without namespace and name, name, and the text in which the object's UID is `_UID`."""
 
     def clones(self, number: int, namespaces: list[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield the objects of so many clones, in turns in these namespaces, whose names are as long as the sample's."""
+        """Yield the objects of the clones, distributed over these namespaces, whose names are as long as the sample's."""
         for job in range(1, number + 1):
             name, namespace = named(self.name, job), namespaces[job % len(namespaces)]
             uids = (str(uuid5(NAMESPACE_URL, f"{name}/{child}")) for child in count())
@@ -75,7 +75,7 @@ def sample(field: Field, namespace: str, name: str) -> Sample:
 
 
 def _stored(place: str, item: dict[str, Any]) -> tuple[str, str, str]:
-    """Return an object as it is stored, without the version, which is etcd's own."""
+    """Return an object as it is stored, without resourceVersion, which is etcd's revision."""
     name = item["metadata"]["name"]
     item["metadata"].pop("resourceVersion")
     item["metadata"].pop("selfLink", None)
@@ -85,8 +85,8 @@ def _stored(place: str, item: dict[str, Any]) -> tuple[str, str, str]:
 
 # A thousand running jobs of a hundred pods, and ten thousand finished ones, with a service for each replica.
 #
-# The operator runs with the account and the settings of its pod. What a change of one pod costs is compared with a cluster of
-# ten such jobs: the size of the job is the same, and what differs is the size of the cluster.
+# The operator runs with the account and the settings of its pod. The cost of a change of one pod is compared with that in a
+# cluster of ten such jobs, so only the size of the cluster differs.
 
 
 JOBS: Final = 1_000
@@ -96,13 +96,13 @@ FEW: Final = 10
 CHANGES: Final = 2_000
 NAMESPACES: Final = [f"team-{number}" for number in range(10)]
 RUNNING: Final = "imagenet-resnet50-00000"
-"""So long that the cluster specification of a hundred replicas is in a ConfigMap."""
+"""Long enough that the cluster specification of a hundred replicas is in a ConfigMap."""
 DONE: Final = "mnist-00000"
 SETTLE_S: Final = 8.0
-"""Longer than the operator waits to write changed counters of a status together."""
+"""Longer than the delay of merged status writes."""
 IDLE_S: Final = 60.0
 GARBAGE_PERCENT: Final = "100"
-"""Go's default, as of an API server in use. The watch cache is 6.3 GB here, and marking it costs 5 s of CPU each time."""
+"""Go's default, as in production. The watch cache has 6.3 GB here, and each garbage collection takes 5s of CPU."""
 RESTARTS: Final = 3
 PAUSE_S: Final = 0.005
 KB: Final = 1024.0
@@ -110,7 +110,7 @@ MS: Final = 1e3
 
 
 def measure(bench: Bench) -> list[Result]:
-    """Measure a start, the memory at rest, new jobs, changes of single pods, and a standby."""
+    """Measure a start, the memory at rest, new jobs, changes of single pods, and a standby replica."""
     running, done = ps_and_workers(PODS - 1, run="forever"), ps_and_workers(1, servers=0, run="0.1s:0")
     done["runPolicy"] |= {"cleanPodPolicy": "All"}
     os.environ.setdefault("GOGC", GARBAGE_PERCENT)  # of the API server and etcd
@@ -173,14 +173,14 @@ def measure(bench: Bench) -> list[Result]:
 
 
 class _Rest(NamedTuple):
-    """A process at rest: the share of a core that it uses, and its memory in MB."""
+    """An idle process: its share of a core, and its memory in MB."""
 
     cpu: float
     memory: float
 
 
 def _start(field: Field) -> float:
-    """Start an operator, and end it; return the seconds until it is ready."""
+    """Start and stop an operator; return the seconds until it is ready."""
     began = time.perf_counter()
     with field.operator():
         return time.perf_counter() - began
@@ -193,15 +193,15 @@ def _idle(process: Popen[bytes]) -> _Rest:
 
 
 def _is_cached(field: Field, resource: Resource, key: str) -> bool:
-    """Whether the API server's watch cache has an object of this key in etcd."""
+    """Whether the API server's watch cache has the object with this etcd key."""
     namespace, name = key.split("/")[-2:]
     return bool(field.get(f"{resource.path(namespace)}/{name}?resourceVersion=0").get("kind") == resource.kind)
 
 
 def _cost_of_changes(field: Field, operator: Popen[bytes], jobs: int) -> float:
-    """Let pods of these jobs become unready and ready, one after the other; return the operator's CPU seconds for each change.
+    """Make pods of these jobs unready and ready, one after the other; return the operator's CPU seconds per change.
 
-    The changes are so far apart that no two of one job are seen by one sync.
+    The changes are far enough apart that a sync never sees two of one job.
     """
     before = cpu_s(operator.pid)
     for number in range(CHANGES):

@@ -1,7 +1,7 @@
-"""`python -m hack.chart`: the Helm chart of manifests/chart, checked by real helms, and packed.
+"""`python -m hack.chart`: checks the Helm chart of manifests/chart with real helms, and packs it.
 
-The chart's objects are those of the kustomizations: its templates read the same files, through `manifests/chart/files`. Its
-values are described once, in values.schema.json; values.yaml and the table in its README are made from that.
+The chart's objects are those of the kustomizations: its templates read the same files, through `manifests/chart/files`.
+Values are described once, in values.schema.json, from which values.yaml and the table in the chart's README are generated.
 
 Reading order: `documents` (pure), `helm`, `__main__`.
 """

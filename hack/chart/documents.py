@@ -1,6 +1,6 @@
-"""What people read about the chart's values, made from their schema: values.yaml, and the table in the README. Pure.
+"""Generates values.yaml and the table in the chart's README from the JSON Schema of the values. Pure.
 
-In: the JSON Schema of the values; each has a description and a default. Out: text.
+Each value has a description and a default.
 """
 
 import json
@@ -63,7 +63,7 @@ def _lines(schema: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def _default(value: object, indent: str) -> str:
-    """Return a default as it stands after its key: on the same line or, if it is an object with fields, below."""
+    """Return a default for the text after its key: on the same line or, for an object with fields, below."""
     if not isinstance(value, dict) or not value:
         return f" {json.dumps(value)}"
     return "\n" + textwrap.indent(yaml.safe_dump(value, sort_keys=False), indent + "  ").rstrip("\n")
