@@ -1,6 +1,6 @@
-{{/* What is written once, in the kustomizations, is read from there: files/ leads to them. What has values of its own is a template. */}}
+{{/* Templates read the files of the kustomizations through the links in files/. Only objects that depend on values are templates. */}}
 
-{{/* Labels of every object: that of the kustomizations, and Helm's usual ones. */}}
+{{/* Labels of all objects: the kustomizations' label and Helm's standard labels. */}}
 {{- define "tf-job-operator.labels" -}}
 app.kubernetes.io/name: tfjob-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -9,10 +9,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* The operator's image. There is no public one, so no default could be right: a name without a registry is Docker Hub's. */}}
+{{/* The operator's image. It has no default: there is no public image, and a name without a registry refers to Docker Hub. */}}
 {{- define "tf-job-operator.image" -}}
-{{- $repository := required "image.repository is required, for example --set image.repository=registry.example.com/team/tfjob-operator (docs/install.md says how to build the image). helm upgrade forgets the values of the release unless it gets --reuse-values" .Values.image.repository }}
-{{- if regexMatch "[:@]" (base $repository) }}{{/* a colon before the last slash is that of a port */}}
+{{- $repository := required "image.repository is required, for example --set image.repository=registry.example.com/team/tfjob-operator (docs/install.md says how to build the image). helm upgrade drops the release's values unless called with --reuse-values" .Values.image.repository }}
+{{- if regexMatch "[:@]" (base $repository) }}{{/* a colon before the last slash separates a port */}}
 {{- fail (printf "image.repository: %s has a tag or digest: name the image without it, and set image.tag" $repository) }}
 {{- end }}
 {{- $tag := .Values.image.tag | default .Chart.AppVersion }}
@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $factors := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
 {{- $text := toString . }}
 {{- $unit := regexFind "[A-Za-z]*$" $text }}
-{{- if not (hasKey $factors $unit) }}{{ fail (printf "resources.limits.memory: %s is no quantity like 512Mi" $text) }}{{ end }}
+{{- if not (hasKey $factors $unit) }}{{ fail (printf "resources.limits.memory: %s is not a quantity such as 512Mi" $text) }}{{ end }}
 {{- mulf (trimSuffix $unit $text | float64) (get $factors $unit) | int64 }}
 {{- end }}
 
@@ -42,14 +42,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "tf-job-operator.file" -}}
 {{- $text := (index . 0).Files.Get (printf "files/%s" (index . 1)) }}
 {{- if not $text }}
-{{- fail (printf "the chart lacks files/%s: what copied it did not follow its links; use `helm package`" (index . 1)) }}
+{{- fail (printf "files/%s is missing: the chart was copied without following its links; use `helm package`" (index . 1)) }}
 {{- end }}
 {{- $text }}
 {{- end }}
 
 {{/*
-The objects of such a text, in the release's namespace and with its labels.
-Arguments: the root, the text, and more labels for each of them.
+The objects of such a text, in the release's namespace and with the common labels.
+Arguments: the root, the text, and additional labels.
 */}}
 {{- define "tf-job-operator.objects" -}}
 {{- $root := index . 0 }}
@@ -66,7 +66,7 @@ Arguments: the root, the text, and more labels for each of them.
 {{ end }}
 {{- end }}
 
-{{/* The operator's flags, beside those of the kustomizations; what is at the operator's own default is not said. */}}
+{{/* The operator's flags, in addition to those of the kustomizations; flags at their default are omitted. */}}
 {{- define "tf-job-operator.flags" -}}
 {{- if .Values.namespaced }}
 - --namespace=$(KUBEFLOW_NAMESPACE)
