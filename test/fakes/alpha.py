@@ -1,4 +1,4 @@
-"""Builders of jobs of the alpha dialect, and a controller with what surrounds it."""
+"""Builders of jobs of the alpha dialect, and a controller with fake dependencies."""
 
 from datetime import timedelta
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""A client that records what it is asked to write, and fails where it is told to."""
+"""A client that records writes, and fails as requested."""
 
 from collections.abc import Callable
 from typing import Any

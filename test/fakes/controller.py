@@ -1,4 +1,4 @@
-"""A controller and what surrounds it: real stores and queue, and a client that records."""
+"""A controller with real stores and queue, and a client that records."""
 
 from __future__ import annotations
 

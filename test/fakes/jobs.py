@@ -1,4 +1,4 @@
-"""Builders of jobs and pods for tests: an argument that is left out is a field that a user leaves out."""
+"""Builders of jobs and pods for tests: omitted arguments are omitted fields."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence

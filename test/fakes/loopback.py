@@ -1,4 +1,4 @@
-"""A server on loopback that does as a test tells it, and the ways in which real ones misbehave."""
+"""A scripted server on loopback, with the misbehavior of real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's YAML files, read."""
+"""Reads the project's YAML files."""
 
 from functools import cache
 from pathlib import Path

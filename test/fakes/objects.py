@@ -1,4 +1,4 @@
-"""Slices of a pod and a service with all labels, such as a controller of any kind declares; and how tests change any object."""
+"""Structs of a pod and a service with all labels, as in any controller; and how tests change any object."""
 
 from typing import Any, TypeVar
 

@@ -1,4 +1,4 @@
-"""How the operator judged ends of pods before it knew newer kubelets: bugs that every model must find (M1, M2, M3)."""
+"""Former, wrong evaluations of the end of a pod on newer kubelets, which every model must find (M1, M2, M3)."""
 
 from collections.abc import Iterable
 from datetime import timedelta

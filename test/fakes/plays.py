@@ -1,6 +1,6 @@
-"""What the containers of recorded pods did (`fakes.recordings`), as scripts of the hollow node.
+"""The behavior of the containers of recorded pods (`fakes.recordings`) as scripts of the hollow node.
 
-The hollow node plays them, and must write what the real kubelets wrote. A key with a version is for that one only.
+The hollow node runs them, and must write the same statuses as the real kubelets. A key with a version is for that one only.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
-"""What the operators before this one wrote: jobs, pods and services as each of them left them in a cluster.
+"""The jobs, pods and services of earlier operators, by their source code.
 
-Taken from their sources: the names of children are still the same; labels, owner references and the form of the status are not.
+Names of children are the same as today; labels, owner references and the form of the status differ.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Writes objects in protobuf, as an API server does: the other direction of `api.protobuf`."""
+"""Encodes objects as protobuf, as an API server does: the inverse of `api.protobuf`."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""An event recorder that keeps what it is given."""
+"""An event recorder that stores events."""
 
 from fakes.api import FakeClient
 from fakes.virtual_loop import FakeClock

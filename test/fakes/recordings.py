@@ -1,4 +1,4 @@
-"""Recorded histories of pods: what real servers and kubelets did, event by event (test/data/recordings)."""
+"""Recorded histories of pods with real servers and kubelets (test/data/recordings)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

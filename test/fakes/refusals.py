@@ -1,4 +1,4 @@
-"""Pods that an API server refuses, each with a secret in the wrong value or beside it; and what servers responded."""
+"""Pods that an API server rejects, each with a secret in or beside the invalid value; and the recorded responses."""
 
 from typing import Any, Final
 

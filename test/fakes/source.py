@@ -1,8 +1,7 @@
-"""A collection behind the `ListerWatcher` protocol that a test controls: it can lose events, end streams and refuse requests.
+"""A collection with the `ListerWatcher` protocol that a test controls: it can lose events, end streams and reject requests.
 
-It keeps what a real API server keeps: objects with growing resourceVersions, a log of events from which a watch resumes, a
-point before which that log is compacted. What is not sent down a stream (`notify=False`) is not in the log either, so only a
-list can find it.
+Like a real API server it has objects with increasing resourceVersions, an event log from which a watch resumes, and a
+compaction of that log. Changes with `notify=False` are neither sent nor in the log, so only a list shows them.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""A `Transport` that responds from a script and remembers the requests. No socket, so it lives on virtual time.
+"""A `Transport` that responds from a script and records the requests. It has no sockets, so it works on virtual time.
 
     transport = FakeTransport(ConnectionLostError("reset"), FakeResponse(200, b"{}"))
 
-Each request takes the next entry: a `FakeResponse`, or an error to raise. A request more than the script has fails the test.
+Each request takes the next entry: a `FakeResponse`, or an error to raise. A request beyond the script fails the test.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Pods that fit on no node, for each reason and several at once; and what real schedulers said of them."""
+"""Pods that fit on no node, for each reason and several together; and the messages of real schedulers."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final

@@ -1,8 +1,7 @@
-"""An event loop on which sleeping costs nothing, and clocks.
+"""An event loop with virtual time, and clocks.
 
-The selector never blocks: where a stock loop would wait for the next timer, virtual time jumps to it. A loop with no
-timer and nothing ready can never go on, so it raises `DeadlockError` instead of hanging the test run. Sockets and
-threads do not belong on this loop: real I/O takes real time, which this loop does not have.
+The selector never blocks: virtual time jumps to the next timer. A loop without timers and ready tasks cannot continue, so it
+raises `DeadlockError` instead of hanging. Do not use sockets or threads on this loop, because they need real time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bugs that are put into an operator, and what must find each; most are those of the simulation."""
+"""Planted bugs of the operator, and the matrix that must find each; most are also used by the simulation."""
 
 import asyncio
 from collections.abc import Callable

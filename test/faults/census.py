@@ -1,7 +1,7 @@
-"""Counts what the API server has really made: the UIDs of children, by a watch of its own. And whether attempts overlap.
+"""Counts the children that the API server created, by UID with its own watch, and detects overlapping attempts.
 
-The audit log cannot say that. A create that is under way when its client is killed is carried out, and logged with another code
-than 201, or the client's end comes first and the code says nothing of what the server did then.
+The audit log is not reliable for that: if a client is killed during a create, the object may be created while the log has a
+code other than 201.
 """
 
 import asyncio

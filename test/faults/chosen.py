@@ -1,4 +1,4 @@
-"""Which part of a matrix a run is to play, by the options of pytest."""
+"""Selects the part of a matrix to run, by options of pytest."""
 
 import subprocess
 

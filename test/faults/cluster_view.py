@@ -1,4 +1,4 @@
-"""What a namespace holds, as informers show it: looking at it costs the API server nothing."""
+"""The objects of a namespace in informers, so that reading them costs the API server nothing."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""One case of a matrix: a workload, and a fault at one write. And the faults of the crash matrix: kills, and lost answers."""
+"""The crash matrix: kills of the operator and lost responses, at each write of a workload."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A network of its own for each operator, which can be cut by iptables: packets are dropped, and nobody is told."""
+"""A separate network for each operator, which iptables can cut: packets are dropped silently."""
 
 import asyncio
 import os

@@ -1,7 +1,7 @@
-"""What else can go wrong: a write is refused, or answered by something that is no API server, or watches stop with it.
+"""A degraded API server: it rejects a write, something else answers in its place, or watches stop.
 
-Nobody dies. A refusal is told once, as a server in trouble does it for a moment, and the operator tries again. Or something is
-wrong for a whole life: clients ask for the operator's metrics in a loop, or its standard error cannot be written.
+The operator is not killed. A rejection happens once, and the operator retries. Other faults last for the whole run: clients
+read the operator's metrics in a loop, or its stderr cannot be written.
 """
 
 import asyncio

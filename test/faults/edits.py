@@ -1,7 +1,7 @@
-"""Random edits of a specification, drawn from the schema of the CRD: a field that is added to the schema is edited, too.
+"""Random edits of a spec, generated from the CRD's schema, so new fields are edited too.
 
-What a schema does not say is learned as a user learns it: which words a field takes, from the message that refuses another
-one. New items of lists and maps are mostly copies of those that are there.
+The allowed values of a field are learned as a user learns them: from the error message for another value. New items of lists
+and maps are mostly copies of existing ones.
 """
 
 import copy

@@ -1,6 +1,6 @@
-"""The field of the crash matrix: one control plane and one hollow node, on which many operators run, each in a namespace.
+"""The cluster of the crash matrix: one control plane and one hollow node for many operators, each in its own namespace.
 
-What is there is seen through two informers of the matrix's own, so that waiting costs the server nothing.
+The matrix has its own informers, so waiting costs the API server nothing.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Two real operators, whose leader is harmed again and again, and what the API server says of their writes and of their lease.
+"""Two real operators whose leader is disturbed repeatedly, and the API server's record of their writes and their Lease.
 
-A harm is a SIGSTOP, a network that is cut (`faults.cut`), or a clock that is moved.
+A disturbance is a SIGSTOP, a network failure (`faults.cut`), or a changed clock.
 """
 
 import asyncio

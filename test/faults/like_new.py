@@ -1,7 +1,7 @@
-"""The judge of an edit: what is wrong about a job that was edited, beside a new one of the same specification.
+"""The judge of an edit: it compares an edited job with a new job of the same spec.
 
-A pod that runs cannot be changed: it may stay as it was made, if the job says so when the edit comes. A job that has begun is
-never ended by an edit: where a new one would fail at once it may be held, and says so for as long as it is.
+A running pod cannot be changed: it may stay outdated if the job reports that. An edit never ends a started job: where a new one
+would fail, it is on hold, and its condition says so.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""An operator that is started again whenever it was killed, as a Deployment does it."""
+"""An operator that is restarted after each kill, as by a Deployment."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Programs and coroutines that run beside a block, and end with it."""
+"""Programs and coroutines that run during a block and stop at its end."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a workload has come to, without what differs from run to run, and what is wrong about it beside another one."""
+"""The result of a workload without the parts that vary between runs, and its differences from another result."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The previous release, from git's history: its code and its CRDs, to be run in turn with those of this checkout."""
+"""The code and CRDs of the previous release, from git, which alternate with those of this checkout."""
 
 import io
 import json

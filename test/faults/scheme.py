@@ -1,4 +1,4 @@
-"""What a matrix is about: how a write is found again in another run, which faults there are at it, and how one comes about."""
+"""The definition of a matrix: how a write is identified in another run, its possible faults, and how to inject one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What staleness does: an operator is moved to an API server whose watch caches show the past.
+"""Staleness: an operator moves to an API server whose watch caches lag.
 
-From the write of the case on such a server lags: in everything, in jobs alone or in children alone, since the watch caches of
-one API server lag independently of each other. The operator is moved to it at once or ten writes later, by a restart, or with
-the process that it is, by new connections. When it is at rest there, the server catches up.
+From the write of the case on, the caches of all resources, of jobs or of children lag, because the watch caches of one API
+server are independent. The operator moves to that server at once or ten writes later, by a restart or by new connections of
+the same process. When it is idle there, the server catches up.
 """
 
 import asyncio

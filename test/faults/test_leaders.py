@@ -1,4 +1,4 @@
-"""Two real operators, of which the leader is harmed again and again: nobody writes without the lease, as the server says."""
+"""Two real operators whose leader is disturbed repeatedly: by the server's record nobody writes without the Lease."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real operator meets a fault at any of its writes, on a real API server: it ends as if nothing had happened."""
+"""A fault is injected at each write of a real operator on a real API server: the result is the same as without."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A real operator is upgraded from the release before, rolled back and upgraded again: jobs end as if nothing had happened."""
+"""A real operator is upgraded from the previous release, rolled back and upgraded again: jobs end the same as without."""
 
 import asyncio
 from collections.abc import Sequence

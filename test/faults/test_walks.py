@@ -1,4 +1,4 @@
-"""Running jobs are edited at random, on a real API server: each ends as a new job of its specification, or is told why not."""
+"""Running jobs are edited at random on a real API server: each ends like a new job of its spec, or reports why not."""
 
 import asyncio
 from pathlib import Path

@@ -1,15 +1,15 @@
-"""Lives that no watch shows: what is created and deleted while the watches of its kind stand still, until all is listed anew.
+"""Missed events (unobserved states, Sieve): objects are created and deleted while watches of their kind are frozen.
 
-At a create of the operator the watches of that kind are frozen. Then a stranger does one of these:
+At a create of the operator the watches of that kind are frozen. Then one of these happens:
 
-- *deleted*: deletes the child when the operator has the response;
-- *listed-first*: the same, and the response reaches the operator when everything has been listed;
-- *ended*: a pod runs to its end on the node first;
-- *stranger*: an object of a stranger has the child's name when the create arrives, and then it is deleted;
-- *again*: a user deletes the job and creates it again, under the same name, while the watch of jobs stands still;
-- *beside*: the same with another job, of which nothing is left.
+- *deleted*: another client deletes the child after the operator got the response;
+- *listed-first*: the same, but the response arrives after the new list;
+- *ended*: the pod runs to its end on the node first;
+- *stranger*: another owner's object has the child's name when the create arrives, and is deleted afterwards;
+- *again*: a user deletes the job and creates it again under the same name while the watch of jobs is frozen;
+- *beside*: the same with another job, which is deleted completely.
 
-At the end all watches of the kind end with 410. The user of the job does nothing in the meantime.
+Finally all watches of the kind end with 410. The job's user does nothing in the meantime.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """An operator is upgraded, rolled back and upgraded again while its jobs run, and the CRD with it.
 
-All cases of a wave share one cluster, and so its CRD: they stop where their changes are due, until all have come there.
+All cases of a wave share one cluster and its CRD: they wait for each other before each change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A user of one namespace: creates a job, edits it, ends its pods, and waits for what is to come of it."""
+"""A user of one namespace: creates a job, edits it, ends its pods, and waits for the results."""
 
 import asyncio
 import json

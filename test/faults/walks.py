@@ -1,4 +1,4 @@
-"""Random walks of edits on running jobs. After each edit the job must be as a new one of that specification, or say why not."""
+"""Random sequences of edits on running jobs. After each edit the job must be like a new one of that spec, or report why not."""
 
 import asyncio
 import json

@@ -1,7 +1,7 @@
-"""The nine workloads of the crash matrix: what a user does with a job, step by step.
+"""The nine workloads of the crash matrix: the steps of a user with a job.
 
-Every step waits for what the one before has led to, and pods run until the user ends them. So a workload comes to one end,
-however long an operator is away in between.
+Every step waits for the result of the previous one, and pods run until the user ends them. A workload therefore has one result,
+however long the operator is down in between.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

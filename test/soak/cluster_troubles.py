@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster of three etcds and two API servers: one trouble after the other, each over before the next."""
+"""The faults of a cluster of three etcds and two API servers: one after the other, without overlap."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Who the operator is to the API server: a certificate in files, and the token of a service account in a file. Both end."""
+"""The operator's credentials: a certificate in files, and a service account token in a file. Both expire."""
 
 import base64
 import json

@@ -1,7 +1,7 @@
-"""What has become of every job, and which children were made for it, by informers of the test's own.
+"""Records the result of every job and its created children, by the test's own informers.
 
-They go on through whatever happens to the API servers. Where a watch cannot go on, everything is listed anew; what was made
-and deleted again in between, nobody sees.
+These survive all faults of the API servers. If a watch cannot continue, everything is listed again, and objects that were
+created and deleted in between are missed.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A stream of short jobs, which their TTL deletes again."""
+"""A stream of short jobs with a TTL."""
 
 import asyncio
 import itertools

@@ -1,6 +1,6 @@
-"""A long day: random users and troubles, and an operator that must weigh afterwards what it weighed before.
+"""Half an hour of random users and faults, after which the operator must use as much memory as before.
 
-`make soak` plays half an hour, `make soak MINUTES=480` a night. The processes are real; the pods run on a hollow node.
+`make soak` runs half an hour, `make soak MINUTES=480` a night. The processes are real; the pods run on a hollow node.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What goes wrong in a long day: one trouble after the other, each over before the next one begins."""
+"""The faults of a soak test: one after the other, without overlap."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Users of a long day: each has one job after the other, does something with it, and expects one end."""
+"""The users of a soak test: each has one job after the other, acts on it, and expects one result."""
 
 import asyncio
 import itertools

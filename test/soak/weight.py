@@ -1,4 +1,4 @@
-"""An operator in a cluster for a long time, and what its process has: memory, open files, threads and tasks."""
+"""A long-running operator, and the resources of its process: memory, open files, threads and tasks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Bodies that arrive in pieces, and how often the loop runs meanwhile."""
+"""Bodies that arrive in pieces, and how often the loop runs in between."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable

@@ -1,4 +1,4 @@
-"""Tables of cases in one test: hundreds that take microseconds each; as tests of their own they would take milliseconds."""
+"""Tables of cases in one test: a case takes microseconds, a separate test would take milliseconds."""
 
 import contextlib
 import functools

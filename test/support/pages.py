@@ -1,4 +1,4 @@
-"""The commands that the documentation shows, as its readers would type them."""
+"""The commands in the documentation, as its readers would type them."""
 
 import re
 import subprocess

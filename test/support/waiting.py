@@ -1,6 +1,6 @@
-"""Waiting for what no event announces: processes, kubectl and real servers are polled.
+"""Polls processes, kubectl and real servers, which send no events.
 
-What is waited for takes a second or two on a machine that does nothing else; the limits are for a busy one.
+The awaited changes take a second or two on an idle machine; the limits are for a busy one.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""How far the worlds are searched.
+"""The bounds of the search.
 
 pytest test/worlds             within the bounds of the settings: three minutes on one core
 pytest test/worlds --deep 0    with watches that lag without bound, and pods that need time to start
-pytest test/worlds --deep 1    and with one surprise more (minutes to hours, gigabytes)
+pytest test/worlds --deep 1    and with one more fault (minutes to hours, gigabytes)
 """
 
 import pytest

@@ -1,9 +1,8 @@
-"""Freeze what an operator remembers into a hashable value, and restore it, so that many futures can follow one memory.
+"""Freezes an operator's memory into a hashable value and restores it, so the search can continue from it several times.
 
-Generic on purpose: whatever the controller comes to hold is in the frozen value, and nobody has to remember to add a field
-here. The objects that exist from the beginning stay (the graph); the values of their fields are frozen and restored. Only these
-are special: surroundings (clients, clocks) are left alone; times are taken relative to now and rounded to what can matter; and
-versions of the job are kept apart, since their numbers mean nothing.
+It is generic, so new fields of the controller are included automatically. The objects that exist from the start stay; the
+values of their fields are frozen and restored. Exceptions: clients and clocks are not touched; times are relative to now and
+rounded to relevant values; versions of the job are separate, because their numbers have no meaning.
 """
 
 import asyncio

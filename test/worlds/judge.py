@@ -1,4 +1,4 @@
-"""What must never happen, and what must hold in the end. Written from the promises to users, without the operator's code."""
+"""The properties: what must never happen, and what must hold in the end. Based on the docs, without the operator's code."""
 
 from collections.abc import Iterable
 from typing import Final, cast

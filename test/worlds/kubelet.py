@@ -1,10 +1,10 @@
-"""What API servers and kubelets do with a pod from its start to its end, by their version. Pure functions on pods.
+"""The behavior of API servers and kubelets for a pod from start to end, by version. Pure functions on pods.
 
-The hollow node's model says what follows an exit, and which phase follows from the containers; this module says in which order
-it is reported. Without a version (None) the end of a pod is one step: the kubelet of a world that is not about pods.
+The hollow node's model defines what follows an exit, and the phase; this module defines the order of reports. Without a version
+(None) the end of a pod is one step, for settings that are not about pods.
 
-Moments are whole seconds since `EPOCH`, each a constant: all that matters is their order. The first request to delete a pod
-counts as 0, whenever it comes.
+Times are whole seconds since `EPOCH`, each a constant, because only their order matters. The first request to delete a pod
+has the time 0.
 """
 
 from __future__ import annotations

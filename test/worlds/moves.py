@@ -1,15 +1,14 @@
-"""Every move that can be made in a world, and where it leads.
+"""The possible moves in a world (a state of the search), and the resulting worlds.
 
-There are three kinds. *Progress* is what a cluster that is left alone does sooner or later: events arrive, requests are carried
-out and answered, a worker takes the key, a second passes, pods start and stop, garbage is collected, and where nothing else is
-left a delay is over. *Choices* may happen or not: a pod succeeds, the user makes the next edit. *Surprises* are what goes
-wrong, and are counted.
+There are three kinds. *Progress* happens eventually without interference: events arrive, requests are executed and answered,
+a worker takes the key, a second passes, pods start and stop, garbage is collected, and a delay ends when nothing else can
+happen. *Choices* may happen or not: a pod succeeds, the user makes the next edit. *Surprises* are faults, and are counted.
 
-Simplified on purpose: a request takes effect at one moment; each watch keeps its order; long times pass only between syncs;
-caches list their objects in the order of their names; a restarted operator begins at its predecessor's place in each watch or
-later; a pod that has not started is gone as soon as it is deleted; the kubelet's last delete of a pod and the removal of the
-object are one move, though two events; a create that nobody waits for is not carried out any more when another attempt has
-begun; a grace longer than a pod's own is shortened to that only when the operator has seen it.
+Simplifications: a request takes effect at one time; each watch keeps its order; long times pass only between syncs; caches list
+objects in the order of names; a restarted operator starts at its predecessor's position in each watch or later; a pod that
+has not started is removed as soon as it is deleted; the kubelet's last delete of a pod and the removal of the object are one
+move, though two events; a create without a waiting client is not executed after another attempt has started; a grace period
+longer than a pod's own is shortened only after the operator has seen it.
 """
 
 from collections.abc import Iterator

@@ -1,12 +1,12 @@
-"""The real operator, one step at a time: from what it remembers and what it hears next to what it then remembers and requests.
+"""The real operator in single steps: from its memory and the next input to its new memory and requests.
 
 The real code runs: controller, worker, queue, handlers, stores, expectations, plan, executor, status writer. Only the client is
-replaced: each call waits until the world decides on the response. A `Mind` is the whole state of the operator at such a moment.
-Its memory is frozen. A coroutine cannot be frozen, so a mind in the middle of a sync consists of the memory at the sync's start
-and what the operator has heard since, which is replayed to go on from there.
+replaced: each call waits until the world decides on its response. A `Mind` is the state of the operator at such a time. Its
+memory is frozen. A coroutine cannot be frozen, so a mind during a sync consists of the memory at the start of the sync and
+the inputs since then, which are replayed.
 
-Two minds in one sync are the same if the sync began from the same memory, has received the same responses and read the same
-from its stores, and memory is the same now: the coroutine's variables can come from nowhere else.
+Two minds in a sync are equal if the sync started from the same memory, received the same responses, read the same from its
+stores, and the memory is the same now. The coroutine's variables depend on nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Visits every world that can be reached, once each, and then checks that each one leads to rest.
+"""Visits every reachable world once, and checks that each one leads to a stable world.
 
-Worlds are visited in the order of the number of surprises that lead to them, so that each is first seen with the fewest, and
-once is enough. A world is identified by its key: all of it, except the numbers of the job's versions.
+Worlds are visited in the order of the number of surprises that lead to them, so each is first reached with the fewest. The
+key of a world is its whole content except the numbers of the job's versions.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""The small jobs whose worlds are searched exhaustively, and what may happen to each of them."""
+"""The small jobs that are searched exhaustively, and the possible moves of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""Every world that a small job can get into: nothing wrong is ever done, and each world comes to rest as the user asked.
+"""Every world that a small job can reach is safe, and leads to the stable state that the user requested.
 
-This is what Anvil proves as eventually stable reconciliation, here by exhaustive search: the real plan, expectations, queue,
-stores, executor and status writer run against a model of API server, kubelet and user, in every order in which things can
-happen. Only the number of failures (crashes, lost responses, failing pods ...) and the size of the job are bounded.
+Anvil calls this eventually stable reconciliation and proves it; here it is checked by exhaustive search. The real plan,
+expectations, queue, stores, executor and status writer run against a model of API server, kubelet and user, in every order of
+events. Only the number of faults (crashes, lost responses, failing pods ...) and the size of the job are bounded.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""What a world is made of: objects, events and calls as small hashable tuples, and the structs that the operator sees.
+"""The parts of a world: objects, events and calls as small hashable tuples, and the structs that the operator sees.
 
-A world is compared with every other one, so its parts are plain tuples. Versions of the job are `Rv`s: the operator and the
-API server compare them only for equality, so two worlds that differ only in their numbers are the same world.
+Worlds are compared with each other, so their parts are plain tuples. Versions of the job are `Rv`s: operator and API server
+compare them only for equality, so worlds that differ only in their numbers are equal.
 """
 
 from datetime import datetime, timedelta

@@ -1,7 +1,6 @@
-"""The world outside the operator: API server, kubelet, garbage collector, user; and what has to be remembered to judge.
+"""The world outside the operator: API server, kubelet, garbage collector, user; and the history that the judge needs.
 
-Everything here is a function from worlds to worlds. The server responds as the real one would; what is left out is listed in
-`worlds.moves`.
+All functions map worlds to worlds. The server responds like a real one, with the simplifications in `worlds.moves`.
 """
 
 from typing import Any, Final, NamedTuple
