@@ -123,8 +123,8 @@ def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
         absent=reader.absent,
     )
     for each in operator.find(Facts(evidence)):
-        if each.trouble.id in operator.SURELY_STOPPED:
-            return fill(each.trouble.title, {"namespace": session.namespace, **each.values})
+        if each.problem.id in operator.SURELY_STOPPED:
+            return fill(each.problem.title, {"namespace": session.namespace, **each.values})
     return ""
 
 

@@ -225,9 +225,9 @@ class Listing:
             return "NeverFits" if NEVER_FITS.search(waits[:_MOST_MESSAGE]) else job.reason, waits
         if job.reason and not (job.over and job.reason == "TFJobFailed"):
             return job.reason, job.message
-        troubles = Counter(each.reason for each in newest if each.reason)
-        if troubles and job.state != "Succeeded":
-            reason = troubles.most_common(1)[0][0]
+        reasons = Counter(each.reason for each in newest if each.reason)
+        if reasons and job.state != "Succeeded":
+            reason = reasons.most_common(1)[0][0]
             return reason, next(each.message for each in newest if each.reason == reason) or job.message
         if job.next_restart is not None and job.next_restart > now and not job.over:
             return f"{BACK_OFF}{duration(job.next_restart - now)}", f"next restart at {_clock(job.next_restart)}"
@@ -289,8 +289,8 @@ def _job_facts(body: Mapping[str, Any], now: float, sort_by: str, *, gone: bool)
     meta, status = body["metadata"], body.get("status") or {}
     state, conditions = state_of(body), jobs.conditions_of(body)
     over = state in {"Succeeded", "Failed"}
-    told = conditions.get("Held") or conditions.get(state) or {}
-    reason, message = str(told.get("reason") or ""), str(told.get("message") or status.get("reason") or "")
+    condition = conditions.get("Held") or conditions.get(state) or {}
+    reason, message = str(condition.get("reason") or ""), str(condition.get("message") or status.get("reason") or "")
     suspended = state == "Suspended" or bool((jobs.spec_of(body).get("runPolicy") or {}).get("suspend"))
     if "deletionTimestamp" in meta or gone:
         reason = "Terminating"

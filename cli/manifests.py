@@ -219,11 +219,11 @@ def validate(manifest: Manifest) -> ValidationResult:
 
 def check(job: Mapping[str, Any], done: str) -> None:
     """Validate a v1 job like the operator: raise CliError that it was not `done`, or print warnings and notes."""
-    judgement = validate(Manifest("", 1, TFJOBS.group, TFJOBS.version, job))
-    if judgement.mistakes:
-        more = f"; and {judgement.more} more" if judgement.more else ""
-        raise CliError(f"job not {done}: {'; '.join(map(str, judgement.mistakes))}{more}")
-    for kind, messages in (("warning", judgement.warnings), ("note", judgement.notes)):
+    result = validate(Manifest("", 1, TFJOBS.group, TFJOBS.version, job))
+    if result.mistakes:
+        more = f"; and {result.more} more" if result.more else ""
+        raise CliError(f"job not {done}: {'; '.join(map(str, result.mistakes))}{more}")
+    for kind, messages in (("warning", result.warnings), ("note", result.notes)):
         for message in messages:
             click.echo(f"{kind}: {clean(message)}", err=True)
 
@@ -250,10 +250,10 @@ def _wrong(spec: InvalidSpec) -> ValidationResult:
 
 
 def _good(warnings: Iterable[SpecWarning], *more: str) -> ValidationResult:
-    told: dict[bool, list[str]] = {False: [], True: []}
+    found: dict[bool, list[str]] = {False: [], True: []}
     for reason, message in warnings:
-        told[reason == EventReason.RESTARTED_BY_OPERATOR].append(message)
-    return ValidationResult(warnings=(*told[False], *more), notes=tuple(told[True]))
+        found[reason == EventReason.RESTARTED_BY_OPERATOR].append(message)
+    return ValidationResult(warnings=(*found[False], *more), notes=tuple(found[True]))
 
 
 def convert(manifest: Manifest) -> str:

@@ -273,10 +273,10 @@ def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[
     for each in job.conditions:
         if each.status == "True":
             when = f" {ago(now, each.since)}" if each.since is not None else ""
-            said = f"{quoted(each.type)}{when}: {_one_line(each.message) or quoted(each.reason)}"
-            yield from textwrap.wrap(said, width, initial_indent="  ", subsequent_indent="    ")
-    for said in _attempts(job, now):
-        yield from textwrap.wrap(said, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+            text = f"{quoted(each.type)}{when}: {_one_line(each.message) or quoted(each.reason)}"
+            yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+    for text in _attempts(job, now):
+        yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:

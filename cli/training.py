@@ -117,7 +117,7 @@ _NUMBER: Final = (
 )
 _NAME: Final = r"[A-Za-z_][\w./-]{0,60}"
 
-MAY_TELL: Final = re.compile(r"step|loss|epoch|iter|images/sec|\d/(?:\d|Unknown)", re.IGNORECASE)
+CANDIDATE: Final = re.compile(r"step|loss|epoch|iter|images/sec|\d/(?:\d|Unknown)", re.IGNORECASE)
 """Matches every line that any of the patterns below matches, so that most lines of most logs are skipped quickly."""
 
 KERAS_EPOCH: Final = re.compile(rf"\s{{0,4}}Epoch ({_INT})/({_INT})\s{{0,8}}$")
@@ -185,12 +185,12 @@ def counts_of(text: str) -> Counts:
 
 def pairs_of(text: str) -> Iterator[tuple[str, float]]:
     """Yield the numbers of a line by name, each name once; percentages become fractions."""
-    told: set[str] = set()
+    seen: set[str] = set()
     for pattern in (PAIR, WORDS):
         for name, number, percent in pattern.findall(text):
             key = name.lower().rstrip(".")
-            if key not in told and key not in _COUNTS:
-                told.add(key)
+            if key not in seen and key not in _COUNTS:
+                seen.add(key)
                 yield name, float(number) / (100 if percent else 1)
 
 
@@ -229,11 +229,11 @@ class LogReader:
         return [
             Point(step, name, value, line.time)
             for line in lines
-            if MAY_TELL.search(line.text)
-            for step, name, value in self._told(line.text)
+            if CANDIDATE.search(line.text)
+            for step, name, value in self._numbers(line.text)
         ]
 
-    def _told(self, text: str) -> Iterator[tuple[int, str, float]]:
+    def _numbers(self, text: str) -> Iterator[tuple[int, str, float]]:
         """Yield the numbers of a line in the first format that matches."""
         found = KERAS_EPOCH.match(text)
         if found is not None:
@@ -269,8 +269,8 @@ class LogReader:
             self._rate = float(rate[1])  # the next line has its step
         elif (evaluated := ESTIMATOR_EVALUATION.search(text)) is not None:
             step = int(evaluated[1])
-            told = pairs_of(text[evaluated.end() :])
-            yield from ((step, EVALUATION + name, value) for name, value in told)
+            seen = pairs_of(text[evaluated.end() :])
+            yield from ((step, EVALUATION + name, value) for name, value in seen)
         elif (last := ESTIMATOR_LAST.search(text)) is not None:
             yield self._step, "loss", float(last[1])
         elif (measured := BENCHMARK.match(text)) is not None:

@@ -18,7 +18,7 @@ _MOST: Final = 1_000
 """The most queued changes: beyond that, connections are not read, as with a single watch."""
 _LOOK_S: Final = 0.2
 """How often a thread that cannot enqueue a change checks whether the consumer still exists."""
-_Heard = tuple[int, dict[str, Any] | CliError | None]
+_Item = tuple[int, dict[str, Any] | CliError | None]
 
 
 class Watch(NamedTuple):
@@ -36,19 +36,19 @@ def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, d
         for event in _events(session, watches[0]):
             yield 0, event
         return
-    heard = Queue[_Heard](_MOST)
+    items = Queue[_Item](_MOST)
     over = Event()
     sessions = [session.another() for _ in watches]
     try:
         for number, (own, watch) in enumerate(zip(sessions, watches, strict=True)):
-            Thread(target=_listen, args=[own, watch, number, heard, over], daemon=True).start()
+            Thread(target=_listen, args=[own, watch, number, items, over], daemon=True).start()
         while True:
-            number, told = heard.get()
-            if isinstance(told, CliError):
-                raise told
-            if told is None:
+            number, item = items.get()
+            if isinstance(item, CliError):
+                raise item
+            if item is None:
                 return
-            yield number, told
+            yield number, item
     finally:
         over.set()
         for each in sessions:
@@ -61,20 +61,20 @@ def _events(session: Session, watch: Watch) -> Iterator[dict[str, Any]]:
     )
 
 
-def _listen(session: Session, watch: Watch, number: int, heard: Queue[_Heard], over: Event) -> None:
+def _listen(session: Session, watch: Watch, number: int, items: Queue[_Item], over: Event) -> None:
     try:
         for event in _events(session, watch):
-            _hand(heard, (number, event), over)
-        _hand(heard, (number, None), over)
+            _enqueue(items, (number, event), over)
+        _enqueue(items, (number, None), over)
     except CliError as error:
-        _hand(heard, (number, error), over)
+        _enqueue(items, (number, error), over)
 
 
-def _hand(heard: Queue[_Heard], item: _Heard, over: Event) -> None:
+def _enqueue(items: Queue[_Item], item: _Item, over: Event) -> None:
     """Enqueue an item, unless the consumer is gone."""
     while not over.is_set():
         try:
-            heard.put(item, timeout=_LOOK_S)
+            items.put(item, timeout=_LOOK_S)
         except Full:
             continue
         return

@@ -26,7 +26,7 @@ from tfjob_operator.cli.watches import versions
 _LOG_RETRY_S: Final = 1.0
 _LEAVE_S: Final = 0.2
 """How long to wait for a thread to stop; one that is just connecting may take longer."""
-_TELL_S: Final = 10.0
+_PRINT_S: Final = 10.0
 """How often steps without a total are printed on separate lines."""
 _TAIL: Final = 2000
 """The number of earlier log lines that are read: with Keras, whose bar of an epoch is one line, most trainings completely."""
@@ -90,7 +90,7 @@ class LiveJob:
             raise seen.failure
         return seen
 
-    def _tell(self, **changes: Any) -> None:
+    def _update(self, **changes: Any) -> None:
         with self._lock:
             self._seen = self._seen._replace(**changes)
         self._changed.set()
@@ -102,7 +102,7 @@ class LiveJob:
             return
         except CliError as error:
             if not self._stopped.is_set():
-                self._tell(failure=error)
+                self._update(failure=error)
         finally:
             session.close()
 
@@ -121,14 +121,14 @@ class LiveJob:
 
     def _watch_job(self) -> None:
         for job in versions(self._sessions[0], self._name, clock=self._clock, pause=self._pause):
-            self._tell(job=job, is_gone=job is None)
+            self._update(job=job, is_gone=job is None)
             if job is None:
                 return
             self._has_job.set()
 
     def _watch_pods(self) -> None:
         for replicas in pod_lists(self._sessions[1], self._job(), Choice(), pause=self._pause):
-            self._tell(replicas=replicas)
+            self._update(replicas=replicas)
 
     def _read_logs(self) -> None:
         """Read one log after the other. Without permission to read logs, everything else is still shown."""
@@ -159,7 +159,7 @@ class LiveJob:
             points = reader.feed(part)
             numbers |= {point.name: point.value for point in points}
             if points or reader.progress is not None:
-                self._tell(progress=reader.progress, numbers=dict(numbers), source=replica.name)
+                self._update(progress=reader.progress, numbers=dict(numbers), source=replica.name)
 
 
 _BAR: Final = 30
@@ -226,7 +226,7 @@ class Printer:
         self._job = ""
         self._replicas: dict[str, str] = {}
         self._tenth = -1
-        self._told: tuple[str, datetime] | None = None
+        self._printed: tuple[str, datetime] | None = None
 
     def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Print what is new; a `last` call ends the output."""
@@ -247,8 +247,8 @@ class Printer:
             where = f" on {quoted(each.node)}" if each.node else ""
             code = f", exit {each.exit_code}" if each.exit_code is not None else ""
             again = f", {each.restarts} restart{'s' if each.restarts > 1 else ''}" if each.restarts else ""
-            said = f": {_one_line(each.message)}" if each.message else ""
-            now[each.replica] = f"{quoted(each.state)}{where}{code}{again}{said}"
+            words = f": {_one_line(each.message)}" if each.message else ""
+            now[each.replica] = f"{quoted(each.state)}{where}{code}{again}{words}"
         lines += [f"{quoted(name)} {text}" for name, text in now.items() if self._replicas.get(name) != text]
         self._replicas = now
         return lines
@@ -258,11 +258,11 @@ class Printer:
         share = seen.progress.share if seen.progress is not None else None
         tenth = int(share * _TENTHS) if share is not None else (0 if seen.progress is not None else -1)
         line = progress_line(seen)
-        told, at = self._told or ("", now)
-        is_due = share is None and line != told and (now - at).total_seconds() >= _TELL_S
-        if tenth == self._tenth and not is_due and not (last and tenth >= 0 and line != told):
+        printed, at = self._printed or ("", now)
+        is_due = share is None and line != printed and (now - at).total_seconds() >= _PRINT_S
+        if tenth == self._tenth and not is_due and not (last and tenth >= 0 and line != printed):
             return ()
-        self._tenth, self._told = tenth, (line, now)
+        self._tenth, self._printed = tenth, (line, now)
         return [line] if line else []
 
 

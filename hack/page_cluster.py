@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from aiohttp import web
 
-from tfjob_operator.cli.page.entrance import ENTER, SESSION, TOKEN
+from tfjob_operator.cli.page.authenticator import ENTER, SESSION, TOKEN
 
 
 def enter(address: str) -> dict[str, str]:

@@ -127,12 +127,12 @@ class StatusError(ApiError):
     """
 
     def __init__(self, status: Status, *, request: str = "", retry_after_s: float | None = None) -> None:
-        said = clean(without_values(status.message))
-        text = said or clean(status.reason) or "no message"
+        text_of_server = clean(without_values(status.message))
+        text = text_of_server or clean(status.reason) or "no message"
         super().__init__(f"{status.code} {text}", request=request)
         self.code = status.code
         self.reason = status.reason
-        self.status_message = said
+        self.status_message = text_of_server
         self.details = status.details
         self.retry_after_s = retry_after_s
 

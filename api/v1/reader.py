@@ -179,9 +179,9 @@ def is_whole(value: object) -> bool:
 
 def join_names(names: Iterable[str], most: int = 5) -> str:
     """Return the first names as a list for a message."""
-    told = [quoted(each) or "(no name)" for each in names]
-    rest = f" and {len(told) - most} more" if len(told) > most else ""
-    return ", ".join(told[:most]) + rest
+    shown = [quoted(each) or "(no name)" for each in names]
+    rest = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + rest
 
 
 def _kind_of(value: object) -> str:

@@ -123,7 +123,7 @@ class ClusterSpec:
         """True if the job has a single replica: it gets no TF_CONFIG, since it would wait for other replicas (B59)."""
         return self._spec.total_replicas == 1
 
-    def is_told_to(self, replica_type: str) -> bool:
+    def gets_whole_cluster(self, replica_type: str) -> bool:
         """Return True if replicas of this type get the whole cluster: all do, except those of an elastic job (B60)."""
         return not (self._spec.dynamic_workers and replica_type in {c.WORKER, c.PS})
 
@@ -141,7 +141,7 @@ class ClusterSpec:
         return frozenset(
             replica.type
             for replica in self._spec.replicas.values()
-            if replica.replicas > 0 and not replica.template.sets and self.is_told_to(replica.type)
+            if replica.replicas > 0 and not replica.template.sets and self.gets_whole_cluster(replica.type)
         )
 
     @cached_property
@@ -183,7 +183,7 @@ class ClusterSpec:
         """
         kind = replica_type.lower()
         task = f'"task":{{"type":"{kind}","index":{index}}}'
-        if self.is_told_to(replica_type):
+        if self.gets_whole_cluster(replica_type):
             return '{"cluster":', self, f',{task},"environment":"cloud"}}'
         own = self._hosts[kind][index]
         if replica_type == c.WORKER:

@@ -400,7 +400,7 @@ def text_of(mistakes: Iterable[Mistake], more: int) -> str:
 class TFJobSpec:
     """A checked specification with defaults, its replicas in the order of `REPLICA_TYPES`.
 
-    `says_clean_pod_policy`: the policy was set explicitly. `warnings` are reported once per generation: fields that are
+    `sets_clean_pod_policy`: the policy was set explicitly. `warnings` are reported once per generation: fields that are
     set twice with different values, unknown fields, no replicas. `spellings` are its replica type keys that are spelled
     differently from REPLICA_TYPES. `too_large` is the limit that the requested size exceeds, if the job keeps its
     previous size.
@@ -422,7 +422,7 @@ class TFJobSpec:
     node_lost_timeout_s: int | None = None
     start_deadline_s: int | None = None
     completion_grace_s: int | None = None
-    says_clean_pod_policy: bool = False
+    sets_clean_pod_policy: bool = False
     warnings: tuple[SpecWarning, ...] = ()
     spellings: tuple[str, ...] = ()
     too_large: Mistake | None = None

@@ -94,7 +94,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
         node_lost_timeout_s=policy.node_lost_timeout_s,
         start_deadline_s=policy.start_deadline_s,
         completion_grace_s=policy.completion_grace_s,
-        says_clean_pod_policy=policy.clean_pod_policy is not None,
+        sets_clean_pod_policy=policy.clean_pod_policy is not None,
         warnings=(*ignored, *conflicts, *_warnings(reader, replicas), *_policy_warnings(failure_policy, replicas)),
         spellings=tuple(key for key in reader.mapping(spec.get("tfReplicaSpecs"), "") if key not in c.REPLICA_TYPES),
     )

@@ -79,8 +79,8 @@ class AlphaStatus(Struct, frozen=True):
 
     def to_wire(self) -> dict[str, Any]:
         """Return the status as it is written: with the fields that the alpha operators always set, even if they are empty."""
-        said: dict[str, Any] = msgspec.to_builtins(self)
-        return {"reason": "", "controlPaused": False} | said
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return {"reason": "", "controlPaused": False} | found
 
 
 class AlphaJob(Struct, frozen=True):

@@ -75,7 +75,7 @@ def command(
         raise click.UsageError("--previous cannot be combined with --follow")
     terminal = sys.stdout.isatty()
     colour = terminal and not no_color and not os.environ.get("NO_COLOR")
-    shower = LineFormatter(terminal=terminal, colour=colour, prefixes=not no_prefix, stamps=timestamps)
+    formatter = LineFormatter(terminal=terminal, colour=colour, prefixes=not no_prefix, stamps=timestamps)
     first: dict[str, str | int] = {} if tail is None else {"tailLines": tail}
     if since is not None:
         first["sinceSeconds"] = max(1, round(since))
@@ -85,22 +85,26 @@ def command(
         if follow:
             from tfjob_operator.cli.logs.following import Following
 
-            Following(session, job, choice, container, shower, most=most, clock=time.monotonic, pause=time.sleep).run(
-                first
-            )
+            Following(
+                session, job, choice, container, formatter, most=most, clock=time.monotonic, pause=time.sleep
+            ).run(first)
             return
         replicas = find(session, job, choice).replicas
         if not replicas:
             raise no_pods_error(name, job, choice)
         first |= ({"previous": "true"} if previous else {}) | ({"timestamps": "true"} if timestamps else {})
-        shower.expect(each.name for each in replicas)
-        read = [_print(session, each, container, shower, first) for each in replicas]
+        formatter.expect(each.name for each in replicas)
+        read = [_print(session, each, container, formatter, first) for each in replicas]
     if not any(read):
         raise click.exceptions.Exit(1)
 
 
 def _print(
-    session: Session, replica: ReplicaPod, container: str | None, shower: LineFormatter, query: Mapping[str, str | int]
+    session: Session,
+    replica: ReplicaPod,
+    container: str | None,
+    formatter: LineFormatter,
+    query: Mapping[str, str | int],
 ) -> bool:
     """Print the current log of a replica; if there is none, print the reason on standard error and return False."""
     named = container_of(replica.pod, container)
@@ -112,7 +116,7 @@ def _print(
     lines = Splitter()
     try:
         for part in session.stream(path, container=named, **query):
-            click.echo(shower.shown(replica.name, map(to_line, lines.feed(part))), nl=False)
+            click.echo(formatter.shown(replica.name, map(to_line, lines.feed(part))), nl=False)
     except ApiServerError as error:
         if error.code not in _NOTHING_THERE:
             raise
@@ -123,7 +127,7 @@ def _print(
         CliError(f"{replica.name}: the container of {replica.pod_name} was removed, and its log with it").show()
         return False
     if rest:
-        click.echo(shower.shown(replica.name, [to_line(rest)]), nl=False)
+        click.echo(formatter.shown(replica.name, [to_line(rest)]), nl=False)
     return True
 
 

@@ -71,7 +71,7 @@ class Forwarding:
         self._board = board
         self._ports = ports
         self._pause = pause
-        self._told = ""
+        self._printed = ""
 
     def connections(self) -> Iterator[None]:
         """Yield whenever the port is connected to a pod; end when the job is deleted.
@@ -92,7 +92,7 @@ class Forwarding:
                         raise CliError(f"kubectl port-forward: {last}")
                 finally:
                     process.terminate()
-            self._tell("reconnecting")
+            self._print("reconnecting")
             self._pause(LOOK_S)
 
     def _next_pod(self) -> dict[str, Any] | None:
@@ -102,7 +102,7 @@ class Forwarding:
             pods = self._session.get(path, labelSelector=self._board.selector)["items"]
             ready = next((each for each in pods if _is_ready(each)), None)
             if ready is not None:
-                self._told = ""
+                self._printed = ""
                 return dict(ready)
             try:
                 job = jobs.get(self._session, self._board.job)
@@ -113,13 +113,13 @@ class Forwarding:
             if job["metadata"]["uid"] != self._board.job_uid:
                 return None
             phase = (pods[0].get("status") or {}).get("phase") if pods else None
-            self._tell(f"waiting for its pod ({phase or 'not created'})")
+            self._print(f"waiting for its pod ({phase or 'not created'})")
             self._pause(LOOK_S)
 
-    def _tell(self, text: str) -> None:
-        if text != self._told:
+    def _print(self, text: str) -> None:
+        if text != self._printed:
             click.echo(f"TensorBoard of {self._board.job}: {clean(text)}", err=True)
-            self._told = text
+            self._printed = text
 
     def _kubectl(self, pod: str) -> subprocess.Popen[str]:
         local, remote = self._ports

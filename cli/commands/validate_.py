@@ -27,9 +27,9 @@ def command(*, files: tuple[str, ...], strict: bool) -> None:
         try:
             for manifest in manifests.read(file):
                 jobs += 1
-                judgement = manifests.validate(manifest)
-                warned += len(judgement.warnings)
-                invalid += _print(manifest, judgement)
+                result = manifests.validate(manifest)
+                warned += len(result.warnings)
+                invalid += _print(manifest, result)
         except CliError as error:
             error.show()
             unread += 1
@@ -42,21 +42,21 @@ def command(*, files: tuple[str, ...], strict: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _print(manifest: Manifest, judgement: ValidationResult) -> bool:
+def _print(manifest: Manifest, result: ValidationResult) -> bool:
     """Print the errors, warnings and notes of a job. Return True if it is invalid."""
     from tfjob_operator.api.text import clean
 
-    for mistake in judgement.mistakes:
+    for mistake in result.mistakes:
         click.echo(f"{manifest.file}:{manifest.line_of(mistake.path)}: {clean(str(mistake))}")
-    if judgement.more:
-        click.echo(f"{manifest.file}:{manifest.line}: and {judgement.more} more")
-    for warning in judgement.warnings:
+    if result.more:
+        click.echo(f"{manifest.file}:{manifest.line}: and {result.more} more")
+    for warning in result.warnings:
         path = warning.partition(" ")[0].rstrip(":")  # warnings about a field start with its path
         line = manifest.line_of(path) if path.startswith("spec.") else manifest.line
         click.echo(f"{manifest.file}:{line}: warning: {clean(warning)}")
-    for note in judgement.notes:
+    for note in result.notes:
         click.echo(f"{manifest.file}:{manifest.line_of('spec.runPolicy.failurePolicy')}: note: {clean(note)}")
-    return bool(judgement.mistakes)
+    return bool(result.mistakes)
 
 
 @click.command("convert")

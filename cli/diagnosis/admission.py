@@ -21,7 +21,7 @@ from tfjob_operator.cli.diagnosis.advice import (
     RETRIED,
     SAVE,
 )
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Trouble, WhileRunning, defined, error
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, WhileRunning, defined, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural
 from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -308,8 +308,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             newest[child] = event
     for job in (facts.evidence.alpha.batch_jobs or ()) if facts.evidence.alpha is not None else ():
         newest.pop(job.metadata.name, None)  # it was created in the meantime
-        told = facts.events_of("Job", job.metadata.name, job.metadata.uid)
-        last = latest([each for each in told if each.reason in {AlphaReason.FAILED_CREATE, AlphaReason.CREATED}])
+        job_events = facts.events_of("Job", job.metadata.name, job.metadata.uid)
+        last = latest([each for each in job_events if each.reason in {AlphaReason.FAILED_CREATE, AlphaReason.CREATED}])
         if job.metadata.name in missing and last and last[0].reason == AlphaReason.FAILED_CREATE:
             newest[job.metadata.name] = last[0]
     for child, event in sorted(newest.items()):
@@ -327,19 +327,19 @@ def _child_of(event: EventDetails, missing: set[str], wanted: Collection[str]) -
 
 
 def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
-    trouble, values = first_match(_RULES, event.message) or (REFUSED, {"words": value(event.message)})
+    problem, values = first_match(_RULES, event.message) or (REFUSED, {"words": value(event.message)})
     values = {name: text.rstrip(",]") for name, text in values.items()}
-    if trouble is QUOTA:
+    if problem is QUOTA:
         values["short"] = _shortage(values)
     key = "/".join(
         values.get(name, "") for name in ("quota", "webhook", "policy", "account", "name", "resource", "object")
     )
-    proofs = (facts.line(event), *_ranges(facts, trouble))
-    return Finding(trouble, child, proofs, {name: value(text)[:200] for name, text in values.items()}, key)
+    proofs = (facts.line(event), *_ranges(facts, problem))
+    return Finding(problem, child, proofs, {name: value(text)[:200] for name, text in values.items()}, key)
 
 
-def _ranges(facts: Facts, trouble: Trouble) -> Iterator[str]:
-    if trouble in {RANGE_MAX, RANGE_MIN, RANGE_RATIO} and facts.evidence.limit_ranges:
+def _ranges(facts: Facts, problem: Problem) -> Iterator[str]:
+    if problem in {RANGE_MAX, RANGE_MIN, RANGE_RATIO} and facts.evidence.limit_ranges:
         names = sorted(each.metadata.name for each in facts.evidence.limit_ranges)
         yield f"LimitRanges of the namespace: {join_some(names)}"
 

@@ -74,7 +74,7 @@ def steps(
     While the operator is `stopped`, no step deletes a pod.
     """
     present = {pod.metadata.name for pod in facts.pods}
-    stay = {pod.metadata.name for pod in facts.pods if pod.metadata.deletion_timestamp is None}
+    remaining = {pod.metadata.name for pod in facts.pods if pod.metadata.deletion_timestamp is None}
     pods = [name for name in whom if name in present]
     lines: list[str] = []
     recreate, keeps_log = False, b'"FallbackToLogsOnError"' in bytes(facts.job.spec)
@@ -91,7 +91,7 @@ def steps(
             lines += [step.text] if facts.pods and not facts.finished else ()
         elif ("{pod}" not in step or values.get("pod") in present) and ("{pods}" not in step or pods):
             lines.append(step.replace("{pods}", " ".join(map(_named_in_command, pods[:_MOST_PODS]))))
-        if step == LOGS and facts.finished and values.get("pod") not in stay and not keeps_log:
+        if step == LOGS and facts.finished and values.get("pod") not in remaining and not keeps_log:
             lines.append(_LOG_GONE)
     if recreate and not facts.finished:
         lines += _recreated(facts, pods or whom)

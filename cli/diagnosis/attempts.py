@@ -138,11 +138,11 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
     for event in facts.job_events(EventReason.NODE_LOST):
         node = value(found[1] if (found := _ON_NODE.search(event.message)) is not None else "")
         yield Finding(NODE_LOST, facts.name, (facts.line(event),), {"node": node}, node)
-    for trouble, reason in ((NO_RIGHT, EventReason.NODES_UNAVAILABLE), (NOT_AVOIDED, EventReason.NODES_NOT_AVOIDED)):
+    for problem, reason in ((NO_RIGHT, EventReason.NODES_UNAVAILABLE), (NOT_AVOIDED, EventReason.NODES_NOT_AVOIDED)):
         for event in latest(facts.job_events(reason)):
-            if trouble is NOT_AVOIDED or not _acted_on_nodes_since(facts, event.at):
+            if problem is NOT_AVOIDED or not _acted_on_nodes_since(facts, event.at):
                 values = {"words": short(value(event.message)), "ago": ago(facts.now, event.at) or "once"}
-                yield Finding(trouble, facts.name, (facts.line(event),), values)
+                yield Finding(problem, facts.name, (facts.line(event),), values)
 
 
 def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:

@@ -60,8 +60,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             seen = f"job {safe_name(name)}: condition Failed, {safe_name(failed.reason)}: {quote(failed.message)}"
             yield Finding(FAILED, name, (seen,), {"reason": value(failed.reason) or "Failed"}, failed.reason)
         elif name in missing and job.spec.suspend:
-            trouble = suspension.ONE_BY_ONE if LABEL_QUEUE in (job.metadata.labels or {}) else SUSPENDED
-            yield Finding(trouble, name, (f"job {safe_name(name)}: spec.suspend is true",))
+            problem = suspension.ONE_BY_ONE if LABEL_QUEUE in (job.metadata.labels or {}) else SUSPENDED
+            yield Finding(problem, name, (f"job {safe_name(name)}: spec.suspend is true",))
         elif name in missing and job.status.start_time is None and not job.status.conditions:
             age_s = facts.age_s(job.metadata.creation_timestamp)
             if age_s is not None and age_s > _LATE_S:

@@ -39,7 +39,7 @@ Step = str | ManifestChange | WhileRunning
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Problem:
     """A kind of problem: a row of the table in docs/design/plugin.md.
 
     `rank` orders causes of the same severity, smallest first: a problem that hides others has a lower rank. `title` and
@@ -59,24 +59,24 @@ class Trouble:
             raise ValueError(f"{self.id!r} is no ID")
 
 
-def error(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+def error(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
     """Return a problem that keeps the job from running."""
-    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
+    return Problem(id_, rank, Severity.ERROR, title, to_do, meaning)
 
 
-def warning(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+def warning(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
     """Return a problem that may fail or delay the job."""
-    return Trouble(id_, rank, Severity.WARNING, title, to_do, meaning)
+    return Problem(id_, rank, Severity.WARNING, title, to_do, meaning)
 
 
-def info(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+def info(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
     """Return information that is not a problem yet."""
-    return Trouble(id_, rank, Severity.INFO, title, to_do, meaning)
+    return Problem(id_, rank, Severity.INFO, title, to_do, meaning)
 
 
-def defined(names: Mapping[str, object]) -> tuple[Trouble, ...]:
+def defined(names: Mapping[str, object]) -> tuple[Problem, ...]:
     """Return the problems defined in a module, in order of definition."""
-    return tuple(each for each in names.values() if isinstance(each, Trouble))
+    return tuple(each for each in names.values() if isinstance(each, Problem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class Finding:
     form one cause.
     """
 
-    trouble: Trouble
+    problem: Problem
     who: str
     proofs: tuple[str, ...]
     values: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
-    also: tuple[Trouble, ...] = ()
+    also: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

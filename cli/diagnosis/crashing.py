@@ -19,8 +19,8 @@ from tfjob_operator.cli.diagnosis.pods import (
     IN_IMAGE,
     Exit,
     exits_of,
+    is_down_after,
     is_up,
-    keeps_down,
     running_since,
     searched,
     statuses,
@@ -203,7 +203,7 @@ _EVICTIONS: Final = (
 _LAST_WORDS: Final = 150
 """The most bytes of a log quoted in a title."""
 # This operator's condition of a failed job: controller/tfjob/plan/ending.py.
-_TOLD: Final = re.compile(
+_FAILED_CONTAINER: Final = re.compile(
     r"[Pp]od (?P<pod>[a-z0-9][-a-z0-9.]*)(:| was restarted most)(?P<before>.{0,300}?)"
     r"container (?P<container>\S{1,63}) exited with code (?P<code>\d{1,9})"
     r"(?: \((?P<reason>[^)]{1,100})\))?(?:: (?P<words>.*))?",
@@ -240,7 +240,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None:
         if failed.reason in {ConditionReason.FAILED, ConditionReason.LIMIT, ConditionReason.BY_RULE}:
-            yield from _of_failed_job(facts, _TOLD.search(failed.message), failed.message)
+            yield from _of_failed_job(facts, _FAILED_CONTAINER.search(failed.message), failed.message)
         return
     if facts.finished:
         return
@@ -249,23 +249,25 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from _restarted(facts)
 
 
-def _of_failed_job(facts: Facts, told: re.Match[str] | None, message: str) -> Iterator[Finding]:
+def _of_failed_job(facts: Facts, failure: re.Match[str] | None, message: str) -> Iterator[Finding]:
     """Yield why the replica in the condition failed; others may have failed later as a consequence."""
     found = False
     for pod in facts.pods:
-        if told is None or pod.metadata.name == told["pod"]:
+        if failure is None or pod.metadata.name == failure["pod"]:
             for each in _of_pod(facts, pod):
                 found = True
                 yield each
             if found:
                 return
-    if told is not None:
-        words = told["words"] or ""
+    if failure is not None:
+        words = failure["words"] or ""
         proof = f"job: condition Failed: {quote(message)}"
-        end = _End(told["pod"], value(told["container"]), int(told["code"]), told["reason"] or "", words, (proof,))
-        evicted = first_match(_EVICTIONS, message) if "Evicted" in told["before"] else None
+        end = _End(
+            failure["pod"], value(failure["container"]), int(failure["code"]), failure["reason"] or "", words, (proof,)
+        )
+        evicted = first_match(_EVICTIONS, message) if "Evicted" in failure["before"] else None
         yield (
-            Finding(evicted[0], told["pod"], (proof,), evicted[1] | {"pod": told["pod"]})
+            Finding(evicted[0], failure["pod"], (proof,), evicted[1] | {"pod": failure["pod"]})
             if evicted
             else _classified(facts, end)
         )
@@ -275,12 +277,12 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     status, name = pod.status, pod.metadata.name
     if status.phase == "Failed" and status.reason in {"Evicted", "DeadlineExceeded"}:
         seen = f"pod {safe_name(name)}: {safe_name(status.reason)}: {quote(status.message)}"
-        trouble, values = first_match(_EVICTIONS, status.message) or (EVICTED, {"resource": "resources"})
+        problem, values = first_match(_EVICTIONS, status.message) or (EVICTED, {"resource": "resources"})
         yield Finding(
-            POD_DEADLINE if status.reason == "DeadlineExceeded" else trouble, name, (seen,), values | {"pod": name}
+            POD_DEADLINE if status.reason == "DeadlineExceeded" else problem, name, (seen,), values | {"pod": name}
         )
         return
-    ends = [each for each in exits_of(pod) if keeps_down(each, facts.now)]
+    ends = [each for each in exits_of(pod) if is_down_after(each, facts.now)]
     for each in ends[:1]:
         if each.ended.reason == "ContainerStatusUnknown" or (each.ended.reason == "StartError" and not _over(each)):
             continue
@@ -339,26 +341,26 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "limit": end.limit or " ",
         "where": end.where,
     }
-    told = first_match(LOG_RULES, end.words[-8000:]) if end.words.strip() else None
+    failure = first_match(LOG_RULES, end.words[-8000:]) if end.words.strip() else None
     more: dict[str, str] = {}
     if end.reason == "OOMKilled":
-        trouble = OUT_OF_MEMORY
+        problem = OUT_OF_MEMORY
     elif end.reason == "Liveness":
-        trouble = LIVENESS
+        problem = LIVENESS
     elif end.reason in {"StartError", "ContainerCannotRun"}:
-        trouble, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
-    elif told is not None:
-        trouble, more = told
+        problem, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
+    elif failure is not None:
+        problem, more = failure
     elif end.init:
-        trouble = INIT_FAILED
+        problem = INIT_FAILED
     elif end.code in _BY_CODE:
-        trouble = _BY_CODE[end.code]
+        problem = _BY_CODE[end.code]
     else:
-        trouble = CRASH_LOOP if end.loops else FAILED
+        problem = CRASH_LOOP if end.loops else FAILED
         last = last_words(end.words, _LAST_WORDS) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
         more = {"words": f": {last}" if last else " "}
     more = {name: short(text) for name, text in more.items()}
-    return Finding(trouble, end.pod, end.proofs, values | more, "" if trouble is not FAILED else str(end.code))
+    return Finding(problem, end.pod, end.proofs, values | more, "" if problem is not FAILED else str(end.code))
 
 
 def _restarted(facts: Facts) -> Iterator[Finding]:
@@ -377,7 +379,7 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             often = "once" if well.restart_count == 1 else f"{well.restart_count} times"
             yield Finding(AFTER_SUCCESS, name, (seen,), {"times": often, "pod": name})
             continue
-        if times == 0 or any(keeps_down(each, facts.now) for each in exits_of(pod)):
+        if times == 0 or any(is_down_after(each, facts.now) for each in exits_of(pod)):
             continue
         now = "running now" if is_up(pod) else "not running now"
         proofs = [f"pod {safe_name(name)}: {counted(times)}"]
@@ -398,10 +400,10 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             proofs += map(facts.line, killed[-1:])
             yield Finding(LIVENESS, name, tuple(proofs), values, also=(FOR_EVER,))
             continue
-        trouble = FOR_EVER if times >= _OFTEN else RESTARTED
-        if trouble is RESTARTED:
+        problem = FOR_EVER if times >= _OFTEN else RESTARTED
+        if problem is RESTARTED:
             values["times"] = "once" if times == 1 else f"{times} times"
-        yield Finding(trouble, name, tuple(proofs), values)
+        yield Finding(problem, name, tuple(proofs), values)
 
 
 def _is_young(facts: Facts, pod: PodDetails) -> bool:

@@ -35,11 +35,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """Return why the job is not running, root cause first; there may be no causes. Never raises, whatever the evidence."""
     facts = Facts(evidence)
     findings = [finding for find in FINDERS for finding in find(facts)] if _ours(facts) else list(operator.find(facts))
-    found = {finding.trouble.id for finding in findings}
-    telling = [finding for finding in findings if not LEFT_OUT.get(finding.trouble.id, frozenset()) & found]
+    found = {finding.problem.id for finding in findings}
+    relevant = [finding for finding in findings if not LEFT_OUT.get(finding.problem.id, frozenset()) & found]
     merged: dict[tuple[str, str], list[Finding]] = defaultdict(list)
-    for finding in telling:
-        merged[finding.trouble.id, finding.key].append(finding)
+    for finding in relevant:
+        merged[finding.problem.id, finding.key].append(finding)
     ranked = sorted(merged.values(), key=_rank)
     stopped = bool(operator.STOPPED & found)
     causes = tuple(_cause(facts, group, stopped=stopped) for group in ranked[:MOST_CAUSES])
@@ -52,14 +52,14 @@ def _ours(facts: Facts) -> bool:
 
 
 def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
-    trouble = group[0].trouble
+    problem = group[0].problem
     who = min(natural(finding.who) for finding in group)
     return (
-        _ORDER[Severity.ERROR if trouble is suspension.BY_USER else trouble.severity],  # it explains why nothing runs
-        trouble.rank,
+        _ORDER[Severity.ERROR if problem is suspension.BY_USER else problem.severity],  # it explains why nothing runs
+        problem.rank,
         -len({finding.who for finding in group}),
         who,
-        trouble.id,
+        problem.id,
         group[0].key,
     )
 
@@ -73,13 +73,13 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
         given = {"operators": facts.evidence.lease.metadata.namespace} | given
     values = {name: value(text) or " " for name, text in given.items()}
     who = safe_name(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
-    title = " ".join(fill(first.trouble.title, values | {"who": who}).split())
+    title = " ".join(fill(first.problem.title, values | {"who": who}).split())
     proofs = _once(ordered)
     shown = [*proofs[: MOST_PROOFS - 1], f"and {len(proofs) - MOST_PROOFS + 1} more"]
-    to_do = [step for trouble in (first.trouble, *first.also) for step in trouble.to_do]
+    to_do = [step for problem in (first.problem, *first.also) for step in problem.to_do]
     return Cause(
-        id=first.trouble.id,
-        severity=first.trouble.severity,
+        id=first.problem.id,
+        severity=first.problem.severity,
         title=title,
         evidence=tuple(clean(proof, MAX_PROOF) for proof in (proofs if len(proofs) <= MOST_PROOFS else shown)),
         to_do=steps(facts, to_do, values | {"who": whom[0]}, whom, stopped=stopped),

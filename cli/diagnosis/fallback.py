@@ -10,7 +10,7 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD, LOGS, RESTART
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Trouble, WhileRunning, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, WhileRunning, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import exits_of, is_ready, statuses
@@ -152,12 +152,12 @@ def _start(facts: Facts, pod: PodDetails) -> Finding | None:
 
 def _status(pod: PodDetails) -> Finding | None:
     status, name = pod.status, pod.metadata.name
-    told = [(status.reason or status.phase, status.message)] if status.message or status.reason else []
+    reasons = [(status.reason or status.phase, status.message)] if status.message or status.reason else []
     for each in statuses(pod):
         state = each.state
         if state is not None and state.waiting is not None and state.waiting.reason not in _USUAL:
-            told.append((state.waiting.reason, state.waiting.message))
-    for reason, message in told[:1]:
+            reasons.append((state.waiting.reason, state.waiting.message))
+    for reason, message in reasons[:1]:
         seen = f"pod {safe_name(name)}: {safe_name(reason)}: {quote(message)}"
         return Finding(STATUS, name, (seen,), _of(pod, reason=reason, words=short(message) or "no message"), reason)
     return None
@@ -227,11 +227,11 @@ def _recent(facts: Facts, pod: PodDetails) -> list[EventDetails]:
     return [each for each in facts.pod_events(pod) if (facts.age_s(each.at) or 0.0) <= most_s]
 
 
-def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, trouble: Trouble, reason: str) -> Finding:
+def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, problem: Problem, reason: str) -> Finding:
     words = value(event.message.removeprefix(f"{reason}: "))
     how = words.find("exited with ")
     words = short(words[how if len(words) > _MOST_WORDS and how >= 0 else 0 :]) or "no message"
-    return Finding(trouble, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
+    return Finding(problem, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
 
 
 def _of(pod: PodDetails, **values: str) -> dict[str, str]:

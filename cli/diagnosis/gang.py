@@ -124,8 +124,8 @@ def _waiting(facts: Facts, group: PodGroupDetails | None) -> Iterator[Finding]:
     if found is not None:
         yield Finding(found[0], facts.name, tuple(proofs) or (quote(words[-1]),), {"members": members} | found[1])
     elif group is not None and facts.missing and group.status.phase in {"", POD_GROUP_PENDING}:
-        trouble = NOT_SEEN if not group.status.phase else QUEUED
-        yield Finding(trouble, facts.name, tuple(proofs), {"queue": value(group.spec.queue) or "default"})
+        problem = NOT_SEEN if not group.status.phase else QUEUED
+        yield Finding(problem, facts.name, tuple(proofs), {"queue": value(group.spec.queue) or "default"})
 
 
 def _group_words(facts: Facts, group: PodGroupDetails) -> tuple[list[str], list[str]]:
@@ -133,9 +133,11 @@ def _group_words(facts: Facts, group: PodGroupDetails) -> tuple[list[str], list[
     name = group.metadata.name
     where = f"podgroup {safe_name(name)}"
     events = latest([each for each in facts.events_of("PodGroup", name, group.metadata.uid) if each.type == "Warning"])
-    told = [each for each in group.status.conditions or () if each.status == "True" and each.type == "Unschedulable"]
+    unschedulable = [
+        each for each in group.status.conditions or () if each.status == "True" and each.type == "Unschedulable"
+    ]
     lines = [f"{where}: phase {safe_name(group.status.phase) or 'not set'}, minMember {group.spec.min_member}"]
-    lines += [f"{where}: {safe_name(each.reason)}: {quote(each.message)}" for each in told] or [
+    lines += [f"{where}: {safe_name(each.reason)}: {quote(each.message)}" for each in unschedulable] or [
         facts.line(event) for event in events
     ]
-    return lines, [*(each.message for each in told), *(event.message for event in events)]
+    return lines, [*(each.message for each in unschedulable), *(event.message for event in events)]

@@ -186,10 +186,10 @@ def _of(facts: Facts, pod: PodDetails, status: ContainerStatusDetails) -> Findin
     containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
     image = status.image or next((each.image for each in containers if each.name == status.name), "")
     # Before 1.29 ImagePullBackOff does not contain the reason; the event of the pull does.
-    told = facts.pod_events(pod, "Failed", "InspectFailed")
-    events = latest([each for each in told if "image" in each.message and image in each.message])
+    pull_events = facts.pod_events(pod, "Failed", "InspectFailed")
+    events = latest([each for each in pull_events if "image" in each.message and image in each.message])
     text = " ".join((reason, message, *(event.message for event in events)))
-    trouble, _ = first_match(_RULES, text.replace(f'"{image}"', "")) or (PULL_FAILED, {})
+    problem, _ = first_match(_RULES, text.replace(f'"{image}"', "")) or (PULL_FAILED, {})
     proofs = (
         *(facts.line(event) for event in events),
         (
@@ -198,7 +198,7 @@ def _of(facts: Facts, pod: PodDetails, status: ContainerStatusDetails) -> Findin
         ),
     )
     values = {"image": value(image), "pod": pod.metadata.name, "node": value(pod.spec.node_name)}
-    return Finding(trouble, pod.metadata.name, proofs, values, image)
+    return Finding(problem, pod.metadata.name, proofs, values, image)
 
 
 def _around(facts: Facts, pod: PodDetails, *, pulls: bool) -> Iterator[Finding]:

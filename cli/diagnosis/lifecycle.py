@@ -23,7 +23,7 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJobSpec
 from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Trouble, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
 from tfjob_operator.cli.diagnosis.rules import short, value
@@ -225,7 +225,7 @@ _DAY_S: Final = 86_400.0
 """How long the pods of a finished job are not reported, since users read their logs."""
 _LONG_S: Final = 600.0
 """Older events about a repair do not describe the current state."""
-_OF_LIMITS: Final[Mapping[EventReason | None, Trouble]] = {
+_OF_LIMITS: Final[Mapping[EventReason | None, Problem]] = {
     EventReason.DEADLINE_EXCEEDED: DEADLINE,
     EventReason.BACKOFF_LIMIT_EXCEEDED: BACKOFF_LIMIT,
     EventReason.MAX_RESTARTS_EXCEEDED: attempts.MAX_RESTARTS,
@@ -248,9 +248,9 @@ def find(facts: Facts) -> Iterator[Finding]:
             "limit": "its spec" if deadline_s is None else duration(deadline_s),
             "start": "its spec" if start_s is None else duration(start_s),
         }
-        trouble = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
-        before = attempts.history(facts) if trouble is attempts.MAX_RESTARTS else ()
-        yield Finding(trouble, facts.name, (failed_line(failed), *before), values)
+        problem = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
+        before = attempts.history(facts) if problem is attempts.MAX_RESTARTS else ()
+        yield Finding(problem, facts.name, (failed_line(failed), *before), values)
     if facts.finished:
         yield from _others(facts)
         yield from _kept(facts)
@@ -319,15 +319,15 @@ def _silent(facts: Facts) -> Iterator[Finding]:
     limit_s, lines = facts.evidence.silent_after_s, facts.evidence.last_lines
     pods = [pod for pod in facts.live_pods if pod.metadata.name in lines]
     since = {pod.metadata.name: facts.age_s(lines[pod.metadata.name].at or running_since(pod)) or 0.0 for pod in pods}
-    trouble = SILENT if all(age_s >= limit_s for age_s in since.values()) else QUIET
+    problem = SILENT if all(age_s >= limit_s for age_s in since.values()) else QUIET
     for name, age_s in since.items():
         line, age = lines[name], duration(age_s)
         seen = f"log of {safe_name(name)}: last line {age} ago: {quote(line.text)}"
         if line.at is None:
             seen = f"log of {safe_name(name)}: no line since the container started {age} ago"
-        if age_s >= limit_s and (line.at is not None or trouble is SILENT):
+        if age_s >= limit_s and (line.at is not None or problem is SILENT):
             values = {"age": age, "pod": name, "container": CONTAINER_NAME, "previous": "false"}
-            yield Finding(trouble, name, (seen,), values)
+            yield Finding(problem, name, (seen,), values)
 
 
 def _stuck(facts: Facts) -> Iterator[Finding]:
@@ -406,8 +406,8 @@ def _events(facts: Facts) -> Iterator[Finding]:
         ),
         (RELABELLED, tuple(each for each in EventReason if each.name.startswith(("RESTORED_", "FAILED_RESTORE_")))),
     )
-    for trouble, reasons in about:
+    for problem, reasons in about:
         for event in latest(facts.job_events(*reasons)):
             age_s = facts.age_s(event.at)
             if age_s is not None and age_s < _LONG_S:
-                yield Finding(trouble, facts.name, (facts.line(event),))
+                yield Finding(problem, facts.name, (facts.line(event),))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
-from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, Trouble, defined, error
+from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem, Step, defined, error
 from tfjob_operator.cli.diagnosis.rules import MessageRule, rule
 
 
-def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
     return error(id_, rank, title, (LOGS, *to_do), meaning)
 
 

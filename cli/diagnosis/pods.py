@@ -105,7 +105,7 @@ def exits_of(pod: PodDetails) -> Iterator[Exit]:
                 break
 
 
-def keeps_down(each: Exit, now: datetime) -> bool:
+def is_down_after(each: Exit, now: datetime) -> bool:
     """Return True if a container is down because of this exit: it has terminated for good, or waits to be restarted.
 
     After repeated `OOMKilled` it counts as down for the first ten minutes of the next run. A failed sidecar matters

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tfjob_operator.api.text import clean
-from tfjob_operator.cli.diagnosis.causes import Trouble
+from tfjob_operator.cli.diagnosis.causes import Problem
 
 _LONGEST: Final = 8192
 """The most characters of a message that are searched."""
@@ -22,22 +22,22 @@ _MOST_WORDS: Final = 160
 class MessageRule:
     """A message pattern for a problem. Its named groups become values of the finding."""
 
-    trouble: Trouble
+    problem: Problem
     pattern: re.Pattern[str]
 
 
-def rule(trouble: Trouble, pattern: str) -> MessageRule:
+def rule(problem: Problem, pattern: str) -> MessageRule:
     """Return a rule; patterns are case-insensitive."""
-    return MessageRule(trouble, re.compile(pattern, re.IGNORECASE))
+    return MessageRule(problem, re.compile(pattern, re.IGNORECASE))
 
 
-def first_match(rules: Iterable[MessageRule], text: str) -> tuple[Trouble, dict[str, str]] | None:
+def first_match(rules: Iterable[MessageRule], text: str) -> tuple[Problem, dict[str, str]] | None:
     """Return the problem of the first rule that matches, and the values in the text; None if none matches."""
     text = text[:_LONGEST]
     for each in rules:
         found = each.pattern.search(text)
         if found is not None:
-            return each.trouble, {name: value(text) for name, text in found.groupdict().items() if text}
+            return each.problem, {name: value(text) for name, text in found.groupdict().items() if text}
     return None
 
 

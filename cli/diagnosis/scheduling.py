@@ -9,7 +9,7 @@ from typing import Final
 from tfjob_operator.api.v1.constants import QUEUE_GATE
 from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Step, Trouble, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, Step, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.diagnosis.pods import condition_of
@@ -25,7 +25,7 @@ _MORE_NODES: Final = "Or ask your cluster administrator for more or larger nodes
 _SMALLER: Final = ManifestChange("request less in resources of the template, or use fewer replicas")
 
 
-def _unscheduled(id_: str, rank: int, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+def _unscheduled(id_: str, rank: int, to_do: tuple[Step, ...], meaning: str) -> Problem:
     return error(id_, rank, "Not scheduled ({who}): {short}", to_do, meaning)
 
 
@@ -268,22 +268,22 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
 def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:
     """Return a finding with the scheduler's message, and advice for the reasons in it."""
     text = _CUT.split(message[:_LONGEST], 1)[0].rstrip(".")
-    found = list(dict.fromkeys(each.trouble for each in _RULES if each.pattern.search(text)))[:_MOST_REASONS]
+    found = list(dict.fromkeys(each.problem for each in _RULES if each.pattern.search(text)))[:_MOST_REASONS]
     nodes = avoided_now(facts.job.status.avoided_nodes, facts.now)
     if nodes and _AFFINITY in text:
         found.insert(0, AVOIDED)
         proofs += (f"job: avoids {', '.join(nodes.values())}",)
         values = values | {"nodes": _avoided_until(facts, nodes)}
-    trouble, *also = found or [UNSCHEDULABLE]
-    return Finding(trouble, name, proofs, values | {"short": short(value(text), _MOST_TEXT)}, text, tuple(also))
+    problem, *also = found or [UNSCHEDULABLE]
+    return Finding(problem, name, proofs, values | {"short": short(value(text), _MOST_TEXT)}, text, tuple(also))
 
 
 def _avoided_until(facts: Facts, names: Collection[str]) -> str:
     """Return these avoided nodes with their expiration times: `node-1 until 12:55:00 UTC`."""
-    told = []
+    avoided = []
     for each in facts.job.status.avoided_nodes:
         if each.name in names:
             shown = _TIME_OF_DAY if -(facts.age_s(each.expiration_time) or 0.0) < _DAY_S else _DATE_AND_TIME
-            told.append(f"{safe_name(each.name)} until {each.expiration_time:{shown}} UTC")
-    more = f" and {len(told) - _MOST_NODES} more" if len(told) > _MOST_NODES else ""
-    return f"{', '.join(told[:_MOST_NODES])}{more}"
+            avoided.append(f"{safe_name(each.name)} until {each.expiration_time:{shown}} UTC")
+    more = f" and {len(avoided) - _MOST_NODES} more" if len(avoided) > _MOST_NODES else ""
+    return f"{', '.join(avoided[:_MOST_NODES])}{more}"

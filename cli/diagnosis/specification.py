@@ -14,7 +14,7 @@ from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, 
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
     ManifestChange,
-    Trouble,
+    Problem,
     WhileRunning,
     defined,
     error,
@@ -28,11 +28,11 @@ from tfjob_operator.cli.diagnosis.words import failed_line, quote
 _FIX: Final = ManifestChange("correct what is named, or undo the edit; running pods continue", recreate=False)
 
 
-def _invalid(id_: str, title: str, fix: str, meaning: str) -> Trouble:
+def _invalid(id_: str, title: str, fix: str, meaning: str) -> Problem:
     return error(id_, 200, f"Invalid spec: {title}", (ManifestChange(fix),), meaning)
 
 
-def _renamed(id_: str, title: str, fix: str, meaning: str) -> Trouble:
+def _renamed(id_: str, title: str, fix: str, meaning: str) -> Problem:
     save = f"Save the manifest, then in the file {fix}: {SAVE}"
     return error(id_, 200, f"Invalid spec: {title}", (save, CREATE_RENAMED, DELETE_RENAMED), meaning)
 
@@ -230,7 +230,7 @@ _ALSO_OF_FAILED: Final = frozenset(
 )
 """Warnings that may explain why a job failed."""
 _STARTS: Final = ("the spec is invalid: ", "invalid job spec: ")
-_HELD: Final[dict[str, Trouble]] = {
+_HELD: Final[dict[str, Problem]] = {
     ConditionReason.INVALID: HELD_INVALID,
     ConditionReason.REFUSED: HELD_REFUSED,
     ConditionReason.TOO_LARGE: HELD_TOO_LARGE,
@@ -255,8 +255,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     if failed is not None and failed.reason == ConditionReason.INVALID:
         yield _mistake(facts, failed.message, failed_line(failed))
     elif held is not None and not facts.finished:
-        trouble = _HELD.get(held.reason, HELD_INVALID)
-        yield Finding(trouble, facts.name, (f"job: condition Held, {value(held.reason)}: {quote(held.message)}",))
+        problem = _HELD.get(held.reason, HELD_INVALID)
+        yield Finding(problem, facts.name, (f"job: condition Held, {value(held.reason)}: {quote(held.message)}",))
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
         yield _mistake(facts, facts.spec.text, f"job: {quote(facts.spec.text)}")
     if isinstance(facts.spec, TFJobSpec) and (failed is not None or not facts.finished):
@@ -264,9 +264,9 @@ def find(facts: Facts) -> Iterator[Finding]:
             if facts.finished and reason not in _ALSO_OF_FAILED:
                 continue
             name = _misspelled_rule(facts, facts.spec, message) if failed is not None else ""
-            trouble = RULE_MISSPELLED if name else _WARNINGS.get(reason, UNKNOWN_FIELD)
+            problem = RULE_MISSPELLED if name else _WARNINGS.get(reason, UNKNOWN_FIELD)
             values = {"mistake": value(message), "rule": value(name)}
-            yield Finding(trouble, facts.name, (f"job: {quote(message)}",), values)
+            yield Finding(problem, facts.name, (f"job: {quote(message)}",), values)
     if isinstance(facts.spec, TFJobSpec) and not facts.finished:
         for replica in facts.spec.replicas.values():
             if replica.overrides_template_policy:
@@ -292,8 +292,8 @@ def _mistake(facts: Facts, message: str, proof: str) -> Finding:
     if len(each) > 1 and (found is None or found[0] is not ALPHA_FORM):
         also = tuple(dict.fromkeys(one[0] for one in each if one is not None))
         text, is_cut = _those_that_fit(parts)
-        trouble = replace(INVALID, to_do=(_ALL_MISTAKES, *INVALID.to_do)) if is_cut else INVALID
-        return Finding(trouble, facts.name, (proof,), {"mistake": text}, also=also)
+        problem = replace(INVALID, to_do=(_ALL_MISTAKES, *INVALID.to_do)) if is_cut else INVALID
+        return Finding(problem, facts.name, (proof,), {"mistake": text}, also=also)
     return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": short(value(mistake), _MOST_TEXT)})
 
 

@@ -177,8 +177,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             reason = value(pod.status.reason)
             message = quote(pod.status.message)
             seen = f"pod {safe_name(pod.metadata.name)}: {safe_name(reason)}: {message}"
-            told = short(message.removeprefix("Pod was rejected: "))
-            more = {"reason": reason, "words": f": {told}" if told else " "}
+            reported = short(message.removeprefix("Pod was rejected: "))
+            more = {"reason": reason, "words": f": {reported}" if reported else " "}
             yield Finding(REJECTED, pod.metadata.name, (seen,), _values(pod) | more, reason)
     for pod in facts.live_pods:
         if pod.spec.node_name:
@@ -223,12 +223,12 @@ def _of_container(pod: PodDetails, status: ContainerStatusDetails) -> Finding | 
     seen = (
         f"pod {safe_name(pod.metadata.name)}: container {safe_name(status.name)}: {safe_name(reason)}: {quote(message)}"
     )
-    trouble, more = first_match(RULES, message) or (CANNOT_START, {"words": value(reason)})
+    problem, more = first_match(RULES, message) or (CANNOT_START, {"words": value(reason)})
     more = {name: short(text) for name, text in more.items()}
     if "kind" in more:
         more["kind"] = more["kind"].lower()
     values = _values(pod) | {"container": value(status.name), "where": searched(pod, status.name)} | more
-    return Finding(trouble, pod.metadata.name, (seen,), values, more.get("name", ""))
+    return Finding(problem, pod.metadata.name, (seen,), values, more.get("name", ""))
 
 
 def _slow(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
@@ -243,9 +243,9 @@ def _slow(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
             yield Finding(INIT_RUNS, pod.metadata.name, (seen,), values)
             return
     # Slow image pulls and mounts are reported elsewhere.
-    told = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}
+    reported = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}
     waits = {each.state.waiting.reason for each in statuses(pod) if each.state is not None and each.state.waiting}
-    if not told and not waits & (IMAGE_REASONS | _REASONS | {"CrashLoopBackOff"}):
+    if not reported and not waits & (IMAGE_REASONS | _REASONS | {"CrashLoopBackOff"}):
         where = f"bound to node {safe_name(pod.spec.node_name)} {duration(age_s)} ago"
         seen = f"pod {safe_name(pod.metadata.name)}: {where}, phase {safe_name(pod.status.phase)}"
         yield Finding(STARTS_SLOWLY, pod.metadata.name, (seen,), _values(pod) | {"age": duration(age_s)})

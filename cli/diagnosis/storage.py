@@ -153,21 +153,21 @@ def find(facts: Facts) -> Iterator[Finding]:
         found = list(_claims_of(facts, pod, claims))
         yield from found
         if not found and facts.is_starting(pod):
-            told = facts.pod_events(pod, "FailedMount", "FailedAttachVolume")
+            reported = facts.pod_events(pod, "FailedMount", "FailedAttachVolume")
             # A timeout only names the volume; the preceding event has the reason.
-            telling = [each for each in told if "timed out waiting for the condition" not in each.message]
-            for event in latest(telling) or latest(told):
-                trouble, values = first_match(_MOUNT_RULES, event.message) or (MOUNT_FAILED, {})
+            specific = [each for each in reported if "timed out waiting for the condition" not in each.message]
+            for event in latest(specific) or latest(reported):
+                problem, values = first_match(_MOUNT_RULES, event.message) or (MOUNT_FAILED, {})
                 values = {name: short(text) for name, text in values.items()}
                 name = pod.metadata.name
-                yield Finding(trouble, name, (facts.line(event),), values | {"pod": name}, values.get("name", ""))
+                yield Finding(problem, name, (facts.line(event),), values | {"pod": name}, values.get("name", ""))
 
 
 def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolumeClaim]) -> Iterator[Finding]:
     name = pod.metadata.name
     scheduled = condition_of(pod.status.conditions, "PodScheduled")
     message = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
-    told = first_match(_MISSING, message)
+    reported = first_match(_MISSING, message)
     named_ones = {
         volume.persistent_volume_claim.claim_name for volume in pod.spec.volumes or () if volume.persistent_volume_claim
     }
@@ -180,11 +180,11 @@ def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolume
             yield Finding(CLAIM_LOST, name, (f"pvc {safe_name(each)}: phase Lost",), values, each)
         elif claim is not None and claim.status.phase == "Pending":
             yield from _pending(facts, name, claim, values)
-    if told is not None and value(told[1].get("claim", "")) not in {
+    if reported is not None and value(reported[1].get("claim", "")) not in {
         each for each in named_ones if facts.is_absent("PersistentVolumeClaim", each)
     }:
         seen = f"pod {safe_name(name)}: PodScheduled is False: {quote(message)}"
-        yield Finding(CLAIM_MISSING, name, (seen,), told[1] | {"pod": name}, told[1]["claim"])
+        yield Finding(CLAIM_MISSING, name, (seen,), reported[1] | {"pod": name}, reported[1]["claim"])
 
 
 def _pending(facts: Facts, pod: str, claim: PersistentVolumeClaim, values: dict[str, str]) -> Iterator[Finding]:
@@ -194,8 +194,8 @@ def _pending(facts: Facts, pod: str, claim: PersistentVolumeClaim, values: dict[
     if events and events[-1].reason == "WaitForFirstConsumer":
         return
     for event in latest([each for each in events if each.reason in {"ProvisioningFailed", "FailedBinding"}]):
-        trouble, more = first_match(_CLAIM_RULES, event.message) or (PROVISIONING, {})
-        yield Finding(trouble, pod, (f"pvc {safe_name(name)}: phase Pending", facts.line(event)), values | more, name)
+        problem, more = first_match(_CLAIM_RULES, event.message) or (PROVISIONING, {})
+        yield Finding(problem, pod, (f"pvc {safe_name(name)}: phase Pending", facts.line(event)), values | more, name)
         return
     proofs = (f"pvc {safe_name(name)}: phase Pending", *(facts.line(event) for event in latest(events)))
     yield Finding(CLAIM_PENDING, pod, proofs, values, name)

@@ -197,9 +197,9 @@ def _by_kueue(facts: Facts, workload: Workload, values: dict[str, str]) -> Itera
     checks = sorted(workload.status.admission_checks or (), key=lambda each: (each.state == "Pending", each.name))
     for check in checks:
         if check.state in {"Rejected", "Retry", "Pending"} and (check.state != "Pending" or _reserved(workload)):
-            trouble = WAITS_FOR_CHECK if check.state == "Pending" else CHECK_REJECTED
+            problem = WAITS_FOR_CHECK if check.state == "Pending" else CHECK_REJECTED
             seen = f"{where}: check {safe_name(check.name)} is {safe_name(check.state)}: {quote(check.message)}"
-            yield Finding(trouble, facts.name, (seen,), values | {"check": value(check.name)})
+            yield Finding(problem, facts.name, (seen,), values | {"check": value(check.name)})
             return
     if _reserved(workload):
         return  # Kueue is about to resume the job
@@ -214,8 +214,8 @@ def _by_kueue(facts: Facts, workload: Workload, values: dict[str, str]) -> Itera
         if evicted.reason in _EVICTED and (found is None or found[0] is WAITS_FOR_QUOTA):
             yield Finding(_EVICTED[evicted.reason], facts.name, tuple(proofs), values)
             return
-    trouble, more = found or (WAITS, {})
-    yield Finding(trouble, facts.name, tuple(proofs) or (f"{where}: no quota reserved",), values | more)
+    problem, more = found or (WAITS, {})
+    yield Finding(problem, facts.name, tuple(proofs) or (f"{where}: no quota reserved",), values | more)
 
 
 def _reserved(workload: Workload) -> bool:

@@ -23,10 +23,10 @@ from tfjob_operator.cli.diagnosis import (
     suspension,
     tensorboard,
 )
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Finding, Problem, Severity
 from tfjob_operator.cli.diagnosis.facts import Facts
 
-GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
+GROUPS: Final[Mapping[str, tuple[Problem, ...]]] = {
     "The operator": operator.TROUBLES,
     "The specification": specification.TROUBLES,
     "Suspension and Kueue": suspension.TROUBLES,
@@ -46,7 +46,7 @@ GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
 }
 """All problems by subject, as in docs/design/plugin.md."""
 
-TROUBLES: Final[Mapping[str, Trouble]] = {trouble.id: trouble for group in GROUPS.values() for trouble in group}
+TROUBLES: Final[Mapping[str, Problem]] = {problem.id: problem for group in GROUPS.values() for problem in group}
 
 FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     operator.find,

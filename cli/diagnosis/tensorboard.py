@@ -53,8 +53,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         elif complaint is not None and _takes_back(event, complaint):
             complaint = None
     if complaint is not None:
-        trouble = _REASONS[EventReason(complaint.reason)]
-        yield Finding(trouble, facts.name, (facts.line(complaint),), {"words": short(value(complaint.message))})
+        problem = _REASONS[EventReason(complaint.reason)]
+        yield Finding(problem, facts.name, (facts.line(complaint),), {"words": short(value(complaint.message))})
 
 
 def _takes_back(success: EventDetails, complaint: EventDetails) -> bool:

@@ -57,8 +57,8 @@ def counted(restarts: int) -> str:
 
 def join_some(names: Sequence[str], most: int = 3) -> str:
     """Return the first names, and the number of the others."""
-    told = ", ".join(safe_name(name) for name in names[:most])
-    return f"{told} and {len(names) - most} more" if len(names) > most else told
+    shown = ", ".join(safe_name(name) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def ended_by(attempt: JobAttempt) -> str:

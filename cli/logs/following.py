@@ -44,15 +44,15 @@ def run_state_of(pod: Mapping[str, Any], container: str) -> RunState:
     status = pod.get("status") or {}
     pod_over = status.get("phase") in {"Succeeded", "Failed"}
     every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    told: Mapping[str, Any] = next((each for each in every if each.get("name") == container), {})
-    state, last = told.get("state") or {}, told.get("lastState") or {}
+    container_status: Mapping[str, Any] = next((each for each in every if each.get("name") == container), {})
+    state, last = container_status.get("state") or {}, container_status.get("lastState") or {}
     ended = state.get("terminated") or last.get("terminated")
     waiting = (state.get("waiting") or {}).get("reason")
     if "running" not in state and not ended:
         why = waiting or status.get("reason") or _unscheduled(status) or status.get("phase") or "Pending"
         return RunState(NOT_STARTED, pod_over=pod_over, why=str(why))
     why = _exit(ended) if ended else ""
-    return RunState(int(told.get("restartCount") or 0), "running" not in state, pod_over, why=why)
+    return RunState(int(container_status.get("restartCount") or 0), "running" not in state, pod_over, why=why)
 
 
 def _unscheduled(status: Mapping[str, Any]) -> str:
@@ -139,7 +139,7 @@ class Tail:
     def __init__(
         self,
         session: Session,
-        asker: PodReader,
+        pod_reader: PodReader,
         replica: ReplicaPod,
         container: str,
         *,
@@ -148,7 +148,7 @@ class Tail:
     ) -> None:
         self.replica = replica
         self._session = session
-        self._asker = asker
+        self._pod_reader = pod_reader
         self._container = container
         self._first = first
         self._put = put
@@ -253,7 +253,7 @@ class Tail:
         begun = False
         try:
             for part in self._session.stream(path, container=self._container, timestamps="true", **query, **more):
-                if not begun and self._asker.is_another(self.replica.pod_name, self.replica.uid):
+                if not begun and self._pod_reader.is_another(self.replica.pod_name, self.replica.uid):
                     raise _GoneError
                 begun = True
                 self._held = None
@@ -318,7 +318,7 @@ class Following:
         job: Mapping[str, Any],
         choice: Choice,
         container: str | None,
-        shower: LineFormatter,
+        formatter: LineFormatter,
         *,
         most: int,
         clock: Callable[[], float],
@@ -329,11 +329,11 @@ class Following:
         self._name = str(job["metadata"]["name"])
         self._choice = choice
         self._container = container
-        self._shower = shower
+        self._formatter = formatter
         self._most = most
         self._clock = clock
         self._pause = pause
-        self._asker = PodReader(session.another())
+        self._pod_reader = PodReader(session.another())
         self._watching = session.another()
         self._stopped = False
         self._queue: Queue[Message | Pods | PodsUnreadable] = Queue(_BATCHES)
@@ -366,7 +366,7 @@ class Following:
             self._watching.abort()
             for tail in self._tails.values():
                 tail.stop()
-            self._asker.close()
+            self._pod_reader.close()
 
     def _print(self) -> None:
         while True:
@@ -393,7 +393,7 @@ class Following:
                 raise error
             case Lines(tail, lines) if self._is_read(tail):
                 self._gone.pop(tail.replica.name, None)
-                click.echo(self._shower.shown(tail.replica.name, lines), nl=False)
+                click.echo(self._formatter.shown(tail.replica.name, lines), nl=False)
             case Note(tail, text) if self._is_read(tail):
                 click.echo(f"{tail.replica.name}: {clean(text)}", err=True)
             case LogEnd(tail, failure) if self._is_read(tail):
@@ -413,7 +413,7 @@ class Following:
 
     def _take(self, replicas: Sequence[ReplicaPod], first: Mapping[str, str | int]) -> None:
         """Start to read the logs of new pods; pass newer pod states to the logs that are being read."""
-        self._shower.expect(each.name for each in replicas)
+        self._formatter.expect(each.name for each in replicas)
         there = {each.name: each for each in replicas}
         for name, tail in self._tails.items():
             now = there.get(name)
@@ -437,7 +437,7 @@ class Following:
             self._done.add(replica.uid)
             click.echo(f"{replica.name} is not followed: increase --max-log-requests (now {self._most})", err=True)
             return
-        tail = Tail(self._session.another(), self._asker, replica, container, first=first, put=self._put)
+        tail = Tail(self._session.another(), self._pod_reader, replica, container, first=first, put=self._put)
         self._tails[replica.name] = tail
         tail.start()
 

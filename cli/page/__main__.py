@@ -20,9 +20,9 @@ import structlog
 
 from tfjob_operator.api.access import Access
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.page.authenticator import read_files
 from tfjob_operator.cli.page.cluster import at_once
-from tfjob_operator.cli.page.cluster_entrance import ClusterAuthenticator, RequestHeaders, exposition
-from tfjob_operator.cli.page.entrance import read_files
+from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator, RequestHeaders, exposition
 from tfjob_operator.cli.page.reviews import Reviews
 from tfjob_operator.cli.page.run import listening, reading
 from tfjob_operator.cli.page.server import Page
@@ -66,7 +66,7 @@ async def serving(plan: ClusterPageOptions) -> AsyncIterator[None]:
     async with reading(plan.read, everywhere=not plan.namespace, shared=True) as parts:
         reviews = Reviews(parts.client, plan.audiences)
         cluster = parts.cluster
-        entrance = ClusterAuthenticator(
+        authenticator = ClusterAuthenticator(
             reviews,
             lambda: cluster.has_synced,
             lambda: exposition(reviews.counts, len(page.long_responses), len(cluster)),
@@ -74,7 +74,7 @@ async def serving(plan: ClusterPageOptions) -> AsyncIterator[None]:
             hosts=plan.hosts,
             proxies=plan.proxies,
         )
-        page = Page(entrance, parts, files)
+        page = Page(authenticator, parts, files)
         try:
             async with at_once(_reload(tls, plan.certificate)), listening(page, plan.on, tls):
                 yield

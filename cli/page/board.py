@@ -123,13 +123,13 @@ class Board:
         self._dirty: dict[str, None] = {"": None}
         self._woken = asyncio.Event()
         self._shown_synced = False
-        self._wishes: dict[str, tuple[PageJob, SpecSummary]] = {}
+        self._spec_summaries: dict[str, tuple[PageJob, SpecSummary]] = {}
         self._changes = 0
         self._versions: dict[str, int] = {}
         self._views: dict[tuple[str, bool, bool], tuple[int, bytes]] = {}
 
     def changed(self, key: str) -> None:
-        """Note that a job has changed; "" stands for the cluster's `troubles`."""
+        """Note that a job has changed; "" stands for the cluster's `read_errors`."""
         self._dirty[key] = None
         self._woken.set()
 
@@ -145,7 +145,7 @@ class Board:
                 continue
             self._woken.clear()
             await asyncio.sleep(TOGETHER_S)
-            await self._tell(cluster)
+            await self._publish(cluster)
 
     def version(self, key: str) -> int:
         """Return a number that increases with each change of a job, even if it is deleted and recreated."""
@@ -161,13 +161,13 @@ class Board:
         if kept is None or kept[0] != version:
             shown = self._cluster.pods_of(key) if pods else []
             about = self._cluster.events_of(key) if events else []
-            kept = version, msgspec.json.encode(job_view(job, self._wish(key, job), shown, about))
+            kept = version, msgspec.json.encode(job_view(job, self._spec_summary(key, job), shown, about))
         self._views[key, pods, events] = kept
         while len(self._views) > MOST_VIEWS:
             del self._views[next(iter(self._views))]
         return kept[1]
 
-    async def _tell(self, cluster: Cluster) -> None:
+    async def _publish(self, cluster: Cluster) -> None:
         synced = cluster.has_synced  # read before the changes, so that all changes until then are included
         dirty, self._dirty = [*self._dirty], {}
         for number, key in enumerate(dirty, 1):
@@ -186,22 +186,22 @@ class Board:
     def _row(self, cluster: Cluster, key: str) -> Row | None:
         job = cluster.job(key)
         if job is None:
-            self._wishes.pop(key, None)
+            self._spec_summaries.pop(key, None)
             self._versions.pop(key, None)
             self._views = {view: kept for view, kept in self._views.items() if view[0] != key}
             return None
-        wish = self._wish(key, job)
+        summary = self._spec_summary(key, job)
         pods = cluster.pods_of(key)
         events = cluster.events_of(key) if not (pods or self._bare) else ()  # some viewers may not see events
-        whole = msgspec.json.encode(row_of(job, wish, pods, events))
-        return Row(whole, msgspec.json.encode(row_of(job, wish, [])) if self._bare else whole)
+        whole = msgspec.json.encode(row_of(job, summary, pods, events))
+        return Row(whole, msgspec.json.encode(row_of(job, summary, [])) if self._bare else whole)
 
-    def _wish(self, key: str, job: PageJob) -> SpecSummary:
+    def _spec_summary(self, key: str, job: PageJob) -> SpecSummary:
         """Return the parsed spec of a job, cached by version."""
-        kept = self._wishes.get(key)
+        kept = self._spec_summaries.get(key)
         if kept is None or kept[0] is not job:
             kept = job, spec_summary_of(job)
-            self._wishes[key] = kept
+            self._spec_summaries[key] = kept
         return kept[1]
 
     def _state(self, cluster: Cluster) -> dict[str, Any]:
@@ -216,6 +216,6 @@ class Board:
                     "lost": not isinstance(error, StatusError),
                     "message": error.status_message if isinstance(error, StatusError) else str(error),
                 }
-                for what, error in cluster.troubles.items()
+                for what, error in cluster.read_errors.items()
             ],
         }

@@ -1,6 +1,6 @@
 """Informers shared by all browsers: jobs, their pods and events, of all namespaces or one.
 
-What may not be read is listed in `troubles`, and the reflector retries it, so a permission takes effect once it is
+What may not be read is listed in `read_errors`, and the reflector retries it, so a permission takes effect once it is
 granted. Jobs of an API are read while the cluster serves it.
 """
 
@@ -228,13 +228,13 @@ async def _find_jobs(client: RestClient, options: ListOptions) -> None:
 
 
 class Cluster:
-    """The caches. `changed` is called with the key of a job when it, a pod or an event of it has changed; "" for `troubles`."""
+    """The caches. `changed` is called with the key of a job when it, a pod or an event of it changed; "" for `read_errors`."""
 
     def __init__(self, client: RestClient, scope: str, changed: Callable[[str], None]) -> None:
         self._client = client
         self._changed = changed
         self.scope = scope
-        self.troubles: dict[str, errors.ApiError] = {}
+        self.read_errors: dict[str, errors.ApiError] = {}
         """The last error by what was read, such as "pods", until reading succeeds."""
         self._apis = {each: self._api(each) for each in APIS}
         self._pods, self._pods_handled = self._informer(
@@ -248,7 +248,7 @@ class Cluster:
     @property
     def has_synced(self) -> bool:
         """True if jobs and pods are complete, or cannot be read."""
-        pods = self._pods_handled.has_synced or self._pods.name in self.troubles
+        pods = self._pods_handled.has_synced or self._pods.name in self.read_errors
         return pods and all(each.is_settled for each in self._apis.values())
 
     @property
@@ -391,8 +391,8 @@ class Cluster:
 
     def _note(self, what: str, error: errors.ApiError | None) -> None:
         if error is not None:
-            self.troubles[what] = error
-        elif self.troubles.pop(what, None) is None:
+            self.read_errors[what] = error
+        elif self.read_errors.pop(what, None) is None:
             return
         self._changed("")
 

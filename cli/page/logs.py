@@ -239,7 +239,7 @@ class Run:
         while True:
             pod = metrics_pod(cluster.pods_of(self.key))
             if pod is None:
-                unread = cluster.troubles.get("pods")
+                unread = cluster.read_errors.get("pods")
                 self._set_source(self._pod, _words(unread) if unread is not None else "no replica has a pod")
             elif (mark := _mark(pod)) != seen or is_running(pod):
                 seen = mark if await self._follow(client, pod) else None

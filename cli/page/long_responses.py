@@ -15,7 +15,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from tfjob_operator.api.client.errors import ApiError
-from tfjob_operator.cli.page.entrance import HEADERS
+from tfjob_operator.cli.page.authenticator import HEADERS
 from tfjob_operator.cli.page.reviews import Question, UnansweredError
 from tfjob_operator.cli.page.viewers import DeniedError, UnauthenticatedError, Viewer
 

@@ -25,10 +25,10 @@ from tfjob_operator.api.client.auth.settings import settings_of
 from tfjob_operator.api.client.http.transport import HttpTransport
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.page.authenticator import LocalAuthenticator, read_files
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster, at_once, readable_scope
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.entrance import LocalAuthenticator, read_files
 from tfjob_operator.cli.page.logs import Logs
 from tfjob_operator.cli.page.server import Page, Parts
 
@@ -65,12 +65,12 @@ async def serving(plan: PageOptions) -> AsyncIterator[None]:
     host, port = plan.listening.getsockname()[:2]
 
     def print_link() -> None:
-        plan.print_link(f"http://{host}:{port}/#token={entrance.token}")
+        plan.print_link(f"http://{host}:{port}/#token={authenticator.token}")
 
-    entrance = LocalAuthenticator(port, print_link)
+    authenticator = LocalAuthenticator(port, print_link)
     async with (
         reading(plan.read, everywhere=plan.everywhere) as parts,
-        listening(Page(entrance, parts, read_files()), plan.listening),
+        listening(Page(authenticator, parts, read_files()), plan.listening),
     ):
         print_link()
         yield

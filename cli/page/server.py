@@ -1,4 +1,4 @@
-"""The HTTP handlers. All responses have the headers of `entrance`; all requests are read-only."""
+"""The HTTP handlers. All responses have the headers of `authenticator`; all requests are read-only."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.commands.top_ import NOT_AVAILABLE, POD_METRICS
 from tfjob_operator.cli.errors import ApiServerError as Refusal
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.page.authenticator import HEADERS, ONLY_READS, OURS, File, LocalAuthenticator
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster
-from tfjob_operator.cli.page.cluster_entrance import ClusterAuthenticator
+from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, File, LocalAuthenticator
 from tfjob_operator.cli.page.logs import MOST_RUNS, Logs, Run
 from tfjob_operator.cli.page.long_responses import LongResponses
 from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, TENSORFLOW_V1ALPHA1_NAME, JobKey, read_key
@@ -62,13 +62,13 @@ class Page:
     """The handlers of one server."""
 
     def __init__(
-        self, entrance: LocalAuthenticator | ClusterAuthenticator, parts: Parts, files: Mapping[str, File]
+        self, authenticator: LocalAuthenticator | ClusterAuthenticator, parts: Parts, files: Mapping[str, File]
     ) -> None:
-        self._entrance = entrance
+        self._authenticator = authenticator
         self._parts = parts
         self._streams = Streams(parts.board)
         self._files = files
-        self._open: set[object] = {self._static} if entrance.login_page else {self._static, self._index}
+        self._open: set[object] = {self._static} if authenticator.login_page else {self._static, self._index}
         """The handlers without authentication: their responses do not depend on the cluster."""
         self.long_responses = LongResponses()
         """The open streams, logs and curves."""
@@ -89,7 +89,7 @@ class Page:
         for job in _JOBS:
             app.add_routes([web.get(f"{OURS}{path}{job}", handler) for path, handler in short.items()])
             app.add_routes([web.get(job, self._index)])
-        own = self._entrance.routes()
+        own = self._authenticator.routes()
         app.add_routes(own)
         self._open |= {each.handler for each in own}
         app.on_shutdown.append(self.long_responses.close)
@@ -118,7 +118,7 @@ class Page:
         return response
 
     async def _response(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        refused = self._entrance.refusal(request)
+        refused = self._authenticator.refusal(request)
         if refused is not None:
             response = _refusal(*refused)
             if refused == ONLY_READS:
@@ -127,16 +127,16 @@ class Page:
         for name in request.match_info.values():
             require_name(name)
         if request.match_info.handler not in self._open:
-            viewer = await self._entrance.viewer(request)
+            viewer = await self._authenticator.viewer(request)
             if viewer is None:
                 raise UnauthenticatedError
             _VIEWER.set(viewer)
         return await handler(request)
 
     def _no_entry(self, request: web.Request) -> web.Response:
-        if request.path.startswith(OURS) or not self._entrance.login_page:
-            return _refusal(401, self._entrance.words)
-        return self._file(self._entrance.login_page, status=401)
+        if request.path.startswith(OURS) or not self._authenticator.login_page:
+            return _refusal(401, self._authenticator.words)
+        return self._file(self._authenticator.login_page, status=401)
 
     async def _index(self, _: web.Request) -> web.Response:
         return self._file("index.html")

@@ -31,7 +31,7 @@ class Streams:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._life = secrets.token_hex(4)  # numbers of an earlier process are not valid here
+        self._instance = secrets.token_hex(4)  # numbers of an earlier process are not valid here
         self._made: dict[tuple[object, ...], bytes] = {}
 
     async def messages(self, viewer: Viewer, seen: str, job: str) -> AsyncGenerator[bytes, None]:
@@ -40,22 +40,22 @@ class Streams:
         Raises UnansweredError and NotLetInError.
         """
         board, clock = self._board, asyncio.get_running_loop()
-        sight = await viewer.sight(board.places)
-        number = self._number(seen, sight)
+        visibility = await viewer.visibility(board.places)
+        number = self._number(seen, visibility)
         shown: tuple[int, bool, bool] | tuple[()] | None = ()
         silent = True
         about = viewer.about
         parts = [b"event: viewer\ndata: %b\n\n" % msgspec.json.encode(about)] if about is not None else []
         while True:
             rounds = board.feed.rounds
-            if clock.time() >= sight.until or not (sight.asked is None or board.places <= sight.asked):
-                before, sight = sight, await viewer.sight(board.places, refused_s=MISSING_S)
-                number = number if sight.shown == before.shown else 0
+            if clock.time() >= visibility.until or not (visibility.asked is None or board.places <= visibility.asked):
+                before, visibility = visibility, await viewer.visibility(board.places, refused_s=MISSING_S)
+                number = number if visibility.shown == before.shown else 0
             if board.feed.number > number:
-                parts.append(self._rows(number, sight))
+                parts.append(self._rows(number, visibility))
                 number = board.feed.number
             if job:
-                now = await self._job_now(job, viewer, sight)
+                now = await self._job_now(job, viewer, visibility)
                 if now != shown:
                     shown = now
                     view = board.view(job, pods=now[1], events=now[2]) if now is not None else None
@@ -68,54 +68,61 @@ class Streams:
             parts = []
             silent = True
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(BEAT_S, sight.until - clock.time())):
+                async with asyncio.timeout(min(BEAT_S, visibility.until - clock.time())):
                     await board.feed.wait(rounds)
                     silent = False
 
-    def _number(self, seen: str, sight: Visibility) -> int:
+    def _number(self, seen: str, visibility: Visibility) -> int:
         """Return the number up to which a browser has seen what it may see now; 0 for nothing."""
         life, _, number = seen.partition("-")
-        known = life == self._life + mark_of(sight) and number.isdecimal() and len(number) < 16
+        known = life == self._instance + mark_of(visibility) and number.isdecimal() and len(number) < 16
         return int(number) if known and int(number) <= self._board.feed.number else 0
 
-    async def _job_now(self, job: str, viewer: Viewer, sight: Visibility) -> tuple[int, bool, bool] | None:
+    async def _job_now(self, job: str, viewer: Viewer, visibility: Visibility) -> tuple[int, bool, bool] | None:
         """Return what the view of a job depends on: its version, whether pods and events may be shown; None if it may not."""
-        if not sight.shows_job(job):
+        if not visibility.shows_job(job):
             return None
         question = Question("list", EVENTS, job.partition("/")[0])
         events = await viewer.may(question, refused_s=MISSING_S)
-        return self._board.version(job), sight.shows_pods(job), events
+        return self._board.version(job), visibility.shows_pods(job), events
 
-    def _rows(self, since: int, sight: Visibility) -> bytes:
+    def _rows(self, since: int, visibility: Visibility) -> bytes:
         """Return a message, or b"" if it has nothing for this viewer. Browsers with equal state and permissions share it."""
         update = self._board.feed.since(since)
-        key = since, update.number, sight.shown
+        key = since, update.number, visibility.shown
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = message_of(update, self._life, sight)
+            made = self._made[key] = message_of(update, self._instance, visibility)
             while len(self._made) > MOST_MADE:
                 del self._made[next(iter(self._made))]
         return made
 
 
-def mark_of(sight: Visibility) -> str:
+def mark_of(visibility: Visibility) -> str:
     """Return a mark of the permissions: a browser that has seen more than it may see now is sent everything again."""
-    if sight.shown == EVERYTHING.shown:
+    if visibility.shown == EVERYTHING.shown:
         return ""
-    text = repr([sorted(each) if each is not None else None for each in sight.shown])
+    text = repr([sorted(each) if each is not None else None for each in visibility.shown])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def message_of(update: Update[Row], life: str, sight: Visibility = EVERYTHING) -> bytes:
+def message_of(update: Update[Row], life: str, visibility: Visibility = EVERYTHING) -> bytes:
     """Return an update as a server-sent event with its ID, limited to what the viewer may see; b"" if nothing is left."""
-    changed = [(key, row) for key, row in update.changed if key == STATE or sight.shows_job(key)]
+    changed = [(key, row) for key, row in update.changed if key == STATE or visibility.shows_job(key)]
     if not changed and not update.full:
         return b""
     rows = b",".join(
-        row.whole if sight.shows_pods(key) else row.bare for key, row in changed if row is not None and key != STATE
+        row.whole if visibility.shows_pods(key) else row.bare
+        for key, row in changed
+        if row is not None and key != STATE
     )
     gone = b",".join(b'"%b"' % key.encode() for key, row in changed if row is None)
     state = next((row.whole for key, row in changed if key == STATE and row is not None), b"null")
     full = b"true" if update.full else b"false"
     data = b'{"full":%b,"state":%b,"rows":[%b],"gone":[%b]}' % (full, state, rows, gone)
-    return b"id: %b%b-%d\nevent: rows\ndata: %b\n\n" % (life.encode(), mark_of(sight).encode(), update.number, data)
+    return b"id: %b%b-%d\nevent: rows\ndata: %b\n\n" % (
+        life.encode(),
+        mark_of(visibility).encode(),
+        update.number,
+        data,
+    )

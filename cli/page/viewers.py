@@ -80,7 +80,7 @@ class Viewer:
         if not await self.may(question):
             raise DeniedError(question.refusal(self.name))
 
-    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Visibility:
+    async def visibility(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Visibility:
         """Return what is visible of these places; a no may be `refused_s` old."""
         return EVERYTHING
 
@@ -113,7 +113,7 @@ class ClusterViewer(Viewer):
         user, _ = await self._user()
         return (await self._reviews.may(user, question, refused_s=refused_s)).value
 
-    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Visibility:
+    async def visibility(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Visibility:
         """See `Viewer.sight`. Permissions for the oldest API are only checked where it has jobs."""
         user, at = await self._user()
         now = asyncio.get_running_loop().time()

@@ -82,13 +82,13 @@ def spec_summary_of(job: PageJob) -> SpecSummary:
 
 
 def row_of(
-    job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails], events: Iterable[EventDetails] = ()
+    job: PageJob, summary: SpecSummary, pods: Sequence[PodDetails], events: Iterable[EventDetails] = ()
 ) -> dict[str, Any]:
     """Return the row of a job. Times are in seconds since 1970, None if unknown. Only a job without pods needs events."""
     meta, status = job.metadata, job.status
     last = _last(job)
-    restarts = _restarts(job, wish, pods)
-    note, why = _reason(job, wish, pods, events)
+    restarts = _restarts(job, summary, pods)
+    note, why = _reason(job, summary, pods, events)
     return {
         "key": job.key,
         "namespace": meta.namespace,
@@ -99,9 +99,9 @@ def row_of(
         "since": seconds(last.last_transition_time) if last is not None else None,
         "note": note,
         "why": " ".join(clean(why, MAX_WHY).split()),
-        "replicas": _counts(job, wish, pods),
+        "replicas": _counts(job, summary, pods),
         "restarts": restarts.total() + status.attempt,
-        "queue": clean(wish.queue, MAX_WORDS),
+        "queue": clean(summary.queue, MAX_WORDS),
         "created": seconds(meta.creation_timestamp),
         "started": seconds(status.start_time) if restarts.total() or _has_run(job, pods) else None,
         "ended": seconds(status.completion_time),
@@ -110,32 +110,32 @@ def row_of(
 
 
 def job_view(
-    job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails], events: Sequence[EventDetails]
+    job: PageJob, summary: SpecSummary, pods: Sequence[PodDetails], events: Sequence[EventDetails]
 ) -> dict[str, Any]:
     """Return everything on the page of one job, except logs, manifest and diagnosis."""
     held = conditions.find(job.status.conditions, c.ConditionType.HELD)
     last, spec = _last(job), msgspec.json.decode(job.spec)
     return {
-        "row": row_of(job, wish, pods, events),
+        "row": row_of(job, summary, pods, events),
         "message": clean(last.message, MAX_WORDS) if last is not None else "",
         "held": clean(held.message, MAX_WORDS) if held is not None and held.status == conditions.TRUE else "",
-        "mistakes": wish.mistakes,
+        "mistakes": summary.mistakes,
         "tensorboard": isinstance(spec, dict) and any(key.lower() == "tensorboard" for key in spec),
-        "replicas": _replicas(job, wish, pods),
+        "replicas": _replicas(job, summary, pods),
         "events": _events(job, events),
         "timeline": timeline_view(job, pods, events),
-        "alpha": wish.alpha,
-        "attempts": _attempts(job, wish),
+        "alpha": summary.alpha,
+        "attempts": _attempts(job, summary),
     }
 
 
-def _attempts(job: PageJob, wish: SpecSummary) -> dict[str, Any]:
+def _attempts(job: PageJob, summary: SpecSummary) -> dict[str, Any]:
     """Return the restarts of the whole job with reasons, the time of the next one, and the avoided nodes."""
     status = job.status
     return {
         "number": status.attempt,
         "counted": status.counted_restarts,
-        "most": wish.max_restarts,
+        "most": summary.max_restarts,
         "next": seconds(status.next_restart_time),
         "history": [
             {
@@ -161,17 +161,17 @@ def _last(job: PageJob) -> Any:
 
 
 def _reason(
-    job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails], events: Iterable[EventDetails]
+    job: PageJob, summary: SpecSummary, pods: Sequence[PodDetails], events: Iterable[EventDetails]
 ) -> tuple[str, str]:
     """Return what keeps a job from running or made it fail, in a few words, and a message; "" if nothing does."""
     last = _last(job)
     message = last.message if last is not None else ""
     if job.metadata.deletion_timestamp is not None:
         return "being deleted", ""
-    troubles = [(trouble, pod) for pod in _newest(wish, pods) if (trouble := trouble_of(pod))]
-    most = Counter(trouble for trouble, _ in troubles).most_common(1)
+    problems = [(problem, pod) for pod in _newest(summary, pods) if (problem := problem_of(pod))]
+    most = Counter(problem for problem, _ in problems).most_common(1)
     note = clean(most[0][0], MAX_WORDS) if most else ""
-    worst = next((pod for trouble, pod in troubles if trouble == most[0][0]), None)
+    worst = next((pod for problem, pod in problems if problem == most[0][0]), None)
     words = _state(worst, training_of(worst))[-1] if worst is not None else ""
     if conditions.is_finished(job.status) or job.status.phase in _OVER:
         if conditions.is_true(job.status, c.ConditionType.SUCCEEDED):
@@ -181,8 +181,8 @@ def _reason(
     held = conditions.find(job.status.conditions, c.ConditionType.HELD)
     if held is not None and held.status == conditions.TRUE:
         return "on hold: invalid edit", held.message
-    if wish.mistakes:
-        return "invalid spec", wish.mistakes
+    if summary.mistakes:
+        return "invalid spec", summary.mistakes
     if not note and job.status.next_restart_time is not None:
         note, words = "BackOff", f"next restart at {job.status.next_restart_time:%H:%M:%S} UTC"
     if note:
@@ -215,60 +215,60 @@ def _has_run(job: PageJob, pods: Iterable[PodDetails]) -> bool:
     )
 
 
-def _restarts(job: PageJob, wish: SpecSummary, pods: Iterable[PodDetails]) -> Counter[tuple[str, int]]:
+def _restarts(job: PageJob, summary: SpecSummary, pods: Iterable[PodDetails]) -> Counter[tuple[str, int]]:
     """Return the restarts of each replica, counted as in `list`: the recorded ones, or those that the pods show if more."""
     found: Counter[tuple[str, int]] = Counter()
     for pod in pods:
         place, main = place_of(pod), training_of(pod)
         found[place] += (place in found) + (main.restart_count if main is not None else 0)
     on_record = Counter({(each.type, each.index): each.total for each in job.status.restarts})
-    return found if wish.alpha else found | on_record
+    return found if summary.alpha else found | on_record
 
 
-def _newest(wish: SpecSummary, pods: Sequence[PodDetails]) -> Sequence[PodDetails]:
+def _newest(summary: SpecSummary, pods: Sequence[PodDetails]) -> Sequence[PodDetails]:
     """Return the current pods of replicas: in the alpha dialect failed pods are kept besides the next one."""
-    if not wish.alpha:
+    if not summary.alpha:
         return pods
     ordered = sorted(pods, key=lambda pod: (seconds(pod.metadata.creation_timestamp) or 0, pod.metadata.name))
     return [*{place_of(pod): pod for pod in ordered}.values()]
 
 
-def _counts(job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails]) -> list[dict[str, Any]]:
-    ready = Counter(place_of(pod)[0] for pod in _newest(wish, pods) if is_ready(pod))
+def _counts(job: PageJob, summary: SpecSummary, pods: Sequence[PodDetails]) -> list[dict[str, Any]]:
+    ready = Counter(place_of(pod)[0] for pod in _newest(summary, pods) if is_ready(pod))
     counted = job.status.replica_statuses
-    kinds = dict.fromkeys((*wish.sizes, *counted))
+    kinds = dict.fromkeys((*summary.sizes, *counted))
     return [
         {
             "type": kind,
-            "wanted": wish.sizes.get(kind, 0),
+            "wanted": summary.sizes.get(kind, 0),
             "ready": ready[kind],
             "succeeded": counted[kind].succeeded if kind in counted else 0,
             "failed": counted[kind].failed if kind in counted else 0,
         }
         for kind in kinds
-        if wish.sizes.get(kind, 0) or ready[kind]
+        if summary.sizes.get(kind, 0) or ready[kind]
     ]
 
 
-def _replicas(job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails]) -> list[dict[str, Any]]:
+def _replicas(job: PageJob, summary: SpecSummary, pods: Sequence[PodDetails]) -> list[dict[str, Any]]:
     """Return all replicas, including those without a pod, in the order of types and indices."""
-    restarts = _restarts(job, wish, pods)
-    found = [replica_view(pod, restarts[place_of(pod)]) for pod in _newest(wish, pods)]
-    if sum(wish.sizes.values()) <= MAX_REPLICAS:
+    restarts = _restarts(job, summary, pods)
+    found = [replica_view(pod, restarts[place_of(pod)]) for pod in _newest(summary, pods)]
+    if sum(summary.sizes.values()) <= MAX_REPLICAS:
         # In the alpha dialect the name of a pod is unknown before it exists.
-        there = {(each["type"], each["index"]) if wish.alpha else each["name"] for each in found}
-        for kind, size in wish.sizes.items():
+        there = {(each["type"], each["index"]) if summary.alpha else each["name"] for each in found}
+        for kind, size in summary.sizes.items():
             done = parse_indices(job.status.finished_indices.get(kind, ""), size)
             for index in range(size):
-                name = _name_of(job, wish, kind, index)
-                if ((kind, index) if wish.alpha else name) not in there:
+                name = _name_of(job, summary, kind, index)
+                if ((kind, index) if summary.alpha else name) not in there:
                     found.append(missing_view(name, kind, index, done=index in done, restarts=restarts[kind, index]))
     return sorted(found, key=lambda each: (order_of(ReplicaName(each["type"], each["index"])), natural(each["name"])))
 
 
-def _name_of(job: PageJob, wish: SpecSummary, kind: str, index: int) -> str:
+def _name_of(job: PageJob, summary: SpecSummary, kind: str, index: int) -> str:
     """Return the name of a replica's pod or, in the alpha dialect, Job."""
-    if wish.alpha and job.status.runtime_id:
+    if summary.alpha and job.status.runtime_id:
         return f"{kind.lower()}-{job.status.runtime_id}-{index}"
     return child_name(job.metadata.name, kind, index)
 
@@ -383,7 +383,7 @@ def is_ready(pod: PodDetails) -> bool:
     return pod.status.phase == "Running" and ready is not None and ready.status == "True" and not _goes(pod)
 
 
-def trouble_of(pod: PodDetails) -> str:
+def problem_of(pod: PodDetails) -> str:
     """Return the problem of a pod in one word, "" for none."""
     if pod.status.phase == "Succeeded" or _goes(pod):
         return ""
@@ -412,7 +412,7 @@ def replica_view(pod: PodDetails, restarts: int) -> dict[str, Any]:
         "uid": pod.metadata.uid,
         "state": word,
         "ready": is_ready(pod),
-        "trouble": trouble_of(pod),
+        "trouble": problem_of(pod),
         "node": pod.spec.node_name,
         "exit": exit_code,
         "created": seconds(pod.metadata.creation_timestamp),

@@ -320,9 +320,9 @@ def _replicas(
     known = {life.pod for lives in found.values() for life in lives}
     for pod_name, times in _created(own).items():
         name = _named(job, pod_name)
-        told = [*_from_job_events_only(pod_name, times, own, _end(job))]
-        if told and pod_name not in known and name != values.ReplicaName():
-            found[name] += told
+        reported = [*_from_job_events_only(pod_name, times, own, _end(job))]
+        if reported and pod_name not in known and name != values.ReplicaName():
+            found[name] += reported
     recorded = {(each.type, each.index): each.total for each in job.status.restarts or ()}
     return tuple(
         values.ReplicaTimeline(
@@ -427,21 +427,21 @@ def _happenings(
 ) -> list[values.Happening]:
     """Return all happenings in order of time. Repeats are merged, and so are a condition and its event."""
     name = job.metadata.name
-    told: list[values.Happening] = []
+    reported: list[values.Happening] = []
     for condition in job.status.conditions or ():
         at = utc(condition.last_transition_time)
         # for other conditions, False carries no information
         off_tells = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}
         if at is not None and (condition.status == "True" or off_tells):
             bad = condition.status == "True" and condition.type in {ConditionType.FAILED, ConditionType.HELD}
-            told.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
-    reasons = [*(each.message for each in told), *(each.message for each in own)]
+            reported.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
+    reasons = [*(each.message for each in reported), *(each.message for each in own)]
     for attempt in job.status.attempt_history or ():
         at, words = utc(attempt.end_time), f" restarts as attempt {attempt.number + 1} "
         restarted = attempt.number < job.status.attempt  # otherwise a rule has ended the job
         if at is not None and restarted and not any(words in each for each in reasons):  # its event has expired
             text = f"{words.strip()}: {ended_by(attempt)}"
-            told.append(values.Happening(at, name, EventReason.RESTARTED_ALL, text, is_warning=bool(attempt.rule)))
+            reported.append(values.Happening(at, name, EventReason.RESTARTED_ALL, text, is_warning=bool(attempt.rule)))
     found: dict[tuple[str, ...], values.Happening] = {}
     for event in (*own, *of_pods):
         at = utc(event.at)
@@ -453,16 +453,16 @@ def _happenings(
         if event.reason in _REPEATABLE and times > 1 and first is not None and first < at:
             found[*key, "first"] = values.Happening(first, *key, event.type == "Warning")
             times -= 1
-        same = next((place for place, each in enumerate(told) if _reports(event, each, at)), None)
+        same = next((place for place, each in enumerate(reported) if _reports(event, each, at)), None)
         if same is not None:
-            if told[same].reason == ConditionReason.LIMIT:
-                told[same] = told[same]._replace(reason=event.reason)  # the limit that was exceeded
+            if reported[same].reason == ConditionReason.LIMIT:
+                reported[same] = reported[same]._replace(reason=event.reason)  # the limit that was exceeded
             continue
         before = found.get(key)
         if before is not None:
             at, times = max(at, before.at), times + before.times
         found[key] = values.Happening(at, *key, event.type == "Warning", times)
-    ordered = [(each.at, _RANKS.get(each.reason, 0), each) for each in told]
+    ordered = [(each.at, _RANKS.get(each.reason, 0), each) for each in reported]
     ordered += [(each.at, _RANKS.get(each.reason, _LAST), each) for each in found.values()]
     return [each for _, _, each in sorted(ordered, key=lambda each: each[:2])]
 

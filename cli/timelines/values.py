@@ -181,9 +181,9 @@ _NAME: Final = re.compile(rf"({'|'.join(_TYPES)})(?:-[a-z0-9]{{4}})?-(\d{{1,5}})
 def replica_of(labels: Mapping[str, str] | None, job: str, pod: str, runtime_id: str = "") -> ReplicaName:
     """Return the replica of a pod by labels or name, ReplicaName() if neither helps. Alpha names contain the RuntimeId."""
     for kind, index in _LABELS:
-        said, number = (labels or {}).get(kind, ""), (labels or {}).get(index, "")
-        if said and number.isascii() and number.isdigit() and len(number) < 6:
-            return ReplicaName(_TYPES.get(said.casefold(), said), int(number))
+        label, number = (labels or {}).get(kind, ""), (labels or {}).get(index, "")
+        if label and number.isascii() and number.isdigit() and len(number) < 6:
+            return ReplicaName(_TYPES.get(label.casefold(), label), int(number))
     rest = pod.removeprefix(f"{job}-")
     if runtime_id:
         rest = rest.replace(f"-{runtime_id}-", "-", 1)

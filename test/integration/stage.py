@@ -57,7 +57,7 @@ Then = Callable[["Stage", str], object]
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Problem:
     """One trouble: the cause that must stand on line one, the job, and what happens to it.
 
     `then` is called once the job is there, with the name of the job (by default the trouble's). `since` is the first minor
@@ -133,9 +133,9 @@ class Stage:
         path = f"/api/v1/namespaces/{self.cluster.namespace}/pods?dryRun=All"
         return self.answer("POST", path, pod)[0] == http.client.FORBIDDEN
 
-    def jobs(self, troubles: Iterable[Trouble]) -> None:
+    def jobs(self, problems: Iterable[Problem]) -> None:
         path = f"/apis/kubeflow.org/v1/namespaces/{self.cluster.namespace}/tfjobs"
-        for each in troubles:
+        for each in problems:
             head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": each.job} | each.meta}
             self.api("POST", path, head | {"spec": each.spec})
 
@@ -162,13 +162,13 @@ class Stage:
         """Return what `explain` would find in `later_s` seconds if nothing changed but the lease of an operator that runs."""
         return diagnose(later(collect(self._session, job, datetime.now(UTC)), later_s))
 
-    def first(self, trouble: Trouble) -> str:
+    def first(self, problem: Problem) -> str:
         """The ID of the cause on line one, "" if none was found."""
-        return next((cause.id for cause in self.explain(trouble.job, trouble.later_s).causes), "")
+        return next((cause.id for cause in self.explain(problem.job, problem.later_s).causes), "")
 
-    def play(self, troubles: Sequence[Trouble]) -> list[str]:
+    def play(self, problems: Sequence[Problem]) -> list[str]:
         """Make the troubles that this server can have; return a line for each whose cause does not get to line one in time."""
-        made = [each for each in troubles if each.since <= self.minor]
+        made = [each for each in problems if each.since <= self.minor]
         self.jobs(made)
         for each in made:
             each.then(self, each.job)
@@ -186,10 +186,10 @@ def later(evidence: Evidence, by_s: float) -> Evidence:
     return replace(evidence, now=now, lease=lease)
 
 
-def judge(capsys: pytest.CaptureFixture[str], stage: Stage, troubles: list[Trouble]) -> None:
+def judge(capsys: pytest.CaptureFixture[str], stage: Stage, problems: list[Problem]) -> None:
     """Make the troubles, print for how many the cause is on line one, and fail unless it is for all."""
-    wrong = stage.play(troubles)
-    made = sum(each.since <= stage.minor for each in troubles)
+    wrong = stage.play(problems)
+    made = sum(each.since <= stage.minor for each in problems)
     with capsys.disabled():
         sys.stdout.write(f" {made - len(wrong)} of {made} on line one ")
     assert not wrong, "\n".join(wrong)

@@ -22,7 +22,7 @@ from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from integration import edits
 from integration.cluster import Cluster, replica, specs, with_policy
-from integration.stage import FOREVER, MERGE, POD, TRAINING, Stage, Then, Trouble, asks, one
+from integration.stage import FOREVER, MERGE, POD, TRAINING, Problem, Stage, Then, asks, one
 from integration.test_life_troubles import LAST_WORDS, edit, ends, held_back, mistaken, probed, ruled
 from integration.test_pod_troubles import STARTING
 from integration.test_troubles import scaled
@@ -46,7 +46,7 @@ class Advice:
     then alone.
     """
 
-    trouble: Trouble
+    problem: Problem
     edit: dict[str, Any] = field(default_factory=dict)
     fill: dict[str, str] = field(default_factory=dict)
     before: Then = lambda _stage, _job: None
@@ -57,7 +57,7 @@ class Advice:
 
     @property
     def id(self) -> str:
-        return self.trouble.job
+        return self.problem.job
 
 
 class Printed(NamedTuple):
@@ -94,8 +94,8 @@ class User:
 
     def follow(self, advice: Advice) -> None:
         """Follow the advice about the first cause, which is the row's trouble."""
-        trouble = advice.trouble
-        steps = printed(render(self._stage.explain(trouble.job, trouble.later_s), 10_000))
+        problem = advice.problem
+        steps = printed(render(self._stage.explain(problem.job, problem.later_s), 10_000))
         assert steps
         for step in steps:
             follows = step.prose.startswith("Or ") == advice.instead or step.prose.startswith(
@@ -103,7 +103,7 @@ class User:
             )
             if step.command and follows and "Only if" not in step.prose:
                 self._run(advice, step)
-        advice.then(self._stage, trouble.job)
+        advice.then(self._stage, problem.job)
 
     def _run(self, advice: Advice, step: Printed) -> None:
         command = step.command
@@ -137,10 +137,10 @@ def prioritized(name: str, count: int) -> dict[str, Any]:
     return found
 
 
-def of_node(id_: str) -> Trouble:
+def of_node(id_: str) -> Problem:
     """A trouble of a container that does not start, as the tests of troubles make it."""
     spec, then = STARTING[id_]
-    return Trouble(id_, spec, then or (lambda *_: None))
+    return Problem(id_, spec, then or (lambda *_: None))
 
 
 def started(id_: str, edited: dict[str, Any], **more: Any) -> Advice:
@@ -150,13 +150,13 @@ def started(id_: str, edited: dict[str, Any], **more: Any) -> Advice:
 
 def failed(id_: str, run: str, edited: dict[str, Any], **more: Any) -> Advice:
     """A job has failed, and is replaced by one with an edited manifest."""
-    return Advice(Trouble(id_, one(run)), RUNS | edited, **more)
+    return Advice(Problem(id_, one(run)), RUNS | edited, **more)
 
 
 def logged(id_: str, edited: dict[str, Any]) -> Advice:
     """A job has failed, with its reason in the log."""
     spec, then = LAST_WORDS[id_]
-    return Advice(Trouble(id_, spec, then), RUNS | edited)
+    return Advice(Problem(id_, spec, then), RUNS | edited)
 
 
 def ungated(stage: Stage, job: str) -> None:
@@ -215,80 +215,80 @@ ALPHA_SPEC: Final = {"replicaSpecs": [{"tfReplicaType": "MASTER", "template": {"
 TYPES: Final = "spec tfReplicaSpecs"
 ADVICE: Final = [
     # Pods that are not created; first, since the operator retries them less and less often
-    Advice(Trouble("service-account-missing", one(serviceAccountName="trainer"))),
+    Advice(Problem("service-account-missing", one(serviceAccountName="trainer"))),
     Advice(
-        Trouble("service-account-missing", one(serviceAccountName="nobody"), name="other-account"),
+        Problem("service-account-missing", one(serviceAccountName="nobody"), name="other-account"),
         {f"{TEMPLATE} serviceAccountName": "default"},
         instead=True,
     ),
-    Advice(Trouble("priority-class-missing", one(priorityClassName="urgent")), {f"{TEMPLATE} priorityClassName": None}),
-    Advice(Trouble("runtime-class-missing", one(runtimeClassName="gvisor")), {f"{TEMPLATE} runtimeClassName": None}),
-    Advice(Trouble("ended-pod-in-the-way", one()), before=taken("Failed")),
-    Advice(Trouble("name-taken", one()), {"metadata name": "renamed"}, before=taken("Pending"), becomes="renamed"),
+    Advice(Problem("priority-class-missing", one(priorityClassName="urgent")), {f"{TEMPLATE} priorityClassName": None}),
+    Advice(Problem("runtime-class-missing", one(runtimeClassName="gvisor")), {f"{TEMPLATE} runtimeClassName": None}),
+    Advice(Problem("ended-pod-in-the-way", one()), before=taken("Failed")),
+    Advice(Problem("name-taken", one()), {"metadata name": "renamed"}, before=taken("Pending"), becomes="renamed"),
     Advice(
-        Trouble("quota-exceeded", specs(Worker=prioritized("quota-exceeded", 2))),
+        Problem("quota-exceeded", specs(Worker=prioritized("quota-exceeded", 2))),
         {f"{WORKER} replicas": 1},
         before=counted,
     ),
     # The specification
     Advice(
-        Trouble("container-name", one(containers=[TRAINING | {"name": "main"}])), {f"{CONTAINER} name": "tensorflow"}
+        Problem("container-name", one(containers=[TRAINING | {"name": "main"}])), {f"{CONTAINER} name": "tensorflow"}
     ),
-    Advice(Trouble("replica-type-unknown", specs(Helper=replica())), {TYPES: workers(1)["tfReplicaSpecs"]}),
-    Advice(Trouble("replica-specs-missing", {}), {"spec": workers(1)}),
+    Advice(Problem("replica-type-unknown", specs(Helper=replica())), {TYPES: workers(1)["tfReplicaSpecs"]}),
+    Advice(Problem("replica-specs-missing", {}), {"spec": workers(1)}),
     Advice(
-        Trouble("spec-invalid", with_policy(workers(1), cleanPodPolicy="Maybe")),
+        Problem("spec-invalid", with_policy(workers(1), cleanPodPolicy="Maybe")),
         {"spec runPolicy cleanPodPolicy": "All"},
     ),
-    Advice(Trouble("too-many-replicas", workers(20_000)), {f"{WORKER} replicas": 1}),
-    Advice(Trouble("tf-config-too-long", workers(9000)), {f"{WORKER} replicas": 1}),
-    Advice(Trouble("name-invalid", one(), name="9mnist"), {"metadata name": "mnist-9"}, becomes="mnist-9"),
-    Advice(Trouble("name-too-long", one(), name="n" * 60), {"metadata name": "short"}, becomes="short"),
-    Advice(Trouble("template-refused", one(containers=[WRONG_MOUNT])), NO_MOUNT),
-    Advice(Trouble("alpha-form", ALPHA_SPEC), {"spec": workers(1)}),
+    Advice(Problem("too-many-replicas", workers(20_000)), {f"{WORKER} replicas": 1}),
+    Advice(Problem("tf-config-too-long", workers(9000)), {f"{WORKER} replicas": 1}),
+    Advice(Problem("name-invalid", one(), name="9mnist"), {"metadata name": "mnist-9"}, becomes="mnist-9"),
+    Advice(Problem("name-too-long", one(), name="n" * 60), {"metadata name": "short"}, becomes="short"),
+    Advice(Problem("template-refused", one(containers=[WRONG_MOUNT])), NO_MOUNT),
+    Advice(Problem("alpha-form", ALPHA_SPEC), {"spec": workers(1)}),
     Advice(
-        Trouble("held-invalid", one(), edit(lambda worker: worker.update(restartPolicy="Maybe"))),
+        Problem("held-invalid", one(), edit(lambda worker: worker.update(restartPolicy="Maybe"))),
         {f"{WORKER} restartPolicy": "Never"},
     ),
-    Advice(Trouble("held-refused", one(), edit(mistaken)), NO_MOUNT),
+    Advice(Problem("held-refused", one(), edit(mistaken)), NO_MOUNT),
     Advice(
-        Trouble("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))), {f"{WORKER} replicas": 1}
+        Problem("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))), {f"{WORKER} replicas": 1}
     ),
-    Advice(Trouble("no-replicas", workers(0)), fill={"COUNT": "2"}),
-    Advice(Trouble("field-unknown", with_policy(workers(1), backofLimit=3)), {"spec runPolicy backofLimit": None}),
+    Advice(Problem("no-replicas", workers(0)), fill={"COUNT": "2"}),
+    Advice(Problem("field-unknown", with_policy(workers(1), backofLimit=3)), {"spec runPolicy backofLimit": None}),
     Advice(
-        Trouble("run-policy-conflict", with_policy(workers(1), backoffLimit=3) | {"backoffLimit": 4}),
+        Problem("run-policy-conflict", with_policy(workers(1), backoffLimit=3) | {"backoffLimit": 4}),
         {"spec backoffLimit": None},
     ),
-    Advice(Trouble("no-workers-to-scale", specs(Chief=replica(run=FOREVER)), scaled)),
+    Advice(Problem("no-workers-to-scale", specs(Chief=replica(run=FOREVER)), scaled)),
     Advice(
-        Trouble("restart-policy-overridden", one(policy="OnFailure", restartPolicy="Always")),
+        Problem("restart-policy-overridden", one(policy="OnFailure", restartPolicy="Always")),
         {f"{TEMPLATE} restartPolicy": None},
     ),
     Advice(
-        Trouble("managed-elsewhere", with_policy(workers(1), managedBy="kueue.x-k8s.io/multikueue")),
+        Problem("managed-elsewhere", with_policy(workers(1), managedBy="kueue.x-k8s.io/multikueue")),
         {"spec runPolicy managedBy": None},
     ),
-    Advice(Trouble("suspended", with_policy(workers(1), suspend=True))),
+    Advice(Problem("suspended", with_policy(workers(1), suspend=True))),
     Advice(
-        Trouble("tensorboard-invalid", workers(1) | {"tensorBoard": {"image": "board:1"}}),
+        Problem("tensorboard-invalid", workers(1) | {"tensorBoard": {"image": "board:1"}}),
         {"spec tensorBoard logDir": "/logs"},
     ),
     # Pods without a node
-    Advice(Trouble("scheduling-gated", one(schedulingGates=[{"name": "example.com/quota"}]), since=27), then=ungated),
+    Advice(Problem("scheduling-gated", one(schedulingGates=[{"name": "example.com/quota"}]), since=27), then=ungated),
     Advice(
-        Trouble("scheduler-missing", one(schedulerName="volcanoo"), later_s=120), {f"{TEMPLATE} schedulerName": None}
+        Problem("scheduler-missing", one(schedulerName="volcanoo"), later_s=120), {f"{TEMPLATE} schedulerName": None}
     ),
     Advice(
-        Trouble("insufficient-resource", one(**asks(cpu="100"))), {f"{CONTAINER} resources": {"requests": {"cpu": "1"}}}
+        Problem("insufficient-resource", one(**asks(cpu="100"))), {f"{CONTAINER} resources": {"requests": {"cpu": "1"}}}
     ),
     Advice(
-        Trouble("taint-not-tolerated", one(containers=[TRAINING | {"resources": {"limits": {"nvidia.com/gpu": "1"}}}])),
+        Problem("taint-not-tolerated", one(containers=[TRAINING | {"resources": {"limits": {"nvidia.com/gpu": "1"}}}])),
         {f"{TEMPLATE} tolerations": [{"key": "gpu", "operator": "Exists"}]},
     ),
     # The scheduler of today does not name the taint, and the GPU node has one: its advice comes first, then that about labels.
     Advice(
-        Trouble("taint-not-tolerated", one(nodeSelector={"pool": "none"}), name="node-selector"),
+        Problem("taint-not-tolerated", one(nodeSelector={"pool": "none"}), name="node-selector"),
         {f"{TEMPLATE} nodeSelector": {"pool": "cpu"}},
     ),
     # Images, and containers that do not start
@@ -326,34 +326,34 @@ ADVICE: Final = [
     failed("terminated", "0s:143", {}),
     failed("exit-code", "0s:1", {}),
     failed("evicted", "0s:evicted", {f"{CONTAINER} resources": {"requests": {"memory": "1Gi"}}}),
-    Advice(Trouble("crash-loop", one("0s:1", "OnFailure")), RUNS | {f"{CONTAINER} image": "train:2"}),
+    Advice(Problem("crash-loop", one("0s:1", "OnFailure")), RUNS | {f"{CONTAINER} image": "train:2"}),
     Advice(
-        Trouble("deadline-exceeded", with_policy(one(), activeDeadlineSeconds=1)),
+        Problem("deadline-exceeded", with_policy(one(), activeDeadlineSeconds=1)),
         {"spec runPolicy activeDeadlineSeconds": 3600},
     ),
     Advice(
-        Trouble("backoff-limit", with_policy(one("0s:1", "OnFailure"), backoffLimit=0)),
+        Problem("backoff-limit", with_policy(one("0s:1", "OnFailure"), backoffLimit=0)),
         RUNS | {"spec runPolicy backoffLimit": 9},
     ),
     Advice(
-        Trouble("max-restarts-exceeded", ruled("RestartAll", one("0s:1"), most=0)),
+        Problem("max-restarts-exceeded", ruled("RestartAll", one("0s:1"), most=0)),
         RUNS | {"spec runPolicy failurePolicy maxRestarts": 9},
     ),
     Advice(
-        Trouble("start-deadline-exceeded", with_policy(one("image-pull-back-off"), startDeadlineSeconds=1)),
+        Problem("start-deadline-exceeded", with_policy(one("image-pull-back-off"), startDeadlineSeconds=1)),
         RUNS | {"spec runPolicy startDeadlineSeconds": 600},
     ),
     Advice(
-        Trouble("failure-rule-unreachable", ruled("FailJob", one())),
+        Problem("failure-rule-unreachable", ruled("FailJob", one())),
         {"spec runPolicy failurePolicy rules": [{"action": "FailJob"}]},
     ),
     Advice(
-        Trouble("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
+        Problem("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
         {"spec runPolicy backoffLimit": 9},
     ),
-    Advice(Trouble("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400)),
+    Advice(Problem("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400)),
     Advice(
-        Trouble("restarted-after-success", one("0s:0, forever", "Always")),
+        Problem("restarted-after-success", one("0s:0, forever", "Always")),
         {f"{WORKER} restartPolicy": "OnFailure", **dict.fromkeys(RUNS, "0s:0")},
         state="Succeeded",
     ),
@@ -369,17 +369,17 @@ ADVICE: Final = [
     logged("gpu-not-visible", {f"{CONTAINER} image": "train:2"}),
     logged("data-access-denied", {f"{TEMPLATE} securityContext": {"fsGroup": 1000}}),
     Advice(
-        Trouble(
+        Problem(
             "disk-limit", one(), ends("Evicted", "Pod ephemeral local storage usage exceeds the total limit of 1Gi.")
         ),
         {f"{CONTAINER} resources": {"limits": {"ephemeral-storage": "9Gi"}}},
     ),
     Advice(
-        Trouble("pod-deadline", one(), ends("DeadlineExceeded", "Pod was active longer than its deadline")),
+        Problem("pod-deadline", one(), ends("DeadlineExceeded", "Pod was active longer than its deadline")),
         {f"{CONTAINER} image": "train:2"},
     ),
-    Advice(Trouble("liveness-probe", one("0s:137", "Always"), probed), RUNS | {f"{CONTAINER} image": "train:2"}),
-    Advice(Trouble("stuck-terminating", one(policy="OnFailure"), held_back, later_s=600), then=released),
+    Advice(Problem("liveness-probe", one("0s:137", "Always"), probed), RUNS | {f"{CONTAINER} image": "train:2"}),
+    Advice(Problem("stuck-terminating", one(policy="OnFailure"), held_back, later_s=600), then=released),
     *(logged(id_, {}) for id_ in ("peer-name-unresolved", "peer-unreachable")),
     logged("python-out-of-memory", {f"{CONTAINER} resources": {"limits": {"memory": "64Gi"}}}),
     logged("shared-memory-full", {f"{TEMPLATE} volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}),
@@ -418,12 +418,12 @@ def played(
     items: list[Any] = request.session.items
     chosen: list[Advice] = [each.callspec.params["advice"] for each in items if each.originalname == FOLLOWED]
     with Stage(control_plane, cluster) as stage, cluster.operator(), cluster.node(NODES):
-        made = [each for each in chosen if each.trouble.since <= stage.minor]
+        made = [each for each in chosen if each.problem.since <= stage.minor]
         for each in made:
             each.before(stage, each.id)
-        stage.jobs(each.trouble for each in made)
+        stage.jobs(each.problem for each in made)
         for each in made:
-            each.trouble.then(stage, each.id)
+            each.problem.then(stage, each.id)
         yield Played(stage, User(control_plane, stage, folder))
     control_plane.run_kubectl("delete", "namespace", namespace, "--wait=false", check=False)
 
@@ -440,17 +440,17 @@ FOLLOWED: Final = "test_a_job_runs_once_the_printed_advice_was_followed"
 )
 def test_a_job_runs_once_the_printed_advice_was_followed(played: Played, advice: Advice) -> None:
     """The trouble is on line one; then every command that is printed for it succeeds, and the job runs without it."""
-    stage, trouble = played.stage, advice.trouble
-    if trouble.since > stage.minor:
+    stage, problem = played.stage, advice.problem
+    if problem.since > stage.minor:
         pytest.skip("this API server cannot have the trouble")
-    eventually(lambda: stage.first(trouble) == trouble.id, trouble.id, yet=lambda: stage.explain(advice.id))
+    eventually(lambda: stage.first(problem) == problem.id, problem.id, yet=lambda: stage.explain(advice.id))
     played.user.follow(advice)
     job = advice.becomes or advice.id
     # After some refusals the operator retries once a minute, and sooner on an idle machine.
     eventually(lambda: stage.cluster.state(job) == advice.state, f"{job} is {advice.state}", limit_s=150)
     eventually(
-        lambda: all(cause.id != trouble.id for cause in stage.explain(job).causes),
-        f"{trouble.id} is over",
+        lambda: all(cause.id != problem.id for cause in stage.explain(job).causes),
+        f"{problem.id} is over",
         yet=lambda: stage.explain(job),
     )
     if job != advice.id:
@@ -503,7 +503,7 @@ NOT_FOLLOWED: Final = {
 def test_the_advice_of_each_trouble_is_followed_or_has_a_reason_why_not() -> None:
     """A new trouble needs a row, or an entry in the other table."""
     without = [id_ for ids in NOT_FOLLOWED.values() for id_ in ids.split()]
-    rows = {each.trouble.id for each in ADVICE}
+    rows = {each.problem.id for each in ADVICE}
     assert (len(without), rows & set(without)) == (len(set(without)), set())
     assert rows | set(without) == TROUBLES.keys()
     assert {each.id for each in ADVICE} >= set(QUICK.split())

@@ -12,7 +12,7 @@ from hack.control_plane import ControlPlane
 from hack.http_server import Handler
 from integration.cluster import replica, specs
 from integration.https import serving
-from integration.stage import MERGE, TRAINING, Stage, Trouble, judge, one
+from integration.stage import MERGE, TRAINING, Problem, Stage, judge, one
 from integration.test_gang_scheduling import VOLCANO, install
 from support.waiting import eventually
 
@@ -91,11 +91,11 @@ def scaled_down(stage: Stage, job: str) -> None:
     stage.cluster.kubectl("scale", "tfjob", job, "--replicas=1")
 
 
-NO_GROUP: Final = Trouble("pod-group-refused", one())
+NO_GROUP: Final = Problem("pod-group-refused", one())
 DENIED_BY_WEBHOOK: Final = [
-    Trouble("webhook-denied", one()),
-    Trouble("delete-failed", specs(Worker=replica(2, run="forever")), scaled_down),
-    Trouble("tensorboard-failed", one("forever") | {"tensorBoard": {"logDir": "/logs"}}),
+    Problem("webhook-denied", one()),
+    Problem("delete-failed", specs(Worker=replica(2, run="forever")), scaled_down),
+    Problem("tensorboard-failed", one("forever") | {"tensorBoard": {"logDir": "/logs"}}),
 ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from integration.cluster import with_policy
-from integration.stage import FOREVER, MERGE, POD, STRATEGIC, Stage, Then, Trouble, judge, one
+from integration.stage import FOREVER, MERGE, POD, STRATEGIC, Problem, Stage, Then, judge, one
 from support.waiting import eventually
 
 
@@ -101,46 +101,46 @@ LAST_WORDS = {
 FETCH: dict[str, Any] = {"initContainers": [{"name": "fetch", "image": "fetch:1"}]}
 RUNS_FETCH = "hollow.tfjob.kubeflow.org/run.fetch"
 LIVES = [
-    Trouble("exit-code", one("1s:1")),
-    Trouble("segmentation-fault", one("1s:139")),
-    Trouble("deadline-exceeded", with_policy(one(), activeDeadlineSeconds=2)),
-    Trouble("backoff-limit", with_policy(one("0s:1", "OnFailure"), backoffLimit=1)),
-    Trouble("max-restarts-exceeded", ruled("RestartAll", one("0s:1"), most=0)),
-    Trouble("restart-delayed", ruled("RestartAll", one("0s:1"), most=9)),
-    Trouble("start-deadline-exceeded", with_policy(one("image-pull-back-off"), startDeadlineSeconds=1)),
-    Trouble("failure-rule-unreachable", ruled("FailJob", one())),
-    Trouble(
+    Problem("exit-code", one("1s:1")),
+    Problem("segmentation-fault", one("1s:139")),
+    Problem("deadline-exceeded", with_policy(one(), activeDeadlineSeconds=2)),
+    Problem("backoff-limit", with_policy(one("0s:1", "OnFailure"), backoffLimit=1)),
+    Problem("max-restarts-exceeded", ruled("RestartAll", one("0s:1"), most=0)),
+    Problem("restart-delayed", ruled("RestartAll", one("0s:1"), most=9)),
+    Problem("start-deadline-exceeded", with_policy(one("image-pull-back-off"), startDeadlineSeconds=1)),
+    Problem("failure-rule-unreachable", ruled("FailJob", one())),
+    Problem(
         "pod-restart-policy-never",
         with_policy(one(policy="OnFailure"), failurePolicy={"rules": [{"action": "Ignore"}]}),
     ),
-    Trouble("out-of-memory", one("1s:oom-killed")),
-    Trouble("evicted", one("1s:evicted")),
-    Trouble("illegal-instruction", one("1s:132")),
-    Trouble("aborted", one("1s:134")),
-    Trouble("command-not-found", one("1s:127")),
-    Trouble("command-not-executable", one("1s:126")),
-    Trouble("usage-error", one("1s:2")),
-    Trouble("killed", one("1s:137")),
-    Trouble("terminated", one("1s:143")),
-    Trouble("crash-loop", one("0s:1", "Always")),
-    Trouble("init-container-failed", one(notes={RUNS_FETCH: "0s:1"}, **FETCH)),
-    Trouble("init-container-runs", one(notes={RUNS_FETCH: FOREVER}, **FETCH), later_s=400),
-    Trouble("was-restarted", one("0s:1, forever", "OnFailure")),
-    Trouble("restarted-after-success", one("0s:0, forever", "Always")),
-    Trouble("restarts-for-ever", one("0s:1, 0s:1, 0s:1, 0s:1, 0s:1, forever", "OnFailure")),
-    Trouble("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
-    Trouble("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400),
-    Trouble("finished-and-kept", with_policy(one("0s:0"), cleanPodPolicy="None"), later_s=90_000),
-    Trouble("held-invalid", one(), edit(lambda worker: worker.update(restartPolicy="Maybe"))),
-    Trouble("held-refused", one(), edit(mistaken)),
-    Trouble("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))),
-    Trouble("stuck-terminating", one(policy="OnFailure"), held_back, later_s=600),
-    Trouble("children-edited", one(), relabelled),
-    Trouble("disk-limit", one(), ends("Evicted", "Pod ephemeral local storage usage exceeds the total limit of 1Gi.")),
-    Trouble("pod-deadline", one(), ends("DeadlineExceeded", "Pod was active on the node longer than its deadline")),
-    Trouble("liveness-probe", one("0s:137", "Always"), probed),
-    Trouble("disrupted", one(), disrupted),
-    *(Trouble(id_, spec, then) for id_, (spec, then) in LAST_WORDS.items()),
+    Problem("out-of-memory", one("1s:oom-killed")),
+    Problem("evicted", one("1s:evicted")),
+    Problem("illegal-instruction", one("1s:132")),
+    Problem("aborted", one("1s:134")),
+    Problem("command-not-found", one("1s:127")),
+    Problem("command-not-executable", one("1s:126")),
+    Problem("usage-error", one("1s:2")),
+    Problem("killed", one("1s:137")),
+    Problem("terminated", one("1s:143")),
+    Problem("crash-loop", one("0s:1", "Always")),
+    Problem("init-container-failed", one(notes={RUNS_FETCH: "0s:1"}, **FETCH)),
+    Problem("init-container-runs", one(notes={RUNS_FETCH: FOREVER}, **FETCH), later_s=400),
+    Problem("was-restarted", one("0s:1, forever", "OnFailure")),
+    Problem("restarted-after-success", one("0s:0, forever", "Always")),
+    Problem("restarts-for-ever", one("0s:1, 0s:1, 0s:1, 0s:1, 0s:1, forever", "OnFailure")),
+    Problem("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
+    Problem("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400),
+    Problem("finished-and-kept", with_policy(one("0s:0"), cleanPodPolicy="None"), later_s=90_000),
+    Problem("held-invalid", one(), edit(lambda worker: worker.update(restartPolicy="Maybe"))),
+    Problem("held-refused", one(), edit(mistaken)),
+    Problem("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))),
+    Problem("stuck-terminating", one(policy="OnFailure"), held_back, later_s=600),
+    Problem("children-edited", one(), relabelled),
+    Problem("disk-limit", one(), ends("Evicted", "Pod ephemeral local storage usage exceeds the total limit of 1Gi.")),
+    Problem("pod-deadline", one(), ends("DeadlineExceeded", "Pod was active on the node longer than its deadline")),
+    Problem("liveness-probe", one("0s:137", "Always"), probed),
+    Problem("disrupted", one(), disrupted),
+    *(Problem(id_, spec, then) for id_, (spec, then) in LAST_WORDS.items()),
 ]
 
 
@@ -152,13 +152,13 @@ def lose(stage: Stage, job: str) -> None:
     stage.api("PATCH", path, {"status": {"conditions": [lost]}}, STRATEGIC)
 
 
-NODE_LOST = Trouble("node-not-ready", one(), lose)
+NODE_LOST = Problem("node-not-ready", one(), lose)
 
 
 def test_how_jobs_fail_and_what_befalls_them_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """On a hollow node, which ends processes as told; and then that node is lost. Nothing is wrong with a healthy job."""
     with stage.cluster.operator(), stage.cluster.node():
-        stage.jobs([Trouble("healthy", one())])
+        stage.jobs([Problem("healthy", one())])
         eventually(lambda: stage.explain("healthy").standing.endswith("1 of 1 worker running"), "it runs")
         assert stage.explain("healthy").causes == ()
         judge(capsys, stage, LIVES)

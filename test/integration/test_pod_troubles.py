@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from integration.stage import MERGE, NEVER_STARTS, POD, STRATEGIC, TRAINING, Stage, Then, Trouble, asks, judge, one
+from integration.stage import MERGE, NEVER_STARTS, POD, STRATEGIC, TRAINING, Problem, Stage, Then, asks, judge, one
 
 # What the scheduler and the volume controller say
 
@@ -70,10 +70,10 @@ BESIDE = {
 }
 PORTS: dict[str, Any] = {"containers": [TRAINING | {"ports": [{"containerPort": 80, "hostPort": 80}]}]}
 UNSCHEDULED = [
-    Trouble("insufficient-resource", near("busy", cpu="4"), unscheduled(f"1 Insufficient cpu, {ELSEWHERE}")),
-    Trouble("node-selector", near("none", cpu="1"), unscheduled("6 node(s) didn't match Pod's node affinity")),
-    Trouble("too-many-pods", near("small", cpu="1"), unscheduled(f"1 Too many pods, {ELSEWHERE}")),
-    Trouble(
+    Problem("insufficient-resource", near("busy", cpu="4"), unscheduled(f"1 Insufficient cpu, {ELSEWHERE}")),
+    Problem("node-selector", near("none", cpu="1"), unscheduled("6 node(s) didn't match Pod's node affinity")),
+    Problem("too-many-pods", near("small", cpu="1"), unscheduled(f"1 Too many pods, {ELSEWHERE}")),
+    Problem(
         "node-selector",
         one(affinity=AFFINITY, **asks(cpu="4")),
         unscheduled(
@@ -81,13 +81,13 @@ UNSCHEDULED = [
         ),
         name="affinity",
     ),
-    Trouble(
+    Problem(
         "insufficient-resource",
         near("busy", cpu="1", example_gpu="1"),
         unscheduled(f"1 Insufficient example.com/gpu, {ELSEWHERE}"),
         name="no-gpu-free",
     ),
-    Trouble(
+    Problem(
         "taint-not-tolerated",
         near("tainted", cpu="1"),
         unscheduled(
@@ -95,7 +95,7 @@ UNSCHEDULED = [
             f"1 node(s) had untolerated taint(s), {ELSEWHERE}/selector",
         ),
     ),
-    Trouble(
+    Problem(
         "node-pressure",
         near("pressed", cpu="1"),
         unscheduled(
@@ -103,8 +103,8 @@ UNSCHEDULED = [
             f"1 node(s) had untolerated taint {{node.kubernetes.io/memory-pressure: }}, {ELSEWHERE}/selector",
         ),
     ),
-    Trouble("nodes-cordoned", near("cordoned", cpu="1"), unscheduled(f"1 node(s) were unschedulable, {ELSEWHERE}")),
-    Trouble(
+    Problem("nodes-cordoned", near("cordoned", cpu="1"), unscheduled(f"1 node(s) were unschedulable, {ELSEWHERE}")),
+    Problem(
         "nodes-not-ready",
         near("gone", cpu="1"),
         unscheduled(
@@ -112,22 +112,22 @@ UNSCHEDULED = [
             f"1 node(s) had untolerated taint {{node.kubernetes.io/unreachable: }}, {ELSEWHERE}/selector",
         ),
     ),
-    Trouble(
+    Problem(
         "pod-affinity",
         one(affinity=BESIDE, **asks(cpu="1")),
         unscheduled(
             "6 node(s) didn't match pod affinity/anti-affinity rules", "6 node(s) didn't match pod affinity rules"
         ),
     ),
-    Trouble("topology-spread", one(), unscheduled("6 node(s) didn't match pod topology spread constraints")),
-    Trouble(
+    Problem("topology-spread", one(), unscheduled("6 node(s) didn't match pod topology spread constraints")),
+    Problem(
         "host-port-taken", one(**PORTS), unscheduled("6 node(s) didn't have free ports for the requested pod ports")
     ),
-    Trouble("volume-elsewhere", one(), unscheduled("6 node(s) had volume node affinity conflict")),
-    Trouble("volume-limit", one(), unscheduled("6 node(s) exceed max volume count")),
-    Trouble("unschedulable", one(), unscheduled("6 node(s) are reserved for somebody by a plugin of ours")),
-    Trouble("claim-unbound", one(), unscheduled("6 pod has unbound immediate PersistentVolumeClaims")),
-    Trouble(
+    Problem("volume-elsewhere", one(), unscheduled("6 node(s) had volume node affinity conflict")),
+    Problem("volume-limit", one(), unscheduled("6 node(s) exceed max volume count")),
+    Problem("unschedulable", one(), unscheduled("6 node(s) are reserved for somebody by a plugin of ours")),
+    Problem("claim-unbound", one(), unscheduled("6 pod has unbound immediate PersistentVolumeClaims")),
+    Problem(
         "preempting",
         one(**asks(cpu="4")),
         lambda stage, job: (
@@ -135,31 +135,31 @@ UNSCHEDULED = [
             stage.api("PATCH", f"pods/{POD.format(job)}/status", {"status": {"nominatedNodeName": "busy"}}, MERGE),
         ),
     ),
-    Trouble("scheduler-missing", one(schedulerName="volcanoo"), later_s=120),
-    Trouble("scheduling-gated", one(schedulingGates=[{"name": "example.com/quota"}]), since=27),
-    Trouble("kueue-one-by-one", one(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), since=27),
-    Trouble("claim-missing", mounts("claim-missing"), unscheduled('persistentvolumeclaim "claim-missing" not found')),
-    Trouble(
+    Problem("scheduler-missing", one(schedulerName="volcanoo"), later_s=120),
+    Problem("scheduling-gated", one(schedulingGates=[{"name": "example.com/quota"}]), since=27),
+    Problem("kueue-one-by-one", one(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), since=27),
+    Problem("claim-missing", mounts("claim-missing"), unscheduled('persistentvolumeclaim "claim-missing" not found')),
+    Problem(
         "storage-class-missing",
         mounts("storage-class-missing"),
         claims("ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found', storageClassName="fast"),
     ),
-    Trouble(
+    Problem(
         "claim-without-class",
         mounts("claim-without-class"),
         claims("FailedBinding", "no persistent volumes available for this claim and no storage class is set"),
     ),
-    Trouble(
+    Problem(
         "provisioning-failed",
         mounts("provisioning-failed"),
         claims("ProvisioningFailed", 'failed to provision volume with StorageClass "ssd": rpc error: code = Internal'),
     ),
-    Trouble("claim-lost", mounts("claim-lost"), claims(phase="Lost", storageClassName="", volumeName="pv-1")),
-    Trouble("claim-pending", mounts("claim-pending"), claims(storageClassName="slow")),
+    Problem("claim-lost", mounts("claim-lost"), claims(phase="Lost", storageClassName="", volumeName="pv-1")),
+    Problem("claim-pending", mounts("claim-pending"), claims(storageClassName="slow")),
 ]
 
 
-NO_NODES = Trouble("no-nodes", one(), unscheduled("no nodes available to schedule pods"))
+NO_NODES = Problem("no-nodes", one(), unscheduled("no nodes available to schedule pods"))
 
 
 def test_why_pods_have_no_node_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,10 +260,10 @@ STARTING = {
 
 
 NOT_STARTED = [
-    *(Trouble(id_, spec, then or (lambda *_: None)) for id_, (spec, then) in STARTING.items()),
-    Trouble("rejected-by-node", one("rejected", "OnFailure")),
-    Trouble("starts-slowly", one(NEVER_STARTS), later_s=400),
-    Trouble("image-slow", one(NEVER_STARTS), happens("Pulling", 'Pulling image "train:1"'), later_s=400),
+    *(Problem(id_, spec, then or (lambda *_: None)) for id_, (spec, then) in STARTING.items()),
+    Problem("rejected-by-node", one("rejected", "OnFailure")),
+    Problem("starts-slowly", one(NEVER_STARTS), later_s=400),
+    Problem("image-slow", one(NEVER_STARTS), happens("Pulling", 'Pulling image "train:1"'), later_s=400),
 ]
 
 

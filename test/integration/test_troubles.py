@@ -16,7 +16,7 @@ from hack.control_plane import ControlPlane
 from hack.matrix.cluster import open_crd
 from integration.cluster import replica, specs, with_policy
 from integration.operator_process import ROOT
-from integration.stage import MERGE, POD, TRAINING, Stage, Then, Trouble, judge, one
+from integration.stage import MERGE, POD, TRAINING, Problem, Stage, Then, judge, one
 from integration.test_alpha import NOT_SERVED
 from integration.test_alpha import TROUBLES as OF_ALPHA_JOBS
 from integration.test_denied_troubles import DENIED_BY_WEBHOOK, NO_GROUP
@@ -37,31 +37,31 @@ def scaled(stage: Stage, job: str) -> None:
 
 
 SPECIFICATIONS = [
-    Trouble("service-account-missing", one(serviceAccountName="nobody")),
-    Trouble("priority-class-missing", one(priorityClassName="urgent")),
-    Trouble("runtime-class-missing", one(runtimeClassName="gvisor")),
-    Trouble("template-refused", one(containers=[TRAINING | {"volumeMounts": [{"name": "none", "mountPath": "/x"}]}])),
-    Trouble("spec-invalid", with_policy(one(), cleanPodPolicy="Sometimes")),
-    Trouble("container-name", one(containers=[TRAINING | {"name": "main"}])),
-    Trouble("managed-elsewhere", with_policy(one(), managedBy="kueue.x-k8s.io/multikueue")),
-    Trouble("no-replicas", specs(Worker=replica(0))),
-    Trouble("too-many-replicas", specs(Worker=replica(20_000))),
-    Trouble("tf-config-too-long", specs(Worker=replica(9000))),
-    Trouble("name-too-long", one(), name="n" * 60),
-    Trouble("name-invalid", one(), name="9mnist"),
-    Trouble("replica-specs-missing", {}),
-    Trouble("replica-type-unknown", specs(Helper=replica())),
-    Trouble("run-policy-conflict", with_policy(one(), backoffLimit=3) | {"backoffLimit": 4}),
-    Trouble("no-workers-to-scale", specs(Chief=replica()), scaled),
-    Trouble(
+    Problem("service-account-missing", one(serviceAccountName="nobody")),
+    Problem("priority-class-missing", one(priorityClassName="urgent")),
+    Problem("runtime-class-missing", one(runtimeClassName="gvisor")),
+    Problem("template-refused", one(containers=[TRAINING | {"volumeMounts": [{"name": "none", "mountPath": "/x"}]}])),
+    Problem("spec-invalid", with_policy(one(), cleanPodPolicy="Sometimes")),
+    Problem("container-name", one(containers=[TRAINING | {"name": "main"}])),
+    Problem("managed-elsewhere", with_policy(one(), managedBy="kueue.x-k8s.io/multikueue")),
+    Problem("no-replicas", specs(Worker=replica(0))),
+    Problem("too-many-replicas", specs(Worker=replica(20_000))),
+    Problem("tf-config-too-long", specs(Worker=replica(9000))),
+    Problem("name-too-long", one(), name="n" * 60),
+    Problem("name-invalid", one(), name="9mnist"),
+    Problem("replica-specs-missing", {}),
+    Problem("replica-type-unknown", specs(Helper=replica())),
+    Problem("run-policy-conflict", with_policy(one(), backoffLimit=3) | {"backoffLimit": 4}),
+    Problem("no-workers-to-scale", specs(Chief=replica()), scaled),
+    Problem(
         "kueue-replicas-not-counted",
         {"tfReplicaSpecs": {"worker": replica()}},
         meta={"labels": {"kueue.x-k8s.io/queue-name": "q"}},
     ),
-    Trouble("restart-policy-overridden", one(policy="OnFailure", restartPolicy="Always")),
-    Trouble("tensorboard-invalid", one() | {"tensorBoard": {"image": "board:1"}}),
-    Trouble("kueue-absent", with_policy(one(), suspend=True), meta={"labels": {"kueue.x-k8s.io/queue-name": "q"}}),
-    Trouble(
+    Problem("restart-policy-overridden", one(policy="OnFailure", restartPolicy="Always")),
+    Problem("tensorboard-invalid", one() | {"tensorBoard": {"image": "board:1"}}),
+    Problem("kueue-absent", with_policy(one(), suspend=True), meta={"labels": {"kueue.x-k8s.io/queue-name": "q"}}),
+    Problem(
         "job-being-deleted",
         one(),
         lambda stage, job: stage.api("DELETE", stage.path("tfjobs", job)),
@@ -83,7 +83,7 @@ def test_a_job_that_no_operator_looks_at_says_so(stage: Stage) -> None:
     """One that is frozen leaves it without a status for over a minute; one that is gone leaves a lease that is not renewed."""
     with stage.cluster.operator() as operator:
         operator.process.send_signal(signal.SIGSTOP)
-        stage.jobs([Trouble("why", one())])
+        stage.jobs([Problem("why", one())])
         assert [each.id for each in stage.explain("why", 90.0).causes] == ["operator-not-acting"]
         operator.process.send_signal(signal.SIGCONT)
         stage.pod(POD.format("why"))
@@ -101,7 +101,7 @@ def suspended(stage: Stage, job: str) -> None:
     stage.api("PATCH", path, {"spec": {"suspend": True}}, MERGE)
 
 
-WITHOUT_PODS = [Trouble("batch-job-suspended", ALPHA, suspended, since=22)]
+WITHOUT_PODS = [Problem("batch-job-suspended", ALPHA, suspended, since=22)]
 
 
 @contextlib.contextmanager
@@ -144,21 +144,21 @@ def enters(phase: str, message: str = "") -> Then:
 
 
 GANGS = [
-    Trouble("gang-scheduler-missing", one(), group),
-    Trouble("gang-queued", one(), enters("Pending")),
-    Trouble(
+    Problem("gang-scheduler-missing", one(), group),
+    Problem("gang-queued", one(), enters("Pending")),
+    Problem(
         "gang-no-room",
         one(),
         enters("Inqueue", "3/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable"),
     ),
-    Trouble(
+    Problem(
         "gang-too-few-pods",
         one(),
         enters("Inqueue", "cannot find enough sibling pods, current pods number: 1, minMember of group: 3"),
     ),
-    Trouble("gang-other-scheduler", one(schedulerName="mine"), enters("Running")),
+    Problem("gang-other-scheduler", one(schedulerName="mine"), enters("Running")),
 ]
-NO_GROUPS = Trouble("pod-groups-unavailable", one())
+NO_GROUPS = Problem("pod-groups-unavailable", one())
 
 
 def test_what_a_gang_waits_for_is_on_line_one(
@@ -177,14 +177,14 @@ def test_what_a_gang_waits_for_is_on_line_one(
 
 def test_a_namespace_that_is_being_deleted_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """A finalizer of the job keeps it."""
-    trouble = Trouble(
+    problem = Problem(
         "namespace-terminating",
         one(),
         lambda stage, _: stage.api("DELETE", f"/api/v1/namespaces/{stage.cluster.namespace}"),
         meta={"finalizers": ["example.com/backup"]},
     )
-    judge(capsys, stage, [trouble])
-    stage.api("PATCH", stage.path("tfjobs", trouble.job), {"metadata": {"finalizers": None}}, MERGE)
+    judge(capsys, stage, [problem])
+    stage.api("PATCH", stage.path("tfjobs", problem.job), {"metadata": {"finalizers": None}}, MERGE)
 
 
 # What Kueue says
@@ -256,7 +256,7 @@ def test_what_a_job_waits_for_in_kueue_is_on_line_one(
         label = {"labels": {"kueue.x-k8s.io/queue-name": "research"}}
         with stage.cluster.operator():
             spec = with_policy(one(), suspend=True)
-            judge(capsys, stage, [Trouble(id_, spec, then, meta=label) for id_, then in QUEUED.items()])
+            judge(capsys, stage, [Problem(id_, spec, then, meta=label) for id_, then in QUEUED.items()])
     finally:
         stage.api("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{WORKLOADS}")
 
@@ -310,22 +310,22 @@ def asking(**resources: dict[str, str]) -> dict[str, Any]:
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 DENIED = [
-    Trouble("webhook-unreachable", labelled("nowhere")),
-    Trouble("admission-policy-denied", labelled("digests"), since=30),
-    Trouble("ended-pod-in-the-way", one()),
-    Trouble("name-taken", one()),
+    Problem("webhook-unreachable", labelled("nowhere")),
+    Problem("admission-policy-denied", labelled("digests"), since=30),
+    Problem("ended-pod-in-the-way", one()),
+    Problem("name-taken", one()),
 ]
 RANGE = limits(max={"memory": "1Gi"}, min={"memory": "64Mi"})
 RATIO = limits(maxLimitRequestRatio={"cpu": "2"})
 LIMITED = [
-    (RANGE, Trouble("limit-range-maximum", asking(limits={"memory": "2Gi"}))),
-    (RANGE, Trouble("limit-range-minimum", asking(requests={"memory": "1Mi"}, limits={"memory": "512Mi"}))),
-    (RATIO, Trouble("limit-range-ratio", asking(requests={"cpu": "1"}, limits={"cpu": "4"}))),
+    (RANGE, Problem("limit-range-maximum", asking(limits={"memory": "2Gi"}))),
+    (RANGE, Problem("limit-range-minimum", asking(requests={"memory": "1Mi"}, limits={"memory": "512Mi"}))),
+    (RATIO, Problem("limit-range-ratio", asking(requests={"cpu": "1"}, limits={"cpu": "4"}))),
 ]
-RESTRICTED_PODS = Trouble("pod-security", one(), since=25)
-UNREQUESTED = Trouble("quota-wants-requests", one())
-UNCOUNTED = Trouble("quota-status-unknown", one())
-ONE_BY_ONE = [*(trouble for _, trouble in LIMITED), RESTRICTED_PODS, UNREQUESTED, UNCOUNTED]
+RESTRICTED_PODS = Problem("pod-security", one(), since=25)
+UNREQUESTED = Problem("quota-wants-requests", one())
+UNCOUNTED = Problem("quota-status-unknown", one())
+ONE_BY_ONE = [*(problem for _, problem in LIMITED), RESTRICTED_PODS, UNREQUESTED, UNCOUNTED]
 """Troubles that concern the whole namespace, so they come one by one, after the others."""
 
 
@@ -350,9 +350,9 @@ def test_what_the_api_server_denies_is_on_line_one(
     try:
         with stage.cluster.operator():
             judge(capsys, stage, DENIED)
-            for body, trouble in LIMITED:
+            for body, problem in LIMITED:
                 stage.api("POST", "limitranges", body)
-                judge(capsys, stage, [trouble])
+                judge(capsys, stage, [problem])
                 stage.api("DELETE", "limitranges/here")
             enforce("restricted")
             judge(capsys, stage, [RESTRICTED_PODS])

@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         "_deadline",
         "_exchange",
         "_gone",
-        "_heard",
+        "_received",
         "_keep_alive_s",
         "_loop",
         "_parser",
@@ -129,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gone = False
         self._used_before = False
         self._exchange: _Exchange | None = None
-        self._heard = False
+        self._received = False
         self._parser = ResponseParser()
 
     # Called by the owner
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def stale(self) -> bool:
         """True if the server had already closed the connection: it was reused, and no byte was received this time."""
-        return self._used_before and not self._heard
+        return self._used_before and not self._received
 
     async def exchange(self, request: Request, data: bytes, until: float) -> WholeResponse | StreamResponse:
         """Send `data` and wait until the loop's time `until`. Raises TransportError; cancelling closes the connection."""
@@ -151,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             raise RuntimeError("the connection is not made yet, or busy")
         response: asyncio.Future[WholeResponse | StreamResponse] = self._loop.create_future()
         exchange = self._exchange = _Exchange(request, response)
-        self._heard = False
+        self._received = False
         self._deadline.set(until)
         transport.write(data)
         try:
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         if exchange is None:
             self.abort()  # unexpected: some servers report that they close an idle connection
             return
-        self._heard = True
+        self._received = True
         parser = self._parser
         try:
             parser.feed(self._buffer[:nbytes])

@@ -316,7 +316,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, 
         if left <= 0:
             return Plan(delete_job=True)
     is_anothers_end = is_from_other_operator(draft.job.status)
-    if is_anothers_end and not (isinstance(spec, TFJobSpec) and spec.says_clean_pod_policy):
+    if is_anothers_end and not (isinstance(spec, TFJobSpec) and spec.sets_clean_pod_policy):
         return Plan(requeue_after_s=left)
     policy = _policy(draft, spec)
     deleted = pods_to_clean_up(policy, seen.replicas)

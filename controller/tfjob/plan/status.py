@@ -302,13 +302,13 @@ def _tf_config_inputs(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple
     """Return the inputs of a type's TF_CONFIG. If the template sets TF_CONFIG itself, it is part of the template."""
     if cluster.is_alone or c.TF_CONFIG in spec.replicas[kind].template.sets:
         return ()
-    named = spec.replicas if cluster.is_told_to(kind) else {c.PS} if kind == c.WORKER else ()
+    named = spec.replicas if cluster.gets_whole_cluster(kind) else {c.PS} if kind == c.WORKER else ()
     sizes = [
         (each, spec.replicas[each].replicas, spec.replicas[each].template.port)
         for each in sorted(named)
         if each in spec.replicas
     ]
-    return (cluster.is_told_to(kind), *sizes)
+    return (cluster.gets_whole_cluster(kind), *sizes)
 
 
 Finished = dict[str, set[int]]

@@ -13,7 +13,7 @@ from support.cases import for_each
 from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.cli.diagnosis.advice import aimed
-from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Problem, Severity
 from tfjob_operator.cli.diagnosis.diagnose import MOST_CAUSES, MOST_PROOFS, diagnose
 from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, TROUBLES
@@ -122,7 +122,7 @@ def test_batch_jobs_that_kueue_suspends_are_queued_one_by_one() -> None:
 
 def test_no_value_of_a_title_is_glued_to_a_word() -> None:
     """Values are trimmed: a space between a word and a value must stand in the title itself."""
-    assert [title for trouble in TROUBLES.values() if re.search(r"\w\{|\}\w", title := trouble.title)] == []
+    assert [title for problem in TROUBLES.values() if re.search(r"\w\{|\}\w", title := problem.title)] == []
 
 
 def test_optional_values_are_separate_words() -> None:
@@ -696,11 +696,11 @@ def test_the_diagnosis_of_a_huge_job_is_bounded() -> None:
 def test_every_trouble_is_used_and_every_id_is_words() -> None:
     """Scripts use IDs: these are lower-case words with dashes, and never change."""
     assert len(FINDERS) == len(set(FINDERS))
-    for trouble in chain.from_iterable(GROUPS.values()):
-        assert trouble.meaning
-        assert trouble.severity in Severity
+    for problem in chain.from_iterable(GROUPS.values()):
+        assert problem.meaning
+        assert problem.severity in Severity
     with pytest.raises(ValueError, match="is no ID"):
-        Trouble("Not One", 1, Severity.INFO, "", (), "")
+        Problem("Not One", 1, Severity.INFO, "", (), "")
 
 
 def test_a_running_replica_that_was_restarted_is_only_a_note() -> None:

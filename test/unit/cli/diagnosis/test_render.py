@@ -69,10 +69,10 @@ def _written(step: Step) -> str:
 def markdown() -> str:
     """Return the table as it stands in the docs: ID, meaning, what to do."""
     lines = []
-    for group, troubles in GROUPS.items():
+    for group, problems in GROUPS.items():
         lines += [f"### {group}", "", "| ID | meaning | what to do |", "| --- | --- | --- |"]
-        for trouble in troubles:
-            to_do = "; ".join(_written(each).replace("|", "\\|") for each in trouble.to_do)
-            lines.append(f"| `{trouble.id}` | {trouble.meaning} | {to_do} |")
+        for problem in problems:
+            to_do = "; ".join(_written(each).replace("|", "\\|") for each in problem.to_do)
+            lines.append(f"| `{problem.id}` | {problem.meaning} | {to_do} |")
         lines.append("")
     return "\n".join(lines)

@@ -74,7 +74,7 @@ def test_the_time_before_a_line_is_taken_off(raw: bytes, line: LogLine) -> None:
     position.unseen(raw)
 
 
-def shower(
+def formatter(
     *, terminal: bool = False, colour: bool = False, prefixes: bool = True, stamps: bool = False
 ) -> LineFormatter:
     return LineFormatter(terminal=terminal, colour=colour, prefixes=prefixes, stamps=stamps)
@@ -102,19 +102,19 @@ def test_on_a_terminal_colours_stay_and_nothing_else_does_anything(text: str, sh
 def test_a_program_gets_the_bytes_as_they_are() -> None:
     """Broken UTF-8, escapes and all: what reads a pipe knows what it wants."""
     line = LogLine(b"2026-01-01T00:00:00Z", b"\xff\x1b[2J\r")
-    assert shower().shown("worker-0", [line]) == b"worker-0 | \xff\x1b[2J\r\n"
-    assert shower(prefixes=False, stamps=True).shown("worker-0", [line]) == b"2026-01-01T00:00:00Z \xff\x1b[2J\r\n"
+    assert formatter().shown("worker-0", [line]) == b"worker-0 | \xff\x1b[2J\r\n"
+    assert formatter(prefixes=False, stamps=True).shown("worker-0", [line]) == b"2026-01-01T00:00:00Z \xff\x1b[2J\r\n"
     assert (
-        shower(terminal=True, prefixes=False).shown("x", [LogLine(b"", b"\xff!")])
+        formatter(terminal=True, prefixes=False).shown("x", [LogLine(b"", b"\xff!")])
         == "\N{REPLACEMENT CHARACTER}!\n".encode()
     )
 
 
 def test_on_a_terminal_prefixes_have_one_width_and_each_its_colour() -> None:
     """As docker compose does."""
-    shown = shower(terminal=True, colour=True)
+    shown = formatter(terminal=True, colour=True)
     shown.expect(["ps-0", "worker-10"])
     one, two = (shown.shown(name, [LogLine(b"", b"x")]) for name in ("ps-0", "worker-10"))
     assert one == b"\x1b[36mps-0      | \x1b[0mx\n"
     assert two == b"\x1b[33mworker-10 | \x1b[0mx\n"
-    assert shower(terminal=True).shown("ps-0", [LogLine(b"", b"x")]) == b"ps-0 | x\n"
+    assert formatter(terminal=True).shown("ps-0", [LogLine(b"", b"x")]) == b"ps-0 | x\n"

@@ -13,8 +13,8 @@ from hack.control_plane import ControlPlane
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.page import __main__ as addon
-from tfjob_operator.cli.page.cluster_entrance import LOGIN, ClusterAuthenticator
-from tfjob_operator.cli.page.entrance import ENTER, SESSION, LocalAuthenticator
+from tfjob_operator.cli.page.authenticator import ENTER, SESSION, LocalAuthenticator
+from tfjob_operator.cli.page.cluster_authenticator import LOGIN, ClusterAuthenticator
 from tfjob_operator.cli.page.run import PageOptions, serving
 from tfjob_operator.cli.page.server import Page, Parts
 from tfjob_operator.cli.target import Target
@@ -42,11 +42,13 @@ READS: Final = {
 """Those that are refused to who may not see what was asked for."""
 
 
-def routes_of(entrance: LocalAuthenticator | ClusterAuthenticator) -> set[str]:
+def routes_of(authenticator: LocalAuthenticator | ClusterAuthenticator) -> set[str]:
     """All routes of a page, as the application has them."""
     parts = Parts(*[cast("Any", None)] * len(Parts._fields))
     return {
-        each.resource.canonical for each in Page(entrance, parts, {}).application().router.routes() if each.resource
+        each.resource.canonical
+        for each in Page(authenticator, parts, {}).application().router.routes()
+        if each.resource
     }
 
 

@@ -86,7 +86,7 @@ def state_of(board: Board) -> dict[str, Any]:
 
 async def test_of_an_empty_cluster_it_is_told_that_all_was_read() -> None:
     """No job, pod or event changes then: browsers would wait for ever."""
-    cluster: Any = SimpleNamespace(scope="", has_synced=False, troubles={}, places=frozenset())
+    cluster: Any = SimpleNamespace(scope="", has_synced=False, read_errors={}, places=frozenset())
     board = Board({})
     running = asyncio.create_task(board.run(cluster))
     await asyncio.sleep(10 * LOOK_S)
@@ -105,7 +105,7 @@ async def test_a_job_that_is_created_anew_is_another_one_also_for_a_browser_that
     """Its changes are not counted from the beginning again."""
     jobs: dict[str, PageJob] = {}
     parts = {"job": jobs.get, "pods_of": lambda _: [], "events_of": lambda _: []}
-    cluster: Any = SimpleNamespace(scope="", has_synced=True, troubles={}, places=frozenset(), **parts)
+    cluster: Any = SimpleNamespace(scope="", has_synced=True, read_errors={}, places=frozenset(), **parts)
     board, seen = Board({}), []
     running = asyncio.create_task(board.run(cluster))
     for each in (job("a", uid="1"), None, job("a", uid="2")):

@@ -12,7 +12,7 @@ import pytest
 from hack.page_cluster import PageCluster
 from hack.page_objects import a_board, a_first_job, a_job, a_pod, an_alpha_pod, an_event, ended
 from support.waiting import until
-from tfjob_operator.cli.page.cluster_entrance import ClusterAuthenticator
+from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator
 from unit.cli.page.browser import MIXED, PAGES, READS, Browser, a_cluster_page, routes_of, rows_of, until_known, views
 
 ANN = "Bearer token-of-ann"
@@ -116,9 +116,9 @@ async def test_what_is_said_of_pods_is_for_who_may_list_pods(cluster: PageCluste
 
 async def test_no_route_shows_anything_of_another_namespace(cluster: PageCluster) -> None:
     """A job that is there and one that is not look the same to who may not see either. A new route needs a case here."""
-    entrance = ClusterAuthenticator(cast("Any", None), lambda: True, str)
+    authenticator = ClusterAuthenticator(cast("Any", None), lambda: True, str)
     anybody = {"/-/static/{file}", "/-/login", "/-/logout", "/healthz", "/readyz", "/metrics"}
-    assert routes_of(entrance) == {*anybody, *PAGES, *MIXED, *READS}
+    assert routes_of(authenticator) == {*anybody, *PAGES, *MIXED, *READS}
     cluster.served.add("tfjobs.tensorflow.org")
     hidden = {"namespace": "nlp", "annotations": {"a": "secret"}}
     cluster.put("tfjobs.tensorflow.org", a_first_job("old", "Running", **hidden))

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hack.control_plane.run.pki import Authority
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.page.__main__ import Certificate, command
-from tfjob_operator.cli.page.cluster_entrance import RequestHeaders
+from tfjob_operator.cli.page.cluster_authenticator import RequestHeaders
 from unit.cli.page.browser import a_cluster_page
 
 PROXIES = RequestHeaders(frozenset({"front-proxy"}), username=("X-Remote-User", "X-Other-User"))

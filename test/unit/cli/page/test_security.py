@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hack.page_cluster import PageCluster
-from tfjob_operator.cli.page.entrance import ENTER, HEADERS, MOST_SESSIONS, LocalAuthenticator, read_files
+from tfjob_operator.cli.page.authenticator import ENTER, HEADERS, MOST_SESSIONS, LocalAuthenticator, read_files
 from unit.cli.page.browser import MIXED, PAGES, READS, a_cluster_page, a_page, routes_of
 
 BOTH = pytest.mark.parametrize("serve", [a_page, a_cluster_page])
@@ -119,12 +119,12 @@ async def test_a_malformed_request_is_refused_and_not_logged(
 
 def test_the_oldest_of_many_browsers_is_forgotten() -> None:
     """Sessions are bounded; a secret is known as long as it is kept."""
-    door = LocalAuthenticator(1, lambda: None)
-    first = door.let_in(door.token)
+    authenticator = LocalAuthenticator(1, lambda: None)
+    first = authenticator.create_session(authenticator.token)
     assert first is not None
-    assert door.knows(first)
+    assert authenticator.knows(first)
     for _ in range(MOST_SESSIONS):
-        assert door.let_in(door.token)
-    assert not door.knows(first)
-    assert not door.knows("")
-    assert door.let_in("\ud800") is None
+        assert authenticator.create_session(authenticator.token)
+    assert not authenticator.knows(first)
+    assert not authenticator.knows("")
+    assert authenticator.create_session("\ud800") is None

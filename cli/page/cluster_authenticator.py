@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from aiohttp import web
 
-from tfjob_operator.cli.page.entrance import FOREIGN, ONLY_READS, OURS, READS, UNKNOWN_NAME, is_of_another_page
+from tfjob_operator.cli.page.authenticator import FOREIGN, ONLY_READS, OURS, READS, UNKNOWN_NAME, is_of_another_page
 from tfjob_operator.cli.page.reviews import Answer, Reviews, User
 from tfjob_operator.cli.page.viewers import ClusterViewer, DeniedError, UnauthenticatedError, Viewer
 

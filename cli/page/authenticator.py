@@ -95,10 +95,10 @@ class LocalAuthenticator:
     words = "Access denied. Open the link printed by kubectl tfjob dashboard; each link works in one browser."
     """The message for an unknown viewer."""
 
-    def __init__(self, port: int, entered: Callable[[], None]) -> None:
-        """`entered` is called when a browser has used the token and a new one has replaced it."""
+    def __init__(self, port: int, on_login: Callable[[], None]) -> None:
+        """`on_login` is called when a browser has used the token and a new one has replaced it."""
         self._host = f"127.0.0.1:{port}"
-        self._entered = entered
+        self._on_login = on_login
         self._owner = Viewer()
         self._sessions: dict[str, None] = {}
         self.token = secrets.token_urlsafe(32)
@@ -110,13 +110,13 @@ class LocalAuthenticator:
 
     async def _enter(self, request: web.Request) -> web.Response:
         """Exchange the token for a session secret."""
-        session = self.let_in(request.headers.get(TOKEN, ""))
+        session = self.create_session(request.headers.get(TOKEN, ""))
         if session is None:
             raise UnauthenticatedError
-        self._entered()
+        self._on_login()
         return web.json_response({"session": session})
 
-    def let_in(self, token: str) -> str | None:
+    def create_session(self, token: str) -> str | None:
         """Return the secret of a new session, None if the token is wrong. A token works once."""
         if not _same(token, self.token):
             return None
