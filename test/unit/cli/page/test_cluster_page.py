@@ -189,7 +189,7 @@ async def test_a_review_that_fails_is_neither_yes_nor_no(cluster: PageCluster) -
         for path in ("/", "/-/stream", "/-/manifest/team/mnist"):
             status, headers, body = await browser.get(path, Authorization=ANN)
             assert (status, headers["Retry-After"]) == (503, "5")
-            assert "etcd is not there" in json.loads(body)["message"]
+            assert "etcd is unavailable" in json.loads(body)["message"]
         assert (await browser.get("/", Authorization=ROOT))[0] == 200
         cluster.reviews_fail = False
         assert await code(browser, "/") == 200
