@@ -288,3 +288,7 @@ def pack_file(files: Mapping[str, tuple[bytes, int]], target: Path) -> None:
         shiv += [f"--entry-point={ENTRY}", "--python=/usr/bin/env python3", "--compressed", "--reproducible"]
         environ = os.environ | {"SOURCE_DATE_EPOCH": "315532800"}  # the first time that a zip can have
         subprocess.run([*shiv, f"--output-file={target}"], check=True, env=environ, stdout=subprocess.DEVNULL)
+    with zipfile.ZipFile(target, "a") as packed:
+        for entry in packed.infolist():
+            entry.external_attr = 0o100644 << 16  # shiv's own files have the modes of its installation
+        packed.comment = b"kubectl tfjob"  # else the modes are not written

@@ -86,6 +86,8 @@ def test_a_single_file_is_the_same_program_and_is_packed_alike_each_time(wheels:
         archive.pack_file(files, tmp_path / name)
     program = tmp_path / "kubectl-tfjob"
     assert program.read_bytes() == (tmp_path / "again").read_bytes()
+    with zipfile.ZipFile(program) as packed:
+        assert {entry.external_attr >> 16 for entry in packed.infolist()} == {0o100644}
     environ = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "SHIV_ROOT": str(tmp_path)}
     done = subprocess.run([program, "list"], env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "__main__ list\n"
