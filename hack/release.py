@@ -53,6 +53,7 @@ BUILDER: Final = "urn:tfjob-operator:make-release"
 
 VERSIONED: Final = (
     "Dockerfile",
+    "CONTRIBUTING.md",
     "README.md",
     "controller/options.py",
     "docs/install.md",
@@ -63,7 +64,8 @@ VERSIONED: Final = (
     "manifests/overlays/standalone/kustomization.yaml",
 )
 _VERSION: Final = re.compile(
-    r"(tfjob-operator(?:-image|-manifests)?[:/-]|tf-job-operator-chart-|VERSION: Final = \"|^(?:appV|v)ersion: )\d+\.\d+\.\d+",
+    r"((?:tfjob[-_]operator(?:-image|-manifests)?[:/-]|tf-job-operator-chart-|VERSION=|tag `v|\.tar:)"
+    r"|VERSION: Final = \"|^(?:appV|v)ersion: )\d+\.\d+\.\d+",
     re.MULTILINE,
 )
 
