@@ -1,4 +1,4 @@
-"""A page as its user starts it, and a real Chromium that opens it. Without Chromium these tests are skipped."""
+"""A dashboard as started by a user, and a real Chromium that opens it. Without Chromium these tests are skipped."""
 
 import importlib
 import subprocess

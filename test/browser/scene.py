@@ -1,4 +1,4 @@
-"""The jobs that the browser shows: at least one in each state, one whose author is hostile, and hundreds for a long list."""
+"""The jobs in the browser: at least one in each state, one with a hostile author, and hundreds for a long list."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

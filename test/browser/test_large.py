@@ -1,4 +1,4 @@
-"""The page with hundreds of jobs and a thousand replicas, in a real Chromium: what needs somebody is found at once."""
+"""The dashboard with hundreds of jobs and a thousand replicas in a real Chromium: problems are found at once."""
 
 import pytest
 

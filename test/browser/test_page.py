@@ -1,4 +1,4 @@
-"""The page in a real Chromium: each view, live updates, hostile text, and access."""
+"""The dashboard in a real Chromium: each view, live updates, hostile text, and access."""
 
 import threading
 import time

@@ -1,7 +1,7 @@
-"""The Helm chart as real helms render it: its objects are those of the kustomizations, and each value does what it says.
+"""The Helm chart rendered by real helms: its objects are those of the kustomizations, and each value works as described.
 
-The helms, and a kubectl, are in the cache once `make chart` has fetched them; without them these tests are skipped. Tests that
-need no helm are in `test/unit/test_chart.py`.
+`make chart` downloads the helms and a kubectl into the cache; without them these tests are skipped. Tests without helm are in
+`test/unit/test_chart.py`.
 """
 
 import copy

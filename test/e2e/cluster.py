@@ -1,4 +1,4 @@
-"""A cluster with a real node and the operator, as somebody with kubectl sees it."""
+"""A cluster with a real node and the operator, used through kubectl."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The real node of a session, with the operator on it as users install it. Outside of the sandbox all tests are skipped."""
+"""The real node of a session, with the operator installed as by users. Outside of the sandbox all tests are skipped."""
 
 import json
 import os

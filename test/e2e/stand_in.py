@@ -1,7 +1,7 @@
-"""An image in place of those that users' manifests name, which no registry has any more, or which the node cannot fetch.
+"""An image that replaces those in users' manifests, which are no longer published or cannot be pulled by the node.
 
-It consists of Debian with Python, the first layer of the operator's image, and the programs of `image/`. The node has it under
-each of the names, so that manifests run as they are written.
+It consists of the first layer of the operator's image (Debian with Python) and the programs of `image/`. The node has it under
+all of these names, so manifests run unchanged.
 """
 
 import json

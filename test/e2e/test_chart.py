@@ -1,4 +1,4 @@
-"""The Helm chart on a real node: helm takes over what kubectl applied, upgrades it and removes it, while jobs run."""
+"""The Helm chart on a real node: helm takes ownership of objects of kubectl, upgrades and removes them, while jobs run."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Failure policies and lost nodes: real processes and a real kubelet, and a hollow node to which jobs move."""
+"""Failure policies and lost nodes: real processes, a real kubelet, and a hollow node to which jobs move."""
 
 import contextlib
 import datetime as dt

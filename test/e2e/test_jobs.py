@@ -1,4 +1,4 @@
-"""Jobs with real processes: they talk to each other, end in all ways, and are restarted by the real kubelet or the operator."""
+"""Jobs with real processes: they communicate, end in all ways, and are restarted by the real kubelet or the operator."""
 
 import json
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The operator's own problems: its leader dies, a new version is rolled out."""
+"""Disruptions of the operator: its leader crashes, a new version is rolled out."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The page in a pod, from `kubectl apply -k manifests/addons/page`: a viewer sees a job whose processes really run."""
+"""The dashboard in a pod, from `kubectl apply -k manifests/addons/page`: a viewer sees a job with real processes."""
 
 from collections.abc import Iterator
 from pathlib import Path

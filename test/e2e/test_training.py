@@ -1,6 +1,6 @@
 """Real training by real TensorFlow: the jobs of manifests/examples/training, with TF_CONFIG as the operator writes it.
 
-They differ from the manifests only in what `_for_this_node` changes: the image, and where TensorFlow comes from.
+`_for_this_node` changes only the image and the source of TensorFlow.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Users' guides of 2017 and 2018 on a real node: the jobs and commands in them work, and print what the guides show.
+"""User guides of 2017 and 2018 on a real node: their jobs and commands work, and print what the guides show.
 
-The images are stand-ins of the same names (`stand_in.py`); nothing else in the manifests differs.
+The images are stand-ins with the same names (`stand_in.py`); the manifests are unchanged.
 """
 
 import json

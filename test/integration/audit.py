@@ -1,7 +1,7 @@
-"""What an account requested from an API server, and what its roles allow: two sets of facts, to be compared.
+"""Compares the requests of an account with the permissions in its roles.
 
-A fact is (API group, resource with its subresource, verb), as RBAC names them. The first set comes from the server's audit
-log, the second from manifests.
+Both are sets of (API group, resource with its subresource, verb), as in RBAC. The first comes from the server's audit log, the
+second from manifests.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One namespace of the API server with an operator and a hollow node in it, and jobs to run there."""
+"""A namespace of the API server with an operator and a hollow node, in which jobs run."""
 
 import contextlib
 import http.client

@@ -1,8 +1,8 @@
 """A namespace of the session's control plane for each integration test.
 
-A test uses one of two fixtures. `served`: its jobs run under an operator and a node that it shares with the other tests of
-its module, and that it neither configures nor stops. `cluster`: nothing runs; the test starts its own operator and node, with
-the flags that it needs. An operator for all namespaces would act on its jobs too, so the shared one is stopped before.
+A test uses one of two fixtures. `served`: its jobs run with an operator and a node that the tests of the module share and do
+not configure or stop. `cluster`: nothing runs, and the test starts its own operator and node with its flags. The shared
+operator is stopped before, because it would also act on these jobs.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""An editor for `kubectl edit` that makes the edits of a test: paths of a manifest, and the values that they get."""
+"""An editor for `kubectl edit` that makes the edits of a test: paths in a manifest, and their new values."""
 
 import json
 import os

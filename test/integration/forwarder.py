@@ -1,4 +1,4 @@
-"""A local port that forwards to another one once it is opened: it stands for an API server that is not there yet."""
+"""A local port that forwards to another one once it is opened: it simulates an API server that has not started yet."""
 
 import contextlib
 import socket

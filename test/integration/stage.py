@@ -1,7 +1,7 @@
-"""Troubles on a real API server: jobs in one namespace, with the test in the place of scheduler, kubelet and volume controller.
+"""Problems on a real API server: the test acts as scheduler, kubelet and volume controller of a namespace.
 
-A `Stage` writes what these would write (conditions, events, statuses of nodes and claims), in their words; all else is real.
-A job is explained as `kubectl tfjob explain` does it: by the plugin's own session, with what it reads from the server.
+A `Stage` writes what these would write (conditions, events, statuses of nodes and claims), with their messages; everything
+else is real. Jobs are explained as by `kubectl tfjob explain`: with the plugin's session, from what it reads.
 """
 
 import http.client

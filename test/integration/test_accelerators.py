@@ -1,4 +1,4 @@
-"""A configuration file that changes while the operator runs, and the pods that the API server then holds."""
+"""A configuration file that changes while the operator runs, and the pods that are created afterwards."""
 
 from pathlib import Path
 from typing import Any

@@ -1,9 +1,9 @@
-"""What `explain` advises helps: a user who runs its commands and makes its edits gets a job that runs.
+"""The advice of `explain` works: a user who runs its commands and makes its edits gets a running job.
 
-A row of `ADVICE` says how the trouble comes about and how the user follows: which edits they make where the advice says so,
-what they fill in for capitals, and what others do whom it sends them to. The steps are parsed from the printed text. All
-troubles are made at once, on one control plane with one operator and one hollow node; the node runs what an annotation says,
-so an edit that corrects a template changes that too. Rows that are not in `QUICK` run in `make nightly`.
+A row of `ADVICE` defines how to cause the problem and how the user follows the advice: their edits, the values for words in
+capitals, and the actions of other people. The steps are parsed from the printed text. All problems are created at once on
+one control plane with one operator and one hollow node. The node runs scripts in annotations, so an edit that corrects a
+template also changes these. Rows that are not in `QUICK` run in `make nightly`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The API client and the real API server: verbs, refusals, subresources, tables, compressed lists, logs, tokens."""
+"""The API client with a real API server: verbs, errors, subresources, tables, compressed lists, logs, tokens."""
 
 import asyncio
 from collections.abc import AsyncIterator

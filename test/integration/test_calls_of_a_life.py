@@ -1,4 +1,4 @@
-"""The requests that a job costs the API server in its whole life, counted in the server's audit log."""
+"""The requests of a job from creation to deletion, counted in the server's audit log."""
 
 import time
 from collections import Counter

@@ -1,7 +1,7 @@
 """The Helm chart on a real API server, with real helm binaries: installed, upgraded, rolled back and removed while jobs run.
 
-The control plane runs Deployments, and a hollow node their pods, so that `--wait` has something to wait for. What the operator
-does is done by a process beside them, under the account and the rights that the release gave it.
+The control plane runs Deployments, and a hollow node their pods, so `--wait` works. A separate process does the work of the
+operator, with the service account and permissions of the release.
 """
 
 import base64

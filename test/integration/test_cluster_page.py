@@ -1,4 +1,4 @@
-"""The page as an addon of a cluster, on a real API server, under its own account: who sees what, and what it reads by."""
+"""The dashboard as an addon, on a real API server with its own account: what each viewer sees, and the permissions it uses."""
 
 import asyncio
 import contextlib

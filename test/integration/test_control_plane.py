@@ -1,4 +1,4 @@
-"""The local control plane is a real one, and it leaves nothing behind. How its programs are built is not tested here."""
+"""The local control plane is a real one and leaves nothing behind. The build of its programs is not tested here."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The CRD's schema on a real API server: that it keeps out what Go cannot decode, and nothing else."""
+"""The CRD's schema on a real API server rejects what Go cannot decode, and nothing else."""
 
 import functools
 import json

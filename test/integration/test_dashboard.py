@@ -1,4 +1,4 @@
-"""The page on a real API server: `kubectl tfjob dashboard` as a user of the cluster starts it, and `make demo-page`."""
+"""The dashboard on a real API server: `kubectl tfjob dashboard` as started by a user, and `make demo-page`."""
 
 import contextlib
 import signal

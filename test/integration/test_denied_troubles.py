@@ -1,4 +1,4 @@
-"""Troubles that a webhook makes by what it denies: a real one, over TLS, that the API server asks."""
+"""Problems caused by denials of a real admission webhook."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Events as people meet them: recorded here, written to a real API server, read with kubectl."""
+"""Events from the recorder over a real API server to kubectl."""
 
 import asyncio
 from collections.abc import AsyncIterator

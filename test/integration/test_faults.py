@@ -1,6 +1,6 @@
-"""Client and informers under faults: a real API server behind a proxy that cuts, freezes, loses and refuses.
+"""Client and informers under faults: a real API server behind a proxy that cuts, freezes, loses and rejects requests.
 
-What is too old for the server is so for real: its history is compacted.
+Expired versions are real: the server's history is compacted.
 """
 
 import asyncio

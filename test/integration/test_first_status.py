@@ -1,4 +1,4 @@
-"""The first status of a job on a real API server: the schema of the status is exact, so a wrong write would be refused."""
+"""The first status of a job on a real API server, whose schema would reject an invalid status."""
 
 from datetime import datetime
 from typing import Final

@@ -1,6 +1,7 @@
-"""The gallery of manifests/examples: each file is created as it says, and its job reaches the state of its line in README.md.
+"""The gallery of manifests/examples: each file is created as documented, and its job reaches the state in README.md.
 
-Nodes of three pools are simulated, so a wrong label, taint or resource leaves the job Created. The programs do not run.
+Nodes of three pools are simulated, so with a wrong label, taint or resource the job would stay Created. The programs do not
+run.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Gang scheduling on a real API server: PodGroups of both kinds, with the test in the scheduler's place."""
+"""Gang scheduling on a real API server: PodGroups of both kinds; the test acts as scheduler."""
 
 import time
 from collections.abc import Iterator

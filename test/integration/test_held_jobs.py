@@ -1,4 +1,4 @@
-"""What becomes of running jobs when their owners edit them wrongly, with kubectl and a real API server."""
+"""Invalid edits of running jobs, with kubectl and a real API server."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""A tenant with `edit` in one namespace is hostile in every way that we can think of; another tenant's jobs are unharmed.
+"""A hostile tenant with `edit` in one namespace tries all known attacks; another tenant's jobs are not affected.
 
-All attacks are on one operator, which runs under its own account. During each, the victim's running job is not touched, by
-its versions and the audit log; a new job of the victim has its pod within seconds; nothing crashes, and memory is bounded.
+All attacks are on one operator with its own account. During each, the victim's running job does not change, by its versions and
+the audit log; a new job of the victim gets its pod within seconds; nothing crashes, and memory is bounded.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The image as `make image` builds it: the same from the same sources, and with a valid list of what it is made of."""
+"""The image of `make image` is reproducible, and has a valid SBOM."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A second kube-apiserver on the same etcd, whose watch cache is held back: it shows the past, and stores what it is told."""
+"""A second kube-apiserver on the same etcd, whose watch cache lags: it shows the past, and accepts writes."""
 
 import asyncio
 import json

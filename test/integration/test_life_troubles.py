@@ -1,4 +1,4 @@
-"""Dozens of troubles of running jobs, on a real API server with a hollow node: bad ends, last log lines, lost nodes."""
+"""Dozens of problems of running jobs on a real API server with a hollow node: failures, last log lines, lost nodes."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The operator under its own account: by the server's audit log it uses exactly the rights that its roles give it."""
+"""The operator with its own account: by the server's audit log it uses exactly the permissions in its roles."""
 
 import contextlib
 import functools

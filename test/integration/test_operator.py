@@ -1,4 +1,4 @@
-"""The operator as its users meet it: a process, kubectl, a real API server, and a hollow node for the pods."""
+"""The operator from a user's view: a process, kubectl, a real API server, and a hollow node for the pods."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""The commands of the pages for people, run as written, in the order in which a reader comes to them."""
+"""The commands of the docs, run as written, in the order of reading."""
 
 import json
 import os

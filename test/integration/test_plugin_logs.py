@@ -1,4 +1,4 @@
-"""`kubectl tfjob logs` through a real API server, which proxies to a kubelet: here to one that breaks off its responses."""
+"""`kubectl tfjob logs` through a real API server, which proxies to a kubelet that interrupts its responses."""
 
 from collections.abc import Iterator
 from pathlib import Path

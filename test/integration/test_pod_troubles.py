@@ -1,6 +1,6 @@
-"""Dozens of troubles of pods on a real API server: no node, no start, a bad end. The right cause stands on line one.
+"""Dozens of problems of pods on a real API server: not scheduled, not started, failed. Line one has the right cause.
 
-Claims and pods are real objects. The test writes what a scheduler or a kubelet would, where no hollow node does.
+Claims and pods are real objects. The test acts as scheduler or kubelet where no hollow node does.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The operator as a process of a cluster: replicas and hand-overs, signals and exit codes, metrics, probes, logs, rights."""
+"""The operator as a process: replicas and leader changes, signals and exit codes, metrics, probes, logs, permissions."""
 
 import contextlib
 import json

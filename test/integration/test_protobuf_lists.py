@@ -1,4 +1,4 @@
-"""Lists in protobuf from a real API server: the same objects as in JSON."""
+"""Protobuf lists of a real API server contain the same objects as JSON lists."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""How a real API server refuses pods, and which parts of its message reach a status, an event or a log.
+"""How a real API server rejects pods, and which parts of its message appear in a status, an event or a log.
 
-With `--record` the server's words are written into `test/data/recordings`, under its version.
+With `--record` the server's messages are written into `test/data/recordings`, under its version.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Jobs that grow and shrink, as a user does it with kubectl on a real API server."""
+"""Users scale jobs with kubectl on a real API server."""
 
 import json
 from typing import Any

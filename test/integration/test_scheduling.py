@@ -1,6 +1,6 @@
-"""The hollow node as scheduler of several nodes, on a real API server; and, with `--record`, the real kube-scheduler.
+"""The hollow node as scheduler of several nodes, on a real API server; with `--record`, the real kube-scheduler.
 
-`--record` writes what kube-scheduler says of the pods in `test/fakes/unschedulable.py` into `test/data/recordings`.
+`--record` writes kube-scheduler's messages for the pods in `test/fakes/unschedulable.py` into `test/data/recordings`.
 """
 
 import asyncio

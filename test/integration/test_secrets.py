@@ -1,4 +1,4 @@
-"""Passwords in addresses: no output of the process has them, whichever way it gets such an address (D18)."""
+"""Passwords in URLs never appear in the output of the process, wherever such a URL comes from (D18)."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Streaming lists on a real API server: one request where it has them, else a refusal and a list; the caches are the same."""
+"""Streaming lists on a real API server: one request if it supports them, else a rejection and a list; equal caches."""
 
 from aiohttp import web
 from structlog.testing import capture_logs

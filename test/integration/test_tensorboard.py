@@ -1,4 +1,4 @@
-"""TensorBoards on the real API server: what it does with our bodies and patches, and which events users get."""
+"""TensorBoards on a real API server: the effects of bodies and patches, and the events for users."""
 
 import functools
 import time

@@ -1,6 +1,6 @@
-"""Dozens of troubles on a real API server, one namespace for each kind: the right cause stands on line one of `explain`.
+"""Dozens of problems on a real API server, one namespace for each kind: line one of `explain` has the right cause.
 
-Those of pods that exist are in test_pod_troubles.py.
+Problems of existing pods are in test_pod_troubles.py.
 """
 
 import contextlib

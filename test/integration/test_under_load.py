@@ -1,7 +1,7 @@
 """Client and informers while the API server is killed and restarted under load.
 
-Between them is a proxy, as a load balancer is in a real cluster: while the server is away it accepts connections and ends
-them without a response. Refused connections are in `test_faults.py`.
+A proxy between them acts as load balancer: while the server is down it accepts connections and closes them without a response.
+`test_faults.py` has refused connections.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Clusters of other operators, on which this one is installed: what they began goes on, and nothing runs twice.
+"""The operator is installed on clusters of other operators: their jobs continue, and nothing runs twice.
 
-Jobs, pods and services are made as those operators made them, under a CRD without a schema as they had it; then the CRD of
-this project is applied over it. Only then the operator starts.
+Jobs, pods and services are created as by those operators, with their CRD without a schema. Then the CRD of this project is
+applied, and the operator starts.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The versions of TFJob on a real API server: jobs of each are accepted, kept as they were written, and run."""
+"""The versions of TFJob on a real API server: jobs of each are accepted, stored unchanged, and run."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The wheel in a user's site-packages: built as pip builds it, beside a package with the names of our folders."""
+"""The wheel in a user's site-packages, built by pip, together with a package that has the names of this project's folders."""
 
 import os
 import shutil

@@ -1,7 +1,7 @@
-"""A story: the commands of a document, run in order as they are printed, and what a person reads after each.
+"""A story: the commands of a document, run in order, with their output.
 
-A document prints a command after `$ ` in a block `console`, and below it what it answers. `...` stands for lines that are left
-out. Times, ages, UIDs and the like differ from run to run, so both sides are compared without them.
+In a `console` block of a document a command follows `$ `, and its output is below. `...` means omitted lines. Times, ages,
+UIDs and similar values are ignored in comparisons.
 """
 
 import os

@@ -1,9 +1,8 @@
-"""What a person does who reads our documents: every command as printed there, on a real API server, with what it then prints.
+"""The sessions in the docs: every command on a real API server, with the output that the docs show.
 
-Pods run on hollow nodes; `IMAGES` says what the images of the documents do there. Other journeys need other places: the first
-job, from the image to the clean-up, is test/e2e/test_readme.py (a real node); the notebook is played by `make sdk-matrix`, and
-the upgrade by Helm and the uninstall by `make chart` and test/integration/test_chart.py; the controller from the wheel is
-test/integration/test_wheel.py.
+Pods run on hollow nodes; `IMAGES` defines what the images of the docs do there. Other sessions are tested elsewhere: the
+first job in test/e2e/test_readme.py (real node), the notebook in `make sdk-matrix`, upgrade by Helm and uninstall in `make
+chart` and test/integration/test_chart.py, the controller from the wheel in test/integration/test_wheel.py.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Tests of users' clients, which `python -m hack.matrix` fetches. They are run where they are named, not by `pytest test`."""
+"""Tests of users' clients, which `python -m hack.matrix` downloads. `pytest test` does not run them."""
 
 from pathlib import Path
 

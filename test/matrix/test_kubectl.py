@@ -1,6 +1,6 @@
-"""Each kubectl on a control plane of its own, in the order of this file: install, use, remove.
+"""Each kubectl with its own control plane, in the order of this file: install, use, remove.
 
-Jobs are those that users have (manifests/examples). The hollow node runs no programs; annotations say what its pods do.
+Jobs are from manifests/examples. The hollow node runs no programs; annotations define what its pods do.
 """
 
 import contextlib

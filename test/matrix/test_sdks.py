@@ -1,4 +1,4 @@
-"""The lives of a job by each SDK, all at once, each in a namespace of its own of one control plane, where its user may edit."""
+"""The life cycle of a job with each SDK, in parallel, each in its own namespace of one control plane, with the role `edit`."""
 
 import contextlib
 import os

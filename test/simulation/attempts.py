@@ -1,4 +1,4 @@
-"""Judges what a status says of restarts of the whole job: each follows from a rule or a request, and counts once."""
+"""Judges restarts of the whole job in a status: each follows from a rule or a request, and counts once."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

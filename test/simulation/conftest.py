@@ -1,12 +1,12 @@
-"""How seeds are chosen, played and reported.
+"""How seeds are selected, run and reported.
 
-    pytest test/simulation                    the default number of seeds, half a minute
-    pytest test/simulation --seeds 20000      more of them
-    pytest test/simulation/test_x.py::test_y --seed 1234      one seed: the replay of a failure
-    pytest test/simulation --seed 50000 --seeds 1000          a thousand seeds from there on
+pytest test/simulation                    the default number of seeds, half a minute
+pytest test/simulation --seeds 20000      more seeds
+pytest test/simulation/test_x.py::test_y --seed 1234      one seed: the replay of a failure
+pytest test/simulation --seed 50000 --seeds 1000          a thousand seeds from 50000 on
 
-A test asks for the fixture `seeds` and hands it a scenario; all seeds of a scenario are one test, since pytest's overhead for a
-test is longer than most seeds take.
+A test gives a scenario to the fixture `seeds`. All seeds of a scenario are one test, because pytest's overhead per test
+is longer than most seeds take.
 """
 
 import gc

@@ -1,7 +1,7 @@
-"""Whether a container will be restarted, by what Kubernetes documents about restart policies: for oracles.
+"""Whether a container will be restarted, by Kubernetes' documentation of restart policies: for oracles.
 
-The kubelet's model has this in `hack.hollow_node.containers`. An oracle that used the model would accept the results of a wrong
-model, so this is a second, independent implementation. The table of versions is common to both.
+This is an implementation independent of the kubelet's model (`hack.hollow_node.containers`), because an oracle that used the
+model would repeat its errors. Both use the same table of versions.
 """
 
 from hack.hollow_node.objects import NEVER, ContainerStatus, HollowPod

@@ -1,7 +1,7 @@
-"""A network between clients and the model server that does what networks, proxies and overloaded servers do.
+"""A network between clients and the model server with the faults of networks, proxies and overloaded servers.
 
-All faults are drawn from one random source. They end at a time that is known beforehand; from then on everything arrives, so
-correct code must come to rest.
+All faults come from one random source. They stop at a fixed time; from then on everything arrives, so correct code must reach a
+stable state.
 """
 
 from __future__ import annotations

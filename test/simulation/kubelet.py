@@ -1,9 +1,9 @@
-"""The nodes of a simulated cluster: pods are scheduled, run, restart, end, are evicted, and go, drawn from a seed.
+"""The nodes of a simulated cluster: pods are scheduled, run, restart, end, are evicted and deleted.
 
-A kubelet handles a pod by the hollow node's model (`hack.hollow_node.lifecycle`), in the world's version of Kubernetes. The
-seed decides what the model leaves open: what containers do, how long everything takes, what is never reported, and which nodes
-are in trouble. Everything is a timer that talks to the server as any client does; no fault of the network reaches it. What has
-really become of each pod is in its `Fate`, for oracles, which must not use the code under test.
+A kubelet handles a pod by the hollow node's model (`hack.hollow_node.lifecycle`) for the world's version of Kubernetes. The
+seed determines the rest: what containers do, all durations, which reports are omitted, and which nodes have problems. All
+actions are timers that use the server like any client, without network faults. The true history of each pod is in its `Fate`,
+for oracles, which must not use the code under test.
 """
 
 import asyncio

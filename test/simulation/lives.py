@@ -1,4 +1,4 @@
-"""What becomes of pods: the truth about each, and what its kubelet knows of it."""
+"""The history of pods: the truth about each, and what its kubelet knows."""
 
 import asyncio
 import enum

@@ -1,7 +1,9 @@
-"""Those who meddle with the children of jobs: second pods, edited labels and selectors, forged owners in other namespaces, and
-a controller that keeps deleted pods for a while by a finalizer.
+"""Clients that interfere with the children of jobs.
 
-What they have made has an annotation that says so, so that oracles can tell it apart.
+They create second pods, edit labels and selectors, forge owners in other namespaces, and delay deletions of pods by a
+finalizer.
+
+Their objects have an annotation by which oracles recognize them.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The nodes of a simulated cluster, and what becomes of pods when one is drained, shuts down, or falls silent."""
+"""The nodes of a simulated cluster, and the effects on pods when one is drained, shuts down, or becomes unreachable."""
 
 from __future__ import annotations
 

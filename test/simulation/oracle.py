@@ -1,4 +1,4 @@
-"""The world at rest: every job must be in the state that follows from its specification and the fates of its pods."""
+"""The oracle: in the final world every job must be in the state that follows from its spec and the history of its pods."""
 
 from collections import Counter
 from collections.abc import Iterator

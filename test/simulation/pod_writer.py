@@ -1,4 +1,4 @@
-"""What kubelets and controllers write about pods, as clients of the server that no fault of the network reaches."""
+"""Writes about pods by kubelets and controllers, which have no network faults."""
 
 import re
 from typing import Any, Final

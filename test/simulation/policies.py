@@ -1,6 +1,6 @@
-"""Failure policies, read without the code under test: which rule is about a pod, and until when something waits.
+"""Failure policies, decoded without the code under test: which rule matches a pod, and when a delay ends.
 
-A rule is about a state of a pod that the server had: an operator may act on any of these, since its cache lags.
+A rule may match any state of a pod that the server had, because the operator's cache lags.
 """
 
 from collections.abc import Iterator

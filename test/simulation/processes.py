@@ -1,4 +1,4 @@
-"""The operator as a process of a simulated cluster: the whole of it above `Transport`, with election and fence."""
+"""The operator as a process of a simulated cluster: everything above `Transport`, with leader election and fence."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What has happened to jobs and their pods, as the server and the nodes know it: the facts on which the judges decide."""
+"""The history of jobs and their pods by the server and the nodes, on which the judges decide."""
 
 import math
 from collections import Counter, defaultdict

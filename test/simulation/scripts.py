@@ -1,6 +1,6 @@
-"""What containers do, drawn from a seed: how long each run lasts, and how it ends.
+"""Random scripts of containers: how long each run takes, and how it ends.
 
-A pod template names its temper in an annotation, so that jobs can be made that are known to come to rest.
+An annotation of the pod template selects the kind of script, so some jobs are known to reach a stable state.
 """
 
 import math

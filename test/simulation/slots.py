@@ -1,4 +1,4 @@
-"""Which replica of its job a child is for, read from its name without the code under test."""
+"""The replica of a child, parsed from its name without the code under test."""
 
 from datetime import datetime
 from typing import Any, Final

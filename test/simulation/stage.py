@@ -1,4 +1,4 @@
-"""The course of a world with two operators, whatever its jobs are: faults of nodes and processes, and then rest."""
+"""The phases of a world with two operators, for any jobs: faults of nodes and processes, then a stable state."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""The model of the API server does what real ones did: transcripts of conformance, recorded requests, and streams.
+"""The model of the API server behaves like real ones: conformance transcripts, recorded requests, and streams.
 
-Groups 10, 13, 14, 15 and 16 of the recordings are not here: the model has no tokens, no server-side apply, no tables, no
-compression and no flow control. A request that is left out within a group has the reason in its line.
+Groups 10, 13, 14, 15 and 16 of the recordings are not used, because the model has no tokens, server-side apply, tables,
+compression and flow control. An omitted request within a group has the reason in its line.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The judges find bugs: each of these, put into the operator, is found within a handful of seeds."""
+"""The judges find bugs: each of these planted bugs is found within a few seeds."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A seed must play the same way twice, also in another process."""
+"""A seed must run identically twice, also in another process."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""The parts of the operator in a simulated cluster, under faults drawn from a seed. See `conftest.py` for how to replay one."""
+"""The parts of the operator in a simulated cluster with random faults. See `conftest.py` for how to replay a seed."""
 
 import pytest
 

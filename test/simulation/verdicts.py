@@ -1,4 +1,4 @@
-"""Whether a status is true, by the documented rules and by what has happened. Pure functions."""
+"""Whether a status is correct, by the documented rules and the history. Pure functions."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta

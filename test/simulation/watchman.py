@@ -1,8 +1,8 @@
-"""Judges every write at the moment when the server accepts it, and reports those that should never have been made.
+"""Judges every write when the server accepts it, and reports wrong ones.
 
-An operator is judged by what the server told it: it may create or delete a job's children only on a view of the job that the
-server has confirmed, and the last confirmed one must justify the write. A job whose status was never written needs no
-confirmation: any version of it will do. Changes while the request was in flight are not held against the operator.
+It considers what the server told the operator: the operator may create or delete a job's children only on a view that the
+server confirmed, and the last confirmed view must justify the write. A job whose status was never written needs no
+confirmation, so any version justifies the write. Changes while the request was in flight do not count.
 """
 
 import math

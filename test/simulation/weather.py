@@ -1,4 +1,4 @@
-"""The weather of a seed: how often its network and its server fail, and in which ways."""
+"""The rates of the faults of network and server, drawn for each seed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a job asks for, read without the code under test: only what the simulated users write.
+"""The spec of a job, decoded without the code under test: only the fields that simulated users write.
 
-The simulated users mark a wrong specification with an annotation and a foreign job with a field, so nothing is validated here.
+The simulated users mark an invalid spec by an annotation and a foreign job by a field, so this module does not validate.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,8 +1,8 @@
-"""One seed's world: a model server, a faulty network, and their sources of randomness and time.
+"""The world of a seed: a model server, a faulty network, and their randomness and time.
 
-A scenario is a coroutine function of a `World`. `run_seed` plays it once; the same seed plays the same way again, in any
-process, since nothing depends on real time, on memory addresses or on hashes of strings: `SeededLoop` numbers its tasks, all
-randomness comes from the seed, and the cyclic garbage collector, whose timing depends on earlier code, is off.
+A scenario is a coroutine function of a `World`. `run_seed` runs it once. The same seed runs identically in any process, because
+nothing depends on real time, memory addresses or hashes of strings: `SeededLoop` numbers its tasks, all randomness comes from
+the seed, and the cyclic garbage collector is off.
 """
 
 import asyncio

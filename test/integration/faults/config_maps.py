@@ -1,4 +1,4 @@
-"""The config maps of a namespace, written and read past every proxy: so tests know what the server really holds."""
+"""The ConfigMaps of a namespace, written and read without a proxy, so tests know the server's true state."""
 
 import asyncio
 import contextlib

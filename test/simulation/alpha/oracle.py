@@ -1,4 +1,4 @@
-"""The world at rest: each job of the alpha dialect must be in the state that follows from its specification and its pods."""
+"""The oracle of the alpha dialect: in the final world each job must be in the state that follows from its spec and pods."""
 
 from collections.abc import Iterator
 from typing import Any

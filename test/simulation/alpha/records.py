@@ -1,4 +1,4 @@
-"""What has happened to jobs of the alpha dialect, as server and nodes know it, and whether their status is true by that."""
+"""The history of alpha jobs by server and nodes, and whether their status agrees with it."""
 
 from collections import defaultdict
 from collections.abc import Iterator

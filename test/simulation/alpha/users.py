@@ -1,6 +1,6 @@
-"""Users of the alpha dialect: jobs of every kind, and what people do to them and to their children, drawn from a seed.
+"""Users of the alpha dialect: jobs of every kind, and random actions on them and their children.
 
-Everything is a timer that talks to the server as any client does; no fault of the network reaches it.
+All actions are timers that use the server like any client, without network faults.
 """
 
 from functools import partial

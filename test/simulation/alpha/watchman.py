@@ -1,7 +1,7 @@
-"""Judges every write about jobs of the alpha dialect at the moment when the server accepts it: should it have been made?
+"""Judges every write about alpha jobs when the server accepts it.
 
-Like the watchman of the v1 controller it judges the operator by what the server told it: children are created and deleted on a
-view of the job that the server has confirmed, by a read or in the response to a write, and that view must justify the write.
+Like the watchman of the v1 controller it considers what the server told the operator: children are created and deleted on a
+view of the job that the server confirmed, by a read or in the response to a write, and that view must justify the write.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What a job of the alpha dialect asks for, read without the code under test: only what the simulated users write."""
+"""The spec of an alpha job, decoded without the code under test: only the fields that simulated users write."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

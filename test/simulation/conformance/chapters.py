@@ -1,7 +1,7 @@
-"""The script with which the model of the API server is compared with the real one.
+"""The requests with which the model of the API server is compared with the real one.
 
-Each chapter sends requests and may use what came back (versions, UIDs, tokens) in the next ones. It is played on two servers,
-or on one and compared with the recorded responses of another (`test/data/recordings/*/conformance`).
+Each chapter sends requests and may use the responses (versions, UIDs, tokens) in the next ones. It runs on two servers, or on
+one and is compared with the recorded responses of another (`test/data/recordings/*/conformance`).
 """
 
 import asyncio

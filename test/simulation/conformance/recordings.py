@@ -1,10 +1,10 @@
-"""The model API server gets the requests that a real one got, in order, and must respond as that one did.
+"""The model API server gets the recorded requests of a real one, in order, and must respond in the same way.
 
-`test/data/recordings/VERSION/api/GROUP.jsonl` has one step a line. A line with `asked` is a recorded request with its response;
-`left_out` is why the model does not get that one. A line with `did` is what the tester did between them, reconstructed from
-the responses: a request, or one of compact, restart, define, redefine, undefine, wait, caches began. `from` is the version of
-etcd before the step: the model's counter is set to it, so that versions of lists and bookmarks must be masked only where they
-depend on other writes. UIDs in requests are replaced by the model's own.
+`test/data/recordings/VERSION/api/GROUP.jsonl` has one step per line. A line with `asked` is a recorded request with its
+response; `left_out` is the reason if the model does not get it. A line with `did` is another action, reconstructed from the
+responses: a request, or one of compact, restart, define, redefine, undefine, wait, caches began. `from` is etcd's revision
+before the step: the model's counter is set to it, so versions of lists and bookmarks are masked only where they depend on
+other writes. UIDs in requests are replaced by the model's.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Sends the requests of a chapter to an API server, the model or a real one, with a transcript that can be compared.
+"""Sends the requests of a chapter to the model or a real API server, and records a comparable transcript.
 
-What always differs is masked: UIDs and versions become numbers in the order in which they first appear, times and tokens are
-hidden, and of pods, services and namespaces only the fields that the model has are compared.
+Varying values are masked: UIDs and versions become numbers in the order of their first occurrence, times and tokens are
+hidden. For pods, services and namespaces only the fields of the model are compared.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The controllers of the model cluster that an operator depends on: the garbage collector and the namespace controller.
 
-They use the server as any client does, so its rules (grace periods, finalizers) hold for them too.
+They use the server like any client, so its rules (grace periods, finalizers) apply to them.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The Job controller of the model cluster: for each Job one pod, and another one after a while if that has failed.
+"""The Job controller of the model cluster: one pod for each Job, and a new one with a delay after a failure.
 
-Of batch/v1 it has what this project uses: one completion, one pod at a time. Old versions count the pods that are there; newer
-ones give each pod a finalizer, count ended pods in steps, and keep the count when pods go. Both replace a pod that is being
-deleted at once, while it is still there. The controller reads storage without a cache, and acts a while later.
+It supports the part of batch/v1 that this project uses: one completion, one pod at a time. Old versions count existing pods;
+newer ones give each pod a finalizer, count ended pods in steps, and keep the count when pods are deleted. Both replace a
+terminating pod at once. The controller reads the storage without a cache, and acts with a delay.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The resources that the model serves, and how the real API server treats each of them."""
+"""The resources of the model, and how the real API server handles each of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the server finds wrong with the metadata of a new object, in its words. Pure."""
+"""The server's validation of the metadata of a new object, with its messages. Pure."""
 
 import re
 from collections.abc import Mapping

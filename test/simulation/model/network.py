@@ -1,4 +1,4 @@
-"""The context of what belongs to no process: servers and wires go on while a simulated process is stalled."""
+"""The context of servers and networks, which continue while a simulated process is stalled."""
 
 from contextvars import Context
 from typing import Final

@@ -1,4 +1,4 @@
-"""The three ways to patch an object. Pure: each returns a new object and leaves the given ones as they are."""
+"""The three types of patches. Pure: each returns a new object and does not change the given ones."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""GET of one object and of collections: which versions a list is answered from (SV-01, SV-02), pages, continue tokens."""
+"""GET of objects and collections: the version of a list (SV-01, SV-02), pages, continue tokens."""
 
 import base64
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The model's error responses: the Status objects of kube-apiserver, word for word where a client may read them."""
+"""The model's error responses: the Status objects of kube-apiserver, verbatim where a client may parse them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

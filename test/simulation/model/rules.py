@@ -1,4 +1,4 @@
-"""The rules by which a written object becomes a stored one. Pure functions of old and new."""
+"""The rules that convert a written object to a stored one. Pure functions of the old and the new object."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

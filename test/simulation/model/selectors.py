@@ -1,4 +1,4 @@
-"""Selectors as the server reads them. Independent of `informers.listers`, which is code under test."""
+"""Selectors as in the API server. Independent of `informers.listers`, which is code under test."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
 """The model API server: one HTTP request in, one response out, without an await. It has no tasks, only timers of watches.
 
-It knows nothing of the network between it and its clients: see `simulation.model.transport` and `simulation.faults`.
+The network is separate: see `simulation.model.transport` and `simulation.faults`.
 """
 
 import asyncio

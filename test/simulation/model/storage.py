@@ -1,7 +1,7 @@
-"""What the model keeps: objects, one counter of versions, and the log of changes that watches are served from.
+"""The model's storage: objects, one version counter, and the log of changes for watches.
 
-It knows neither requests nor rules, and stores what it is given. etcd and the watch caches forget history independently:
-`Storage.compacted` is the version up to which etcd has, `Collection.forgotten` that of a cache.
+It has no rules, and stores every object. etcd and the watch caches drop history independently: `Storage.compacted` is the
+version up to which etcd dropped it, `Collection.forgotten` that of a cache.
 """
 
 from bisect import bisect_right

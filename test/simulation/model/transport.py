@@ -1,4 +1,4 @@
-"""`api.client.Transport` to the model over a perfect network: nothing is lost, and nothing takes time."""
+"""`api.client.Transport` to the model over a perfect network, without losses and delays."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

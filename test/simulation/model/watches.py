@@ -1,4 +1,4 @@
-"""Watches and streamed lists: where each begins, what it is sent, bookmarks, and how it ends."""
+"""Watches and streamed lists: their start, events, bookmarks and end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Creates, updates, patches and deletes: what the server does to an object on its way into the storage, and when it refuses.
+"""Creates, updates, patches and deletes: how the server changes an object before it is stored, and when it rejects it.
 
 Every method reads the newest version and stores its result without an await in between, so conflicts come from outdated
-versions of clients, never from a race inside the server.
+versions of clients, never from races inside the server.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
-"""Two operators that run jobs of the alpha dialect, users, nodes, the Job controller, and bad weather.
+"""Two operators with jobs of the alpha dialect, users, nodes, the Job controller, and faults.
 
-As in `scenarios.operators` the judges look at every write and at the state at rest. Each world has one of the two APIs.
+As in `scenarios.operators` the judges evaluate every write and the final state. Each world has one of the two APIs.
 """
 
 from functools import partial

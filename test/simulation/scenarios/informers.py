@@ -1,4 +1,4 @@
-"""Informers under faults: whatever happens meanwhile, caches, indices and handlers end with the server's state."""
+"""Informers under faults: caches, indices and handlers always converge to the server's state."""
 
 import asyncio
 from random import Random

@@ -1,7 +1,7 @@
-"""Electors that compete for one lease, in processes that stall, die and come back: no two of them ever write at a time.
+"""Electors compete for one lease, in processes that stall, crash and restart: two never write at the same time.
 
-The server's view decides: when it accepts a write from `_work`, the lease must not name another process. It may name nobody: a
-leader that steps down releases the lease while its last write may still be in flight.
+The server's view counts: when it accepts a write from `_work`, the lease must not name another process. It may name none,
+because a leader that steps down releases the lease while its last write may be in flight.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""An operator whose jobs come and go in every way: when all are gone, and an hour has passed, nothing of them is in its memory.
+"""An operator's memory contains nothing of its jobs an hour after all were deleted, in any way.
 
-What the manager reaches is found by the garbage collector's own means, so no list of caches can forget one. Left out are
-modules, classes and the world itself.
+Python's garbage collector enumerates the objects that the manager references, so no cache is missed. Modules, classes and the
+world itself are excluded.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Two replicas of the operator, users, nodes and faults: every write and the state at rest must be right.
+"""Two replicas of the operator, users, nodes and faults: every write and the final state must be correct.
 
-Most worlds are small: a few jobs, and over many seeds all combinations occur. Now and then there are dozens of jobs.
+Most worlds are small, with a few jobs; over many seeds all combinations occur. Some have dozens of jobs.
 """
 
 import math

@@ -1,7 +1,6 @@
-"""This operator starts on a cluster of another one, is killed and restarted: no replica of an old job runs twice.
+"""The operator starts on a cluster of another operator, is killed and restarted: no replica of an old job runs twice.
 
-There is no kubelet, so pods never end: the operator must create exactly the pods that are missing, and delete none that a job
-asks for.
+Without a kubelet pods never end: the operator must create exactly the missing pods, and delete none that a job needs.
 """
 
 import asyncio
