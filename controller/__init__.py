@@ -1,1 +1,1 @@
-"""The operator: what any controller needs, and the TFJob controller on top of it."""
+"""The operator: components for any controller, and the TFJob controller built on them."""

@@ -1,4 +1,4 @@
-"""The operator's command. Exit codes: 0 stopped by a signal, 1 failed or no longer the leader, 2 wrong flags or settings."""
+"""The operator's command. Exit codes: 0 stopped by a signal, 1 failed or lost the lease, 2 invalid flags or settings."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tfjob_operator.controller.options import PROGRAM, Options, parse_options
 
 PACKAGE: Final = "prometheus_client"
 UNUSED: Final = ("http.server", "urllib.error", "urllib.request", "wsgiref.simple_server")
-"""What `prometheus_client.exposition` imports for servers and push gateways of its own: with what these import in turn it is a
-megabyte, 1.8 with docstrings. The pages of an operator are served by `http_server`."""
+"""Modules that `prometheus_client.exposition` imports only for its own servers and push gateways; with their imports they take
+a megabyte, 1.8 with docstrings. The operator's pages are served by `http_server`."""
 
 
 def import_prometheus_client() -> None:
-    """Import prometheus_client with empty classes in place of what is unused; as usual if it does not bear that.
+    """Import prometheus_client with empty classes in place of unused modules; normally if that fails.
 
-    It has no effect where it is imported already. The modules themselves can be imported as ever afterwards. Code that
-    wants `start_http_server` or `push_to_gateway` must not call this. The rest is in docs/design/scale.md.
+    No effect if it is imported already. The replaced modules can be imported normally afterwards. Code that needs
+    `start_http_server` or `push_to_gateway` must not call this. See docs/design/scale.md.
     """
     if PACKAGE in sys.modules:
         return
     try:
         with _stand_ins(UNUSED):
             importlib.import_module(PACKAGE)
-    except Exception:  # noqa: BLE001 - another version, which does more with these modules than name them
+    except Exception:  # noqa: BLE001 - another version may use these modules at import time
         for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
             del sys.modules[name]
         importlib.import_module(PACKAGE)
@@ -42,7 +42,7 @@ def import_prometheus_client() -> None:
 
 @contextlib.contextmanager
 def _stand_ins(names: tuple[str, ...]) -> Iterator[None]:
-    """Let these modules, unless they are imported already, have a new class under any name, inside the block."""
+    """Inside the block, replace modules that are not imported yet by ones in which any name is an empty class."""
     made = {name: _StandIn(name) for name in names if name not in sys.modules}
     sys.modules.update(made)
     try:
@@ -53,7 +53,7 @@ def _stand_ins(names: tuple[str, ...]) -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """A module of which `from it import Name` gives a class that can be inherited from, and does nothing."""
+    """A module whose attributes are empty classes, which can be subclassed."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -62,12 +62,12 @@ class _StandIn(ModuleType):
 
 
 TLS_READ_BYTES: Final = 64 * 1024
-"""How much asyncio reads at once from a connection with TLS, for which each has a buffer. By default it is 256 KB, and an idle
-operator has seven connections: 1.4 MB less. A record of TLS has 16 KB at most, so that it is still several at a time."""
+"""How much asyncio reads at once from a TLS connection, for which each has a buffer. The default is 256 KB, and an idle
+operator has seven connections: this saves 1.4 MB. A TLS record has at most 16 KB, so several still fit."""
 
 
-def make_small() -> None:
-    """Save memory process-wide, before the first connection is made and before anything imports prometheus_client."""
+def reduce_memory() -> None:
+    """Apply process-wide memory savings, before the first connection and before prometheus_client is imported."""
     asyncio.sslproto.SSLProtocol.max_size = TLS_READ_BYTES
     import_prometheus_client()
 
@@ -76,7 +76,7 @@ log = structlog.get_logger(__name__)
 
 
 def main() -> int:
-    """Run the operator until SIGTERM or SIGINT. A second signal ends the process at once."""
+    """Run the operator until SIGTERM or SIGINT. A second signal ends the process immediately."""
     options = parse_options(sys.argv[1:])
     logs = LogWriter(sys.stderr.fileno())
     configure_logging(json_format=options.json_log_format, level=options.log_level, stream=logs)
@@ -92,8 +92,8 @@ def _main(options: Options, logs: LogWriter) -> int:
     except AccessError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)  # noqa: T201 - as for a wrong flag
         return 2
-    make_small()
-    # Only now: they import prometheus_client.
+    reduce_memory()
+    # Not earlier: they import prometheus_client.
     from tfjob_operator.controller.config.file import ConfigFileError
     from tfjob_operator.controller.leaderelection import LeadershipLostError
     from tfjob_operator.controller.observability.http_server import ListenError
@@ -104,9 +104,9 @@ def _main(options: Options, logs: LogWriter) -> int:
         print(f"{PROGRAM}: {options.controller_config_file}: {error}", file=sys.stderr)  # noqa: T201 - as for a wrong flag
         return 2
     except (LeadershipLostError, ListenError) as error:
-        log.error("operator_failed", error=str(error))  # noqa: TRY400 - a person needs to know what, not where
+        log.error("operator_failed", error=str(error))  # noqa: TRY400 - the traceback is not useful
         return 1
-    except Exception:  # the top of the process: the log must name the cause in its own form, whatever it is
+    except Exception:  # top level: log any error in the log's format
         log.exception("operator_failed")
         return 1
     return 0

@@ -1,4 +1,4 @@
-"""The composition root: builds the operator's object graph, on the transports and the clock that it is given."""
+"""The composition root: builds the operator's object graph from the given transports and clock."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from tfjob_operator.workqueue import (
 from tfjob_operator.workqueue.metrics import Metric
 
 NAME: Final = "tfjob"
-"""The controller's name, on the metrics of its queue and workers, and on what its syncs log."""
+"""The controller's name in the metrics of its queue and workers, and in the log events of its syncs."""
 
 BUILD_INFO: Final = Metric(
     "tf_operator_build_info", "Always 1; the label is the operator's version", labels=("version",)
@@ -71,7 +71,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Transports:
-    """One transport for each purpose that must not wait for another: watches (long-lived), writes (thousands), the lease."""
+    """One transport per purpose, so that none waits for another: watches (long-lived), writes (thousands), the lease."""
 
     watches: Transport
     writes: Transport
@@ -92,14 +92,14 @@ def build(
     random: Callable[[], float] = stdlib_random.random,
     config: ConfigFile | None = None,
 ) -> Manager:
-    """Build the graph. Nothing runs yet.
+    """Build the object graph. Nothing runs yet.
 
-    stop: the operator stops when it is set.
-    identity: the name under which this process acquires the lease; no other process may have it.
-    host: the API server's name and port, a label of the metrics of requests.
+    stop: the operator stops when this is set.
+    identity: the identity with which this process acquires the lease; it must be unique.
+    host: the API server's name and port, a label of the request metrics.
     pages, background: see `Manager`.
-    clock: None for the real ones.
-    config: the configuration file, if there is one.
+    clock: None for the real clocks.
+    config: the configuration file, if any.
     """
     lease_clock, clock = clock or LeaseClock(), clock or LoopClock()
     client = partial(RestClient, metrics=metrics, host=host, clock=clock, server_clock=ServerClock(metrics, clock))
@@ -117,7 +117,7 @@ def build(
             clock=lease_clock,
             random=random,
         )
-    # One limit for all requests but the lease's, which must not wait for anything of ours.
+    # One rate limit for all requests except those for the lease, which must not be delayed.
     limiter = TokenBucket(options.qps, options.burst, clock=clock) if options.qps else None
     work_gate, event_gate = GatedTransport(fenced), GatedTransport(fenced)
     writing = partial(client, field_manager=EVENT_SOURCE, limiter=limiter)
@@ -132,10 +132,10 @@ def build(
         own = OwnDeployment(
             reader, recorder, options.own_namespace, options.own_deployment, is_leading=lambda: manager.is_leading
         )
-        background["config-file"] = partial(config.follow, own.tell)
+        background["config-file"] = partial(config.follow, own.report)
 
     def jobs_by_state() -> Mapping[tuple[str, ...], int]:
-        found = parts.counted.by_state(clock.monotonic())  # also in a replica that waits: it may count next
+        found = parts.counted.by_state(clock.monotonic())  # also in a standby replica: it may become the leader
         return found if manager.is_leading else {}
 
     manager = Manager(
@@ -159,7 +159,7 @@ def build(
 
 @dataclass(eq=False)
 class _Parts:
-    """Builds the controllers of jobs, which count into the same series."""
+    """Builds the controllers of jobs, which share their metrics."""
 
     options: Options
     informers: SharedInformerFactory
@@ -188,7 +188,7 @@ class _Parts:
         )
 
     def tfjobs(self) -> Iterator[Controller]:
-        """Build the controller of TFJobs, and that of their TensorBoards."""
+        """Build the controller of TFJobs and that of their TensorBoards."""
         options = self.options
         caches = TFJobCaches.of(
             self.informers,
@@ -200,7 +200,7 @@ class _Parts:
         queue: RateLimitingQueue[str] = RateLimitingQueue(
             default_controller_rate_limiter(), name=NAME, metrics=self.metrics, clock=self.clock
         )
-        alone = options.election is not None
+        has_lease = options.election is not None
         nodes = NodeCache(
             lambda: self.informers.informer(Codec(NODES, Node, message=BY_RESOURCE[NODES]), required=False),
             self.reader,
@@ -215,7 +215,7 @@ class _Parts:
             queue,
             clock=self.clock,
             metrics=self.counted,
-            leadership_term=LeadershipTerm(self.reader, options.namespace) if alone else None,
+            leadership_term=LeadershipTerm(self.reader, options.namespace) if has_lease else None,
             domain=options.cluster_domain,
             config=self.config,
             ignore_alpha=ALPHA_APIS[0] in options.apis,
@@ -239,7 +239,7 @@ class _Parts:
         yield self._boards.controller(TFJOB, caches.jobs)
 
     def alpha(self) -> Iterator[Controller]:
-        """Build the controllers of the alpha dialect and of its TensorBoards, where they are asked for: imported only then."""
+        """Build the controllers of the alpha dialect and their TensorBoards, if enabled; only then are they imported."""
         if not set(ALPHA_APIS).intersection(self.options.apis):
             return
         from tfjob_operator.api.v1alpha1.constants import DIALECTS
@@ -272,10 +272,10 @@ class _Parts:
 
 
 async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: LogWriter | None = None) -> None:
-    """Run the operator until `stop` is set, then stop it cleanly. Cancelling stops it at once.
+    """Run the operator until `stop` is set, then stop it gracefully. Cancelling stops it immediately.
 
-    Raises ConfigFileError when the configuration file is wrong, ListenError when the port for metrics is taken,
-    LeadershipLostError when the lease is lost, an ExceptionGroup when a part fails by a bug.
+    Raises ConfigFileError if the configuration file is invalid, ListenError if the monitoring port is in use,
+    LeadershipLostError if the lease is lost, an ExceptionGroup if a component fails because of a bug.
     """
     clock = LoopClock()
     identity = hostname_uuid()
@@ -295,7 +295,7 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
     pages = None
     if options.monitoring_port:
         pages = PageServer(registry, options.monitoring_address, options.monitoring_port)
-    # Watches each hold a connection as long as they live; a lease needs one for its watch and one for its requests.
+    # Each watch holds a connection for its lifetime; the lease needs one for its watch and one for its requests.
     watches = HttpTransport(settings, user_agent=PROGRAM, max_connections=0)
     writes = HttpTransport(settings, user_agent=PROGRAM)
     lease = HttpTransport(settings, user_agent=PROGRAM, max_connections=2)

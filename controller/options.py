@@ -1,4 +1,4 @@
-"""Flags and environment: read here and nowhere else, checked, and passed on as a frozen value."""
+"""Flags and environment variables: read only here, validated, and returned as a frozen value."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
 
 PROGRAM: Final = "tfjob-operator"
 VERSION: Final = "0.2.0"
-"""That of setup.cfg. To ask `importlib.metadata` for it costs a megabyte, since that reads it as if it were an e-mail."""
+"""Must equal the version in setup.cfg. `importlib.metadata` would cost a megabyte, since it parses metadata as an e-mail."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LEASE_NAME: Final = "tf-operator"
 MONITORING_PORT: Final = 8443
 RESYNC_S: Final = 12 * 3600.0
 TENSORBOARD_IMAGE: Final = "tensorflow/tensorflow:2.20.0"
-"""The last of TensorFlow's own images that have TensorBoard. It reads what any version of TensorFlow wrote."""
+"""The last official TensorFlow image that includes TensorBoard. It reads the output of any TensorFlow version."""
 SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 V1: Final = "kubeflow.org/v1"
 ALPHA_APIS: Final = ("kubeflow.org/v1alpha1", "tensorflow.org/v1alpha1")
-"""Those whose jobs have `replicaSpecs`, and a controller of their own. The other versions of kubeflow.org are one with v1."""
+"""The APIs whose jobs have `replicaSpecs` and their own controller. All other versions of kubeflow.org are equivalent to v1."""
 POD_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -38,7 +38,7 @@ _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionOptions:
-    """The lease that replicas of the operator compete for, and the durations of the election."""
+    """The lease for which replicas of the operator compete, and the durations of the election."""
 
     namespace: str = "default"
     name: str = LEASE_NAME
@@ -47,31 +47,31 @@ class ElectionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How the operator runs.
+    """The operator's settings.
 
-    kubeconfig: file to find the API server by; None means KUBECONFIG, else the pod's service account, else the default.
-    master: URL of the API server, over the one in the kubeconfig.
-    namespace: the only namespace to serve; empty means all.
-    apis: the APIs whose jobs are run; only what they need is watched, and asked of a role.
-    threadiness: how many jobs are synced at once. The name is the peers'; here these are tasks, which cost next to nothing,
-        and each of them mostly waits for the API server.
-    resync_s: seconds after which every cached job is synced again though nothing has changed; 0 for never. It costs no call.
-    qps, burst: requests per second, and at once, that may leave; qps 0 sets no limit. The lease is not held back.
-    json_log_format: None means JSON unless standard error is a terminal.
+    kubeconfig: the file with the API server's address; None for KUBECONFIG, else the pod's service account, else the default.
+    master: the URL of the API server; overrides the kubeconfig.
+    namespace: the only namespace to serve; empty for all.
+    apis: the APIs whose jobs are run; only their resources are watched and require permissions.
+    threadiness: the number of jobs synced concurrently. The name is that of other operators; here these are cheap tasks, which
+        mostly wait for the API server.
+    resync_s: interval after which every cached job is synced even if nothing changed; 0 for never. Costs no requests.
+    qps, burst: the rate limit for requests; qps 0 disables it. Requests for the lease are not limited.
+    json_log_format: None for JSON unless standard error is a terminal.
     cluster_domain: appended to the host names in TF_CONFIG.
-    enable_gang_scheduling: make a PodGroup for each job, so that its pods are placed together or not at all.
-    gang_scheduler_name: `volcano`, or the name of a scheduler that has the coscheduling plugin.
-    restart_backoff: delay restarts of failed programs, as a kubelet does those of containers.
-    completion_grace_s: seconds that workers may go on after the success of a job.
-    node_lost_timeout_s: seconds after which a node that is not ready is lost, for jobs that do not say; 0 for never.
-    fallback_to_logs: take the end of the log of a training container that fails without a termination message.
-    tensorboard_image: what a TensorBoard runs whose job names no image.
-    tensorboard_service_types: the types of Services that jobs may request for it; ClusterIP is always allowed.
-    monitoring_address, monitoring_port: where /metrics, /healthz and /readyz are served; an empty address means all
-        interfaces, port 0 that nothing is served.
-    election: None means that this process works without asking for a lease: it must be the only one.
-    controller_config_file: a file with what accelerators need; "" for none.
-    own_namespace, own_deployment: where the operator itself runs, to tell there of a wrong file; "" where that is not known.
+    enable_gang_scheduling: create a PodGroup for each job, so that its pods are scheduled all together or not at all.
+    gang_scheduler_name: `volcano`, or the name of a scheduler with the coscheduling plugin.
+    restart_backoff: delay restarts of failed programs, as a kubelet does for containers.
+    completion_grace_s: how long workers may continue after the job has succeeded.
+    node_lost_timeout_s: how long a node may be not ready before it is lost, for jobs that do not set this; 0 for never.
+    fallback_to_logs: use the end of the log of a training container that fails without a termination message.
+    tensorboard_image: the image of TensorBoards for which the job sets none.
+    tensorboard_service_types: the Service types that jobs may request for TensorBoard; ClusterIP is always allowed.
+    monitoring_address, monitoring_port: where /metrics, /healthz and /readyz are served; an empty address for all interfaces,
+        port 0 to disable them.
+    election: None to run without a lease; this process must then be the only one.
+    controller_config_file: a file with the volumes and variables of accelerators; "" for none.
+    own_namespace, own_deployment: where the operator runs, to report an invalid file there; "" if unknown.
     """
 
     kubeconfig: str | None = None
@@ -104,15 +104,14 @@ class Options:
 def parse_options(
     arguments: Sequence[str], environ: Mapping[str, str] | None = None, *, pod_namespace_file: Path = POD_NAMESPACE_FILE
 ) -> Options:
-    """Read the command line, the environment and, in a pod, the pod's namespace.
+    """Parse the command line, the environment and, in a pod, the pod's namespace.
 
-    Prints one line that says what is wrong and raises SystemExit(2) for a wrong flag or variable, SystemExit(0) after
-    --help and --version.
+    For an invalid flag or variable, prints one line and raises SystemExit(2); after --help and --version, SystemExit(0).
     """
     environ = os.environ if environ is None else environ
     parser = _parser()
     known, unknown = parser.parse_known_args(arguments)
-    if unknown:  # by their names alone: a value may be a URL with a password in it
+    if unknown:  # names only: a value may be a URL with a password
         names = [text.partition("=")[0] for text in unknown if text.startswith("-")]
         parser.error(f"unrecognized arguments: {' '.join(names) or 'only flags are allowed'}")
     given = vars(known)
@@ -135,15 +134,15 @@ def parse_options(
             times = LeaderElectionConfig(duration_s, deadline_s, period_s)
         except ValueError as error:
             parser.error(f"leader election: {error}")
-        # First the namespace that is served: then a Role there is all that is needed, and operators that serve different
-        # namespaces from one do not take each other for replicas.
+        # Preferably the served namespace: then a Role there suffices, and operators that serve different namespaces do not
+        # compete for the same lease.
         namespace = lease_namespace or given["namespace"] or home or "default"
         election = ElectionOptions(namespace=namespace, name=lease_name, times=times)
     return Options(**given, cluster_domain=domain, election=election, own_namespace=home, own_deployment=own)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line: the usage of twenty flags would hide it."""
+    """Reports errors in one line, without the long usage text."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{PROGRAM}: {message} (see --help)", file=sys.stderr)  # noqa: T201 - logs come later
@@ -160,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    # A flag that may stand alone, or have a value as in --flag=false.
+    # A flag with an optional value, as in --flag=false.
     switch: dict[str, Any] = {"type": _boolean, "nargs": "?", "const": True, "metavar": "BOOL"}
     add(
         "--kubeconfig",
@@ -244,7 +243,7 @@ def _rate(text: str) -> float:
 
 
 def _duration(text: str) -> float:
-    """Return the seconds of a duration as Go prints and reads it: 12h0m0s."""
+    """Return the seconds of a duration in Go's format, such as 12h0m0s."""
     if text == "0":
         return 0.0
     if not _DURATION.fullmatch(text):
@@ -284,7 +283,7 @@ def _image(text: str) -> str:
 
 
 def _pod_namespace(file: Path) -> str:
-    """Return the namespace of the pod that this process runs in; empty outside of a pod."""
+    """Return the namespace of the pod in which this process runs; empty outside a pod."""
     try:
         return file.read_text().strip()
     except OSError:

@@ -1,1 +1,1 @@
-"""The controller of jobs in the alpha dialect: a second controller beside that of `controller.tfjob`, in the same manager."""
+"""The controller of jobs in the alpha dialect, alongside that of `controller.tfjob` in the same manager."""

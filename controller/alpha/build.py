@@ -1,8 +1,7 @@
-"""The bodies of the children of a job in the alpha dialect: batch Jobs, services and a ConfigMap, with their labels. Pure.
+"""Builds the children of a job in the alpha dialect: batch Jobs, services and a ConfigMap, with their labels. Pure.
 
-Replicas learn about each other by TF_CONFIG and the command line of a server. Both are API: types in alphabetical order,
-hosts by the bare names of their services. Parameter servers without a container of their own run a program from the
-ConfigMap, in the user's image.
+Replicas find each other through TF_CONFIG and the command line of a server. Both are API: types in alphabetical order, hosts as
+bare service names. Parameter servers without their own container run a program from the ConfigMap, in the user's image.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tfjob_operator.controller.jobs.children import ReplicaKey
 
 
 def selector_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: ReplicaKey) -> dict[str, str]:
-    """Return the labels that earlier operators gave too; by these a service selects the pod of its replica."""
+    """Return the labels also set by earlier operators, with which a service selects its replica's pod."""
     return {
         dialect.label: "",
         c.LABEL_JOB_TYPE: key.type,
@@ -35,7 +34,7 @@ def selector_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: Replica
 
 
 def labels_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: ReplicaKey, chief: Chief) -> dict[str, str]:
-    """Return the labels of earlier operators and of today's tools; the API server itself adds `job-name` to pods."""
+    """Return the labels of earlier operators and of current tools; the API server adds `job-name` to pods."""
     labels = selector_of(dialect, job, runtime_id, key) | labels_of_all(job)
     labels[v1.LABEL_PREFIX + v1.LABEL_REPLICA_TYPE] = key.type.lower()
     labels[v1.LABEL_PREFIX + v1.LABEL_REPLICA_INDEX] = str(key.index)
@@ -45,26 +44,26 @@ def labels_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: ReplicaKe
 
 
 def labels_of_all(job: ObjectMeta) -> dict[str, str]:
-    """Return the labels that all children of a job have, by which our caches select them."""
+    """Return the labels common to all children of a job, by which our caches select them."""
     return {v1.LABEL_OPERATOR_NAME: c.OPERATOR_NAME, v1.LABEL_PREFIX + v1.LABEL_JOB_NAME: job.name}
 
 
 def labels_of_found(dialect: Dialect, job: ObjectMeta, spec: AlphaSpec, pod: ObjectMeta) -> dict[str, str]:
-    """Return the labels to add to a pod that another operator made, so that it becomes one of ours."""
-    said = pod.labels or {}
-    kind, index = said.get(c.LABEL_JOB_TYPE, ""), said.get(c.LABEL_TASK_INDEX, "")
+    """Return the labels to add to a pod created by another operator, so that our watches select it."""
+    labels = pod.labels or {}
+    kind, index = labels.get(c.LABEL_JOB_TYPE, ""), labels.get(c.LABEL_TASK_INDEX, "")
     if not kind or not (index.isascii() and index.isdigit()):
         return labels_of_all(job)
     return labels_of(dialect, job, spec.runtime_id, replica_key(spec.runtime_id, kind, int(index)), spec.chief)
 
 
 def is_ours(pod: ObjectMeta) -> bool:
-    """Return whether our watches select a pod with these labels."""
+    """Return True if our watches select a pod with these labels."""
     return (pod.labels or {}).get(v1.LABEL_OPERATOR_NAME) == c.OPERATOR_NAME
 
 
 Hosts = dict[str, list[str]]
-"""Addresses, by the lower-case type and the index."""
+"""Addresses, by lowercase type and index."""
 
 
 def hosts_of(spec: AlphaSpec, runtime_id: str) -> Hosts:
@@ -79,13 +78,13 @@ def hosts_of(spec: AlphaSpec, runtime_id: str) -> Hosts:
 
 
 def tf_config(hosts: Hosts, key: ReplicaKey) -> str:
-    """Return the value of TF_CONFIG for one replica; one that is alone gets it too."""
+    """Return TF_CONFIG of a replica; it is also set for a single replica."""
     task = {"type": key.type.lower(), "index": key.index}
     return msgspec.json.encode({"cluster": hosts, "task": task, "environment": "cloud"}).decode()
 
 
 def server_arguments(hosts: Hosts, key: ReplicaKey) -> list[str]:
-    """Return the arguments of the program of a parameter server: `--cluster_spec master|host:port,ps|host:port;host:port`."""
+    """Return the arguments of a parameter server's program: `--cluster_spec master|host:port,ps|host:port;host:port`."""
     cluster = ",".join(f"{kind}|{';'.join(addresses)}" for kind, addresses in hosts.items())
     return ["--cluster_spec", cluster, "--job_name", key.type.lower(), "--task_id", str(key.index)]
 
@@ -138,7 +137,7 @@ if __name__ == "__main__":
 
 
 def build_config_map(dialect: Dialect, job: ObjectMeta, runtime_id: str) -> dict[str, Any]:
-    """Return the ConfigMap of a job that has parameter servers without a container of their own."""
+    """Return the ConfigMap of a job with parameter servers that have no container of their own."""
     labels = {dialect.label: "", c.LABEL_RUNTIME_ID: runtime_id, c.LABEL_JOB_NAME: job.name}
     return {
         "apiVersion": "v1",
@@ -155,7 +154,7 @@ def build_config_map(dialect: Dialect, job: ObjectMeta, runtime_id: str) -> dict
 def build_service(
     dialect: Dialect, job: ObjectMeta, spec: AlphaSpec, runtime_id: str, key: ReplicaKey
 ) -> dict[str, Any]:
-    """Return the service of a replica, with a cluster IP as earlier operators, published before its pod is ready."""
+    """Return the service of a replica, with a cluster IP like earlier operators, published before its pod is ready."""
     port = next(each.port for each in spec.replicas if each.type == key.type)
     return {
         "apiVersion": "v1",
@@ -174,17 +173,17 @@ def build_service(
 
 
 NO_LIMIT: Final = 2**31 - 1
-"""The largest backoffLimit. When the alpha APIs were made there was none, so the Job controller must never give up; this
-operator itself recognizes permanent failures."""
+"""The largest backoffLimit. It did not exist at the time of the alpha APIs, so the Job controller must never give up; permanent
+failures are detected by this operator."""
 _COPIED_METADATA: Final = ("annotations", "finalizers")
 _OF_THE_JOB_CONTROLLER: Final = frozenset(
     f"{prefix}{name}" for prefix in ("", "batch.kubernetes.io/") for name in ("job-name", "controller-uid")
 )
-"""Labels that the API server gives to the pods of a Job; it refuses a template that has others."""
+"""Labels that the API server sets on the pods of a Job; it rejects templates with different values."""
 
 
 class JobBuilder:
-    """Makes the Jobs of one job. Templates are shared between them and never changed."""
+    """Builds the batch Jobs of one job. Templates are shared and never modified."""
 
     def __init__(
         self,
@@ -195,7 +194,7 @@ class JobBuilder:
         *,
         accelerators: Accelerators | None = None,
     ) -> None:
-        """`accelerators` says what containers get that ask for one of these resources."""
+        """`accelerators` is what containers get that request one of these resources."""
         self._dialect = dialect
         self._accelerators = accelerators
         self._job = job.metadata
@@ -206,7 +205,7 @@ class JobBuilder:
         self._hosts = hosts_of(spec, runtime_id)
 
     def build(self, key: ReplicaKey) -> dict[str, Any]:
-        """Return the Job of one replica: one pod, made again for as long as it fails."""
+        """Return the Job of a replica: one pod, recreated as long as it fails."""
         labels = labels_of(self._dialect, self._job, self._runtime_id, key, self._spec.chief)
         template = self._pod_template(key, labels)
         return {

@@ -1,18 +1,19 @@
-"""The controller of jobs in the alpha dialect: a key becomes a sync: view, plan, execute, as in `controller.tfjob`.
+"""The controller of jobs in the alpha dialect. A sync consists of view, plan and execution, as in `controller.tfjob`.
 
-Jobs, and the pods of their batch Jobs, become keys of jobs; other children have the handler of `controller.jobs`.
+Events of jobs, and of the pods of their batch Jobs, are mapped to keys of jobs; other children have the handler of
+`controller.jobs`.
 
-The pods of jobs that an earlier operator began are taken over (`plan.py` recognizes them). They are given our
-labels, by which our watches select: then the caches show them, and each stands for its replica for as long as it exists. Its
-services stay as they are: running replicas find their peers by them, and they select by labels that our children have, too.
+The pods of jobs started by an earlier operator are taken over (`plan.py` detects such jobs). They get our labels, by which our
+watches select, so that the caches contain them; each represents its replica as long as it exists. The earlier operator's
+services are not changed: running replicas find their peers through them, and they select by labels that our children have too.
 
 Invariants:
 
-- No child is created or deleted on a view that is not confirmed: by the status write of the same sync, or else by a read. A job
-  that has ended needs none.
-- A job of another dialect is left alone, also one that began in this one and was edited since.
-- A job that another operator began is not planned before its pods are in our caches: nothing is made beside them.
-- What another object controls is left alone, and a patch carries the UID of its pod.
+- No child is created or deleted on an unconfirmed view. A view is confirmed by the status write of the same sync, or by a read;
+  a finished job needs none.
+- A job of another dialect is ignored, even if it was started in this one and edited since.
+- A job started by another operator is not planned before its pods are in our caches, so no duplicates are created.
+- Objects controlled by another object are not modified, and a patch specifies the UID of its pod.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from tfjob_operator.controller.alpha.build import is_ours, labels_of_found
 from tfjob_operator.controller.alpha.children import INDEXERS, BatchJob, Children, replica_of_bare_pod
 from tfjob_operator.controller.alpha.executor import CONFIG_MAP, JOB, POD, SERVICE, AlphaExecutor, AlphaStatusWriter
 from tfjob_operator.controller.alpha.plan import (
-    Plan,
+    AlphaPlan,
     effective_spec,
     is_over,
     may_have_hidden_children,
@@ -85,7 +86,7 @@ C = TypeVar("C", BatchJob, Pod, Service, ConfigMap)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlphaCaches:
-    """The informers. Only this controller waits for them: if a right or a CRD is missing, all others go on."""
+    """The informers. Only this controller waits for them, so a missing permission or CRD does not affect others."""
 
     jobs: SharedIndexInformer[AlphaJob]
     batch_jobs: SharedIndexInformer[BatchJob]
@@ -97,7 +98,7 @@ class AlphaCaches:
     def of(
         cls, dialect: Dialect, factory: SharedInformerFactory, namespace: str, *, resync_s: float = 0.0
     ) -> AlphaCaches:
-        """Return the caches for a namespace or "" for all. The two dialects share those of children, all ours."""
+        """Return the caches for a namespace, or "" for all. Both alpha APIs share the caches of children."""
 
         def children(resource: Resource, kind: type[C]) -> SharedIndexInformer[C]:
             return factory.informer(
@@ -128,12 +129,12 @@ class AlphaCaches:
 
     @property
     def have_synced(self) -> bool:
-        """Whether all of them are filled."""
+        """True if all caches are filled."""
         informers = (self.jobs, self.batch_jobs, self.pods, self.services, self.config_maps)
         return all(informer.has_synced for informer in informers)
 
     def children_of(self, job: AlphaJob) -> Children:
-        """Return the children of a job that the caches show."""
+        """Return the cached children of a job."""
         owner = owner_uid_key(job.metadata)
         batch_jobs = self.batch_jobs.indexer.by_index(OWNER_INDEX, owner)
         bare: dict[str, list[Pod]] = {}
@@ -153,7 +154,7 @@ class AlphaCaches:
 
 
 class PodHandler:
-    """Queues the TFJob whose Job a pod belongs to. If that Job is not in the cache yet, its own event queues the TFJob."""
+    """Queues the TFJob of a pod's batch Job. If that Job is not cached yet, its own event queues the TFJob."""
 
     def __init__(self, dialect: Dialect, feed: Feed, batch_jobs: SharedIndexInformer[BatchJob]) -> None:
         self._owner_kind = dialect.resource.kind
@@ -165,11 +166,11 @@ class PodHandler:
         self._wake(pod.metadata)
 
     def on_update(self, _old: Pod, new: Pod, /) -> None:
-        """Queue the job of a pod that changed."""
+        """Queue the job of a changed pod."""
         self._wake(new.metadata)
 
     def on_delete(self, gone: Pod | Tombstone[Pod], /) -> None:
-        """Queue the job of a pod that is gone."""
+        """Queue the job of a deleted pod."""
         self._wake(object_of(gone).metadata)
 
     def _wake(self, meta: ChildMeta) -> None:
@@ -180,13 +181,13 @@ class PodHandler:
             self._feed.add(object_key(meta.namespace, owner.name))
 
 
-NOT_FILLED_S: Final = 1.0
-"""After how long a job is synced again while the caches of children are not filled: only this controller waits for those."""
+CACHE_RETRY_S: Final = 1.0
+"""Retry interval while the caches of children are not filled; only this controller waits for them."""
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of a job, and may be lost: `written`, our last write, replaces versions in `superseded`."""
+    """State kept for a job, which may be lost. `written`, our last write, replaces the versions in `superseded`."""
 
     generation: int = -1
     spec: AlphaSpec | InvalidSpec = field(default_factory=lambda: InvalidSpec(()))
@@ -195,7 +196,7 @@ class _Memory:
 
 
 class AlphaController:
-    """Runs the jobs of one dialect."""
+    """Runs the jobs of one alpha API."""
 
     def __init__(
         self,
@@ -211,7 +212,7 @@ class AlphaController:
         metrics: JobMetrics,
         clock: Clock,
     ) -> None:
-        """Register the handlers. `feed` leads into the queue of the workers."""
+        """Register the handlers. `feed` adds to the workers' queue."""
         self._dialect = dialect
         self._caches = caches
         self._client = client
@@ -232,46 +233,46 @@ class AlphaController:
         caches.pods.add_event_handler(PodHandler(dialect, feed, caches.batch_jobs))
 
     async def begin(self) -> None:
-        """Begin to work, since this process now leads: queue all jobs of the dialect."""
+        """Start working as the leader: queue all jobs of the dialect."""
         self._feed.open(job for job in self._caches.jobs.indexer.list() if job.is_of(self._dialect))
 
     async def sync(self, key: str) -> None:
-        """Bring one job closer to what its specification asks for. Raises ApiError when it must be tried again."""
+        """Move one job closer to its spec. Raises ApiError if it must be retried."""
         cached = self._caches.jobs.indexer.get(key)
         if cached is None or not cached.is_of(self._dialect):
             return
         if not self._caches.have_synced:
-            self._feed.after(key, NOT_FILLED_S)
+            self._feed.after(key, CACHE_RETRY_S)
             return
         structlog.contextvars.bind_contextvars(uid=cached.metadata.uid)
         try:
             await self._sync(key, cached)
         finally:
             if not self._caches.jobs.indexer.has(cached.metadata):
-                self._forget(cached.metadata)  # again: this sync has written down more about it since
+                self._forget(cached.metadata)  # again: this sync has added state since
 
     async def _sync(self, key: str, cached: AlphaJob) -> None:
         memory = self._memory.setdefault(cached.metadata.uid, _Memory())
         job = _newest(cached, memory)
         spec = effective_spec(job, self._spec_of(job, memory))
-        wait_s = await self._takeover.settle(job, spec, self._caches.children_of)
+        wait_s = await self._takeover.ensure_labelled(job, spec, self._caches.children_of)
         if wait_s is not None:
             self._feed.after(key, wait_s)
-            return  # what another operator made is on its way into the cache
+            return  # synced again when the caches contain the labeled pods
         try:
-            await self._once(key, job, spec, memory)
+            await self._plan_and_execute(key, job, spec, memory)
         except RefusedError as error:
-            await self._once(key, memory.written or job, refused(spec, error.message), memory)
+            await self._plan_and_execute(key, memory.written or job, refused(spec, error.message), memory)
 
-    async def _once(self, key: str, job: AlphaJob, spec: AlphaSpec | InvalidSpec, memory: _Memory) -> None:
-        """Plan, and carry the plan out: the status, creates, deletes."""
+    async def _plan_and_execute(self, key: str, job: AlphaJob, spec: AlphaSpec | InvalidSpec, memory: _Memory) -> None:
+        """AlphaPlan, then execute the plan: the status, creates, deletes."""
         owner = owner_uid_key(job.metadata)
         may_act = self._expectations.satisfied(owner)  # before the caches are read
         children = self._caches.children_of(job)
         taken = self._executor.taken.get(job.metadata.uid, ())
         decided = plan(self._dialect, job, spec, children, self._clock.now(), taken=taken)
         acts = may_act and decided.acts
-        wrote = await self._settle_status(key, job, decided, memory, at_once=acts)
+        wrote = await self._write_if_due(key, job, decided, memory, at_once=acts)
         self._executor.report(job, decided)
         if acts:
             if not (wrote or is_over(job.status)):
@@ -279,12 +280,14 @@ class AlphaController:
             try:
                 await self._create_and_delete(memory.written or job, spec, decided)
             except NameTakenError:
-                self._feed.after(key, TAKEN_DELAY_S)  # the delay of the retry grows beyond that
+                self._feed.after(key, TAKEN_DELAY_S)  # the retry delay grows beyond that
                 raise
         self._feed.after(key, self._expectations.expires_in_s(owner))
 
-    async def _settle_status(self, key: str, job: AlphaJob, decided: Plan, memory: _Memory, *, at_once: bool) -> bool:
-        """Write the status if there is one to write and it is due. Return whether it was written."""
+    async def _write_if_due(
+        self, key: str, job: AlphaJob, decided: AlphaPlan, memory: _Memory, *, at_once: bool
+    ) -> bool:
+        """Write the status if it has changed and is due. Return True if written."""
         if decided.status is None:
             return False
         wait_s = 0.0 if at_once else self._status_writer.wait_s(job, decided.status)
@@ -298,8 +301,8 @@ class AlphaController:
             raise StaleViewError("the job is gone")
         return True
 
-    async def _create_and_delete(self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, decided: Plan) -> None:
-        """Create, then delete: also after a create that failed, but not after a refusal, when another plan cleans up."""
+    async def _create_and_delete(self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, decided: AlphaPlan) -> None:
+        """Create, then delete, even after a failed create, but not after a rejection: another plan then cleans up."""
         failure: ApiError | None = None
         if not isinstance(spec, InvalidSpec):
             try:
@@ -313,7 +316,7 @@ class AlphaController:
             raise failure
 
     def _spec_of(self, job: AlphaJob, memory: _Memory) -> AlphaSpec | InvalidSpec:
-        """Return the specification. It is read once per generation."""
+        """Return the spec, which is parsed once per generation."""
         if memory.generation != job.metadata.generation:
             memory.spec = read_spec(self._dialect, job.metadata.name, job.spec)
             memory.generation = job.metadata.generation
@@ -329,7 +332,7 @@ class AlphaController:
 
 
 def _newest(cached: AlphaJob, memory: _Memory) -> AlphaJob:
-    """Return the cached job, or what our own last write made of it while the cache still shows an older version."""
+    """Return the cached job, or our last written version while the cache contains an older one."""
     if memory.written is not None and cached.metadata.resource_version in memory.superseded:
         return memory.written
     memory.written = None
@@ -339,7 +342,7 @@ def _newest(cached: AlphaJob, memory: _Memory) -> AlphaJob:
 
 @dataclass(frozen=True, slots=True)
 class AlphaPart:
-    """The controller of one dialect, ready to be run, and its caches."""
+    """The controller of one alpha API, ready to run, and its caches."""
 
     controller: Controller
     caches: AlphaCaches
@@ -359,7 +362,7 @@ def new_alpha_part(
     workers: int = 1,
     config: ConfigSource = NO_CONFIG,
 ) -> AlphaPart:
-    """Return the controller of the jobs of `namespace`, "" for all, with its caches; it writes through `writer`."""
+    """Return the controller of the jobs in `namespace`, "" for all, with its caches; it writes through `writer`."""
     name = f"tfjob-{dialect.resource.group.replace('.', '-')}-v1alpha1"
     queue: RateLimitingQueue[str] = RateLimitingQueue(
         default_controller_rate_limiter(), name=name, metrics=metrics, clock=clock
@@ -385,7 +388,7 @@ def new_alpha_controller(
     metrics: JobMetrics,
     config: ConfigSource = NO_CONFIG,
 ) -> AlphaController:
-    """Return what syncs keys of jobs: it works on these caches, writes through `client`, and puts its keys into `queue`."""
+    """Return a controller that reads these caches, writes through `client`, and adds keys to `queue`."""
     expectations = Expectations(clock)
     events = JobEvents(dialect.resource, recorder, clock)
     return AlphaController(
@@ -402,49 +405,49 @@ def new_alpha_controller(
     )
 
 
-LOOK_AGAIN_S: Final = 1.0
-"""After how long a job is synced again whose pods are labelled and not in the caches yet, if no event comes before."""
+RECHECK_S: Final = 1.0
+"""When a job is synced again whose labeled pods are not in the caches yet, unless an event comes first."""
 
 log = structlog.get_logger(__name__)
 
 
-class _Page(msgspec.Struct):
+class _PodMetadataList(msgspec.Struct):
     items: list[PartialObjectMetadata] | None = None
 
 
 class AlphaTakeover:
-    """Finds and labels what another operator made. Remembers nothing."""
+    """Finds and labels pods created by another operator. Stateless."""
 
     def __init__(self, dialect: Dialect, client: RestClient, events: JobEvents) -> None:
-        """No request is sent before there is a job that another operator began."""
+        """No requests are sent unless a job was started by another operator."""
         self._dialect = dialect
         self._client = client
         self._events = events
 
-    async def settle(
+    async def ensure_labelled(
         self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, children_of: Callable[[AlphaJob], Children]
     ) -> float | None:
-        """Return None when the job may be planned; else in how many seconds to look again, if no event comes before.
+        """Return None if the job may be planned; else in how many seconds to check again, unless an event comes first.
 
-        `children_of` returns what the caches show of a job. Raises ApiError when pods cannot be listed or patched: the job must
-        then be tried again.
+        `children_of` returns a job's cached children. Raises ApiError if pods cannot be listed or patched: the job must then be
+        retried.
         """
         if not (isinstance(spec, AlphaSpec) and spec.runtime_id and may_have_hidden_children(job)):
             return None
         meta = job.metadata
         options = ListOptions(meta.namespace, label_selector=selector_of_hidden(meta, spec))
-        page = await self._client.list_page(PODS, options, _Page)
+        page = await self._client.list_page(PODS, options, _PodMetadataList)
         pods = [each.metadata for each in page.items or () if _is_controlled_by(each.metadata, meta)]
         hidden = [pod for pod in pods if not is_ours(pod)]
-        await self._take(job, spec, hidden)
+        await self._label(job, spec, hidden)
         if hidden:
             message = f"Adopted {len(hidden)} pod{'s' if len(hidden) > 1 else ''} created by another operator"
             self._events.record(meta, EventType.NORMAL, EventReason.ADOPTED, message)
         seen = {pod.metadata.uid for found in children_of(job).bare.values() for pod in found}
-        return None if all(pod.uid in seen for pod in pods) else LOOK_AGAIN_S
+        return None if all(pod.uid in seen for pod in pods) else RECHECK_S
 
-    async def _take(self, job: AlphaJob, spec: AlphaSpec, pods: Sequence[ObjectMeta]) -> None:
-        """Label these pods. Raises the first ApiError, after which no more are begun."""
+    async def _label(self, job: AlphaJob, spec: AlphaSpec, pods: Sequence[ObjectMeta]) -> None:
+        """Label these pods. Raises the first ApiError and sends no more."""
 
         async def take(number: int) -> None:
             pod = pods[number]

@@ -1,11 +1,11 @@
-"""Creates and deletes the children of alpha jobs and writes their status, with a defined outcome for each response.
+"""Creates and deletes the children of alpha jobs and writes their status. Handles each kind of API error.
 
 Invariants:
 
-- An expectation is set before its create or delete leaves, and lowered when that fails.
-- What another object controls is neither adopted nor deleted: a name that is taken is reported.
-- A delete carries the UID of what it is about. A Job takes its pods with it.
-- A transition is not reported before it is on the server; a status write that lost a race reports nothing.
+- An expectation is set before its create or delete is sent, and lowered if that fails.
+- Objects controlled by another object are neither adopted nor deleted: a taken name is reported.
+- A delete specifies the UID. Deleting a Job deletes its pods.
+- A transition is reported only once it is on the server; a status write with a conflict has no effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, AlphaEventReaso
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, build_service
 from tfjob_operator.controller.alpha.children import BatchJob, config_map_name
-from tfjob_operator.controller.alpha.plan import Child, Plan, is_over
+from tfjob_operator.controller.alpha.plan import AlphaPlan, Child, is_over
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.draft import Window
@@ -75,7 +75,7 @@ _Missing = tuple[ChildKind, str, dict[str, Any]]
 
 
 class AlphaExecutor(ChildWriter):
-    """Carries out the creates and deletes of plans. `taken` are names that other objects have, by the UID of a job."""
+    """Executes the creates and deletes of plans. `taken` are names used by other objects, by job UID."""
 
     def __init__(
         self,
@@ -91,11 +91,12 @@ class AlphaExecutor(ChildWriter):
         self._config = config
         self.taken: defaultdict[str, set[str]] = defaultdict(set)
 
-    async def create(self, job: AlphaJob, spec: AlphaSpec, plan: Plan) -> None:
-        """Create what the plan says is missing, in growing batches.
+    async def create(self, job: AlphaJob, spec: AlphaSpec, plan: AlphaPlan) -> None:
+        """Create the missing children of the plan, in growing batches.
 
-        Raises RefusedError when the API server calls a child invalid, else the first ApiError; NameTakenError when all else is
-        done. A namespace that is being deleted is no error: its refusal leaves an expectation behind.
+        Raises RefusedError if the API server rejects a child as invalid, else the first ApiError; NameTakenError after
+        everything else is done. A namespace that is being deleted is not an error: the expectation of the rejected create
+        remains.
         """
         missing = list(self._bodies(job, spec, plan))
         owner = owner_uid_key(job.metadata)
@@ -115,7 +116,7 @@ class AlphaExecutor(ChildWriter):
                 conflicts.append(error)
                 return
             except NamespaceTerminatingError:
-                waiting.discard((kind.name, name))  # what stays expected
+                waiting.discard((kind.name, name))  # its expectation remains
                 raise
             waiting.discard((kind.name, name))
 
@@ -131,7 +132,7 @@ class AlphaExecutor(ChildWriter):
         elif conflicts:
             raise conflicts[0]
 
-    def _bodies(self, job: AlphaJob, spec: AlphaSpec, plan: Plan) -> Iterator[_Missing]:
+    def _bodies(self, job: AlphaJob, spec: AlphaSpec, plan: AlphaPlan) -> Iterator[_Missing]:
         meta, runtime_id = job.metadata, plan.runtime_id
         for key in plan.create_services:
             yield SERVICE, key.name, build_service(self._dialect, meta, spec, runtime_id, key)
@@ -155,24 +156,24 @@ class AlphaExecutor(ChildWriter):
             raise
         if found.metadata.label_map().get(LABEL_OPERATOR_NAME) == OPERATOR_NAME:
             return
-        if kind is CONFIG_MAP:  # the operator may not patch it
+        if kind is CONFIG_MAP:  # the operator has no permission to patch it
             await self._client.delete(resource, job.namespace, name, uid=found.metadata.uid)
-            raise NameTakenError(f"{resource.kind} {name} had lost its labels, and is recreated")
+            raise NameTakenError(f"{resource.kind} {name} has lost its labels and is recreated")
         await restore_operator_label(self._client, resource, found.metadata, OPERATOR_NAME)
 
     async def delete(self, job: AlphaJob, children: tuple[Child, ...]) -> None:
-        """Delete these children. Raises the first ApiError, after all have been tried."""
+        """Delete these children. Raises the first ApiError after all were tried."""
         failures: list[ApiError] = []
         await self._delete_all(job.metadata, [(_kind_of(child), child.metadata, None) for child in children], failures)
         if failures:
             raise failures[0]
 
-    def report(self, job: AlphaJob, plan: Plan) -> None:
-        """Report the problems of pods that were not reported yet."""
+    def report(self, job: AlphaJob, plan: AlphaPlan) -> None:
+        """Report the problems of pods not reported yet."""
         self._events.report(job.metadata, plan.problems, finished=is_over(job.status))
 
     def forget(self, uid: str) -> None:
-        """Forget a job that is gone."""
+        """Forget all state of a deleted job."""
         self.taken.pop(uid, None)
         self._events.forget(uid)
 
@@ -186,7 +187,7 @@ def _kind_of(child: Child) -> ChildKind:
 
 
 class AlphaStatusWriter:
-    """Replaces the status of jobs on the server. If only counters changed it waits up to a second, as in `controller.tfjob`."""
+    """Replaces the status of jobs. If only counters changed, writes are delayed by up to a second, as in `controller.tfjob`."""
 
     def __init__(
         self, dialect: Dialect, client: RestClient, events: JobEvents, metrics: JobMetrics, *, clock: Clock
@@ -199,7 +200,7 @@ class AlphaStatusWriter:
         self._windows: dict[str, Window] = {}
 
     def wait_s(self, job: AlphaJob, status: AlphaStatus) -> float:
-        """Return for how many seconds this status may wait; 0 if it is to be written now."""
+        """Return for how many seconds this status is delayed; 0 to write it now."""
         same = msgspec.structs.replace(
             status,
             replica_statuses=job.status.replica_statuses,
@@ -211,8 +212,8 @@ class AlphaStatusWriter:
         window = self._windows.setdefault(job.metadata.uid, Window())
         return max(0.0, window.left_s(self._clock.monotonic(), starts=False, busy=False))
 
-    async def write(self, job: AlphaJob, plan: Plan, status: AlphaStatus) -> AlphaJob | None:
-        """Write `status`; return the job then, None if it is gone. Raises ConflictError when `job` is not the newest."""
+    async def write(self, job: AlphaJob, plan: AlphaPlan, status: AlphaStatus) -> AlphaJob | None:
+        """Write `status`; return the job after it, None if it is gone. Raises ConflictError if `job` is not the newest."""
         written = await replace_status(
             self._client, self._dialect.resource, job, status, PartialObjectMetadata, wire=status.to_wire()
         )
@@ -225,5 +226,5 @@ class AlphaStatusWriter:
         return written[0]
 
     def forget(self, uid: str) -> None:
-        """Drop the wait of a job's status: all is written, or the job is gone."""
+        """Forget a delayed status: it was written, or the job is gone."""
         self._windows.pop(uid, None)

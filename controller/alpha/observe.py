@@ -1,7 +1,7 @@
-"""The children of a job in the alpha dialect as a plan sees them, and what they mean for the job. Pure.
+"""The children of a job in the alpha dialect by replica, and the outcome they imply. Pure.
 
-For each replica there is its Job and that Job's pods. The job runs, succeeds or fails as its chief does, by the table of exit
-codes. RuntimeIds are the part of the names of children that tells jobs apart.
+A replica consists of its batch Job and that Job's pods. The job runs, succeeds or fails with its chief, according to the table
+of exit codes. RuntimeIds are the part of child names that distinguishes jobs.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
-    """The Job of one replica and its pods, the newest last. There is no Job where another operator made its pod."""
+class AlphaReplica:
+    """The batch Job of a replica and its pods, newest last. There is no Job if another operator created its pod."""
 
     job: BatchJob | None
     pods: tuple[Pod, ...]
 
     @property
     def state(self) -> AlphaState:
-        """How it stands, by the rules of earlier operators: what its newest pod's training container did last."""
+        """The state by the rules of earlier operators: the last result of its newest pod's training container."""
         if self.has_succeeded:
             return AlphaState.SUCCEEDED
         if self.failure is not None:
@@ -59,61 +59,61 @@ class Replica:
 
     @property
     def failure(self) -> Condition | None:
-        """Why its Job was given up, if it was."""
+        """Why its Job was given up, or None."""
         return self.job.failure if self.job is not None else None
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether its training has exited with 0, and not because it was stopped."""
+        """True if its training has exited with 0, and was not stopped."""
         return (self.job is not None and self.job.has_succeeded) or any(map(_has_done_its_work, self.pods))
 
     @property
     def needs_job(self) -> bool:
-        """Whether a Job is to be created: there is none, and all pods that another operator made have failed."""
+        """True if a Job must be created: there is none, and all pods created by another operator have failed."""
         return self.job is None and not self.has_succeeded and all(pod.status.phase == "Failed" for pod in self.pods)
 
     @property
     def is_active(self) -> bool:
-        """Whether the training of one of its pods runs. As in v1, a sidecar that outlives the training does not count."""
+        """True if the training of one of its pods is running. As in v1, a sidecar that runs longer does not count."""
         return not self.has_succeeded and any(map(_is_training, self.pods))
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of it runs or will run again, though its Job may not say so yet."""
+        """True if nothing in it runs or will run again, even if its Job does not reflect that yet."""
         if self.job is None:
             return all(map(has_ended, self.pods))
         return self.job.is_finished or (self.has_succeeded and all(map(has_ended, self.pods)))
 
 
-def replicas_of(children: Children) -> dict[str, Replica]:
-    """Return the replicas that have a Job or a pod, by name; a Job has the name of its replica."""
+def replicas_of(children: Children) -> dict[str, AlphaReplica]:
+    """Return the replicas that have a Job or a pod, by name; a Job is named after its replica."""
     pods: dict[str, list[Pod]] = defaultdict(list)
     for pod in children.pods:
         owner = controller_of(pod.metadata)
         if owner is not None:
             pods[owner.uid].append(pod)
-    found = {name: Replica(None, tuple(sorted(bare, key=_age))) for name, bare in children.bare.items()}
+    found = {name: AlphaReplica(None, tuple(sorted(bare, key=_age))) for name, bare in children.bare.items()}
     for job in children.jobs:
         name = job.metadata.name
         every = (*children.bare.get(name, ()), *pods[job.metadata.uid])
-        found[name] = Replica(job, tuple(sorted(every, key=_age)))
+        found[name] = AlphaReplica(job, tuple(sorted(every, key=_age)))
     return found
 
 
 def training_of(pod: Pod) -> ContainerStatus | None:
-    """Return the status of the container `tensorflow`, None if the kubelet has not reported it."""
+    """Return the status of the container `tensorflow`, None if not reported."""
     return next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
 
 
 def last_end(training: ContainerStatus) -> ContainerStateTerminated | None:
-    """Return how a container ended last: now, or before it was started again in place."""
+    """Return how a container last ended: now, or before its last in-place restart."""
     if training.state.terminated is not None:
         return training.state.terminated
     return training.last_state.terminated if training.last_state is not None else None
 
 
 def is_permanent(ended: ContainerStateTerminated) -> bool:
-    """Return whether a failed process would fail again: by the table of exit codes, or because it ran out of memory."""
+    """Return True if a failed process would fail again: by its exit code, or because it ran out of memory."""
     return ended.reason == OOM_KILLED or ended.exit_code not in RETRYABLE_EXIT_CODES
 
 
@@ -138,8 +138,8 @@ def _has_done_its_work(pod: Pod) -> bool:
 _STARTED: Final = frozenset({PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
-def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
-    """Return what keeps these replicas from starting."""
+def problems_of(replicas: Iterable[AlphaReplica]) -> tuple[Problem, ...]:
+    """Return the problems that keep these replicas from starting."""
     found = []
     for replica in replicas:
         if replica.job is not None and replica.job.condition("Suspended"):
@@ -151,8 +151,8 @@ def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the chief means for the job. `failed` is why it has failed, or ""; `at` when its container ended, if known."""
+class AlphaVerdict:
+    """The state of the job, derived from its chief. `failed` is why it failed, or ""; `at` when its container ended."""
 
     running: bool = False
     succeeded: bool = False
@@ -160,27 +160,27 @@ class Verdict:
     at: datetime | None = None
 
 
-def judge(chief: Replica | None) -> Verdict:
-    """Decide about a job by its chief, None while it has no Job; success first. Other replicas fail nothing."""
+def judge(chief: AlphaReplica | None) -> AlphaVerdict:
+    """Determine the state of a job from its chief, None if that has no Job. Success takes precedence."""
     if chief is None:
-        return Verdict()
+        return AlphaVerdict()
     if chief.has_succeeded:
         ends = (last_end(training) for pod in chief.pods if _has_done_its_work(pod) and (training := training_of(pod)))
-        return Verdict(succeeded=True, at=next((ended.finished_at for ended in ends if ended is not None), None))
+        return AlphaVerdict(succeeded=True, at=next((ended.finished_at for ended in ends if ended is not None), None))
     if chief.job is not None and chief.failure is not None:
         given_up = chief.failure
-        words = last_words(given_up.message)
-        detail = f": {words}" if words else ""
-        return Verdict(failed=f"Job {chief.job.metadata.name} has failed, {quoted(given_up.reason)}{detail}")
+        message = last_words(given_up.message)
+        detail = f": {message}" if message else ""
+        return AlphaVerdict(failed=f"Job {chief.job.metadata.name} has failed, {quoted(given_up.reason)}{detail}")
     failures = (found for pod in chief.pods if (found := _failure_of(pod)) is not None)
-    return next(failures, Verdict(running=chief.is_active))
+    return next(failures, AlphaVerdict(running=chief.is_active))
 
 
-def _failure_of(pod: Pod) -> Verdict | None:
-    """Return how a pod of the chief fails the job, or None.
+def _failure_of(pod: Pod) -> AlphaVerdict | None:
+    """Return the failure of the job caused by a pod of its chief, or None.
 
-    Any of its pods does, since the Job controller may have made another one by now. A pod that is being deleted, or that
-    the cluster took away, does not: the exit code after that says nothing about the process.
+    Any of its pods counts, since the Job controller may have created another one. Terminating and disrupted pods do not, since
+    their exit codes are not significant.
     """
     if pod.metadata.deletion_timestamp is not None or is_disrupted(pod):
         return None
@@ -188,27 +188,27 @@ def _failure_of(pod: Pod) -> Verdict | None:
     ended = last_end(training) if training is not None else None
     at = ended.finished_at if ended is not None else None
     if pod.status.phase == "Failed" and pod.status.reason == DEADLINE_EXCEEDED:
-        return Verdict(failed=f"Pod {name}: its own activeDeadlineSeconds are exceeded", at=at)
+        return AlphaVerdict(failed=f"Pod {name}: its own activeDeadlineSeconds are exceeded", at=at)
     if ended is None or ended.exit_code == 0 or not is_permanent(ended):
         return None
-    return Verdict(failed=f"Pod {name}: {_exit_of(ended)}", at=at)
+    return AlphaVerdict(failed=f"Pod {name}: {_exit_of(ended)}", at=at)
 
 
 def _exit_of(ended: ContainerStateTerminated) -> str:
-    """Return how the training ended: code, reason, and the end of its termination message."""
+    """Return how the training ended: exit code, reason, and the end of its termination message."""
     reason = f" ({quoted(ended.reason)})" if ended.reason not in {"", "Error"} else ""
-    words = last_words(ended.message)
-    return f"container {CONTAINER_NAME} exited with code {ended.exit_code}{reason}{f': {words}' if words else ''}"
+    message = last_words(ended.message)
+    return f"container {CONTAINER_NAME} exited with code {ended.exit_code}{reason}{f': {message}' if message else ''}"
 
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _LENGTH: Final = 4
 _MOST: Final = 1_000
-"""How many ids are derived for one job before the first one comes again: a namespace never has so many of them taken."""
+"""How many RuntimeIds are derived for a job before the first is reused: a namespace never has that many in use."""
 
 
 def derived(uid: str, attempt: int = 0) -> str:
-    """Return the four characters that a job of this UID tries as its RuntimeId, the first time or a later one."""
+    """Return the RuntimeId derived from a job's UID for this attempt."""
     number = int.from_bytes(sha256(f"{uid} {attempt}".encode()).digest()[:8], "big")
     digits = []
     for _ in range(_LENGTH):
@@ -218,15 +218,15 @@ def derived(uid: str, attempt: int = 0) -> str:
 
 
 def following(uid: str, taken: str) -> str:
-    """Return the RuntimeId to try after this one, whose names other objects have."""
+    """Return the RuntimeId to try after `taken`, whose names are in use."""
     ids = _distinct(uid)
-    if any(each == taken for each in ids):  # what is left of them are those that come after it
+    if any(each == taken for each in ids):  # the rest of the iterator follows it
         return next(ids, derived(uid))
     return derived(uid)
 
 
 def _distinct(uid: str) -> Iterator[str]:
-    """Yield the RuntimeIds of a job, each of them once: an id that came twice would lead back to the one after it."""
+    """Yield the RuntimeIds of a job, once each: a repeated one would lead to a loop."""
     seen: set[str] = set()
     for attempt in range(_MOST):
         found = derived(uid, attempt)

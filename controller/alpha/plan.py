@@ -1,17 +1,16 @@
-"""What to do about one job of the alpha dialect, decided from what is observed. Pure: no clock, no I/O, no logging, no memory.
+"""Plans one job of the alpha dialect from its observed state. Pure: no clock, I/O, logging or memory.
 
-As in `controller.tfjob` the status is written first, then children are created, then deleted; so an operator that was killed
-between any two calls finds all that it needs when it starts again.
+As in `controller.tfjob`, the status is written first, then children are created, then deleted, so an operator killed between
+any two calls can resume.
 
-Services come first: so a RuntimeId that another job has is found out before anything runs under its names. Jobs are created
-when all services exist, and then the job has begun. A job whose specification is invalid, or refused by the API server,
-fails if it has not begun; otherwise it is held until the specification is corrected, as in v1.
+Services are created first, so that a RuntimeId used by another job is detected before any pod runs under its names. Batch Jobs
+are created when all services exist; then the job has started. A job whose spec is invalid, or rejected by the API server, fails
+if it has not started; otherwise it is put on hold until the spec is fixed, as in v1.
 
-tf-operator 0.3 created pods without Jobs, named by the job, the replica and five random characters. They cannot be found by
-name, but by the labels that it gave them, which the children of this operator have as well.
+tf-operator 0.3 created pods without Jobs, named by job, replica and five random characters. They cannot be found by name, but
+by their labels, which the children of this operator have too.
 
-As in the first controller the draft of a status starts as the status that the job has, is changed in place, and is frozen at
-its end.
+As in the first controller, a status draft starts as the job's status, is modified in place, and is finally frozen.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from tfjob_operator.api.v1alpha1.constants import V1_TYPES, AlphaEventReason, Al
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
 from tfjob_operator.controller.alpha.children import BatchJob, Children, config_map_name, replica_key
 from tfjob_operator.controller.alpha.observe import (
-    Replica,
-    Verdict,
+    AlphaReplica,
+    AlphaVerdict,
     derived,
     following,
     judge,
@@ -49,10 +48,10 @@ from tfjob_operator.controller.jobs.pods import Problem
 Child = BatchJob | Pod | Service | ConfigMap
 
 
-class StatusDraft(Draft):
-    """A status that is being computed, and the events about what is new in it.
+class AlphaStatusDraft(Draft):
+    """A status being computed, and the events for its changes.
 
-    Invariants: those of the first controller's draft; `replicaStatuses` say how the replicas stood when the job ended.
+    Invariants: those of the first controller's draft; `replicaStatuses` are those at the end of the job.
     """
 
     __slots__ = (
@@ -69,7 +68,7 @@ class StatusDraft(Draft):
     )
 
     def __init__(self, dialect: Dialect, job: AlphaJob, now: datetime) -> None:
-        """Open a draft on the job's status. `now` is the exact time."""
+        """Start from the job's status. `now` is the exact time."""
         status = job.status
         super().__init__(status.conditions or (), status.start_time, status.completion_time, now)
         self.dialect = dialect
@@ -89,26 +88,26 @@ class StatusDraft(Draft):
 
     @property
     def is_new_generation(self) -> bool:
-        """Whether the specification was edited since the status was written."""
+        """True if the spec was edited since the status was written."""
         return self.job.status.observed_generation != self.job.metadata.generation
 
     def create(self, runtime_id: str) -> None:
-        """Take the job on: its RuntimeId is in the status before any child has it in its name."""
+        """Accept the job: its RuntimeId is in the status before any child has it in its name."""
         self.runtime_id = runtime_id
         if not self.phase:
             self.phase, self.state = Phase.CREATING, AlphaState.UNKNOWN
         self.set_true(ConditionType.CREATED, ConditionReason.CREATED, f"TFJob {self.job.metadata.name} is created.")
 
     def begin(self, spec: AlphaSpec) -> None:
-        """Record that Jobs are there, or are about to be."""
+        """Record that Jobs exist, or are about to be created."""
         self.start()
         sizes = {V1_TYPES[each.type]: each.replicas for each in spec.replicas}
         generation = self.begun.generation if self.begun is not None else self.job.metadata.generation
         self.begun = Begun(generation=generation, replicas=sizes)
         self.phase, self.state = Phase.RUNNING, AlphaState.RUNNING
 
-    def record(self, spec: AlphaSpec, found: Mapping[ReplicaKey, Replica]) -> None:
-        """Record how the replicas of each type stand; one that has succeeded stays so when its Job is gone."""
+    def record(self, spec: AlphaSpec, found: Mapping[ReplicaKey, AlphaReplica]) -> None:
+        """Record the states of the replicas of each type; a succeeded one remains succeeded when its Job is gone."""
         sets, counts, finished = [], {}, dict(self.finished_indices)
         for each in spec.replicas:
             name = V1_TYPES[each.type]
@@ -120,16 +119,18 @@ class StatusDraft(Draft):
             states = [AlphaState.SUCCEEDED for _ in done]
             states += [replica.state for index, replica in here.items() if index not in done]
             tally = Counter(states)
-            told = {state.value: tally[state] for state in AlphaState if tally[state]}
+            state_counts = {state.value: tally[state] for state in AlphaState if tally[state]}
             sets.append(
-                SetStatus(tf_replica_type=each.type, state=_state_of(states, each.replicas), replicas_states=told)
+                SetStatus(
+                    tf_replica_type=each.type, state=_state_of(states, each.replicas), replicas_states=state_counts
+                )
             )
             active = sum(replica.is_active for index, replica in here.items() if index not in done)
             counts[name] = ReplicaStatus(active=active, succeeded=len(done), failed=tally[AlphaState.FAILED])
         self.sets, self.counts, self.finished_indices = tuple(sets), counts, finished
 
     def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
-        """Set the last condition, and the fields that earlier operators wrote instead. `at`: as in the first controller."""
+        """Set the final condition, and the fields used by earlier operators. `at`: as in the first controller."""
         succeeded = condition is ConditionType.SUCCEEDED
         self.set_true(condition, reason, message)
         self.state = AlphaState.SUCCEEDED if succeeded else AlphaState.FAILED
@@ -137,7 +138,7 @@ class StatusDraft(Draft):
         self.complete(at)
 
     def freeze(self) -> AlphaStatus | None:
-        """Return the status to write, or None when nothing changed."""
+        """Return the status to write, or None if nothing changed."""
         before = self.job.status
         keeps_map = self.dialect.keeps_map
         status = AlphaStatus(
@@ -159,7 +160,7 @@ class StatusDraft(Draft):
 
 
 def _state_of(states: list[AlphaState], wanted: int) -> AlphaState:
-    """Return the state of a type of replicas: one that failed decides, then one that runs; all must have succeeded."""
+    """Return the state of a replica type: Failed if any failed, else Running if any runs; Succeeded only if all have."""
     for state in (AlphaState.FAILED, AlphaState.RUNNING):
         if state in states:
             return state
@@ -167,11 +168,11 @@ def _state_of(states: list[AlphaState], wanted: int) -> AlphaState:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AlphaPlan:
     """What to do: first the status, then creates, then deletes.
 
-    `status` is None when the one on the server says all there is to say; `events` are recorded once it is written. `runtime_id`
-    is that of the children to create; `problems` are what keeps pods from starting.
+    `status` is None if it does not change; `events` are recorded once it is written. `runtime_id` is that of the children to
+    create; `problems` are what keeps pods from starting.
     """
 
     status: AlphaStatus | None = None
@@ -185,24 +186,24 @@ class Plan:
 
     @property
     def acts(self) -> bool:
-        """Whether anything is to be made or deleted."""
+        """True if anything is created or deleted."""
         return bool(self.create_services or self.create_config_map or self.create_jobs or self.delete)
 
 
-NOTHING: Final = Plan()
+NOTHING: Final = AlphaPlan()
 _OVER: Final = frozenset({Phase.CLEAN_UP, Phase.FAILED, Phase.DONE})
 
 
 def is_over(status: AlphaStatus) -> bool:
-    """Whether the job has ended. Earlier operators, which had no conditions, said so only by the phase."""
+    """Return True if the job has finished. Earlier operators, which had no conditions, only set the phase."""
     return status.phase in _OVER or any(
         each.type in {ConditionType.SUCCEEDED, ConditionType.FAILED} and each.status == conditions.TRUE
         for each in status.conditions or ()
     )
 
 
-def conclude(draft: StatusDraft, spec: AlphaSpec, children: Children, verdict: Verdict) -> Plan:
-    """Return a plan that writes the end and does nothing else: clean-up is for later plans, once the end is written."""
+def conclude(draft: AlphaStatusDraft, spec: AlphaSpec, children: Children, verdict: AlphaVerdict) -> AlphaPlan:
+    """Return a plan that only writes the end; clean-up is left to later plans, once the end is written."""
     meta = draft.job.metadata
     if verdict.failed:
         chief = f"{spec.chief.type} {spec.chief.index}"
@@ -214,51 +215,51 @@ def conclude(draft: StatusDraft, spec: AlphaSpec, children: Children, verdict: V
         draft.end(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, text, verdict.at)
         draft.emit(EventType.NORMAL, ConditionReason.SUCCEEDED, text)
     draft.phase = Phase.CLEAN_UP if to_clean_up(spec.cleanup_policy, children) else Phase.DONE
-    return Plan(status=draft.freeze(), events=tuple(draft.events))
+    return AlphaPlan(status=draft.freeze(), events=tuple(draft.events))
 
 
-def fail(draft: StatusDraft, reason: ConditionReason, message: str) -> Plan:
-    """Return a plan that ends a job which has not begun."""
+def fail(draft: AlphaStatusDraft, reason: ConditionReason, message: str) -> AlphaPlan:
+    """Return a plan that fails a job that has not started."""
     draft.end(ConditionType.FAILED, reason, message)
     draft.phase = Phase.FAILED
     draft.emit(EventType.WARNING, reason, message)
-    return Plan(status=draft.freeze(), events=tuple(draft.events))
+    return AlphaPlan(status=draft.freeze(), events=tuple(draft.events))
 
 
-def clean_up(draft: StatusDraft, spec: AlphaSpec | InvalidSpec, children: Children) -> Plan:
-    """Clean up after the end; the phase is Done when nothing is left to do."""
+def clean_up(draft: AlphaStatusDraft, spec: AlphaSpec | InvalidSpec, children: Children) -> AlphaPlan:
+    """Clean up after the end; the phase is Done when nothing is left."""
     if draft.phase == Phase.FAILED:
-        policy = CleanPodPolicy.RUNNING  # of a job that never began there is nothing to look at
+        policy = CleanPodPolicy.RUNNING  # a job that never started has no results to keep
     else:
         policy = spec.clean_pod_policy if isinstance(spec, InvalidSpec) else spec.cleanup_policy
-    leaving = to_clean_up(policy, children)
+    deleted = to_clean_up(policy, children)
     if draft.phase != Phase.FAILED:
-        draft.phase = Phase.CLEAN_UP if leaving else Phase.DONE
-    return Plan(status=draft.freeze(), delete=leaving)
+        draft.phase = Phase.CLEAN_UP if deleted else Phase.DONE
+    return AlphaPlan(status=draft.freeze(), delete=deleted)
 
 
 def to_clean_up(policy: str, children: Children) -> tuple[Child, ...]:
-    """Return what is deleted after the end: nothing for None, everything for All, for Running what has not ended by itself.
+    """Return what is deleted after the end: nothing for None, everything for All, for Running what has not ended.
 
-    A Job takes its pods with it, and a service goes with the Job of its name. The Jobs come first.
+    A Job is deleted with its pods, and a service with the Job of the same name. Jobs come first.
     """
     if policy == CleanPodPolicy.NONE:
         return ()
     found = replicas_of(children)
-    staying = set()
+    kept = set()
     if policy != CleanPodPolicy.ALL:
-        staying = {name for name, replica in found.items() if replica.has_ended}
-    jobs = [each for each in children.jobs if each.metadata.name not in staying]
-    services = [each for each in children.services if each.metadata.name not in staying]
-    bare = [each for name, pods in children.bare.items() if name not in staying for each in pods]
+        kept = {name for name, replica in found.items() if replica.has_ended}
+    jobs = [each for each in children.jobs if each.metadata.name not in kept]
+    services = [each for each in children.services if each.metadata.name not in kept]
+    bare = [each for name, pods in children.bare.items() if name not in kept for each in pods]
     every: list[Child] = [*jobs, *bare, *services, *children.config_maps]
     return tuple(each for each in every if each.metadata.deletion_timestamp is None)
 
 
-def run(draft: StatusDraft, spec: AlphaSpec, children: Children, taken: Collection[str]) -> Plan:
-    """Decide about a job that has not ended. When it ends, the plan says so and does nothing else.
+def run(draft: AlphaStatusDraft, spec: AlphaSpec, children: Children, taken: Collection[str]) -> AlphaPlan:
+    """AlphaPlan an active job. If it ends, the plan contains only its end.
 
-    `taken` are names that other objects have.
+    `taken` are names used by other objects.
     """
     draft.create(_runtime_id(draft, spec, taken))
     wanted = keys_of(spec, draft.runtime_id)
@@ -269,30 +270,30 @@ def run(draft: StatusDraft, spec: AlphaSpec, children: Children, taken: Collecti
     draft.record(spec, replicas)
     chief = next(key for key in wanted if (key.type, key.index) == (spec.chief.type, spec.chief.index))
     verdict = judge(replicas.get(chief))
-    if not verdict.succeeded and _was_done(draft, chief):
-        verdict = Verdict(succeeded=True)
+    if not verdict.succeeded and _has_succeeded(draft, chief):
+        verdict = AlphaVerdict(succeeded=True)
     if verdict.succeeded or verdict.failed:
         return conclude(draft, spec, children, verdict)
-    lacking = [key for key in wanted if key.name not in found or found[key.name].needs_job]
-    going_on = _go_on(draft, spec, children, wanted, lacking, running=verdict.running)
-    return replace(going_on, problems=problems_of(found.values()))
+    without_job = [key for key in wanted if key.name not in found or found[key.name].needs_job]
+    reconciled = _reconcile_children(draft, spec, children, wanted, without_job, running=verdict.running)
+    return replace(reconciled, problems=problems_of(found.values()))
 
 
 def keys_of(spec: AlphaSpec, runtime_id: str) -> list[ReplicaKey]:
-    """Return the replicas that there are to be."""
+    """Return the replicas in the spec."""
     return [replica_key(runtime_id, each.type, index) for each in spec.replicas for index in range(each.replicas)]
 
 
-def _go_on(
-    draft: StatusDraft,
+def _reconcile_children(
+    draft: AlphaStatusDraft,
     spec: AlphaSpec,
     children: Children,
     wanted: Sequence[ReplicaKey],
-    lacking: Sequence[ReplicaKey],
+    without_job: Sequence[ReplicaKey],
     *,
     running: bool,
-) -> Plan:
-    """Create what is missing, and delete what is superfluous. `lacking` are the replicas that need a Job and have none."""
+) -> AlphaPlan:
+    """Create missing children, and delete surplus ones. `without_job` are the replicas that need a Job."""
     services = {each.metadata.name for each in children.services}
     config_maps = {each.metadata.name for each in children.config_maps}
     missing = tuple(key for key in wanted if key.name not in services)
@@ -300,13 +301,13 @@ def _go_on(
     lacks_program = bool(program) and program not in config_maps
     jobs: tuple[ReplicaKey, ...] = ()
     if not (missing or lacks_program):
-        jobs = tuple(key for key in lacking if not _was_done(draft, key))
+        jobs = tuple(key for key in without_job if not _has_succeeded(draft, key))
         draft.begin(spec)
     if running:
         name = draft.job.metadata.name
         draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running.")
-    _announce(draft, spec)
-    return Plan(
+    _report_spec(draft, spec)
+    return AlphaPlan(
         status=draft.freeze(),
         events=tuple(draft.events),
         runtime_id=draft.runtime_id,
@@ -317,8 +318,8 @@ def _go_on(
     )
 
 
-def _runtime_id(draft: StatusDraft, spec: AlphaSpec, taken: Collection[str]) -> str:
-    """Return the RuntimeId: that of the spec, or four derived characters. Once the job has begun it stays as it is."""
+def _runtime_id(draft: AlphaStatusDraft, spec: AlphaSpec, taken: Collection[str]) -> str:
+    """Return the RuntimeId: that of the spec, or four derived characters. It is fixed once the job has started."""
     present, uid = draft.runtime_id, draft.job.metadata.uid
     if draft.begun is not None and present:
         return present
@@ -334,14 +335,14 @@ def _runtime_id(draft: StatusDraft, spec: AlphaSpec, taken: Collection[str]) -> 
     return other
 
 
-def _was_done(draft: StatusDraft, key: ReplicaKey) -> bool:
-    """Whether the status says of a replica that it has succeeded: its Job may be gone."""
+def _has_succeeded(draft: AlphaStatusDraft, key: ReplicaKey) -> bool:
+    """Return True if the replica has succeeded according to the status; its Job may be gone."""
     known = {kind.value: name for kind, name in V1_TYPES.items()}[key.type]
     return key.index in parse_indices(draft.finished_indices.get(known, ""), below=key.index + 1)
 
 
 def _surplus(children: Children, wanted: Collection[str], program: str) -> tuple[Child, ...]:
-    """Return the children of no replica: its type was scaled down, or the job took another RuntimeId."""
+    """Return the children without a replica: its type was scaled down, or the job changed its RuntimeId."""
     every: list[Child] = [
         *(each for each in children.jobs if each.metadata.name not in wanted),
         *(each for name, pods in children.bare.items() if name not in wanted for each in pods),
@@ -351,8 +352,8 @@ def _surplus(children: Children, wanted: Collection[str], program: str) -> tuple
     return tuple(each for each in every if each.metadata.deletion_timestamp is None)
 
 
-def _announce(draft: StatusDraft, spec: AlphaSpec) -> None:
-    """Report a specification's warnings once, and that a job is no longer held."""
+def _report_spec(draft: AlphaStatusDraft, spec: AlphaSpec) -> None:
+    """Report the spec's warnings once, and that a job is no longer on hold."""
     if draft.is_new_generation:
         for reason, message in spec.warnings:
             draft.emit(EventType.WARNING, reason, message)
@@ -365,8 +366,8 @@ def _announce(draft: StatusDraft, spec: AlphaSpec) -> None:
         draft.emit(EventType.NORMAL, ConditionReason.MENDED, text)
 
 
-def hold(draft: StatusDraft, spec: InvalidSpec, children: Children) -> Plan:
-    """Hold a job that has begun; any other fails. One that was refused without an edit would never have run."""
+def hold(draft: AlphaStatusDraft, spec: InvalidSpec, children: Children) -> AlphaPlan:
+    """Put a started job on hold; any other fails, as does one that was rejected and not edited since it started."""
     begun = draft.job.status.begun
     edited = begun is not None and draft.job.metadata.generation > begun.generation
     if begun is None or (spec.reason == ConditionReason.REFUSED and not edited):
@@ -375,11 +376,11 @@ def hold(draft: StatusDraft, spec: InvalidSpec, children: Children) -> Plan:
         message = f"TFJob {draft.job.metadata.name} {ON_HOLD}; invalid job spec: {spec.text}"
         draft.emit(EventType.WARNING, spec.reason, message)
     problems = problems_of(replicas_of(children).values())
-    return Plan(status=draft.freeze(), events=tuple(draft.events), problems=problems)
+    return AlphaPlan(status=draft.freeze(), events=tuple(draft.events), problems=problems)
 
 
 def refused(spec: AlphaSpec | InvalidSpec, words: str) -> InvalidSpec:
-    """Return the specification as invalid, because the API server has refused a child of it, in these words."""
+    """Return the spec as invalid because the API server rejected a child with this message."""
     policy = spec.clean_pod_policy if isinstance(spec, InvalidSpec) else spec.cleanup_policy
     return InvalidSpec(
         (Mistake("", words),), managed_by=spec.managed_by, clean_pod_policy=policy, reason=ConditionReason.REFUSED
@@ -387,7 +388,7 @@ def refused(spec: AlphaSpec | InvalidSpec, words: str) -> InvalidSpec:
 
 
 def effective_spec(job: AlphaJob, spec: AlphaSpec | InvalidSpec) -> AlphaSpec | InvalidSpec:
-    """Return the specification to follow: as invalid if the API server has refused it, until it is edited."""
+    """Return the effective spec. A spec that the API server rejected is invalid until the next generation."""
     held = conditions.find(job.status.conditions or (), ConditionType.HELD)
     if isinstance(spec, InvalidSpec) or held is None or held.status != conditions.TRUE:
         return spec
@@ -400,23 +401,23 @@ _ENDED_BEFORE: Final = frozenset({Phase.DONE, Phase.FAILED})
 
 
 def is_from_other_operator(status: AlphaStatus) -> bool:
-    """Return whether only an earlier operator has written this status: this one also writes `observedGeneration`."""
+    """Return True if the status was written by an earlier operator (ours always sets `observedGeneration`)."""
     return bool(status.phase) and not status.observed_generation
 
 
-def has_ended_before(status: AlphaStatus) -> bool:
-    """Return whether another operator has ended the job, and has cleaned up after it."""
+def finished_by_other_operator(status: AlphaStatus) -> bool:
+    """Return True if another operator finished the job and cleaned up."""
     return is_from_other_operator(status) and status.phase in _ENDED_BEFORE
 
 
 def may_have_hidden_children(job: AlphaJob) -> bool:
-    """Return whether there may be pods of this job that our watches do not show, and that matter to what is planned."""
-    lives = job.metadata.deletion_timestamp is None and not has_ended_before(job.status)
+    """Return True if the job may have pods that our watches do not select and that affect the plan."""
+    lives = job.metadata.deletion_timestamp is None and not finished_by_other_operator(job.status)
     return lives and is_from_other_operator(job.status)
 
 
 def selector_of_hidden(job: ObjectMeta, spec: AlphaSpec) -> str:
-    """Return the label selector of all pods of a job, by earlier operators' labels. They wrote the RuntimeId into the spec."""
+    """Return the label selector for all pods of a job by earlier operators' labels, which include the spec's RuntimeId."""
     return f"{c.LABEL_JOB_NAME}={job.name},{c.LABEL_RUNTIME_ID}={spec.runtime_id}"
 
 
@@ -428,18 +429,18 @@ def plan(
     now: datetime,
     *,
     taken: Collection[str] = (),
-) -> Plan:
-    """Decide what to do about a job; `children` are those that it controls, and the pods of its Jobs.
+) -> AlphaPlan:
+    """Decide what to do about a job; `children` are those it controls, and the pods of its Jobs.
 
-    A job that is being deleted is left to the garbage collector, one that another controller manages is left to it. One that an
-    earlier operator has ended stays as it is, and so does one that it began and whose specification cannot be
-    read. `taken` are names of children that were found to belong to others; they matter to a job that has not begun.
+    A job being deleted is left to the garbage collector, and one managed by another controller to that. A job finished by an
+    earlier operator is not changed, nor is one that it started and whose spec is invalid. `taken` are names used by other
+    objects; they matter until the job has started.
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in MANAGED_BY_US:
         return NOTHING
-    if has_ended_before(job.status):
+    if finished_by_other_operator(job.status):
         return NOTHING
-    draft = StatusDraft(dialect, job, now)
+    draft = AlphaStatusDraft(dialect, job, now)
     if is_over(job.status):
         return clean_up(draft, spec, children)
     if isinstance(spec, InvalidSpec):

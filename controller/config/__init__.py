@@ -1,4 +1,4 @@
-"""The operator's configuration file: its contents and what they add to pods (`values`), how it is read and followed (`file`).
+"""The operator's configuration file: its contents and what they add to pods (`values`), and how it is read (`file`).
 
-Accelerators are added to the pods of jobs of any dialect. An event on the operator's own Deployment reports a wrong file.
+Accelerators are added to the pods of jobs of any dialect. An invalid file is reported by an event on the operator's Deployment.
 """

@@ -1,8 +1,8 @@
-"""Reads and follows the configuration file: a changed one takes effect at run time, a wrong one is reported and has no effect.
+"""Reads and follows the configuration file: a change takes effect at run time; an invalid file is reported and ignored.
 
-A file that is not there counts as an empty one: the ConfigMap behind it is optional, and may be created or deleted at any time.
-The log and an event on the operator's own Deployment report the first error in the form of a file (YAML, fields, types), or all
-wrong values of a file whose form is right.
+A missing file is equivalent to an empty one: its ConfigMap is optional, and may be created or deleted at any time. The log and
+an event on the operator's Deployment report the first syntax error (YAML, fields, types) or, if the syntax is valid, all
+invalid values.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 _RESOURCE: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _VOLUME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-"""Names of resources, volumes and variables that API servers accept; of variables those of before 1.30, which all accept."""
+"""Names of resources, volumes and variables accepted by API servers; for variables, those accepted before 1.30."""
 _OURS: Final = frozenset({"TF_CONFIG"})
-"""What the operator sets itself."""
+"""Variables set by the operator itself."""
 
 
 class ConfigFileError(Exception):
-    """A configuration file is wrong. The message, one line, names the first error in its form or all wrong values."""
+    """The configuration file is invalid. The one-line message has the first syntax error, or all invalid values."""
 
 
 def parse(content: bytes) -> ControllerConfig:
-    """Return the configuration in a file; that of an empty file is empty. Raises ConfigFileError."""
+    """Parse the contents of a configuration file; an empty file is an empty configuration. Raises ConfigFileError."""
     if not content.strip():
         return ControllerConfig()
     # Most operators have no such file, and PyYAML takes a megabyte.
@@ -115,9 +115,9 @@ def _twice(values: Iterable[str]) -> list[str]:
 
 
 POLL_S: Final = 10.0
-"""How often the file is read. The kubelet brings a changed ConfigMap into pods within a minute or two, so more haste gains
-nothing, and to read a kilobyte costs nothing. A watch (inotify) would have to follow the kubelet's symlinks, and is blind on
-some file systems."""
+"""How often the file is read. The kubelet updates a mounted ConfigMap within a minute or two, so polling faster gains nothing,
+and reading a kilobyte is cheap. A watch (inotify) would have to follow the kubelet's symlinks, and does not work on all file
+systems."""
 WRONG: Final = Metric(
     "tf_operator_config_file_wrong",
     "Whether the configuration file is invalid and the previous configuration is used: 1 or 0",
@@ -127,12 +127,12 @@ log = structlog.get_logger(__name__)
 
 
 class ConfigFile:
-    """A configuration file. Invariant: `value` is what its last good content says."""
+    """The configuration file. Invariant: `value` is its last valid content."""
 
     def __init__(
         self, path: Path, *, metrics: MetricsProvider = NO_METRICS, call: Call = call_in_daemon_thread
     ) -> None:
-        """Read the file now; later reads run off the loop, by `call`. Raises ConfigFileError: nothing else is in force."""
+        """Read the file now; later reads run off the loop, by `call`. Raises ConfigFileError if it is invalid."""
         self._path = path
         self._call = call
         self._seen: bytes | None = None
@@ -140,29 +140,30 @@ class ConfigFile:
         self.value = self._read_if_changed() or ControllerConfig()
         metrics.gauge(WRONG, read=lambda: float(bool(self._wrong)))
 
-    async def follow(self, tell: Callable[[str], Awaitable[bool]]) -> None:
-        """Take up changes, until cancelled. `tell` is called with what is wrong until it returns True."""
-        told = ""
+    async def follow(self, report: Callable[[str], Awaitable[bool]]) -> None:
+        """Apply changes until cancelled. `report` is called with an error until it returns True."""
+        reported = ""
         while True:
             await asyncio.sleep(POLL_S)
-            await self._look()
-            if self._wrong != told and (not self._wrong or await tell(self._wrong)):
-                told = self._wrong
+            await self._reload()
+            if self._wrong != reported and (not self._wrong or await report(self._wrong)):
+                reported = self._wrong
 
-    async def _look(self) -> None:
+    async def _reload(self) -> None:
         try:
             changed = await self._call(self._read_if_changed, "config-file")
         except ConfigFileError as error:
             if str(error) != self._wrong:
                 self._wrong = str(error)
-                log.error("config_file_wrong", path=str(self._path), error=self._wrong, in_use="previous configuration")  # noqa: TRY400
+                in_use = "previous configuration"
+                log.error("config_file_invalid", path=str(self._path), error=self._wrong, in_use=in_use)  # noqa: TRY400
             return
         if changed is not None:
             self.value, self._wrong = changed, ""
-            log.info("config_file_taken_up", path=str(self._path), accelerators=sorted(changed.accelerators or ()))
+            log.info("config_file_loaded", path=str(self._path), accelerators=sorted(changed.accelerators or ()))
 
     def _read_if_changed(self) -> ControllerConfig | None:
-        """Return what the file says, or None if it is what it was at the last call. Raises ConfigFileError."""
+        """Return the content of the file, or None if unchanged since the last call. Raises ConfigFileError."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -181,7 +182,7 @@ REASON: Final = "InvalidConfigFile"
 
 @dataclass(frozen=True, slots=True)
 class OwnDeployment:
-    """The Deployment `name` in `namespace`, of which this process is a replica; only the leader reports."""
+    """The Deployment `name` in `namespace` of which this process is a replica. Only the leader reports."""
 
     client: RestClient
     recorder: EventRecorder
@@ -189,14 +190,14 @@ class OwnDeployment:
     name: str
     is_leading: Callable[[], bool]
 
-    async def tell(self, wrong: str) -> bool:
-        """Record a Warning with what is wrong. Return False when it is to be tried again later."""
+    async def report(self, wrong: str) -> bool:
+        """Record a Warning with the error. Return False if it must be retried later."""
         if not self.is_leading():
             return False
         if not self.name or not self.namespace:
-            return True  # only the log and the metric tell
+            return True  # reported only by the log and the metric
         try:
-            # `kubectl describe` finds events by the UID of what they are about.
+            # `kubectl describe` finds events by the UID of the object.
             found = await self.client.get(DEPLOYMENTS, self.namespace, self.name, PartialObjectMetadata)
         except (TransportError, ServerError, TooManyRequestsError):
             return False

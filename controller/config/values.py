@@ -1,9 +1,9 @@
-"""The contents of a configuration file as frozen values, and what they add to the pods that ask for an accelerator. Pure.
+"""The contents of a configuration file as frozen values, and what they add to pods that request an accelerator. Pure.
 
-A list or a text that the file leaves without a value (`volumes:`) is None, and counts as empty.
+A list or string without a value in the file (`volumes:`) is None, which is equivalent to empty.
 
-A container asks for an accelerator by naming its resource among its limits or its requests, with whatever quantity. One of
-the two is enough: an API server makes a request of each limit, but templates come as users wrote them.
+A container requests an accelerator by its resource name in limits or requests, with any quantity. Either is sufficient: an API
+server sets requests from limits, but templates are as written by users.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tfjob_operator.api.meta import JSON
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """camelCase in the file; a key that is not known is refused, since it is most likely misspelt."""
+    """camelCase in the file. Unknown keys are rejected, since they are most likely misspelled."""
 
 
 class HostVolume(_Value, frozen=True):
-    """A file or folder of the node, and where containers find it."""
+    """A file or directory of the node, and its path in containers."""
 
     name: str
     host_path: str
@@ -37,18 +37,18 @@ class Variable(_Value, frozen=True):
 
 
 class Accelerator(_Value, frozen=True):
-    """What containers need that ask for one resource, such as the libraries of a driver, which lie on the node."""
+    """What containers that request a resource need, such as driver libraries on the node."""
 
     volumes: tuple[HostVolume, ...] | None = None
     env_vars: tuple[Variable, ...] | None = None
 
 
 Accelerators = Mapping[str, Accelerator | None]
-"""By the name of the resource that a container asks for."""
+"""Accelerators by resource name."""
 
 
 class ControllerConfig(_Value, frozen=True):
-    """A configuration, empty without a file. Fields of 2017, grpc_server_file_path and tf_image, are not used."""
+    """The configuration; empty without a file. grpc_server_file_path and tf_image, from 2017, are ignored."""
 
     accelerators: Accelerators | None = None
     grpc_server_file_path: str | None = None
@@ -56,33 +56,32 @@ class ControllerConfig(_Value, frozen=True):
 
 
 class ConfigSource(Protocol):
-    """Where the configuration comes from."""
+    """The source of the configuration."""
 
     @property
     def value(self) -> ControllerConfig:
-        """What is in force now."""
+        """The current configuration."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FixedConfig:
-    """A configuration that never changes."""
+    """A constant configuration."""
 
     value: ControllerConfig
 
 
 NO_CONFIG: Final = FixedConfig(ControllerConfig())
-"""Where there is no file."""
+"""The configuration without a file."""
 CONTAINER_NAME: Final = "tensorflow"
-"""The container that trains, in all dialects of jobs."""
+"""The name of the training container, in all dialects."""
 
 
 def with_accelerators(spec: JSON, accelerators: Accelerators | None) -> JSON:
-    """Return a pod's `spec` with what its accelerators need; the same object if they need nothing.
+    """Return a pod's `spec` with what its accelerators need; the same object if nothing is needed.
 
-    A second call changes nothing. What the user wrote stays: a volume of ours whose name or mount path the pod has for
-    something else is left out, and so is a variable that the container sets. Several accelerators come in the order of their
-    resources' names.
+    Idempotent. The user's settings take precedence: a volume whose name or mount path the pod uses for something else is not
+    added, nor is a variable that the container sets. Several accelerators are added in the order of their resource names.
     """
     containers = _list_in(spec, "containers")
     place = next((index for index, each in enumerate(containers) if each.get("name") == CONTAINER_NAME), None)
@@ -107,7 +106,7 @@ def _resources_of(container: JSON) -> set[str]:
 
 
 class _Additions:
-    """A pod's specification with more in it. What it is made from is not changed."""
+    """A pod spec with additions; the original is not modified."""
 
     def __init__(self, spec: JSON, container: JSON) -> None:
         self._spec = spec
@@ -117,7 +116,7 @@ class _Additions:
         self._env = list(_list_in(container, "env"))
 
     def mount(self, volume: HostVolume) -> None:
-        """Mount a volume of the node, unless its name or its path are taken."""
+        """Mount a volume of the node, unless its name or path is in use."""
         ours = {"name": volume.name, "hostPath": {"path": volume.host_path}}
         present = next((each for each in self._volumes if each.get("name") == volume.name), None)
         paths = {str(each.get("mountPath")).rstrip("/") for each in self._mounts}
@@ -133,14 +132,14 @@ class _Additions:
             self._env.append({"name": name, "value": value})
 
     def spec(self, place: int) -> JSON:
-        """Return the specification; the container stands at `place`."""
+        """Return the pod spec; `place` is the index of the container."""
         containers = list(_list_in(self._spec, "containers"))
         containers[place] = {**self._container, **_filled(volumeMounts=self._mounts, env=self._env)}
         return {**self._spec, "containers": containers, **_filled(volumes=self._volumes)}
 
 
 def _filled(**lists: list[Any]) -> dict[str, list[Any]]:
-    """Return the lists that are not empty."""
+    """Return the non-empty lists."""
     return {name: each for name, each in lists.items() if each}
 
 
@@ -150,6 +149,6 @@ def _object_in(value: JSON, name: str) -> dict[str, Any]:
 
 
 def _list_in(value: JSON, name: str) -> list[dict[str, Any]]:
-    """Return the objects in a list; an empty list for whatever else stands there."""
+    """Return the objects in a list; an empty list for any other value."""
     found = value.get(name)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

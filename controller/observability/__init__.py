@@ -1,1 +1,1 @@
-"""Metrics for all packages, the pages for Prometheus and probes, and the log."""
+"""Metrics for all packages, the HTTP pages for Prometheus and probes, and logging."""

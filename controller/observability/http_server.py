@@ -1,13 +1,13 @@
-"""Serves /metrics, /healthz and /readyz: plain HTTP, one request a connection, on the loop that does the work.
+"""Serves /metrics, /healthz and /readyz: plain HTTP, one request per connection, on the main event loop.
 
-That is on purpose: a loop that is stuck does not answer its liveness probe, and gauges can be read without locks. Requests are
-parsed by llhttp (`httptools`), which the client needs anyway. Importing aiohttp costs 11 MB and 0.1 s, a third of the process,
-for three pages without arguments.
+This is intentional: a blocked loop fails its liveness probe, and gauges can be read without locks. Requests are parsed by
+llhttp (`httptools`), which the client needs anyway. aiohttp would cost 11 MB and 0.1 s at import, a third of the process.
 
-Connections are few and short, whoever opens them (D11). Anyone who reaches the port can open connections and send nothing, or
-half of a request, or never read the response. Each holds a file descriptor; when these run out, neither the kubelet nor our own
-client can connect. Anyone can also ask for the metrics in a loop. So these are rendered once a second, and METRICS_RATE pages
-are sent in a second, to addresses in turn: neither the work nor the probes nor an honest Prometheus waits for such a client.
+The number and lifetime of connections are limited for all clients (D11). Anyone who can reach the port may open connections and
+send nothing, or half a request, or never read the response. Each uses a file descriptor; without any left, neither the kubelet
+nor our own client can connect. Anyone may also request the metrics in a loop. So they are rendered at most once a second, and
+METRICS_RATE pages a second are sent, to client addresses in turn: such a client delays neither the operator, nor the probes,
+nor Prometheus.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from prometheus_client import CollectorRegistry
 from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, exposition
 
 Check = Callable[[], str | None]
-"""Returns what is wrong, or None."""
+"""Returns the problem, or None."""
 
 
 METHODS: Final = ("GET", "HEAD")
 METRICS: Final = "/metrics"
-METRICS_KEPT_S: Final = 1.0
-"""How long a rendered page of metrics is sent: rendering takes some 10 ms of the loop."""
+METRICS_CACHE_S: Final = 1.0
+"""How long rendered metrics are reused: rendering blocks the loop for about 10 ms."""
 METRICS_RATE: Final = 50
-"""Pages of metrics that are sent in a second, 90 KB each: Prometheus asks twice a minute."""
+"""Metrics pages sent per second, 90 KB each; Prometheus scrapes twice a minute."""
 TEXT: Final = "text/plain; charset=utf-8"
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PageResponse:
-    """A status and a body."""
+    """An HTTP response."""
 
     status: HTTPStatus
     body: bytes = b""
@@ -51,23 +51,23 @@ class PageResponse:
 
 
 class Pages:
-    """The three pages. They take no arguments and need no authentication."""
+    """The three pages. They take no parameters and require no authentication."""
 
     def __init__(
         self, registry: CollectorRegistry, *, healthz: Mapping[str, Check], readyz: Mapping[str, Check]
     ) -> None:
-        """Serve the metrics of `registry` and the results of these checks."""
+        """Serve the metrics of `registry` and the results of the checks."""
         self._registry = registry
         self._rendered: tuple[float, PageResponse] | None = None
-        self.turns = Turns()
+        self.limiter = ScrapeLimiter()
         self._pages: dict[str, Callable[[], PageResponse]] = {
             METRICS: self._metrics,
-            "/healthz": lambda: _verdict(healthz),
-            "/readyz": lambda: _verdict(readyz),
+            "/healthz": lambda: _check_response(healthz),
+            "/readyz": lambda: _check_response(readyz),
         }
 
     def response(self, method: str, path: str) -> PageResponse:
-        """Return the page at `path`. Raises nothing: a page that crashes is logged, and answered with 500."""
+        """Return the page at `path`. Does not raise: a page that crashes is logged and answered with 500."""
         page = self._pages.get(path)
         if page is None:
             return _plain(HTTPStatus.NOT_FOUND)
@@ -75,29 +75,29 @@ class Pages:
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
         try:
             return page()
-        except Exception:  # a bug in one page must neither end the process nor leave the caller without a response
+        except Exception:  # a bug in a page must not end the process, and the client needs a response
             log.exception("page_crashed", path=path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _metrics(self) -> PageResponse:
         now = asyncio.get_running_loop().time()
-        if self._rendered is None or now - self._rendered[0] >= METRICS_KEPT_S:
+        if self._rendered is None or now - self._rendered[0] >= METRICS_CACHE_S:
             self._rendered = now, PageResponse(HTTPStatus.OK, exposition(self._registry), CONTENT_TYPE)
         return self._rendered[1]
 
 
-class Turns:
-    """Hands out METRICS_RATE turns a second: at once, or when several wait, to one address after the other."""
+class ScrapeLimiter:
+    """Limits scrapes to METRICS_RATE a second; if several clients wait, they are served round-robin by address."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, dict[Callable[[], None], None]] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         self._left = METRICS_RATE
-        """Turns of this second that nobody has had to wait for."""
+        """Unused capacity of the current second."""
 
     def take(self, address: str, go: Callable[[], None]) -> None:
-        """Call `go`: at once, or when it is this address's turn."""
-        self._wind()
+        """Call `go`: now, or when it is this address's turn."""
+        self._set_timer()
         if self._left > 0 and not self._waiting:
             self._left -= 1
             go()
@@ -105,7 +105,7 @@ class Turns:
             self._waiting.setdefault(address, {})[go] = None
 
     def leave(self, address: str, go: Callable[[], None]) -> None:
-        """Forget one that waits: whoever has hung up takes no turn, and nothing is kept of it."""
+        """Remove a waiting call: its client has disconnected."""
         waiting = self._waiting.get(address, {})
         waiting.pop(go, None)
         if not waiting:
@@ -116,34 +116,34 @@ class Turns:
         if not self._waiting:
             self._left += 1
             if self._left < METRICS_RATE:
-                self._wind()
+                self._set_timer()
             return
         address, waiting = self._waiting.popitem(last=False)
         go = next(iter(waiting))
         del waiting[go]
         if waiting:
             self._waiting[address] = waiting
-        self._wind()
+        self._set_timer()
         go()
 
-    def _wind(self) -> None:
+    def _set_timer(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(1 / METRICS_RATE, self._next)
 
     def close(self) -> None:
-        """Forget who waits."""
+        """Remove all waiting calls."""
         if self._timer is not None:
             self._timer.cancel()
         self._waiting.clear()
 
 
-def _verdict(checks: Mapping[str, Check]) -> PageResponse:
-    """Return `ok`, or 500 with what fails, in the form of the API server's own pages."""
+def _check_response(checks: Mapping[str, Check]) -> PageResponse:
+    """Return `ok`, or 500 with the failing checks, in the API server's format."""
     results = {name: check() for name, check in checks.items()}
-    wrong = [f"[-]{name} failed: {complaint}\n" for name, complaint in results.items() if complaint is not None]
+    wrong = [f"[-]{name} failed: {problem}\n" for name, problem in results.items() if problem is not None]
     if not wrong:
         return PageResponse(HTTPStatus.OK, b"ok")
-    fine = [f"[+]{name} ok\n" for name, complaint in results.items() if complaint is None]
+    fine = [f"[+]{name} ok\n" for name, problem in results.items() if problem is None]
     return PageResponse(HTTPStatus.INTERNAL_SERVER_ERROR, "".join(fine + wrong).encode())
 
 
@@ -151,63 +151,63 @@ def _plain(status: HTTPStatus) -> PageResponse:
     return PageResponse(status, f"{status.value}: {status.phrase}".encode())
 
 
-VISIT_S: Final = 10.0
-"""How long a connection may last. It carries one request, and Prometheus by default waits as long for the page."""
-MOST: Final = 512
-"""How many connections there may be: half of the 1,024 file descriptors that a process has by default."""
+CONNECTION_TIMEOUT_S: Final = 10.0
+"""Maximum lifetime of a connection. It carries one request, and this is Prometheus's default scrape timeout."""
+MAX_CONNECTIONS: Final = 512
+"""Maximum number of connections: half of the default limit of 1,024 file descriptors."""
 
 
-class Connections:
-    """The open connections of a server. It closes what exceeds the limits.
+class ConnectionLimiter:
+    """The open connections of a server, within the limits.
 
-    When there are too many the oldest one is closed: honest requests are served within milliseconds, so an old connection
-    is of no use. Turning away the newest would let a flood shut everybody out.
+    If there are too many, the oldest is closed: legitimate requests are served within milliseconds, so an old connection is
+    useless. Rejecting the newest would let a flood lock out all clients.
     """
 
     def __init__(self) -> None:
-        self._open: dict[Conversation, None] = {}
-        self._one_has_ended = asyncio.Event()
+        self._open: dict[PageProtocol, None] = {}
+        self._connection_ended = asyncio.Event()
 
-    def opened(self, connection: Conversation) -> None:
-        """Add a connection; close the oldest one if there are too many."""
-        if len(self._open) >= MOST:
+    def opened(self, connection: PageProtocol) -> None:
+        """Add a connection; close the oldest if there are too many."""
+        if len(self._open) >= MAX_CONNECTIONS:
             next(iter(self._open)).end()
         self._open[connection] = None
 
-    def ended(self, connection: Conversation) -> None:
+    def ended(self, connection: PageProtocol) -> None:
         """Remove a connection."""
         self._open.pop(connection, None)
-        self._one_has_ended.set()
+        self._connection_ended.set()
 
     async def close(self, within_s: float) -> None:
-        """Close all connections: at once, or after so many seconds where a response is under way."""
+        """Close all connections: immediately, or after `within_s` seconds if a response is being sent."""
         for connection in [each for each in self._open if not each.is_closing]:
             connection.end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while self._open:
-                    self._one_has_ended.clear()
-                    await self._one_has_ended.wait()
+                    self._connection_ended.clear()
+                    await self._connection_ended.wait()
         for connection in list(self._open):
             connection.end()
 
 
-GOODBYE_S: Final = 0.5
-"""How long a response that is under way when we stop may still take."""
+CLOSE_TIMEOUT_S: Final = 0.5
+"""How long a response in progress may take during shutdown."""
 BACKLOG: Final = 128
-"""Connections that wait to be accepted: a scraper and a kubelet are two, and others must not keep them out."""
+"""ConnectionLimiter waiting to be accepted: more than a scraper and a kubelet, so that other clients do not lock them out."""
 MAX_REQUEST_BYTES: Final = 16_384
-"""The longest request that is read, with its headers and a body that no page needs. Prometheus and the kubelet send some
-hundred bytes; common servers take 8 to 16 KB of headers."""
+"""Maximum size of a request, including headers and a body. Prometheus and the kubelet send a few hundred bytes; common servers
+accept 8 to 16 KB of headers."""
 
 
 class ListenError(Exception):
-    """The address cannot be listened on."""
+    """Listening on the address failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageServer:
-    """Where the pages of a process are served: on `address`, empty for all interfaces, and `port`."""
+    """Serves the pages of a process on `address`, empty for all interfaces, and `port`."""
 
     registry: CollectorRegistry
     address: str
@@ -215,13 +215,13 @@ class PageServer:
 
     @asynccontextmanager
     async def serving(self, *, healthz: Mapping[str, Check], readyz: Mapping[str, Check]) -> AsyncIterator[None]:
-        """Serve /metrics of the registry, and what these checks find, inside the block. Raises ListenError."""
+        """Serve the registry's metrics and the results of the checks inside the block. Raises ListenError."""
         pages = Pages(self.registry, healthz=healthz, readyz=readyz)
-        connections = Connections()
+        connections = ConnectionLimiter()
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_server(
-                lambda: Conversation(pages, connections), self.address or None, self.port, backlog=BACKLOG
+                lambda: PageProtocol(pages, connections), self.address or None, self.port, backlog=BACKLOG
             )
         except OSError as error:
             raise ListenError(f"cannot listen on {self.address or '*'}:{self.port}: {error}") from error
@@ -229,14 +229,14 @@ class PageServer:
             yield
         finally:
             server.close()
-            await connections.close(GOODBYE_S)
-            pages.turns.close()
+            await connections.close(CLOSE_TIMEOUT_S)
+            pages.limiter.close()
 
 
-class Conversation(asyncio.Protocol):
-    """One connection: reads one request, responds and closes. What is not HTTP gets a 400, and is not logged."""
+class PageProtocol(asyncio.Protocol):
+    """One connection: reads one request, responds and closes. Anything but HTTP gets a 400, which is not logged."""
 
-    def __init__(self, pages: Pages, connections: Connections) -> None:
+    def __init__(self, pages: Pages, connections: ConnectionLimiter) -> None:
         self._pages = pages
         self._connections = connections
         self._parser = httptools.HttpRequestParser(self)
@@ -249,54 +249,54 @@ class Conversation(asyncio.Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether the response is under way."""
+        """True once the response is being sent."""
         return self._transport is None or self._transport.is_closing()
 
     def end(self) -> None:
-        """Close the connection at once. What was not sent yet is dropped."""
+        """Close the connection immediately, dropping unsent data."""
         self._connections.ended(self)
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, to respond on it; limit the connection's life."""
+        """Store the transport and start the timeout."""
         self._connections.opened(self)
-        self._limit = asyncio.get_running_loop().call_later(VISIT_S, self.end)
+        self._limit = asyncio.get_running_loop().call_later(CONNECTION_TIMEOUT_S, self.end)
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Let go of the transport, the parser and the turn."""
+        """Release the transport, the parser and the waiting call."""
         self._transport = None
         self._connections.ended(self)
         if self._limit is not None:
             self._limit.cancel()
-        self._pages.turns.leave(self._peer, self._respond)
-        del self._parser  # which holds on to this object, as this does to it
+        self._pages.limiter.leave(self._peer, self._respond)
+        del self._parser  # a reference cycle
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived; refuse what is too long or not HTTP."""
+        """Parse received data; reject requests that are too long or not HTTP."""
         if self._answered:
             return
         self._received += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # an upgrade to another protocol is ignored: the page of the URL is served
+            pass  # upgrade requests are ignored: the page is served
         except httptools.HttpParserError:
             self._refuse()
         if self._received > MAX_REQUEST_BYTES:
             self._refuse()
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the URL from the parser."""
+        """Append a part of the URL."""
         self._url += url
 
     def on_message_complete(self) -> None:
-        """Note the end of a request."""
+        """Handle a complete request."""
         if self._answered:
-            return  # a second one on the same connection, which is closing
+            return  # a second request on a closing connection
         self._method = self._parser.get_method().decode()
         try:
             self._path = (httptools.parse_url(self._url).path or b"/").decode()
@@ -304,7 +304,7 @@ class Conversation(asyncio.Protocol):
             self._refuse()
             return
         if self._path == METRICS:
-            self._pages.turns.take(self._peer, self._respond)
+            self._pages.limiter.take(self._peer, self._respond)
         else:
             self._respond()
 
@@ -323,7 +323,7 @@ class Conversation(asyncio.Protocol):
             f"HTTP/1.1 {response.status.value} {response.status.phrase}",
             f"Content-Type: {response.content_type}",
             f"Content-Length: {len(response.body)}",
-            "Connection: close",  # to clients that come every few seconds another connection costs nothing
+            "Connection: close",  # a new connection every few seconds is cheap
         ]
         if response.status is HTTPStatus.METHOD_NOT_ALLOWED:
             head.append(f"Allow: {', '.join(METHODS)}")

@@ -1,6 +1,6 @@
-"""Log lines: one event name in snake_case and key/value pairs, as JSON for machines or in colors for people.
+"""Log events: a name in snake_case and key/value pairs, as JSON, or colored for terminals.
 
-The event loop never waits for standard error: a thread writes, and a line that cannot be written is dropped and counted.
+The event loop never blocks on standard error: a thread writes, and events that cannot be written are dropped and counted.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tfjob_operator.workqueue.metrics import Counter, Metric
 
 _TRACEBACK: Final = "exception"
 _TRACEBACK_BYTES: Final = 16_384
-"""Most of a traceback is our own text. What users and servers wrote is in the last lines of each part."""
+"""Most of a traceback is our own code. Text from users and servers is in the last lines of each part."""
 
 
 LINES_DROPPED: Final = Metric(
     "tf_operator_log_lines_dropped_total", "Log lines that could not be written to standard error", labels=()
 )
-WAITING_LINES: Final = 10_000
-"""Lines that may wait for a slow reader: those of a burst of a thousand jobs, 5 MB."""
+MAX_QUEUED_LINES: Final = 10_000
+"""Lines queued for a slow reader: those of a burst of a thousand jobs, 5 MB."""
 LINES_AT_ONCE: Final = 100
 CLOSE_S: Final = 1.0
-"""How long the last lines may take when the process ends."""
+"""How long writing the last lines may take at exit."""
 
 
 class LogWriter:
-    """Writes lines to a file descriptor from a thread of its own.
+    """Writes lines to a file descriptor from its own thread.
 
-    A pipe whose reader has stopped blocks that thread, and a full disk fails its writes; the caller notices neither. Lines
-    are then dropped: the newest when WAITING_LINES wait, and those of a write that fails.
+    A pipe without a reader blocks that thread, and a full disk fails its writes; callers are not affected. Lines are then
+    dropped: new ones while MAX_QUEUED_LINES are queued, and those of a failed write.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -51,23 +51,23 @@ class LogWriter:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Take a line; never waits."""
-        if self._lines.qsize() >= WAITING_LINES:
+        """Queue a line; never blocks."""
+        if self._lines.qsize() >= MAX_QUEUED_LINES:
             self._drop(1)
         else:
             self._lines.put(line)
 
     def flush(self) -> None:
-        """Do nothing: the thread writes each line at once."""
+        """Do nothing: the thread writes lines immediately."""
 
     def count_dropped(self, counter: Counter) -> None:
-        """Count dropped lines here, those of the past included."""
+        """Count dropped lines with this counter, including earlier ones."""
         self._counter, earlier = counter, self._dropped
         for _ in range(earlier):
             counter.inc()
 
     def close(self) -> None:
-        """Write what waits, and return: after CLOSE_S seconds in any case."""
+        """Write queued lines; return after CLOSE_S seconds at the latest."""
         self._closing.set()
         self._lines.put("")
         self._thread.join(CLOSE_S)
@@ -96,8 +96,8 @@ def configure_logging(
 ) -> None:
     """Send all logging, ours and that of libraries, to `stream`, by default standard error.
 
-    `json_format` None means JSON unless standard error is a terminal. What is bound with `structlog.contextvars` is on
-    every line of the task that bound it. All text is truncated and escaped (`api.text`).
+    `json_format` None means JSON unless standard error is a terminal. Values bound with `structlog.contextvars` are included in
+    every event of that task. All text is truncated and escaped (`api.text`).
     """
     stream = stream or sys.stderr
     as_json = not sys.stderr.isatty() if json_format is None else json_format
@@ -105,7 +105,7 @@ def configure_logging(
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,  # plain tracebacks: richer ones print local variables, and with them secrets
+        structlog.processors.format_exc_info,  # plain tracebacks: rich ones print local variables, including secrets
         _clean,
     ]
     if as_json:
@@ -131,9 +131,11 @@ def configure_logging(
 
 
 def _clean(_logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Pass the text of every field through `api.text`, so that no caller can forget it."""
+    """Sanitize every field with `api.text`."""
     for key, value in line.items():
-        if value is None or isinstance(value, (int, float)) or key.startswith("_"):  # the latter are the library's own
+        if (
+            value is None or isinstance(value, (int, float)) or key.startswith("_")
+        ):  # `_` fields are internal to the library
             continue
         text = value if isinstance(value, str) else str(value)
         line[key] = clean_end(text, _TRACEBACK_BYTES) if key == _TRACEBACK else clean(text)

@@ -1,10 +1,10 @@
-"""Metrics for Prometheus: one registry for each process, the `MetricsProvider` that all packages use, and the loop's own.
+"""Prometheus metrics: one registry per process, the `MetricsProvider` for all packages, and event loop metrics.
 
-prometheus_client is imported in `controller.observability` alone. Everything here belongs to the loop's thread: gauges are
-read at each scrape from where their values are kept, so the page must be made on that thread (`http_server` does).
+prometheus_client is imported only in `controller.observability`. Everything here belongs to the loop's thread: gauges are
+computed at each scrape, so the page must be rendered on that thread (`http_server` does).
 
-Timers that fire late show that something blocks the loop, and with it leases, probes and all jobs; a growing number of tasks
-shows that something does not end.
+Late timers indicate that the loop is blocked, and with it leases, probes and all jobs; a growing number of tasks indicates a
+leak.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 F = TypeVar("F", Counter, Gauge, Histogram)
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 exposition: Final = generate_latest
-"""Returns the page that Prometheus scrapes, in CONTENT_TYPE; every Prometheus since 0.4 reads it."""
+"""Renders the metrics page, in CONTENT_TYPE, supported by every Prometheus since 0.4."""
 
 
 def new_registry() -> CollectorRegistry:
-    """Return a registry with the process's CPU, memory and open files, and the interpreter's garbage collections."""
-    # Else every counter has a second series, which says when it was made: nothing reads it.
+    """Return a registry with the process's CPU, memory and open files, and the garbage collector's metrics."""
+    # Otherwise every counter has a second series with its creation time, which is not used.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -78,13 +78,13 @@ class PrometheusMetrics:
 
 
 class _GaugeFamily(Collector):
-    """Gauges whose series are read at each scrape."""
+    """Gauges whose series are computed at each scrape."""
 
     def __init__(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         self._metric, self._read = metric, read
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Read the series."""
+        """Compute the series."""
         family = GaugeMetricFamily(self._metric.name, self._metric.help, labels=self._metric.labels)
         for values, value in self._read().items():
             family.add_metric(values, value)
@@ -92,20 +92,18 @@ class _GaugeFamily(Collector):
 
 
 PERIOD_S: Final = 0.5
-"""A loop that is blocked for this long is noticed for certain; one that is blocked for a tenth of it, one time in ten. Two
-wake-ups a second cost nothing that can be measured."""
+"""A loop blocked for this long is always detected; one blocked for a tenth of it, one time in ten. Two wake-ups a second have
+no measurable cost."""
 
 
-# From a healthy millisecond to the 10 s after which a lease is in danger.
+# From a healthy millisecond to 10 s, beyond which the lease is at risk.
 BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-LAG: Final = Metric(
-    "tf_operator_event_loop_lag_seconds", "Seconds by which a timer of the event loop fired too late", BUCKETS, ()
-)
-TASKS: Final = Metric("tf_operator_event_loop_tasks", "Tasks that the event loop has", (), ())
+LAG: Final = Metric("tf_operator_event_loop_lag_seconds", "Delay of an event loop timer in seconds", BUCKETS, ())
+TASKS: Final = Metric("tf_operator_event_loop_tasks", "Number of tasks of the event loop", (), ())
 
 
 class LoopLag:
-    """Measures by how much a timer fires too late, and counts the tasks."""
+    """Measures the delay of timers, and counts tasks."""
 
     def __init__(self, metrics: MetricsProvider, clock: Clock) -> None:
         self._clock = clock

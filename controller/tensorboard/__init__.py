@@ -1,6 +1,5 @@
-"""TensorBoard beside a job: a Deployment and a Service that live as long as the job object does.
+"""TensorBoard for jobs: a Deployment and a Service that exist as long as the job object.
 
-A controller of its own: it reads the job's specification and nothing else of the job, and never writes to it. So whatever goes
-wrong here leads to a Warning on the job and nothing else. Its informers of Deployments and Services exist only once some job
-wants a TensorBoard.
+A separate controller: it only reads the job's spec and never writes to the job, so failures here only cause Warnings on the
+job. Its informers of Deployments and Services exist only once a job requests a TensorBoard.
 """

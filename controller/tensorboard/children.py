@@ -1,4 +1,4 @@
-"""The Deployment and the Service of a TensorBoard, as they are cached, with their label, selector and annotation. Pure."""
+"""The cached Deployment and Service of a TensorBoard, with their label, selector and annotation. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tfjob_operator.api.meta import Meta, Struct
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 
 OPERATOR: Final = "tensorboard-controller"
-"""The value of the label by which controllers know their children. It differs from that of replicas, so that no TensorBoard is
-ever counted, adopted or cleaned up as a replica."""
+"""The value of the label that identifies children. It differs from that of replicas, so that a TensorBoard is never counted,
+adopted or cleaned up as a replica."""
 SELECTOR: Final = f"{LABEL_OPERATOR_NAME}={OPERATOR}"
 HASH_ANNOTATION: Final = "training.kubeflow.org/tensorboard-hash"
-"""The hash of the specification that a Deployment was last given: the API server stores some of it in another form."""
+"""The hash of a Deployment's last written spec, since the API server normalizes parts of the spec."""
 
 
 class _Annotations(Struct, frozen=True):
@@ -25,90 +25,90 @@ class _Annotations(Struct, frozen=True):
 
 
 class BoardMeta(Meta, frozen=True):
-    """Metadata of a child of a TensorBoard."""
+    """Metadata of a TensorBoard's child."""
 
     labels: dict[str, str] | None = None
     annotations: _Annotations | None = None
 
     def label_map(self) -> Mapping[str, str]:
-        """All labels."""
+        """Return all labels."""
         return self.labels or {}
 
 
 class LabelSelector(Struct, frozen=True):
-    """Which pods a Deployment has."""
+    """The selector of a Deployment's pods."""
 
     match_labels: dict[str, str] | None = None
 
 
-class Container(Struct, frozen=True):
-    """What a container runs."""
+class BoardContainer(Struct, frozen=True):
+    """A container, with the fields that users edit."""
 
     name: str = ""
     image: str = ""
     command: tuple[str, ...] | None = None
 
 
-class PodSpec(Struct, frozen=True):
-    """The containers of a pod."""
+class BoardPodSpec(Struct, frozen=True):
+    """The spec of a pod."""
 
-    containers: tuple[Container, ...] = ()
-
-
-class PodTemplate(Struct, frozen=True):
-    """The pod of a Deployment."""
-
-    spec: PodSpec = PodSpec()
+    containers: tuple[BoardContainer, ...] = ()
 
 
-class DeploymentSpec(Struct, frozen=True):
-    """What a Deployment runs, as far as people edit it."""
+class BoardPodTemplate(Struct, frozen=True):
+    """The pod template of a Deployment."""
+
+    spec: BoardPodSpec = BoardPodSpec()
+
+
+class BoardDeploymentSpec(Struct, frozen=True):
+    """The spec of a Deployment, with the fields that users edit."""
 
     replicas: int = 1
     selector: LabelSelector = LabelSelector()
-    template: PodTemplate = PodTemplate()
+    template: BoardPodTemplate = BoardPodTemplate()
 
 
-class DeploymentStatus(Struct, frozen=True):
-    """What a Deployment reports."""
+class BoardDeploymentStatus(Struct, frozen=True):
+    """The status of a Deployment."""
 
     conditions: tuple[Condition, ...] | None = None
 
 
-class Deployment(Struct, frozen=True, tag_field="kind", tag=DEPLOYMENTS.kind):
+class BoardDeployment(Struct, frozen=True, tag_field="kind", tag=DEPLOYMENTS.kind):
     """The Deployment of a TensorBoard."""
 
     metadata: BoardMeta
-    spec: DeploymentSpec = DeploymentSpec()
-    status: DeploymentStatus = DeploymentStatus()
+    spec: BoardDeploymentSpec = BoardDeploymentSpec()
+    status: BoardDeploymentStatus = BoardDeploymentStatus()
 
 
 class ServicePort(Struct, frozen=True):
-    """A port of a Service, and that of the pods behind it."""
+    """A port of a Service, and the target port of its pods."""
 
     name: str = ""
     port: int = 0
     target_port: int | str = 0
 
 
-class ServiceSpec(Struct, frozen=True):
-    """How a Service is reached, and what it leads to."""
+class BoardServiceSpec(Struct, frozen=True):
+    """The spec of a Service."""
 
     type: str = ""
     selector: dict[str, str] | None = None
     ports: tuple[ServicePort, ...] = ()
 
 
-class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
+class BoardService(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
     """The Service of a TensorBoard."""
 
     metadata: BoardMeta
-    spec: ServiceSpec = ServiceSpec()
+    spec: BoardServiceSpec = BoardServiceSpec()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a job controls of the kinds that a TensorBoard is made of."""
+class BoardChildren:
+    """The Deployments and Services that a job controls."""
 
-    deployments: Sequence[Deployment] = ()
-    services: Sequence[Service] = ()
+    deployments: Sequence[BoardDeployment] = ()
+    services: Sequence[BoardService] = ()

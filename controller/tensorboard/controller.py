@@ -1,10 +1,10 @@
-"""The controller of TensorBoards: jobs and their children become keys, and a key becomes a sync.
+"""The TensorBoard controller: events of jobs and children become keys, and workers sync them.
 
-It stands beside the controllers of jobs, and shares their informer. Its own informers are started, and what works with them is
-imported, when the first job wants a TensorBoard, or when one is found that an earlier process has left.
+It shares the informer of the job controllers. Its own informers are started, and their modules imported, once a job requests a
+TensorBoard, or one created by an earlier process is found.
 
-A sync acts on what the caches show, and does not confirm the view: a TensorBoard that is created or deleted on an old view is
-deleted or created again a moment later, and no training depends on it. Only a second create asks for the job (`executor.py`).
+A sync acts on the caches without confirming the view: a TensorBoard created or deleted on a stale view is soon deleted or
+recreated, and no training depends on it. Only before recreating one is the job read (`executor.py`).
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import Meta
     from tfjob_operator.controller.events import EventRecorder
-    from tfjob_operator.controller.tensorboard.dialects import Dialect
-    from tfjob_operator.controller.tensorboard.executor import Caches, Executor
+    from tfjob_operator.controller.tensorboard.dialects import BoardDialect
+    from tfjob_operator.controller.tensorboard.executor import BoardCaches, BoardExecutor
     from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory, Tombstone
     from tfjob_operator.workqueue import Clock, MetricsProvider
 
 
-UNSEEN_S: Final = 60.0
-"""After how long a job is synced again for which a child was created: by then the cache shows it, or it is gone."""
-AGAIN_S: Final = 60.0
-"""After how long what an earlier process has left is looked for again, if the API server did not answer."""
+RECHECK_S: Final = 60.0
+"""When a job is synced again after a child was created: by then it is in the cache, or gone."""
+RETRY_S: Final = 60.0
+"""Retry interval of the search for TensorBoards of an earlier process, if the API server did not respond."""
 log = structlog.get_logger(__name__)
 
 
-class _Some(Struct, frozen=True):
+class _ChildList(Struct, frozen=True):
     items: tuple[PartialObjectMetadata, ...] = ()
 
 
 class TensorBoards(Generic[J]):
-    """Gives the jobs of one kind the TensorBoards that they want.
+    """Provides the TensorBoards requested by the jobs of one kind.
 
-    Invariant: no key is queued before the workers of this process run: nobody would take it out again (D6).
+    Invariant: no key is queued before the workers of this process run, since none would process it (D6).
     """
 
     def __init__(
         self,
-        dialect: Dialect[J],
+        dialect: BoardDialect[J],
         jobs: SharedIndexInformer[J],
         queue: RateLimitingQueue[str],
         *,
-        caches: Callable[[], Caches],
-        executor: Callable[[], Executor],
+        caches: Callable[[], BoardCaches],
+        executor: Callable[[], BoardExecutor],
         reader: RestClient,
         namespace: str = "",
     ) -> None:
         """Register the handler of jobs. `queue` is that of the workers.
 
-        caches, executor: are called when they are needed.
-        reader: looks for what an earlier process has left in `namespace`, "" for all.
+        caches, executor: called when first needed.
+        reader: looks for TensorBoards of an earlier process in `namespace`, "" for all.
         """
         self._dialect = dialect
         self._jobs = jobs
@@ -80,13 +80,13 @@ class TensorBoards(Generic[J]):
         self._namespace = namespace
         self._needed = asyncio.Event()
         self._working = False
-        self._caches: Caches | None = None
-        self._executor: Executor | None = None
+        self._caches: BoardCaches | None = None
+        self._executor: BoardExecutor | None = None
         handler = EventHandlerFuncs[J](on_add=self._added, on_update=self._updated, on_delete=self._deleted)
         jobs.add_event_handler(handler)
 
     async def begin(self) -> None:
-        """Work from now on, until cancelled: wait until a TensorBoard is wanted or found, then fill the caches."""
+        """Work until cancelled: wait until a TensorBoard is requested or found, then fill the caches."""
         self._working = True
         self._add_all()
         async with asyncio.TaskGroup() as tasks:
@@ -97,43 +97,43 @@ class TensorBoards(Generic[J]):
             self._caches.start(tasks, self._add_owner, self._add_all)
             await self._caches.wait_for_sync()
             self._add_all()
-            for child in self._caches.children():  # its job may have lost the field while no sync could act on that
+            for child in self._caches.children():  # the field may have been removed before syncs could run
                 self._add_owner(child)
 
     async def sync(self, key: str) -> None:
-        """Bring the TensorBoard of one job closer to what the job asks for. Raises ApiError when it must be tried again."""
+        """Move the TensorBoard of one job closer to its spec. Raises ApiError if it must be retried."""
         job = self._jobs.indexer.get(key)
         if job is None or self._caches is None or self._executor is None:
-            return  # the garbage collector takes what a job has left; and when the caches are filled all jobs are queued
+            return  # the garbage collector deletes the children; all jobs are queued once the caches are filled
         structlog.contextvars.bind_contextvars(uid=job.metadata.uid)
-        wish = self._dialect.wish_of(job)
+        request = self._dialect.request_of(job)
         if self._caches.has_synced:
             try:
-                created = await self._executor.sync(job.metadata, wish, self._caches.found(job.metadata))
+                created = await self._executor.sync(job.metadata, request, self._caches.found(job.metadata))
             finally:
                 if not self._jobs.indexer.has(job.metadata):
-                    self._forget(job.metadata)  # again: this sync has written down more about it since
+                    self._forget(job.metadata)  # again: this sync has added state since
             if created:
-                # What is gone again before an interrupted watch goes on is never in the cache, and no event tells of it.
-                self._queue.add_after(key, UNSEEN_S)
-        elif wish is not None and self._caches.failure:
+                # A child deleted while the watch is interrupted never reaches the cache and causes no event.
+                self._queue.add_after(key, RECHECK_S)
+        elif request is not None and self._caches.failure:
             text = f"Cannot create a TensorBoard: {self._caches.failure}"
             self._executor.warn(job.metadata, EventReason.TENSOR_BOARD_UNAVAILABLE, text)
 
     async def _look_for_leftovers(self) -> None:
-        """Find out from the API server's cache whether a TensorBoard is left that no job wants: it is to be deleted."""
+        """Check the API server's cache for a TensorBoard of an earlier process, which may have to be deleted."""
         options = ListOptions(namespace=self._namespace, label_selector=SELECTOR, resource_version="0", limit=1)
         while not self._needed.is_set():
             try:
                 for resource in (DEPLOYMENTS, SERVICES):
-                    if (await self._reader.list_page(resource, options, _Some)).items:
+                    if (await self._reader.list_page(resource, options, _ChildList)).items:
                         self._needed.set()
             except ForbiddenError as error:
-                # As long as no job wants one, nobody is affected.
-                log.warning("tensorboards_not_allowed", error=str(error), to_do="apply the role of this version")
+                # No effect unless a job requests one.
+                log.warning("tensorboards_forbidden", error=str(error), to_do="apply the role of this version")
             except ApiError as error:
-                log.debug("tensorboards_not_looked_for", error=str(error))
-                await asyncio.sleep(AGAIN_S)
+                log.debug("tensorboard_search_failed", error=str(error))
+                await asyncio.sleep(RETRY_S)
                 continue
             return
 
@@ -143,7 +143,7 @@ class TensorBoards(Generic[J]):
     def _updated(self, old: J, new: J) -> None:
         if old.metadata.uid != new.metadata.uid:
             self._forget(old.metadata)
-        if not self._add(new) and self._dialect.may_have_wish(old) and self._working:
+        if not self._add(new) and self._dialect.may_have_request(old) and self._working:
             self._queue.add(meta_key(new.metadata))  # the field was removed
 
     def _deleted(self, gone: J | Tombstone[J]) -> None:
@@ -154,14 +154,14 @@ class TensorBoards(Generic[J]):
             self._executor.forget(job.uid)
 
     def _add_all(self) -> None:
-        """Queue all jobs that may want a TensorBoard, behind those that change now (PQ-04)."""
+        """Queue all jobs that may request a TensorBoard, with low priority (PQ-04)."""
         for job in self._jobs.indexer.list():
             self._add(job, low_priority=True)
 
     def _add(self, job: J, *, low_priority: bool = False) -> bool:
-        """Queue a job if it may want a TensorBoard, or has one (its children may be cached first); return whether."""
+        """Queue a job if it may request a TensorBoard or has one; return True if so. Its children may be cached first."""
         found = self._caches.found(job.metadata) if self._caches is not None else None
-        concerned = self._dialect.may_have_wish(job) or (
+        concerned = self._dialect.may_have_request(job) or (
             found is not None and bool(found.deployments or found.services)
         )
         if concerned:
@@ -171,7 +171,7 @@ class TensorBoards(Generic[J]):
         return concerned
 
     def _add_owner(self, child: Meta) -> None:
-        """Queue the job of a child that was made, changed or deleted."""
+        """Queue the job of a child that was created, changed or deleted."""
         owner = controller_of(child)
         if owner is not None and owner.kind == self._dialect.owner.kind:
             self._queue.add(object_key(child.namespace, owner.name))
@@ -179,16 +179,16 @@ class TensorBoards(Generic[J]):
 
 NAME: Final = "tensorboard"
 WORKERS: Final = 2
-"""Keys that are synced at a time. A sync makes two calls at most, and few jobs have one."""
+"""Keys synced concurrently. A sync sends at most two requests, and few jobs have a TensorBoard."""
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0
-"""The delays between tries of what fails. No training waits for it, so the first is longer than for jobs."""
+"""Retry delays. No training waits for a TensorBoard, so the first delay is longer than for jobs."""
 
 
 class TensorBoardControllers:
-    """The controllers of TensorBoards of one process, one for each kind of job; they share their caches.
+    """The TensorBoard controllers of a process, one per kind of job; they share their caches.
 
-    What only a job that wants a TensorBoard needs is imported when there is one: few clusters have any.
+    Modules needed only for jobs with a TensorBoard are imported when there is one, as in most clusters there is none.
     """
 
     def __init__(
@@ -204,9 +204,9 @@ class TensorBoardControllers:
         metrics: MetricsProvider = NO_METRICS,
         clock: Clock,
     ) -> None:
-        """Serve `namespace`, "" for all. A TensorBoard without an image of its own runs `default_image`.
+        """Serve `namespace`, "" for all. `default_image` is used for a TensorBoard without an image.
 
-        service_types: those that jobs may request; ClusterIP is always allowed.
+        service_types: the types that jobs may request; ClusterIP is always allowed.
         """
         self._informers = informers
         self._reader = reader
@@ -218,8 +218,8 @@ class TensorBoardControllers:
         self._metrics = metrics
         self._clock = clock
 
-    def controller(self, dialect: Dialect[J], jobs: SharedIndexInformer[J], *, name: str = NAME) -> Controller:
-        """Return the controller for the jobs of one kind, on their informer."""
+    def controller(self, dialect: BoardDialect[J], jobs: SharedIndexInformer[J], *, name: str = NAME) -> Controller:
+        """Return the controller for the jobs of one kind, using their informer."""
         queue: RateLimitingQueue[str] = RateLimitingQueue(
             ItemExponentialFailureRateLimiter(FIRST_DELAY_S, LONGEST_DELAY_S),
             name=name,
@@ -246,16 +246,16 @@ class TensorBoardControllers:
         )
 
     @cached_property
-    def _caches(self) -> Caches:
-        from tfjob_operator.controller.tensorboard.executor import Caches
+    def _caches(self) -> BoardCaches:
+        from tfjob_operator.controller.tensorboard.executor import BoardCaches
 
-        return Caches(self._informers, self._namespace)
+        return BoardCaches(self._informers, self._namespace)
 
-    def _executor(self, dialect: Dialect[J]) -> Executor:
+    def _executor(self, dialect: BoardDialect[J]) -> BoardExecutor:
         from tfjob_operator.controller.jobs.writes import JobEvents
-        from tfjob_operator.controller.tensorboard.executor import Executor
+        from tfjob_operator.controller.tensorboard.executor import BoardExecutor
 
-        return Executor(
+        return BoardExecutor(
             dialect.owner,
             self._writer,
             JobEvents(dialect.owner, self._recorder, self._clock, log_name="tensorboard_event"),

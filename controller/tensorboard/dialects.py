@@ -1,6 +1,6 @@
-"""The kinds of jobs that may have a TensorBoard, and how their wishes are read.
+"""The kinds of jobs that may have a TensorBoard, and how their specs are read.
 
-The readers are imported when a job has the field: few clusters have one, and all would pay for them with memory.
+The readers are imported when a job has the field: it is rare, and the memory would be wasted otherwise.
 """
 
 from __future__ import annotations
@@ -18,52 +18,52 @@ if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import TFJob
     from tfjob_operator.api.v1alpha1.constants import Dialect as AlphaApi
     from tfjob_operator.api.v1alpha1.types import AlphaJob
-    from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
+    from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
 
 J = TypeVar("J", bound=Object)
 
 
-class Dialect(NamedTuple, Generic[J]):
+class BoardDialect(NamedTuple, Generic[J]):
     """A kind of job.
 
-    owner: the resource that the jobs are.
-    may_have_wish: whether a job may have the field. It is called for every event of every job, so it decodes nothing; it may
-        say yes too often.
-    wish_of: what a job says about its TensorBoard.
+    owner: the resource of the jobs.
+    may_have_request: whether a job may have the field. It is called for every event of every job, so it decodes nothing; false
+        positives are possible.
+    request_of: what a job specifies about its TensorBoard.
     """
 
     owner: Resource
-    may_have_wish: Callable[[J], bool]
-    wish_of: Callable[[J], Wish | LeftAlone | None]
+    may_have_request: Callable[[J], bool]
+    request_of: Callable[[J], TensorBoardRequest | Unmanaged | None]
 
 
 _FIELD: Final = re.compile(rb'"tensorBoard"')
 _FIELD_IN_ANY_CASE: Final = re.compile(_FIELD.pattern, re.IGNORECASE)
-"""`in` would need a copy of the specification, which may be a megabyte."""
+"""`in` would require a copy of the spec, which may be a megabyte."""
 
 
-def _may_have_wish(job: TFJob) -> bool:
+def _may_have_request(job: TFJob) -> bool:
     return _FIELD.search(job.spec) is not None
 
 
-def _wish_of(job: TFJob) -> Wish | LeftAlone | None:
-    from tfjob_operator.controller.tensorboard.wish import wish_of
+def _request_of(job: TFJob) -> TensorBoardRequest | Unmanaged | None:
+    from tfjob_operator.controller.tensorboard.request import request_of
 
-    return wish_of(job)
-
-
-TFJOB: Final[Dialect[TFJob]] = Dialect(TFJOBS, _may_have_wish, _wish_of)
+    return request_of(job)
 
 
-def alpha_dialect(api: AlphaApi) -> Dialect[AlphaJob]:
-    """Return the dialect of the jobs of one of the two alpha APIs."""
+TFJOB: Final[BoardDialect[TFJob]] = BoardDialect(TFJOBS, _may_have_request, _request_of)
 
-    def may_have_wish(job: AlphaJob) -> bool:
+
+def alpha_dialect(api: AlphaApi) -> BoardDialect[AlphaJob]:
+    """Return the dialect of one of the two alpha APIs."""
+
+    def may_have_request(job: AlphaJob) -> bool:
         return _FIELD_IN_ANY_CASE.search(job.spec) is not None
 
-    def wish_of(job: AlphaJob) -> Wish | LeftAlone | None:
-        from tfjob_operator.controller.tensorboard.wish import alpha_wish_of
+    def request_of(job: AlphaJob) -> TensorBoardRequest | Unmanaged | None:
+        from tfjob_operator.controller.tensorboard.request import alpha_request_of
 
-        return alpha_wish_of(api, job)
+        return alpha_request_of(api, job)
 
-    return Dialect(api.resource, may_have_wish, wish_of)
+    return BoardDialect(api.resource, may_have_request, request_of)

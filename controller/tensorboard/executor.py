@@ -1,12 +1,12 @@
-"""Carries out the plan of one job's TensorBoard, with a defined outcome for each response; and the caches that it acts on.
+"""Executes the plan of one job's TensorBoard, handling each kind of API error; and defines its caches.
 
 Invariants:
 
-- Every write carries a precondition: a name that must be free, the version and the UID that were looked at.
-- What another object controls is neither changed nor deleted.
-- A step that fails keeps no other from being tried.
-- What was created before is created again only if the API server has the job: a cache of jobs that lags would else have us
-  create as fast as the garbage collector deletes.
+- Every write has a precondition: a unique name, or the version and UID that were evaluated.
+- Objects controlled by another object are neither modified nor deleted.
+- A failed step does not prevent others.
+- A child is recreated only if the API server has the job: otherwise a stale cache of jobs would cause creates as fast as the
+  garbage collector deletes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,14 @@ from tfjob_operator.api.meta import (
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
 from tfjob_operator.controller.jobs.writes import NameTakenError, resolve_name_conflict, restore_operator_label
 from tfjob_operator.controller.manager import RequeueError
-from tfjob_operator.controller.tensorboard.children import OPERATOR, SELECTOR, Deployment, Found, Service
-from tfjob_operator.controller.tensorboard.plan import Change, Creation, Deletion, plan
+from tfjob_operator.controller.tensorboard.children import (
+    OPERATOR,
+    SELECTOR,
+    BoardChildren,
+    BoardDeployment,
+    BoardService,
+)
+from tfjob_operator.controller.tensorboard.plan import ChildUpdate, Creation, Deletion, plan
 from tfjob_operator.informers import (
     Codec,
     EventHandlerFuncs,
@@ -49,16 +55,16 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.controller.jobs.writes import JobEvents
-    from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
+    from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
 
 
-_SAID: Final = {Creation: "creating", Change: "updating", Deletion: "deleting"}
+_VERBS: Final = {Creation: "creating", ChildUpdate: "updating", Deletion: "deleting"}
 
 log = structlog.get_logger(__name__)
 
 
-class Executor:
-    """Carries out plans for the jobs of one kind."""
+class BoardExecutor:
+    """Executes plans for the jobs of one kind."""
 
     def __init__(
         self,
@@ -69,23 +75,23 @@ class Executor:
         default_image: str,
         service_types: Collection[str],
     ) -> None:
-        """`owner` is the kind of the jobs."""
+        """`owner` is the resource of the jobs."""
         self._owner = owner
         self._client = client
         self._events = events
         self._default_image = default_image
         self._service_types = service_types
         self._made: defaultdict[str, set[str]] = defaultdict(set)
-        """What this process has created or tried to, by the UID of the job."""
+        """What this process has created, or tried to, by job UID."""
 
-    async def sync(self, job: Meta, wish: Wish | LeftAlone | None, found: Found) -> bool:
-        """Turn what was `found` into what is asked for; return whether anything was created. Raises ApiError, RequeueError."""
-        decided = plan(self._owner, job, wish, found, self._default_image, service_types=self._service_types)
+    async def sync(self, job: Meta, request: TensorBoardRequest | Unmanaged | None, found: BoardChildren) -> bool:
+        """Reconcile the `found` children with the request; return True if any was created. Raises ApiError, RequeueError."""
+        decided = plan(self._owner, job, request, found, self._default_image, service_types=self._service_types)
         for warning in decided.warnings:
             self._events.warn(job, warning.reason, warning.message)
         created = {_what(step) for step in decided.steps if isinstance(step, Creation)}
         if created:
-            # Once for all steps: what is known of the job may be forgotten while they are under way.
+            # Looked up once: the job's state may be forgotten while the steps are executed.
             made = self._made[job.uid]
             if created & made:
                 await self._confirm(job)
@@ -93,14 +99,14 @@ class Executor:
         failure: errors.ApiError | None = None
         for step in decided.steps:
             try:
-                await self._take(job, step)
+                await self._execute(job, step)
             except errors.NamespaceTerminatingError:
                 log.info("namespace_terminating")
-            except (errors.ConflictError, RequeueError) as error:  # our view is old; nothing is wrong
+            except (errors.ConflictError, RequeueError) as error:  # a stale view, not an error
                 failure = failure or error
             except errors.ApiError as error:
                 why = f"it already exists and {error.why}" if isinstance(error, NameTakenError) else error
-                text = f"Error {_SAID[type(step)]} {_what(step)}: {why}"
+                text = f"Error {_VERBS[type(step)]} {_what(step)}: {why}"
                 self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, text)
                 failure = failure or error
         if failure is not None:
@@ -108,19 +114,19 @@ class Executor:
         return any(isinstance(step, Creation) for step in decided.steps)
 
     def warn(self, job: Meta, reason: str, message: str) -> None:
-        """Record a Warning on a job about its TensorBoard, unless the same was recorded lately."""
+        """Record a Warning about a job's TensorBoard, unless it was recorded recently."""
         self._events.warn(job, reason, message)
 
     def forget(self, uid: str) -> None:
-        """Drop what is known of a job: it is gone."""
+        """Forget all state of a deleted job."""
         self._events.forget(uid)
         self._made.pop(uid, None)
 
-    async def _take(self, job: Meta, step: Creation | Change | Deletion) -> None:
+    async def _execute(self, job: Meta, step: Creation | ChildUpdate | Deletion) -> None:
         match step:
             case Creation():
                 await self._create(job, step)
-            case Change():
+            case ChildUpdate():
                 await self._change(job, step)
             case Deletion():
                 await self._delete(job, step)
@@ -134,7 +140,7 @@ class Executor:
             self._note(job, EventReason.CREATED_TENSOR_BOARD, f"Created {_what(step)}")
 
     async def _confirm(self, job: Meta) -> None:
-        """Ask the server whether the job is still there. Raises RequeueError if not: the cache will show it."""
+        """Check that the job still exists. Raises RequeueError if not; the cache will reflect it."""
         try:
             found = (await self._client.get(self._owner, job.namespace, job.name, PartialObjectMetadata)).metadata
         except errors.NotFoundError as error:
@@ -142,16 +148,16 @@ class Executor:
         if found.uid != job.uid or found.deletion_timestamp is not None:
             raise RequeueError("the job is gone")
 
-    async def _change(self, job: Meta, step: Change) -> None:
+    async def _change(self, job: Meta, step: ChildUpdate) -> None:
         meta = step.meta
         try:
-            answer = await self._client.patch(
+            response = await self._client.patch(
                 step.resource, meta.namespace, meta.name, step.patch, PartialObjectMetadata, content_type=MERGE_PATCH
             )
         except errors.NotFoundError:
-            return  # the cache will show it, and bring the next sync
-        # A webhook may set back what we set: then the object is what it was, and there is nothing to report.
-        if answer.metadata.resource_version != meta.resource_version:
+            return  # the cache will reflect it and cause the next sync
+        # A webhook may revert the change: then the object is unmodified, and there is nothing to report.
+        if response.metadata.resource_version != meta.resource_version:
             self._note(job, EventReason.UPDATED_TENSOR_BOARD, f"Updated {_what(step)}")
 
     async def _delete(self, job: Meta, step: Deletion) -> None:
@@ -159,11 +165,11 @@ class Executor:
         try:
             await self._client.delete(step.resource, meta.namespace, meta.name, uid=meta.uid, propagation="Background")
         except (errors.NotFoundError, errors.ConflictError):
-            return  # it is gone, or another one has its name
+            return  # it is gone, or another object has its name
         self._note(job, EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(step)}")
 
     async def _resolve(self, job: Meta, step: Creation) -> None:
-        """Return if the object is ours. Raises RequeueError if it is going away, NameTakenError if it is not, ApiError."""
+        """Return if the object is ours. Raises RequeueError if it is being deleted, else NameTakenError or ApiError."""
         try:
             found = await resolve_name_conflict(
                 self._client, step.resource, step.name, PartialObjectMetadata, job=job, jobs=self._owner
@@ -179,27 +185,27 @@ class Executor:
         self._events.record(job, EventType.NORMAL, reason, message)
 
 
-def _what(step: Creation | Change | Deletion) -> str:
+def _what(step: Creation | ChildUpdate | Deletion) -> str:
     name = step.name if isinstance(step, Creation) else step.meta.name
     return f"{step.resource.kind.lower()} {name}"
 
 
-C = TypeVar("C", Deployment, Service)
+C = TypeVar("C", BoardDeployment, BoardService)
 
 
-class Caches:
-    """The Deployments and Services of all TensorBoards, and why they cannot be seen, if they cannot.
+class BoardCaches:
+    """The Deployments and Services of all TensorBoards, and why they cannot be listed, if so.
 
-    Where the operator may not list them (its role is that of an older version), only jobs that want a TensorBoard are affected.
+    If the operator may not list them, because its role is outdated, only jobs that request a TensorBoard are affected.
     """
 
     def __init__(self, informers: SharedInformerFactory, namespace: str) -> None:
-        """Make the informers; they are not started. `namespace` is "" for all."""
+        """Create the informers without starting them. `namespace` is "" for all."""
         self._informers = informers
         self._failures: dict[str, str] = {}
         self._on_failure: list[Callable[[], None]] = []
-        self._deployments = self._informer(DEPLOYMENTS, Deployment, namespace)
-        self._services = self._informer(SERVICES, Service, namespace)
+        self._deployments = self._informer(DEPLOYMENTS, BoardDeployment, namespace)
+        self._services = self._informer(SERVICES, BoardService, namespace)
 
     def _informer(self, resource: Resource, kind: type[C], namespace: str) -> SharedIndexInformer[C]:
         informer = self._informers.informer(
@@ -214,42 +220,42 @@ class Caches:
 
     @property
     def has_synced(self) -> bool:
-        """Whether both are filled."""
+        """True if both are filled."""
         return self._deployments.has_synced and self._services.has_synced
 
     @property
     def failure(self) -> str:
-        """Why they are not filled: what the API server says, "" where it has not said anything."""
+        """Why they are not filled: the API server's error; "" if none."""
         return "; ".join(self._failures.values())
 
     def start(self, tasks: asyncio.TaskGroup, on_child: Callable[[Meta], None], on_failure: Callable[[], None]) -> None:
-        """Start to fill them; from now on call `on_child` for each event of a child, `on_failure` when a first list fails."""
+        """Start filling them; call `on_child` for each event of a child, `on_failure` when a first list fails."""
         self._on_failure.append(on_failure)
         self._deployments.add_event_handler(_handler(on_child))
         self._services.add_event_handler(_handler(on_child))
         self._informers.start(tasks)
 
     async def wait_for_sync(self) -> None:
-        """Return when both are filled, however long that takes. Raises InformerStoppedError if they end before."""
+        """Return when both are filled, however long that takes. Raises InformerStoppedError if they end first."""
         await self._deployments.wait_for_sync()
         await self._services.wait_for_sync()
         self._failures.clear()
 
     def children(self) -> Iterator[Meta]:
-        """Yield the metadata of all children, of whatever job."""
+        """Yield the metadata of all children of any job."""
         for informer in (self._deployments, self._services):
             for child in informer.indexer.list():
                 yield child.metadata
 
-    def found(self, job: Meta) -> Found:
-        """Return what a job controls."""
+    def found(self, job: Meta) -> BoardChildren:
+        """Return the children of a job."""
         key = owner_uid_key(job)
-        return Found(
+        return BoardChildren(
             self._deployments.indexer.by_index(OWNER_INDEX, key), self._services.indexer.by_index(OWNER_INDEX, key)
         )
 
     def _note(self, resource: Resource, informer: SharedIndexInformer[C], error: errors.ApiError) -> None:
-        """Remember why a first list fails, and log it once; the reflector reports what comes after that."""
+        """Store why a first list fails, and log it once; the reflector reports later errors."""
         if informer.has_synced or str(resource) in self._failures or not isinstance(error, errors.StatusError):
             return
         hint = (

@@ -1,10 +1,10 @@
-"""What is to be done about the TensorBoard of one job, and the bodies and patches that do it. Pure.
+"""Plans the TensorBoard of one job, and builds its objects and patches. Pure.
 
 Invariants:
 
-- Nothing is changed or deleted that the job does not control, nor while the job itself is being deleted.
-- A mistake in the field deletes nothing: what ran before continues.
-- From any state, executing plan after plan ends with one Deployment and one Service as the job asks for them, or with none.
+- Only children controlled by the job are changed or deleted, and none while the job itself is being deleted.
+- An invalid field deletes nothing: the existing TensorBoard continues.
+- From any state, repeated plans converge to the requested Deployment and Service, or to none.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tfjob_operator.api.v1.tensorboard import ServiceType
 from tfjob_operator.controller.tensorboard.children import (
     HASH_ANNOTATION,
     OPERATOR,
-    Deployment,
-    Found,
-    Service,
+    BoardChildren,
+    BoardDeployment,
+    BoardService,
     ServicePort,
 )
-from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
+from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
 
 CONTAINER: Final = "tensorboard"
 PORT: Final = 6006
-"""Where TensorBoard listens by default."""
+"""TensorBoard's default port."""
 SERVICE_PORT: Final = 80
 PORT_NAME: Final = "tb-port"
 SECURITY: Final = {
@@ -40,59 +40,59 @@ SECURITY: Final = {
     "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""What a server that reads files needs. Most images run as root, and without DAC_OVERRIDE root could not read what a training
-wrote as another user, readable only for that user; for any user but root the added capability has no effect."""
+"""What a server that reads files needs. Most images run as root, and without DAC_OVERRIDE root could not read files that a
+training wrote as another user and only that user may read. For other users, the capability has no effect."""
 
 
-def build_deployment(owner: JSON, wish: Wish, default_image: str) -> dict[str, Any]:
-    """Return the Deployment that `wish` asks for, as it is sent to the API server. `owner` is its controller reference."""
-    labels = _labels(wish)
+def build_deployment(owner: JSON, request: TensorBoardRequest, default_image: str) -> dict[str, Any]:
+    """Return the requested Deployment. `owner` is its controller reference."""
+    labels = _labels(request)
     spec = {
         "replicas": 1,
-        "revisionHistoryLimit": 0,  # the job says what runs, so there is nothing to roll back to
-        # The old pod goes first: it may hold a volume that one node at a time can have.
+        "revisionHistoryLimit": 0,  # the job defines the template, so rollbacks are meaningless
+        # The old pod is deleted first: it may use a volume that only one node can mount.
         "strategy": {"type": "Recreate", "rollingUpdate": None},
         "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": _pod(wish, default_image)},
+        "template": {"metadata": {"labels": labels}, "spec": _pod(request, default_image)},
     }
-    body = _body(DEPLOYMENTS, owner, wish, spec)
+    body = _body(DEPLOYMENTS, owner, request, spec)
     body["metadata"]["annotations"] = {HASH_ANNOTATION: _hash(spec)}
     return body
 
 
-def build_service(owner: JSON, wish: Wish, service_type: ServiceType) -> dict[str, Any]:
-    """Return the Service that `wish` asks for, as it is sent to the API server."""
+def build_service(owner: JSON, request: TensorBoardRequest, service_type: ServiceType) -> dict[str, Any]:
+    """Return the requested Service."""
     spec = {
         "type": service_type.value,
-        "selector": _labels(wish),
+        "selector": _labels(request),
         "ports": [{"name": PORT_NAME, "port": SERVICE_PORT, "protocol": "TCP", "targetPort": PORT}],
     }
-    return _body(SERVICES, owner, wish, spec)
+    return _body(SERVICES, owner, request, spec)
 
 
-def _body(resource: Resource, owner: JSON, wish: Wish, spec: JSON) -> dict[str, Any]:
-    meta = {"name": wish.name, "labels": _labels(wish), "ownerReferences": [owner]}
+def _body(resource: Resource, owner: JSON, request: TensorBoardRequest, spec: JSON) -> dict[str, Any]:
+    meta = {"name": request.name, "labels": _labels(request), "ownerReferences": [owner]}
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
 
 
-def _labels(wish: Wish) -> dict[str, str]:
-    return {**wish.labels, LABEL_OPERATOR_NAME: OPERATOR}
+def _labels(request: TensorBoardRequest) -> dict[str, str]:
+    return {**request.labels, LABEL_OPERATOR_NAME: OPERATOR}
 
 
-def _pod(wish: Wish, default_image: str) -> dict[str, Any]:
-    board = wish.board
+def _pod(request: TensorBoardRequest, default_image: str) -> dict[str, Any]:
+    board = request.board
     container = {
         "name": CONTAINER,
         "image": board.image or default_image,
         "command": ["tensorboard", f"--logdir={board.log_dir}", "--host=0.0.0.0", f"--port={PORT}"],
         "ports": [{"name": PORT_NAME, "containerPort": PORT, "protocol": "TCP"}],
-        # It reads all summaries before it shows them, but answers at once.
+        # It loads all summaries before showing them, but responds immediately.
         "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "timeoutSeconds": 5},
         "securityContext": SECURITY,
         "volumeMounts": list(board.volume_mounts),
     }
     return {
-        "automountServiceAccountToken": False,  # it asks the API server for nothing
+        "automountServiceAccountToken": False,  # it does not use the API server
         "enableServiceLinks": False,
         "containers": [container],
         "volumes": list(board.volumes),
@@ -103,21 +103,21 @@ def _hash(spec: JSON) -> str:
     return hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()[:16]
 
 
-def must_be_anew(child: Deployment | Service, body: Any) -> bool:
-    """Return whether a child must be deleted and created again: a Deployment's selector cannot be changed."""
+def must_recreate(child: BoardDeployment | BoardService, body: Any) -> bool:
+    """Return True if a child must be deleted and recreated: a Deployment's selector is immutable."""
     return (
-        isinstance(child, Deployment)
+        isinstance(child, BoardDeployment)
         and (child.spec.selector.match_labels or {}) != body["spec"]["selector"]["matchLabels"]
     )
 
 
-def patch_of(child: Deployment | Service, body: Any) -> dict[str, Any] | None:
-    """Return the merge patch that turns this child into `body`, None if it is that already.
+def patch_of(child: BoardDeployment | BoardService, body: Any) -> dict[str, Any] | None:
+    """Return the merge patch that turns this child into `body`, None if they match.
 
-    The patch carries UID and version of what was looked at. Lists are replaced, objects merged: what others have added (the
-    annotations and finalizers of a load balancer, a toleration) stays.
+    The patch specifies the UID and version that were evaluated. Lists are replaced, objects merged: additions by others are
+    preserved, such as a load balancer's annotations and finalizers, or a toleration.
     """
-    spec = _of_service(child, body) if isinstance(child, Service) else _of_deployment(child, body)
+    spec = _of_service(child, body) if isinstance(child, BoardService) else _of_deployment(child, body)
     if not spec and _has_labels(child, body):
         return None
     meta = {key: value for key, value in body["metadata"].items() if key in {"labels", "annotations"}}
@@ -125,16 +125,16 @@ def patch_of(child: Deployment | Service, body: Any) -> dict[str, Any] | None:
     return {"metadata": meta | identity, "spec": spec}
 
 
-def _has_labels(child: Deployment | Service, body: Any) -> bool:
+def _has_labels(child: BoardDeployment | BoardService, body: Any) -> bool:
     wanted: JSON = body["metadata"]["labels"]
     return wanted.items() <= child.metadata.label_map().items()
 
 
-def _of_deployment(child: Deployment, body: Any) -> JSON:
-    """Return the specification to write into a Deployment, an empty one if it runs what it should.
+def _of_deployment(child: BoardDeployment, body: Any) -> JSON:
+    """Return the spec to write to a Deployment; empty if it matches.
 
-    The hash says what was written last. What people change by hand (`kubectl scale`, `kubectl set image`) is compared as
-    well; volumes are not, since the API server stores them in another form.
+    The hash identifies the last written spec. Fields that users change manually (`kubectl scale`, `kubectl set image`) are
+    compared as well; volumes are not, since the API server normalizes them.
     """
     given = child.metadata.annotations.hash if child.metadata.annotations is not None else ""
     wanted: JSON = body["spec"]
@@ -148,13 +148,13 @@ def _of_deployment(child: Deployment, body: Any) -> JSON:
     return {} if is_same else wanted
 
 
-def _of_service(child: Service, body: Any) -> JSON:
-    """Return only what differs in a Service: ports that are sent again would get another node port."""
+def _of_service(child: BoardService, body: Any) -> JSON:
+    """Return only the differences of a Service: writing ports again would change the node port."""
     spec, wanted = child.spec, body["spec"]
     patch: dict[str, Any] = {}
     if spec.type != wanted["type"]:
         patch["type"] = wanted["type"]
-    if (spec.selector or {}) != wanted["selector"]:  # with one label too many it selects nothing
+    if (spec.selector or {}) != wanted["selector"]:  # an extra label would select nothing
         patch["selector"] = dict.fromkeys(spec.selector or {}) | wanted["selector"]
     if spec.ports != (ServicePort(name=PORT_NAME, port=SERVICE_PORT, target_port=PORT),):
         patch["ports"] = wanted["ports"]
@@ -162,8 +162,8 @@ def _of_service(child: Service, body: Any) -> JSON:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
-    """A Warning for the job: it is recorded once, for as long as it is the same."""
+class BoardWarning:
+    """A Warning for the job, recorded once while it is unchanged."""
 
     reason: str
     message: str
@@ -171,7 +171,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A child that is missing."""
+    """A missing child."""
 
     resource: Resource
     name: str
@@ -179,8 +179,8 @@ class Creation:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A child that is not what it should be, and the merge patch that makes it so."""
+class ChildUpdate:
+    """A child that must be updated, and the merge patch."""
 
     resource: Resource
     meta: Meta
@@ -189,79 +189,79 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A child that nobody asks for any more."""
+    """A child that is no longer requested."""
 
     resource: Resource
     meta: Meta
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do, in this order, and what to warn of."""
+class BoardPlan:
+    """The steps, in order, and the warnings."""
 
-    steps: tuple[Creation | Change | Deletion, ...] = ()
-    warnings: tuple[Warned, ...] = ()
+    steps: tuple[Creation | ChildUpdate | Deletion, ...] = ()
+    warnings: tuple[BoardWarning, ...] = ()
 
 
-NOTHING: Final = Plan()
+NOTHING: Final = BoardPlan()
 
 
 def plan(
     owner: Resource,
     job: Meta,
-    wish: Wish | LeftAlone | None,
-    found: Found,
+    request: TensorBoardRequest | Unmanaged | None,
+    found: BoardChildren,
     default_image: str,
     *,
     service_types: Collection[str],
-) -> Plan:
-    """Return what to do for a job of the kind `owner` that asks for `wish` and controls what was `found`.
+) -> BoardPlan:
+    """Return the plan for a job of the kind `owner` with this `request` and the children `found`.
 
-    A Service of a type that is not one of `service_types` becomes a ClusterIP.
+    A Service type not in `service_types` is replaced by ClusterIP.
     """
     if job.deletion_timestamp is not None:
-        return NOTHING  # the garbage collector takes what there is
-    if isinstance(wish, LeftAlone):
-        mistakes = (Warned(EventReason.INVALID_TENSOR_BOARD, wish.mistakes),) if wish.mistakes else ()
-        return Plan(warnings=mistakes)
-    if wish is None:
-        # The Service first, then the Deployment that it leads to.
-        return Plan((*_steps(SERVICES, found.services, None), *_steps(DEPLOYMENTS, found.deployments, None)))
+        return NOTHING  # the garbage collector deletes the children
+    if isinstance(request, Unmanaged):
+        mistakes = (BoardWarning(EventReason.INVALID_TENSOR_BOARD, request.mistakes),) if request.mistakes else ()
+        return BoardPlan(warnings=mistakes)
+    if request is None:
+        # The Service first, then the Deployment behind it.
+        return BoardPlan((*_steps(SERVICES, found.services, None), *_steps(DEPLOYMENTS, found.deployments, None)))
     reference = controller_reference(owner, job)
-    wanted = wish.board.service_type
+    wanted = request.board.service_type
     used = wanted if wanted in service_types else ServiceType.CLUSTER_IP
-    deployment, service = build_deployment(reference, wish, default_image), build_service(reference, wish, used)
+    deployment, service = build_deployment(reference, request, default_image), build_service(reference, request, used)
     steps = (*_steps(DEPLOYMENTS, found.deployments, deployment), *_steps(SERVICES, found.services, service))
-    warnings = [Warned(EventReason.UNKNOWN_FIELD, sentence) for sentence in wish.board.unknown_fields]
+    warnings = [BoardWarning(EventReason.UNKNOWN_FIELD, sentence) for sentence in request.board.unknown_fields]
     if used is not wanted:
         text = f"TensorBoard: the operator does not allow serviceType {wanted} (--tensorboard-service-types); {used} is used"
-        warnings.append(Warned(EventReason.SERVICE_TYPE_NOT_ALLOWED, text))
-    return Plan(steps, (*warnings, *_troubles(wish, found.deployments)))
+        warnings.append(BoardWarning(EventReason.SERVICE_TYPE_NOT_ALLOWED, text))
+    return BoardPlan(steps, (*warnings, *_warnings(request, found.deployments)))
 
 
 def _steps(
-    resource: Resource, children: Sequence[Deployment | Service], body: dict[str, Any] | None
-) -> Iterator[Creation | Change | Deletion]:
-    """Yield the steps that turn these children into the one of `body`, or into none."""
+    resource: Resource, children: Sequence[BoardDeployment | BoardService], body: dict[str, Any] | None
+) -> Iterator[Creation | ChildUpdate | Deletion]:
+    """Yield the steps that turn these children into `body`, or delete them."""
     name = None if body is None else body["metadata"]["name"]
     for child in children:
         if child.metadata.deletion_timestamp is not None:
-            continue  # its end brings the next sync
-        if body is None or child.metadata.name != name or must_be_anew(child, body):
+            continue  # its deletion causes the next sync
+        if body is None or child.metadata.name != name or must_recreate(child, body):
             yield Deletion(resource, child.metadata)
         elif (patch := patch_of(child, body)) is not None:
-            yield Change(resource, child.metadata, patch)
+            yield ChildUpdate(resource, child.metadata, patch)
     if body is not None and all(child.metadata.name != name for child in children):
         yield Creation(resource, body["metadata"]["name"], body)
 
 
-def _troubles(wish: Wish, deployments: Sequence[Deployment]) -> Iterator[Warned]:
-    """Yield why the pod of a TensorBoard is not made, or does not become ready, by the conditions of its Deployment."""
+def _warnings(request: TensorBoardRequest, deployments: Sequence[BoardDeployment]) -> Iterator[BoardWarning]:
+    """Yield why the pod of a TensorBoard is not created, or does not become ready, from the Deployment's conditions."""
     for deployment in deployments:
-        if deployment.metadata.name != wish.name:
+        if deployment.metadata.name != request.name:
             continue
         for condition in deployment.status.conditions or ():
             fails = condition.type == "ReplicaFailure" and condition.status == "True"
             if fails or (condition.type == "Progressing" and condition.status == "False"):
-                text = f"deployment {wish.name} is not progressing: {condition.message or condition.reason}"
-                yield Warned(EventReason.FAILED_TENSOR_BOARD, text)
+                text = f"deployment {request.name} is not progressing: {condition.message or condition.reason}"
+                yield BoardWarning(EventReason.FAILED_TENSOR_BOARD, text)

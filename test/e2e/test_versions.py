@@ -236,7 +236,7 @@ class Accelerators:
 
     def are_taken_up(self, times: int) -> bool:
         """Whether each replica has logged so many times that it has taken up the file."""
-        return all(log.count("config_file_taken_up") == times for log in self.logs())
+        return all(log.count("config_file_loaded") == times for log in self.logs())
 
     def wrong(self) -> list[str]:
         """The metric of each replica, as Prometheus would get it."""
@@ -294,7 +294,7 @@ def test_a_changed_configuration_reaches_the_operator_and_a_wrong_one_changes_no
     took = cluster.eventually(lambda: accelerators.wrong() == ["1.0", "1.0"], "the file is wrong", CONFIG_LIMIT_S)
     figure(f"a wrong one was told of after {took:.1f} s")
     words = "hostPath: must be an absolute path"
-    assert all("config_file_wrong" in log and words in log for log in accelerators.logs())
+    assert all("config_file_invalid" in log and words in log for log in accelerators.logs())
 
     def told() -> str:
         return cluster.kubectl("describe", "deployment", "tf-job-operator", "-n", "kubeflow")

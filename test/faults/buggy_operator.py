@@ -6,9 +6,9 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 
 if __name__ == "__main__":
-    from tfjob_operator.controller.__main__ import make_small
+    from tfjob_operator.controller.__main__ import reduce_memory
 
-    make_small()  # first of all, as the operator does it
+    reduce_memory()  # first of all, as the operator does it
     from faults.bugs import BUGS
     from tfjob_operator.controller.__main__ import main
 

@@ -34,10 +34,10 @@ def test_pods_get_what_their_accelerators_need_from_a_file_that_may_change(clust
     with cluster.operator(f"--controller-config-file={file}", variables=variables) as operator:
         before = training(cluster, "before")
         file.write_text(read_document(AZURE)["data"][file.name])
-        operator.wait_for("config_file_taken_up")
+        operator.wait_for("config_file_loaded")
         during = training(cluster, "during")
         file.write_text("accelerators: nonsense")
-        operator.wait_for("config_file_wrong")
+        operator.wait_for("config_file_invalid")
 
         def warnings() -> list[str]:
             events = cluster.items("events")

@@ -56,7 +56,7 @@ def _alpha_later(seed: int) -> object:
 _with_config_maps, _replicas_of, _until_deadline = plan.with_config_maps, replicas.replicas_of, ending.until_deadline
 _decide, _restart_attempt, _restart_all = attempts.decide, plan._restart_attempt, attempts.restart_all
 _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, ending.clean_up
-_tidy_up, _conclude, _run, _settle_status = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._settle_status
+_tidy_up, _conclude, _run, _write_if_due = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._write_if_due
 
 
 async def _believe(*_: object) -> None:
@@ -109,7 +109,7 @@ def _any_replica(draft: Any, spec: AlphaSpec, children: Any, taken: Any) -> Any:
 def _clean_up_first(draft: Any, spec: AlphaSpec, children: Any, verdict: Any) -> Any:
     """Children are cleaned up before the end is written."""
     gone = alpha.to_clean_up(spec.cleanup_policy, children)
-    return alpha.Plan(delete=gone) if gone else _conclude(draft, spec, children, verdict)
+    return alpha.AlphaPlan(delete=gone) if gone else _conclude(draft, spec, children, verdict)
 
 
 def _begin_unsaid(*given: Any) -> Any:
@@ -130,7 +130,7 @@ async def _act_first(controller: Any, key: str, job: Any, decided: Any, memory: 
     """Children are created before the status is written."""
     if at_once and decided.status is not None:
         await controller._create_and_delete(job, controller._spec_of(job, memory), decided)
-    return bool(await _settle_status(controller, key, job, decided, memory, at_once=at_once))
+    return bool(await _write_if_due(controller, key, job, decided, memory, at_once=at_once))
 
 
 def _rules_backwards(spec: Any, *given: Any, **named: Any) -> Any:
@@ -238,7 +238,7 @@ BUGS: Final[dict[str, Row]] = {
     "the status comes last": (
         ALPHA,
         AlphaController,
-        "_settle_status",
+        "_write_if_due",
         _act_first,
         "never confirmed|not in the status",
     ),
@@ -252,7 +252,13 @@ BUGS: Final[dict[str, Row]] = {
     "clean-up before the end is written": (ALPHA, alpha, "conclude", _clean_up_first, "is wanted|needed"),
     "no alpha job is cleaned up": (ALPHA, alpha, "to_clean_up", lambda *_: (), "keeps"),
     "None cleans up": (ALPHA, alpha, "to_clean_up", lambda _, children: _tidy_up("All", children), "policy is None"),
-    "a Job is made anew after its success": (_alpha_later, alpha, "_was_done", _never, "this replica has succeeded"),
+    "a Job is made anew after its success": (
+        _alpha_later,
+        alpha,
+        "_has_succeeded",
+        _never,
+        "this replica has succeeded",
+    ),
     "no program for servers": (ALPHA, AlphaSpec, "has_servers", property(_never), "ConfigMap|before"),
 }
 

@@ -26,7 +26,7 @@ SEEN = (
 # What the page shows, made of what it has: the rest of cli/page reads and serves.
 PAGE_VIEWS = "cli.page.objects cli.page.views"
 ALPHA_VALUES = f"{VALUES} api.v1alpha1 controller.alpha.children"
-BOARD = "controller.tensorboard.wish controller.tensorboard.children controller.tensorboard.plan"
+BOARD = "controller.tensorboard.request controller.tensorboard.children controller.tensorboard.plan"
 CONTROLS = "controller.events controller.manager informers api workqueue"
 MAY_IMPORT = {
     "workqueue": "workqueue",

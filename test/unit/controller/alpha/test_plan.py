@@ -21,7 +21,7 @@ from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
 from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import derived, following
-from tfjob_operator.controller.alpha.plan import Plan, effective_spec, plan, refused
+from tfjob_operator.controller.alpha.plan import AlphaPlan, effective_spec, plan, refused
 from tfjob_operator.controller.jobs.children import Pod
 
 THREE = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 2), RuntimeId="76no")
@@ -29,7 +29,7 @@ THREE = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 2), RuntimeId="76n
 NONE = Children()
 
 
-def planned(found: AlphaJob, there: Children = NONE, dialect: Dialect = KUBEFLOW, **given: Any) -> Plan:
+def planned(found: AlphaJob, there: Children = NONE, dialect: Dialect = KUBEFLOW, **given: Any) -> AlphaPlan:
     return plan(
         dialect, found, effective_spec(found, read(msgspec.json.decode(found.spec), dialect)), there, EPOCH, **given
     )
@@ -48,7 +48,7 @@ def names(keys: Any) -> list[str]:
     return [each.name if hasattr(each, "name") else each.metadata.name for each in keys]
 
 
-def status_of(decided: Plan) -> AlphaStatus:
+def status_of(decided: AlphaPlan) -> AlphaStatus:
     assert decided.status is not None
     return decided.status
 
@@ -85,10 +85,10 @@ def test_services_come_before_jobs_and_the_runtime_id_before_both() -> None:
         decided = planned(after(found, first), there)
         assert (decided.create_jobs, decided.status) == ((), None), "a service or the program is missing"
     running, _, there = begun()
-    assert planned(running, there) == Plan(runtime_id="76no")
-    assert planned(job(THREE, deletion_timestamp=EPOCH)) == Plan()
+    assert planned(running, there) == AlphaPlan(runtime_id="76no")
+    assert planned(job(THREE, deletion_timestamp=EPOCH)) == AlphaPlan()
     for edit in (THREE, {}):
-        assert planned(job(edit | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}})) == Plan()
+        assert planned(job(edit | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}})) == AlphaPlan()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.label)

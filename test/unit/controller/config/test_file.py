@@ -58,7 +58,7 @@ class Followed:
         link.symlink_to(version)
         link.rename(self._folder / "..data")
 
-    async def tell(self, wrong: str) -> bool:
+    async def report(self, wrong: str) -> bool:
         """Record what is wrong and return true; return false if `deaf` is set."""
         if not self.deaf:
             self.told.append(wrong)
@@ -75,7 +75,7 @@ class Followed:
 @asynccontextmanager
 async def followed(folder: Path, content: str | None) -> AsyncIterator[Followed]:
     found = Followed(folder, content)
-    task = asyncio.create_task(found.file.follow(found.tell))
+    task = asyncio.create_task(found.file.follow(found.report))
     try:
         yield found
     finally:
@@ -95,7 +95,7 @@ async def test_a_changed_file_is_taken_up_at_run_time(tmp_path: Path) -> None:
         with capture_logs() as lines:
             await polls(3)
         assert config.value() == "2"
-        assert [line["event"] for line in lines] == ["config_file_taken_up"]
+        assert [line["event"] for line in lines] == ["config_file_loaded"]
     assert config.told == []
 
 
@@ -106,7 +106,7 @@ async def test_a_file_that_becomes_wrong_is_reported_once_and_the_last_good_one_
         config.write(BAD)
         with capture_logs() as lines:
             await polls(5)
-        assert [line["event"] for line in lines] == ["config_file_wrong"]
+        assert [line["event"] for line in lines] == ["config_file_invalid"]
         assert (config.value(), config.is_wrong()) == ("1", 1.0)
         config.write("accelerators: 6.5")
         await polls(2)
@@ -258,7 +258,7 @@ class Told:
 async def test_the_leader_tells_by_a_warning_on_the_deployment() -> None:
     """With its UID, by which `kubectl describe` looks for events."""
     told = Told(FOUND)
-    assert await told.own.tell("no such key")
+    assert await told.own.report("no such key")
     ((event_type, reason, message),) = told.recorder.events
     assert (event_type, reason) == ("Warning", "InvalidConfigFile")
     assert message.endswith("no such key")
@@ -270,7 +270,7 @@ async def test_the_leader_tells_by_a_warning_on_the_deployment() -> None:
 async def test_a_replica_that_waits_tells_nothing_yet_and_one_that_does_not_know_its_deployment_never() -> None:
     """Both read the file, and one event is enough; when it leads, it asks again."""
     for told, done in ((Told(leading=False), False), (Told(name=""), True)):
-        assert await told.own.tell("x") is done
+        assert await told.own.report("x") is done
         assert (told.transport.requests, told.recorder.events) == ([], [])
 
 
@@ -289,5 +289,5 @@ async def test_an_api_server_that_can_not_be_asked_now_is_asked_again(
 ) -> None:
     """Without the UID nobody would find the event. Where there is no such Deployment, the log and the metric must do."""
     told = Told(*([failure] * (1 if done else 10)))
-    assert await told.own.tell("x") is done
+    assert await told.own.report("x") is done
     assert told.recorder.events == []

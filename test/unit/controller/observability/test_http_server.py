@@ -13,14 +13,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from tfjob_operator.controller.observability.http_server import (
+    CONNECTION_TIMEOUT_S,
+    MAX_CONNECTIONS,
     MAX_REQUEST_BYTES,
     METRICS_RATE,
-    MOST,
-    VISIT_S,
-    Connections,
-    Conversation,
+    ConnectionLimiter,
+    PageProtocol,
     Pages,
-    Turns,
+    ScrapeLimiter,
 )
 from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, new_registry
 
@@ -59,14 +59,14 @@ class Line(asyncio.Transport):
         return Reply(int(status.split()[1]), dict(BytesParser().parsebytes(rest).items()), body)
 
 
-def connect(connections: Connections, **checks: Callable[[], str | None]) -> tuple[Conversation, Line]:
-    conversation, line = Conversation(Pages(new_registry(), healthz=checks, readyz=checks), connections), Line()
+def connect(connections: ConnectionLimiter, **checks: Callable[[], str | None]) -> tuple[PageProtocol, Line]:
+    conversation, line = PageProtocol(Pages(new_registry(), healthz=checks, readyz=checks), connections), Line()
     conversation.connection_made(line)
     return conversation, line
 
 
 def talk(*pieces: bytes, **checks: Callable[[], str | None]) -> Line:
-    conversation, line = connect(Connections(), **checks)
+    conversation, line = connect(ConnectionLimiter(), **checks)
     for piece in pieces:
         conversation.data_received(piece)
     conversation.connection_lost(None)
@@ -179,7 +179,7 @@ async def test_metrics_are_rendered_once_a_second(monkeypatch: pytest.MonkeyPatc
 
 async def test_who_asks_for_metrics_in_a_loop_keeps_nobody_else_waiting() -> None:
     """50 pages a second, to addresses in turn: four hundred connections of one do not keep Prometheus out."""
-    turns, served = Turns(), Counter[str]()
+    turns, served = ScrapeLimiter(), Counter[str]()
 
     def loop(address: str) -> None:
         served[address] += 1
@@ -198,7 +198,7 @@ async def test_who_asks_for_metrics_in_a_loop_keeps_nobody_else_waiting() -> Non
 
 
 async def test_after_a_flood_the_next_one_is_served_at_once() -> None:
-    turns, served = Turns(), Counter[str]()
+    turns, served = ScrapeLimiter(), Counter[str]()
     for _ in range(2 * METRICS_RATE):
         turns.take("10.0.0.1", lambda: served.update(["early"]))
     await asyncio.sleep(10.0)
@@ -211,7 +211,7 @@ async def test_after_a_flood_the_next_one_is_served_at_once() -> None:
 
 async def test_who_has_hung_up_takes_no_turn_and_is_forgotten() -> None:
     """Clients that connect, ask and hang up in a loop would fill memory, and keep their own address waiting for minutes."""
-    turns, served = Turns(), Counter[str]()
+    turns, served = ScrapeLimiter(), Counter[str]()
     gone = [lambda number=number: served.update([str(number)]) for number in range(METRICS_RATE + 5_000)]
     for each in gone:
         turns.take("10.0.0.1", each)
@@ -233,51 +233,51 @@ async def test_a_connection_that_is_lost_gives_up_its_turn() -> None:
     """Its turn would be spent on nobody, and until then the connection stay in memory."""
     pages, served = Pages(new_registry(), healthz={}, readyz={}), Counter[str]()
     for _ in range(METRICS_RATE):
-        pages.turns.take("10.0.0.1", lambda: None)
-    lost = Conversation(pages, Connections())
+        pages.limiter.take("10.0.0.1", lambda: None)
+    lost = PageProtocol(pages, ConnectionLimiter())
     lost.connection_made(asyncio.Transport({"peername": ("10.0.0.2", 1)}))
     lost.data_received(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
     lost.connection_lost(None)
-    pages.turns.take("10.0.0.3", lambda: served.update(["late"]))
+    pages.limiter.take("10.0.0.3", lambda: served.update(["late"]))
     await asyncio.sleep(1.5 / METRICS_RATE)
     assert served["late"] == 1
-    pages.turns.close()
+    pages.limiter.close()
 
 
 async def test_nobody_stays_longer_than_a_visit_takes() -> None:
     """D11: whatever the client sends, or does not read, meanwhile."""
-    protocol, line = connect(Connections())
+    protocol, line = connect(ConnectionLimiter())
     protocol.data_received(b"GET /healthz?")
     for _ in range(100):
-        await asyncio.sleep(VISIT_S / 50)
+        await asyncio.sleep(CONNECTION_TIMEOUT_S / 50)
         protocol.data_received(b"x")
-    assert line.ended_at == pytest.approx(VISIT_S)
+    assert line.ended_at == pytest.approx(CONNECTION_TIMEOUT_S)
 
 
 async def test_a_visitor_that_has_left_is_not_closed_again() -> None:
     """D11: nor is it counted any more."""
-    connections = Connections()
-    for _ in range(3 * MOST):
+    connections = ConnectionLimiter()
+    for _ in range(3 * MAX_CONNECTIONS):
         protocol, line = connect(connections)
         protocol.connection_lost(None)
-        await asyncio.sleep(VISIT_S / 100)
+        await asyncio.sleep(CONNECTION_TIMEOUT_S / 100)
         assert line.ended_at is None
-    await asyncio.sleep(2 * VISIT_S)
+    await asyncio.sleep(2 * CONNECTION_TIMEOUT_S)
     assert line.ended_at is None
 
 
 async def test_when_there_are_too_many_the_oldest_goes() -> None:
     """D11: a flood keeps nobody out who comes after it."""
-    connections = Connections()
-    lines = [connect(connections)[1] for _ in range(MOST + 2)]
-    assert [line.ended_at is None for line in lines] == [False] * 2 + [True] * MOST
+    connections = ConnectionLimiter()
+    lines = [connect(connections)[1] for _ in range(MAX_CONNECTIONS + 2)]
+    assert [line.ended_at is None for line in lines] == [False] * 2 + [True] * MAX_CONNECTIONS
     await asyncio.sleep(1.0)
-    assert sum(line.ended_at is None for line in lines) == MOST
+    assert sum(line.ended_at is None for line in lines) == MAX_CONNECTIONS
 
 
 async def test_who_is_being_answered_when_the_server_ends_has_a_moment_for_it() -> None:
     """A scrape that was answered is not cut off; a client that has asked nothing yet is not waited for."""
-    connections = Connections()
+    connections = ConnectionLimiter()
     (_, idle), (quick, served), (_, stuck) = (connect(connections) for _ in range(3))
     served.closing = stuck.closing = True
     asyncio.get_running_loop().call_later(0.2, quick.connection_lost, None)
@@ -286,7 +286,7 @@ async def test_who_is_being_answered_when_the_server_ends_has_a_moment_for_it() 
 
 
 async def test_a_server_that_has_answered_everybody_ends_at_once() -> None:
-    connections = Connections()
+    connections = ConnectionLimiter()
     await connections.close(0.5)
     quick, served = connect(connections)
     served.closing = True

@@ -13,7 +13,7 @@ from fakes.metrics import FakeMetrics
 from tfjob_operator.controller.observability.log import (
     LINES_AT_ONCE,
     LINES_DROPPED,
-    WAITING_LINES,
+    MAX_QUEUED_LINES,
     LogWriter,
     configure_logging,
 )
@@ -102,7 +102,7 @@ def test_a_reader_that_stops_loses_lines_and_nobody_waits() -> None:
     """A pipe holds 64 KB. What does not fit waits, up to a limit; what is dropped is counted, also from before the counter."""
     reader, writer = os.pipe()
     logs, metrics = LogWriter(writer), FakeMetrics()
-    for _ in range(WAITING_LINES + 5000):
+    for _ in range(MAX_QUEUED_LINES + 5000):
         logs.write("x" * 99 + "\n")
     logs.count_dropped(metrics.counter(LINES_DROPPED))
     for _ in range(100):
@@ -115,7 +115,7 @@ def test_a_reader_that_stops_loses_lines_and_nobody_waits() -> None:
     logs.close()
     os.close(writer)
     reading.join()
-    assert read[0].count(b"\n") == WAITING_LINES + 5100 - dropped
+    assert read[0].count(b"\n") == MAX_QUEUED_LINES + 5100 - dropped
     os.close(reader)
 
 

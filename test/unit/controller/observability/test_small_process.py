@@ -45,8 +45,8 @@ def test_an_operator_in_a_pod_imports_nothing_heavy() -> None:
     code = """
 import sys
 from tfjob_operator.controller.__main__ import main
-from tfjob_operator.controller.__main__ import make_small
-make_small()
+from tfjob_operator.controller.__main__ import reduce_memory
+reduce_memory()
 import tfjob_operator.controller.app
 print(*sys.modules)
 """
@@ -61,8 +61,8 @@ def test_a_page_of_metrics_is_the_same_without_the_servers_of_prometheus_client(
     code = """
 import os, sys
 if "small" in os.environ:
-    from tfjob_operator.controller.__main__ import make_small
-    make_small()
+    from tfjob_operator.controller.__main__ import reduce_memory
+    reduce_memory()
 from tfjob_operator.controller.observability.metrics import PrometheusMetrics, exposition
 from prometheus_client import CollectorRegistry, disable_created_metrics
 disable_created_metrics()
@@ -105,8 +105,8 @@ def test_a_connection_with_tls_takes_no_more_than_it_is_given() -> None:
     """The number is set as an attribute of a class of asyncio, which another version of Python might ignore."""
     code = """
 import asyncio, asyncio.sslproto, ssl, tracemalloc
-from tfjob_operator.controller.__main__ import TLS_READ_BYTES, make_small
-make_small()
+from tfjob_operator.controller.__main__ import TLS_READ_BYTES, reduce_memory
+reduce_memory()
 context = ssl.create_default_context()
 async def measure():
     tracemalloc.start()

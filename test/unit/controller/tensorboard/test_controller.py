@@ -26,7 +26,7 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.options import SERVICE_TYPES
 from tfjob_operator.controller.tensorboard.children import OPERATOR
-from tfjob_operator.controller.tensorboard.controller import AGAIN_S, LONGEST_DELAY_S, UNSEEN_S, TensorBoardControllers
+from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, RECHECK_S, RETRY_S, TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.informers import Codec, SharedInformerFactory
 
@@ -212,7 +212,7 @@ async def test_an_api_server_that_is_away_is_asked_again_for_what_was_left() -> 
     async with a_bench() as bench:
         process = bench.start()
         process.line.fails["GET", "deployments"] = ConnectError("connection refused")
-        await asyncio.sleep(AGAIN_S / 2)
+        await asyncio.sleep(RETRY_S / 2)
         await bench.job(tensorBoard=BOARD, wait_s=1.0)
         assert bench.names(SERVICES) == []  # no list, no cache
         del process.line.fails["GET", "deployments"]
@@ -229,7 +229,7 @@ async def test_a_role_that_is_too_old_costs_a_warning_and_no_more() -> None:
             await bench.job(wait_s=3600.0)
         assert process.manager.why_not_ready() is None
         assert process.recorder.events == []
-        assert [each["event"] for each in logs if each["log_level"] == "warning"] == ["tensorboards_not_allowed"]
+        assert [each["event"] for each in logs if each["log_level"] == "warning"] == ["tensorboards_forbidden"]
 
 
 async def test_jobs_that_want_a_tensorboard_are_told_what_the_role_lacks_and_get_it_when_that_is_mended() -> None:
@@ -374,7 +374,7 @@ async def test_a_child_that_is_gone_before_a_watch_shows_it_is_created_again() -
         await bench.job(tensorBoard=BOARD, wait_s=5.0)
         await bench.user.delete(DEPLOYMENTS, HOME, NAME)
         process.line.fails.clear()
-        await asyncio.sleep(2 * UNSEEN_S)
+        await asyncio.sleep(2 * RECHECK_S)
         assert NAME in bench.names(DEPLOYMENTS)
 
 

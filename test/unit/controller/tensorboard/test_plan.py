@@ -13,19 +13,22 @@ from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Meta, Resource
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.tensorboard import ServiceType, TensorBoard
-from tfjob_operator.controller.tensorboard.children import SELECTOR, Deployment, Found, Service
-from tfjob_operator.controller.tensorboard.plan import Change, Creation, Deletion, Plan, plan
-from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish, labels_of
+from tfjob_operator.controller.tensorboard.children import SELECTOR, BoardChildren, BoardDeployment, BoardService
+from tfjob_operator.controller.tensorboard.plan import BoardPlan, ChildUpdate, Creation, Deletion, plan
+from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged, labels_of
 from tfjob_operator.informers.listers import parse_labels
 
 JOB = Meta(name="mnist", namespace="ns", uid="job-uid")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 IMAGE = "tensorflow/tensorflow:1"
-SLICES: dict[str, type[Deployment | Service]] = {DEPLOYMENTS.kind: Deployment, SERVICES.kind: Service}
+SLICES: dict[str, type[BoardDeployment | BoardService]] = {
+    DEPLOYMENTS.kind: BoardDeployment,
+    SERVICES.kind: BoardService,
+}
 
 
-def wish(name: str = "mnist-tensorboard", labels: str = "mnist", **board: Any) -> Wish:
-    return Wish(name, labels_of(labels), replace(TensorBoard("/logs"), **board))
+def request(name: str = "mnist-tensorboard", labels: str = "mnist", **board: Any) -> TensorBoardRequest:
+    return TensorBoardRequest(name, labels_of(labels), replace(TensorBoard("/logs"), **board))
 
 
 class Server:
@@ -35,13 +38,13 @@ class Server:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.version = 0
 
-    def take(self, decided: Plan) -> None:
+    def take(self, decided: BoardPlan) -> None:
         for step in decided.steps:
             match step:
                 case Creation():
                     assert (step.resource.kind, step.name) not in self.objects
                     self.put(step.resource, step.name, merged({}, step.body))
-                case Change():
+                case ChildUpdate():
                     held = self.objects[step.resource.kind, step.meta.name]
                     assert held["metadata"]["uid"] == step.patch["metadata"]["uid"]
                     assert held["metadata"]["resourceVersion"] == step.patch["metadata"]["resourceVersion"]
@@ -57,7 +60,7 @@ class Server:
         meta = {"namespace": "ns"} | body["metadata"] | {"uid": uid, "resourceVersion": str(self.version)}
         self.objects[resource.kind, name] = body | {"metadata": meta}
 
-    def found(self) -> Found:
+    def found(self) -> BoardChildren:
         def controlled(kind: str) -> tuple[Any, ...]:
             return tuple(
                 msgspec.convert(body, SLICES[kind])
@@ -65,7 +68,7 @@ class Server:
                 if held == kind and any(each["uid"] == JOB.uid for each in body["metadata"]["ownerReferences"])
             )
 
-        return Found(controlled(DEPLOYMENTS.kind), controlled(SERVICES.kind))
+        return BoardChildren(controlled(DEPLOYMENTS.kind), controlled(SERVICES.kind))
 
 
 def merged(old: Any, patch: Any) -> Any:
@@ -81,7 +84,9 @@ def merged(old: Any, patch: Any) -> Any:
     return kept
 
 
-def decide(wanted: Wish | LeftAlone | None, found: Found, job: Meta = JOB, image: str = IMAGE) -> Plan:
+def decide(
+    wanted: TensorBoardRequest | Unmanaged | None, found: BoardChildren, job: Meta = JOB, image: str = IMAGE
+) -> BoardPlan:
     return plan(TFJOBS, job, wanted, found, image, service_types=tuple(ServiceType))
 
 
@@ -89,8 +94,8 @@ def specs(server: Server) -> dict[tuple[str, str], Any]:
     return {key: body["spec"] for key, body in server.objects.items()}
 
 
-def settle(server: Server, wanted: Wish | LeftAlone | None, most: int = 4) -> int:
-    """Plan and carry out until there is nothing to do; return how often there was something."""
+def settle(server: Server, wanted: TensorBoardRequest | Unmanaged | None, most: int = 4) -> int:
+    """BoardPlan and carry out until there is nothing to do; return how often there was something."""
     for rounds in range(most):
         decided = decide(wanted, server.found())
         if not decided.steps:
@@ -99,15 +104,15 @@ def settle(server: Server, wanted: Wish | LeftAlone | None, most: int = 4) -> in
     raise AssertionError(f"not at rest after {most} plans: {decided}")
 
 
-WISHES: list[Wish | None] = [
+WISHES: list[TensorBoardRequest | None] = [
     None,
-    wish(),
-    wish(log_dir="/other"),
-    wish(image="own:1"),
-    wish(service_type=ServiceType.LOAD_BALANCER),
-    wish(volumes=({"name": "v", "emptyDir": {}},), volume_mounts=({"name": "v", "mountPath": "/v"},)),
-    wish(name="tensorboard-pj6i"),
-    wish(labels="other"),
+    request(),
+    request(log_dir="/other"),
+    request(image="own:1"),
+    request(service_type=ServiceType.LOAD_BALANCER),
+    request(volumes=({"name": "v", "emptyDir": {}},), volume_mounts=({"name": "v", "mountPath": "/v"},)),
+    request(name="tensorboard-pj6i"),
+    request(labels="other"),
 ]
 
 
@@ -115,9 +120,9 @@ WISHES: list[Wish | None] = [
 @for_each("after", WISHES)
 @for_each("before", WISHES)
 def test_from_any_wish_to_any_other_the_way_ends_where_it_would_have_ended_without_the_first(
-    before: Wish | None, after: Wish | None, lost: str
+    before: TensorBoardRequest | None, after: TensorBoardRequest | None, lost: str
 ) -> None:
-    """TB-06: the objects in the end depend on the last wish alone, whatever existed or was lost before."""
+    """TB-06: the objects in the end depend on the last request alone, whatever existed or was lost before."""
     server, straight = Server(), Server()
     settle(server, before)
     for key in [key for key in server.objects if key[0] == lost]:
@@ -162,12 +167,12 @@ ADDITIONS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_what_people_edit_of_the_wish_is_set_back_and_what_they_add_stays(edit: str) -> None:
     """TB-07: what runs is what the job says; it does not say which tolerations or annotations there are."""
     server = Server()
-    settle(server, wish())
+    settle(server, request())
     untouched = specs(server)
     kind, change = (EDITS | ADDITIONS)[edit]
     key = (kind, "mnist-tensorboard")
     server.objects[key] = edited = merged(server.objects[key], change)
-    assert bool(settle(server, wish())) == (edit in EDITS)
+    assert bool(settle(server, request())) == (edit in EDITS)
     if edit in EDITS:
         assert specs(server) == untouched
     else:
@@ -177,36 +182,36 @@ def test_what_people_edit_of_the_wish_is_set_back_and_what_they_add_stays(edit: 
 def test_a_mistake_takes_nothing_down_and_a_mended_one_goes_on() -> None:
     """TB-03: what ran before goes on, as with a held job."""
     server = Server()
-    settle(server, wish())
-    decided = decide(LeftAlone("spec.tensorBoard.logDir: Required value"), server.found())
+    settle(server, request())
+    decided = decide(Unmanaged("spec.tensorBoard.logDir: Required value"), server.found())
     assert decided.steps == ()
     assert [(each.reason, each.message) for each in decided.warnings] == [
         ("InvalidTensorBoard", "spec.tensorBoard.logDir: Required value")
     ]
-    assert settle(server, wish()) == 0
+    assert settle(server, request()) == 0
 
 
 GOING = changed(JOB, deletion_timestamp=NOW)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "job"), [(None, GOING), (wish(), GOING), (wish(log_dir="/other"), GOING), (LeftAlone(), JOB)]
+    ("wanted", "job"), [(None, GOING), (request(), GOING), (request(log_dir="/other"), GOING), (Unmanaged(), JOB)]
 )
 def test_nothing_is_done_for_a_job_that_is_being_deleted_or_that_another_controller_manages(
-    wanted: Wish | LeftAlone | None, job: Meta
+    wanted: TensorBoardRequest | Unmanaged | None, job: Meta
 ) -> None:
     """TB-05, TB-08: the garbage collector deletes what exists, and would have to delete what is created now as well."""
     server = Server()
-    assert decide(wanted, server.found(), job) == Plan()
-    settle(server, wish())
-    assert decide(wanted, server.found(), job) == Plan()
+    assert decide(wanted, server.found(), job) == BoardPlan()
+    settle(server, request())
+    assert decide(wanted, server.found(), job) == BoardPlan()
 
 
-@pytest.mark.parametrize("wanted", [None, wish()], ids=["none", "same"])
-def test_a_child_on_its_way_out_is_waited_for(wanted: Wish | None) -> None:
+@pytest.mark.parametrize("wanted", [None, request()], ids=["none", "same"])
+def test_a_child_on_its_way_out_is_waited_for(wanted: TensorBoardRequest | None) -> None:
     """TB-06: its name is not free before it is gone; its deletion brings the next sync."""
     server = Server()
-    settle(server, wish())
+    settle(server, request())
     for body in server.objects.values():
         body["metadata"]["deletionTimestamp"] = NOW.isoformat()
     assert decide(wanted, server.found()).steps == ()
@@ -215,7 +220,7 @@ def test_a_child_on_its_way_out_is_waited_for(wanted: Wish | None) -> None:
 def test_the_way_to_a_tensorboard_comes_after_it_and_goes_before_it() -> None:
     """TB-06: while there is a Service there is a Deployment, by which a later process finds what is left."""
     server = Server()
-    decided = decide(wish(), server.found())
+    decided = decide(request(), server.found())
     assert [step.resource for step in decided.steps] == [DEPLOYMENTS, SERVICES]
     server.take(decided)
     assert [step.resource for step in decide(None, server.found()).steps] == [SERVICES, DEPLOYMENTS]
@@ -224,20 +229,20 @@ def test_the_way_to_a_tensorboard_comes_after_it_and_goes_before_it() -> None:
 def test_another_default_image_of_the_operator_reaches_those_who_have_none_of_their_own() -> None:
     """TB-02: as after a restart with another flag."""
     server = Server()
-    settle(server, wish())
-    assert [type(step) for step in decide(wish(), server.found(), image="new:1").steps] == [Change]
-    settle(server, wish(image="own:1"))
-    assert decide(wish(image="own:1"), server.found(), image="new:1").steps == ()
+    settle(server, request())
+    assert [type(step) for step in decide(request(), server.found(), image="new:1").steps] == [ChildUpdate]
+    settle(server, request(image="own:1"))
+    assert decide(request(image="own:1"), server.found(), image="new:1").steps == ()
 
 
 @pytest.mark.parametrize("allowed", [("ClusterIP",), ("NodePort",)])
 def test_a_service_type_that_the_operator_does_not_allow_becomes_cluster_ip(allowed: tuple[str, ...]) -> None:
     """A job may not bring its author a load balancer that its author may not create. Existing ones are changed, too."""
-    server, wanted = Server(), wish(service_type=ServiceType.LOAD_BALANCER)
+    server, wanted = Server(), request(service_type=ServiceType.LOAD_BALANCER)
     settle(server, wanted)
     decided = plan(TFJOBS, JOB, wanted, server.found(), IMAGE, service_types=allowed)
     (change,) = decided.steps
-    assert isinstance(change, Change)
+    assert isinstance(change, ChildUpdate)
     assert change.patch["spec"] == {"type": "ClusterIP"}
     (warning,) = decided.warnings
     assert warning.reason == "ServiceTypeNotAllowed"
@@ -251,7 +256,7 @@ def test_its_children_go_with_the_job_look_like_no_replica_and_may_do_no_more_th
 
     No token, no privileges, and of root's capabilities only that to read the files of others.
     """
-    deployment, service = (step.body for step in decide(wish(), Found()).steps if isinstance(step, Creation))
+    deployment, service = (step.body for step in decide(request(), BoardChildren()).steps if isinstance(step, Creation))
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": "job-uid"}
     for body in (deployment, service):
         assert body["metadata"]["ownerReferences"] == [owner | {"controller": True, "blockOwnerDeletion": True}]
@@ -283,9 +288,9 @@ def test_its_children_go_with_the_job_look_like_no_replica_and_may_do_no_more_th
 def test_it_is_reported_why_no_pod_comes_up(condition: dict[str, str], told: str) -> None:
     """TB-11: on the job, where people look, in the Deployment's words."""
     server = Server()
-    settle(server, wish())
+    settle(server, request())
     server.objects[DEPLOYMENTS.kind, "mnist-tensorboard"]["status"] = {"conditions": [condition]}
-    decided = decide(wish(), server.found())
+    decided = decide(request(), server.found())
     assert decided.steps == ()
     text = f"deployment mnist-tensorboard is not progressing: {told}"
     assert [(each.reason, each.message) for each in decided.warnings] == ([("FailedTensorBoard", text)] if told else [])

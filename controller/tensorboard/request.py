@@ -1,4 +1,4 @@
-"""What a job says about its TensorBoard, in whatever dialect it is written. Pure."""
+"""Reads what a job specifies about its TensorBoard, in any dialect. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ APPLICATION: Final = "tensorboard"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A TensorBoard that a job wants: the name of its Deployment and its Service, and the labels by which people find them."""
+class TensorBoardRequest:
+    """A TensorBoard requested by a job: the name of its Deployment and Service, and the labels that identify them to users."""
 
     name: str
     labels: Mapping[str, str]
@@ -35,34 +35,34 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftAlone:
-    """Whatever there is stays as it is: the field has these mistakes, or, without any, the job is another controller's."""
+class Unmanaged:
+    """Existing children are not changed: the field is invalid or, without `mistakes`, another controller is in charge."""
 
     mistakes: str = ""
 
 
-def wish_of(job: TFJob) -> Wish | LeftAlone | None:
-    """Return what a v1 job wants; None for no TensorBoard. Neither its status nor other mistakes matter."""
+def request_of(job: TFJob) -> TensorBoardRequest | Unmanaged | None:
+    """Return the TensorBoard requested by a v1 job; None for none. Its status and other errors are irrelevant."""
     if is_alpha(job.spec):
-        return LeftAlone()
+        return Unmanaged()
     name = job.metadata.name
     reading = read_tensor_board(name, job.spec)
     if reading.managed_by not in MANAGED_BY_US:
-        return LeftAlone()
+        return Unmanaged()
     match reading.board:
         case None:
             return None
         case InvalidTensorBoard(text):
-            return LeftAlone(text)
+            return Unmanaged(text)
         case board:
-            return Wish(tensor_board_name(name), labels_of(name), board)
+            return TensorBoardRequest(tensor_board_name(name), labels_of(name), board)
 
 
 def labels_of(job: str) -> dict[str, str]:
-    """Return the labels of the TensorBoard of a TFJob.
+    """Return the labels of a TFJob's TensorBoard.
 
-    They are those that Kubernetes recommends for applications. The labels of replicas are not among them, since SDKs and
-    scripts find the pods of a job by those.
+    They are those recommended by Kubernetes for applications. They do not include the labels of replicas, by which SDKs and
+    scripts find the pods of a job.
     """
     return {
         "app.kubernetes.io/name": APPLICATION,
@@ -74,39 +74,39 @@ def labels_of(job: str) -> dict[str, str]:
 _PATH: Final = "spec.tensorboard"
 
 
-def alpha_wish_of(api: c.Dialect, job: AlphaJob) -> Wish | LeftAlone | None:
-    """Return what a job of the alpha dialect wants; None for no TensorBoard.
+def alpha_request_of(api: c.Dialect, job: AlphaJob) -> TensorBoardRequest | Unmanaged | None:
+    """Return the TensorBoard requested by an alpha job; None for none.
 
-    Only the shape of the specification decides which dialect a job is in: so this one and v1, which share an API, never both
-    act on one job. Before the job has its RuntimeId, which is part of the name, nothing is done.
+    Only the format of the spec determines a job's dialect, so this controller and that of v1, which share an API, never both
+    act on a job. Nothing is done before the job has a RuntimeId, which is part of the name.
     """
     if api.keeps_map and not is_alpha(job.spec):
-        return LeftAlone()
+        return Unmanaged()
     spec = canonical_spec(api, decode_spec(Reader(), job.spec))
     policy = spec.get("runPolicy")
     manager = policy.get("managedBy") if isinstance(policy, dict) else None
     if isinstance(manager, str) and manager not in MANAGED_BY_US:
-        return LeftAlone()
+        return Unmanaged()
     given, runtime_id = spec.get("tensorboard"), job.status.runtime_id
     if given is None:
         return None
     if not runtime_id:
-        return LeftAlone()
+        return Unmanaged()
     reader = Reader()
     settings = reader.mapping(given, _PATH)
     reader.known(settings, TENSORBOARD.known, _PATH)
     board = read_fields(reader, _with_image(settings, spec), _PATH)
     if reader.mistakes:
-        return LeftAlone(text_of(reader.mistakes, reader.more))
-    return Wish(f"{APPLICATION}-{runtime_id.lower()}", _labels(api, job, runtime_id), board)
+        return Unmanaged(text_of(reader.mistakes, reader.more))
+    return TensorBoardRequest(f"{APPLICATION}-{runtime_id.lower()}", _labels(api, job, runtime_id), board)
 
 
 def _with_image(settings: JSON, spec: JSON) -> JSON:
-    """Return the settings with the image that the whole job has in this dialect."""
+    """Return the settings with the job's image, which applies to the whole job in this dialect."""
     image = spec.get("tfImage")
     return {**settings, "image": image if isinstance(image, str) and image else c.DEFAULT_IMAGE}
 
 
 def _labels(api: c.Dialect, job: AlphaJob, runtime_id: str) -> dict[str, str]:
-    """Return the labels that earlier operators gave to TensorBoards."""
+    """Return the labels used by earlier operators for TensorBoards."""
     return {api.label: "", "app": APPLICATION, c.LABEL_RUNTIME_ID: runtime_id, c.LABEL_JOB_NAME: job.metadata.name}

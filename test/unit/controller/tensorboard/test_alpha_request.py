@@ -12,9 +12,9 @@ from tfjob_operator.api.v1.tensorboard import ServiceType
 from tfjob_operator.api.v1.types import JobMeta, TFJob
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus
-from tfjob_operator.controller.tensorboard import wish
+from tfjob_operator.controller.tensorboard import request
 from tfjob_operator.controller.tensorboard.dialects import TFJOB, alpha_dialect
-from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
+from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
 
 REPLICAS = [{"template": {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}}]
 AZURE = {
@@ -31,10 +31,12 @@ def job(spec: dict[str, Any], runtime_id: str = "pj6i") -> AlphaJob:
     return AlphaJob(META, msgspec.Raw(msgspec.json.encode(spec)), AlphaStatus(phase="Running", runtime_id=runtime_id))
 
 
-def read(spec: dict[str, Any], api: Dialect = TENSORFLOW, runtime_id: str = "pj6i") -> Wish | LeftAlone | None:
+def read(
+    spec: dict[str, Any], api: Dialect = TENSORFLOW, runtime_id: str = "pj6i"
+) -> TensorBoardRequest | Unmanaged | None:
     dialect, found = alpha_dialect(api), job(spec, runtime_id)
-    wanted = dialect.wish_of(found)
-    assert dialect.may_have_wish(found) or not isinstance(wanted, Wish)
+    wanted = dialect.request_of(found)
+    assert dialect.may_have_request(found) or not isinstance(wanted, TensorBoardRequest)
     return wanted
 
 
@@ -42,7 +44,7 @@ def read(spec: dict[str, Any], api: Dialect = TENSORFLOW, runtime_id: str = "pj6
 def test_the_tensorboard_of_a_document_of_the_time_has_the_name_and_the_labels_of_the_time(api: Dialect) -> None:
     """TB-17: and runs the image of the job, or that of the time; the letter case of keys is free where it was."""
     found = read({"replicaSpecs": REPLICAS, "tensorboard": AZURE, "tfImage": "tf:1"}, api)
-    assert isinstance(found, Wish)
+    assert isinstance(found, TensorBoardRequest)
     assert found.name == "tensorboard-pj6i"
     assert found.labels == {api.label: "", "app": "tensorboard", "runtime_id": "pj6i", "tf_job_name": "example"}
     board = found.board
@@ -51,21 +53,21 @@ def test_the_tensorboard_of_a_document_of_the_time_has_the_name_and_the_labels_o
     assert board.image == "tf:1"
     if api is TENSORFLOW:  # the table of that document writes TensorBoard and LogDir
         found = read({"ReplicaSpecs": REPLICAS, "TensorBoard": {"LogDir": "/logs"}})
-        assert isinstance(found, Wish)
+        assert isinstance(found, TensorBoardRequest)
         assert (found.board.log_dir, found.board.image) == ("/logs", "tensorflow/tensorflow:1.3.0")
 
 
 @pytest.mark.parametrize(
     ("more", "runtime_id", "wanted"),
     [
-        ({"tensorboard": AZURE}, "", LeftAlone()),
-        ({"tensorboard": AZURE, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, "pj6i", LeftAlone()),
+        ({"tensorboard": AZURE}, "", Unmanaged()),
+        ({"tensorboard": AZURE, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, "pj6i", Unmanaged()),
         ({}, "pj6i", None),
         ({"tensorboard": None}, "pj6i", None),
     ],
 )
 def test_a_job_without_the_field_or_its_runtime_id_or_of_another_controller_gets_none(
-    more: dict[str, Any], runtime_id: str, wanted: LeftAlone | None
+    more: dict[str, Any], runtime_id: str, wanted: Unmanaged | None
 ) -> None:
     """TB-01, TB-05, TB-17: the RuntimeId is part of the name."""
     assert read({"replicaSpecs": REPLICAS} | more, runtime_id=runtime_id) == wanted
@@ -74,7 +76,7 @@ def test_a_job_without_the_field_or_its_runtime_id_or_of_another_controller_gets
 def test_mistakes_are_reported_in_the_words_of_the_dialect() -> None:
     """TB-03: and the job itself is not affected by them."""
     found = read({"replicaSpecs": REPLICAS, "tensorboard": {"serviceType": "ExternalName"}})
-    assert isinstance(found, LeftAlone)
+    assert isinstance(found, Unmanaged)
     assert "spec.tensorboard.logDir: Required value" in found.mistakes
     assert (
         'spec.tensorboard.serviceType: Unsupported value: supported values: "ClusterIP", "NodePort", "LoadBalancer"'
@@ -96,8 +98,8 @@ def test_mistakes_are_reported_in_the_words_of_the_dialect() -> None:
 def test_of_one_job_of_kubeflow_org_one_dialect_at_most_has_a_word(spec: dict[str, Any]) -> None:
     """TB-17: otherwise one would delete for ever what the other makes."""
     alpha = read(spec, KUBEFLOW)
-    v1 = wish.wish_of(TFJob(META, msgspec.Raw(msgspec.json.encode(spec))))
-    assert LeftAlone() in {alpha if isinstance(alpha, LeftAlone) else None, v1 if isinstance(v1, LeftAlone) else None}
+    v1 = request.request_of(TFJob(META, msgspec.Raw(msgspec.json.encode(spec))))
+    assert Unmanaged() in {alpha if isinstance(alpha, Unmanaged) else None, v1 if isinstance(v1, Unmanaged) else None}
 
 
 VALUES = st.none() | st.text(max_size=5) | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
@@ -107,9 +109,9 @@ VALUES = st.none() | st.text(max_size=5) | st.dictionaries(st.text(max_size=5), 
 def test_whoever_has_the_field_is_found_without_decoding(value: Any) -> None:
     """TB-01: no job that wants a TensorBoard is overlooked."""
     spec = msgspec.Raw(msgspec.json.encode({"a": 1, "tensorBoard": value}))
-    assert TFJOB.may_have_wish(TFJob(META, spec))
-    assert not TFJOB.may_have_wish(TFJob(META, msgspec.Raw(msgspec.json.encode({"tfReplicaSpecs": {}}))))
-    assert alpha_dialect(TENSORFLOW).may_have_wish(AlphaJob(META, spec))
+    assert TFJOB.may_have_request(TFJob(META, spec))
+    assert not TFJOB.may_have_request(TFJob(META, msgspec.Raw(msgspec.json.encode({"tfReplicaSpecs": {}}))))
+    assert alpha_dialect(TENSORFLOW).may_have_request(AlphaJob(META, spec))
 
 
 @pytest.mark.parametrize("dialect", [TFJOB, alpha_dialect(TENSORFLOW)])
@@ -119,7 +121,7 @@ def test_the_field_is_looked_for_without_a_copy_of_the_specification(dialect: An
     one = TFJob(META, body) if dialect is TFJOB else AlphaJob(META, body)
     tracemalloc.start()
     try:
-        assert not dialect.may_have_wish(one)
+        assert not dialect.may_have_request(one)
         assert tracemalloc.get_traced_memory()[1] < 10_000
     finally:
         tracemalloc.stop()
