@@ -278,7 +278,7 @@ def _time(seconds: int) -> datetime:
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
-        raise MalformedError(f"{seconds} s after 1970 is no time") from None
+        raise MalformedError(f"{seconds} s after 1970 is not a valid time") from None
 
 
 _TYPE, _ENVELOPED = 1, 2

@@ -115,7 +115,7 @@ class AvoidedNode(Struct, frozen=True):
     expiration_time: datetime | None = None
 
 
-class Begun(Struct, frozen=True):
+class StartRecord(Struct, frozen=True):
     """Set once a job has started: pods were created for it, or were about to be. An invalid spec no longer fails the job then.
 
     `generation` is the job's generation at that time, or 0 if an older operator, which did not record it, started the
@@ -146,7 +146,7 @@ class JobStatus(Struct, frozen=True):
     replica_statuses: dict[str, ReplicaStatus] = msgspec.field(default_factory=dict)
     finished_indices: dict[str, str] = msgspec.field(default_factory=dict)
     restarts: tuple[IndexRestarts, ...] = ()
-    begun: Begun | None = None
+    begun: StartRecord | None = None
     worker_selector: str = ""
     start_time: datetime | None = None
     completion_time: datetime | None = None

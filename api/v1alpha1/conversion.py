@@ -83,15 +83,15 @@ def _differences(spec: AlphaSpec, given: JSON) -> Iterator[str]:
     """Yield the differences in behavior."""
     has_master = ReplicaType.MASTER in spec.sizes
     if has_master and spec.chief.type is not ReplicaType.MASTER:
-        yield "the Master decides when the job has ended, whatever terminationPolicy says"
+        yield "the outcome of the Master decides about the job, whatever terminationPolicy specifies"
     elif spec.chief.type is ReplicaType.PS:
-        yield "worker 0 decides when the job has ended, or all parameter servers where there are no workers"
+        yield "the outcome of worker 0 decides about the job, or that of all parameter servers if there are no workers"
     elif spec.chief.index > 0:
-        yield f"worker 0 decides when the job has ended, not worker {spec.chief.index}"
+        yield f"the outcome of worker 0 decides about the job, not that of worker {spec.chief.index}"
     if spec.chief.type is not ReplicaType.MASTER and spec.sizes[spec.chief.type] > 1:
-        yield f"any {V1_TYPES[spec.chief.type]} that fails for good fails the job"
-    yield "a process that was killed for want of memory is started again: its exit code is 137"
+        yield f"any {V1_TYPES[spec.chief.type]} that fails permanently fails the job"
+    yield "a process that runs out of memory is restarted, because its exit code is 137"
     if sum(spec.sizes.values()) == 1:
-        yield "a replica that is alone gets no TF_CONFIG"
+        yield "a job with a single replica has no TF_CONFIG"
     if given.get("RuntimeId"):
-        yield "pods and services are named by the job, not by its RuntimeId"
+        yield "pods and Services are named after the job, not after its RuntimeId"

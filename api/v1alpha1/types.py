@@ -13,7 +13,7 @@ from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.decoding import is_deeper_than
 from tfjob_operator.api.meta import JSON, ObjectMeta, Struct
 from tfjob_operator.api.v1.constants import CleanPodPolicy
-from tfjob_operator.api.v1.types import Begun, JobCondition, ReplicaStatus, SpecWarning, with_readable_status
+from tfjob_operator.api.v1.types import JobCondition, ReplicaStatus, SpecWarning, StartRecord, with_readable_status
 from tfjob_operator.api.v1alpha1.constants import DEFAULT_CLEANUP, DEFAULT_IMAGE, DEFAULT_PORT, Dialect, ReplicaType
 
 _KEY: Final = "replicaspecs"
@@ -71,7 +71,7 @@ class AlphaStatus(Struct, frozen=True):
     replica_statuses: dict[str, ReplicaStatus] | tuple[SetStatus, ...] | None = None
     alpha_replica_statuses: tuple[SetStatus, ...] | None = None
     finished_indices: dict[str, str] = msgspec.field(default_factory=dict)
-    begun: Begun | None = None
+    begun: StartRecord | None = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
     last_reconcile_time: datetime | None = None

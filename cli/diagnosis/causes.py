@@ -56,7 +56,7 @@ class Problem:
     def __post_init__(self) -> None:
         """Raise ValueError for an ID that does not consist of lower-case words."""
         if not re.fullmatch(r"[a-z]+(-[a-z]+)*", self.id):
-            raise ValueError(f"{self.id!r} is no ID")
+            raise ValueError(f"{self.id!r} is not a valid ID")
 
 
 def error(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:

@@ -13,7 +13,7 @@ import msgspec
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, REPLICA_TYPES
-from tfjob_operator.api.v1.types import AvoidedNode, Begun, IndexRestarts, JobAttempt
+from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt, StartRecord
 from tfjob_operator.cli.diagnosis.objects import ConditionDetails, LifetimeMeta
 
 
@@ -29,7 +29,7 @@ class TimelineJobStatus(Struct, frozen=True):
     next_restart_time: datetime | None = None
     attempt_history: tuple[JobAttempt, ...] | None = None
     avoided_nodes: tuple[AvoidedNode, ...] | None = None
-    begun: Begun | None = None
+    begun: StartRecord | None = None
     phase: str = ""
     runtime_id: str = ""
 

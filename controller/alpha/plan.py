@@ -27,7 +27,7 @@ from tfjob_operator.api.core import EventType
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ON_HOLD, CleanPodPolicy, ConditionReason, ConditionType
-from tfjob_operator.api.v1.types import Begun, InvalidSpec, Mistake, ReplicaStatus, format_indices, parse_indices
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, ReplicaStatus, StartRecord, format_indices, parse_indices
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import V1_TYPES, AlphaEventReason, AlphaState, Dialect, Phase
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
@@ -103,7 +103,7 @@ class AlphaStatusDraft(Draft):
         self.start()
         sizes = {V1_TYPES[each.type]: each.replicas for each in spec.replicas}
         generation = self.begun.generation if self.begun is not None else self.job.metadata.generation
-        self.begun = Begun(generation=generation, replicas=sizes)
+        self.begun = StartRecord(generation=generation, replicas=sizes)
         self.phase, self.state = Phase.RUNNING, AlphaState.RUNNING
 
     def record(self, spec: AlphaSpec, found: Mapping[ReplicaKey, AlphaReplica]) -> None:

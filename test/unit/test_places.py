@@ -22,7 +22,7 @@ from tfjob_operator.api.v1.constants import (
     RestartPolicy,
     SuccessPolicy,
 )
-from tfjob_operator.api.v1.types import AvoidedNode, Begun, IndexRestarts, JobAttempt, JobStatus, TFJobSpec
+from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt, JobStatus, StartRecord, TFJobSpec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli.app import _BESIDE, COMMANDS
 from tfjob_operator.controller.options import _parser as options_parser
@@ -33,7 +33,7 @@ FACTS: dict[str, Any] = {
     "finished_indices": {"Worker": "0,2-4"},
     "restarts": (IndexRestarts(type="Worker", index=1, pod="uid", carried=1),),
     "avoided_nodes": (AvoidedNode("node-1", 1),),
-    "begun": Begun(1, {"Worker": 5}, ""),
+    "begun": StartRecord(1, {"Worker": 5}, ""),
 }
 """Fields of the status that outlive pods, with an example: they survive a write by an operator whose view was older."""
 FACTS_OF_AN_ATTEMPT: dict[str, Any] = {

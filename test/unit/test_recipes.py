@@ -95,7 +95,7 @@ CHANGES: dict[str, Change] = {
         "docs/tfjob.md": [("`status.resumes` counts resumptions.\n\n", "| time | meaning |")],
         "docs/design/status.md": [("- `resumes`: how often the job was resumed.\n", "- `begun`:")],
         "docs/operations.md": [("| `status.resumes` | begins at zero again |\n", "| `status.attempt`")],
-        "test/unit/test_places.py": [('    "resumes": 3,\n', '    "begun": Begun(')],
+        "test/unit/test_places.py": [('    "resumes": 3,\n', '    "begun": StartRecord(')],
     },
     "a condition": {
         "api/v1/constants.py": [

@@ -33,7 +33,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network, RuleAction
 from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
-from tfjob_operator.api.v1.types import Begun, InvalidSpec, JobStatus, Rule, TFJob, TFJobSpec, ranges_of
+from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, Rule, StartRecord, TFJob, TFJobSpec, ranges_of
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
 from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
@@ -482,7 +482,7 @@ def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     draft.create()
     draft.record(seen.replicas, finished_indices(draft.job.status, sizes, seen.replicas))
     draft.restarts, draft.next_restart_time = reset_for_new_attempt(draft.restarts), None
-    draft.begun = draft.begun or Begun()
+    draft.begun = draft.begun or StartRecord()
     report_spec(draft, spec)
     return delete_all(draft, seen) if spec.suspend else _wait_for_fix(draft, spec, seen)
 

@@ -35,7 +35,6 @@ from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionT
 from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import (
     AvoidedNode,
-    Begun,
     IndexRestarts,
     InvalidSpec,
     JobAttempt,
@@ -43,6 +42,7 @@ from tfjob_operator.api.v1.types import (
     Mistake,
     ReplicaStatus,
     SpecWarning,
+    StartRecord,
     TFJob,
     TFJobSpec,
     format_indices,
@@ -343,7 +343,7 @@ def has_started(status: JobStatus, *, has_children: bool) -> bool:
     return bool(status.begun is not None or has_children or ran or status.finished_indices or status.restarts)
 
 
-def begun(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> Begun | None:
+def begun(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> StartRecord | None:
     """Return the value of `status.begun`.
 
     It is part of the first status, so it needs no extra write. In a burst, it may be written after the first pods are created.
@@ -352,7 +352,7 @@ def begun(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: 
     return found and msgspec.structs.replace(found, made_of=_recorded_hashes(job, spec))
 
 
-def _start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> Begun | None:
+def _start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> StartRecord | None:
     before = job.status.begun
     if spec.too_large is not None:
         return before  # the size to which it is limited
@@ -362,8 +362,8 @@ def _start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_creat
     if has_started(job.status, has_children=has_children):
         # If a status exists, another operator wrote it, and later edits are unknown.
         generation = 0 if job.status.conditions else job.metadata.generation
-        return Begun(generation, spec.sizes, network)
-    return Begun(job.metadata.generation, spec.sizes, network) if will_create_pods else None
+        return StartRecord(generation, spec.sizes, network)
+    return StartRecord(job.metadata.generation, spec.sizes, network) if will_create_pods else None
 
 
 def _recorded_hashes(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
@@ -424,7 +424,7 @@ def _merged_indices(status: JobStatus, observed: JobStatus) -> dict[str, str]:
     return {name: format_indices(indices) for name, indices in finished.items()}
 
 
-def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
+def _merged_begun(status: JobStatus, observed: JobStatus) -> StartRecord | None:
     """Return the lower generation, the sizes of the later spec, and the state of the later attempt.
 
     The hashes are those of `status`: until the other status is written, the user was not warned about outdated pods.
@@ -467,7 +467,7 @@ class StatusDraft(Draft):
     replica_statuses: dict[str, ReplicaStatus]
     finished_indices: dict[str, str]
     restarts: tuple[IndexRestarts, ...]
-    begun: Begun | None
+    begun: StartRecord | None
     worker_selector: str
     attempt: int
     counted_restarts: int

@@ -183,14 +183,14 @@ def test_what_v1_can_not_express_is_reported() -> None:
     chief = {"chief": {"replicaName": "WORKER", "replicaIndex": 1}}
     two = alpha.spec(entry("WORKER", 2), terminationPolicy=chief, RuntimeId="76no")
     told = " | ".join(converted(two).differences)
-    assert "worker 0 decides when the job has ended, not worker 1" in told
-    assert "any Worker that fails for good fails the job" in told
-    assert "named by the job, not by its RuntimeId" in told
+    assert "the outcome of worker 0 decides about the job, not that of worker 1" in told
+    assert "any Worker that fails permanently fails the job" in told
+    assert "named after the job, not after its RuntimeId" in told
     first = alpha.spec(entry("WORKER", 2), terminationPolicy={"chief": {"replicaName": "WORKER", "replicaIndex": 0}})
-    assert "worker 0 decides" not in " | ".join(converted(first).differences)
+    assert "outcome of worker 0" not in " | ".join(converted(first).differences)
     both = alpha.spec(entry(), entry("WORKER", 2), terminationPolicy=chief)
-    assert "the Master decides" in converted(both).differences[0]
-    assert any("alone gets no TF_CONFIG" in each for each in converted(alpha.spec()).differences)
+    assert "the outcome of the Master decides" in converted(both).differences[0]
+    assert any("single replica has no TF_CONFIG" in each for each in converted(alpha.spec()).differences)
 
 
 def test_a_wrong_specification_is_not_converted() -> None:

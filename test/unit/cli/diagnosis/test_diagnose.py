@@ -699,7 +699,7 @@ def test_every_trouble_is_used_and_every_id_is_words() -> None:
     for problem in chain.from_iterable(GROUPS.values()):
         assert problem.meaning
         assert problem.severity in Severity
-    with pytest.raises(ValueError, match="is no ID"):
+    with pytest.raises(ValueError, match="is not a valid ID"):
         Problem("Not One", 1, Severity.INFO, "", (), "")
 
 

@@ -11,7 +11,7 @@ from fakes.controller import STATUS, ControllerHarness
 from fakes.jobs import job, mistakes, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import NotFoundError
-from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, TFJob, tfjob_with_unreadable_status
+from tfjob_operator.api.v1.types import JobCondition, JobStatus, StartRecord, TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 
@@ -22,8 +22,8 @@ CREATED = JobCondition(type="Created", status="True", last_transition_time=EPOCH
 STATUSES = [
     JobStatus(),
     JobStatus(conditions=(CREATED,)),
-    JobStatus(conditions=(CREATED,), begun=Begun(generation=1)),
-    JobStatus(begun=Begun(generation=1)),
+    JobStatus(conditions=(CREATED,), begun=StartRecord(generation=1)),
+    JobStatus(begun=StartRecord(generation=1)),
     JobStatus(phase="Creating"),
     JobStatus(phase="Running", conditions=(CREATED,)),
     JobStatus(phase="Failed", conditions=(JobCondition(type="Failed", status="True"),)),

@@ -18,7 +18,7 @@ from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError,
 from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import Begun, JobStatus, ReplicaStatus
+from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, StartRecord
 from tfjob_operator.controller.jobs.children import ChildLabels, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.jobs.metrics import JobMetrics
@@ -403,7 +403,7 @@ async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(
 
 async def test_before_the_first_pod_of_an_attempt_the_api_server_is_asked_for_earlier_ones() -> None:
     """A cache may lag. A pod that it does not show, since somebody took its label away, gets the label back (D13)."""
-    status = JobStatus(attempt=1, begun=Begun(1, {"Worker": 1}))
+    status = JobStatus(attempt=1, begun=StartRecord(1, {"Worker": 1}))
     world = ControllerHarness(job(spec(Worker=1), status=status))
     hidden = labelled(pod("Worker", 0, "Failed", 1), operator_name="", attempt="0")
     stranger = changed(hidden, metadata__owner_references=(OwnerReference(controller=True, uid="another"),))

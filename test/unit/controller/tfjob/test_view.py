@@ -18,7 +18,7 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
 from tfjob_operator.api.meta import OWNER_INDEX
-from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus
+from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, StartRecord
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, ReplicaKey
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
 from tfjob_operator.controller.jobs.writes import StaleViewError
@@ -52,7 +52,7 @@ async def test_children_of_another_operator_are_looked_for_though_its_status_sho
     """What was observed on the older view is kept all the same."""
     world = ControllerHarness(job(spec(Worker=1)), alone=True)
     views = await views_of(world)
-    opened(views).keep(JobStatus(begun=Begun(1), finished_indices={"Worker": "0"}))
+    opened(views).keep(JobStatus(begun=StartRecord(1), finished_indices={"Worker": "0"}))
     world.jobs.put(job(spec(Worker=1), status=CREATED, resource_version="2"))
     found = opened(views).job.status
     assert is_from_other_operator(found)

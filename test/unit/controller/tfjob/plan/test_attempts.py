@@ -10,7 +10,7 @@ from fakes.objects import after, changed, labelled
 from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
 from tfjob_operator.api.v1.constants import RuleAction
-from tfjob_operator.api.v1.types import Begun, JobAnnotations, JobStatus, TFJob
+from tfjob_operator.api.v1.types import JobAnnotations, JobStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import Gang, Plan
@@ -332,11 +332,11 @@ def test_a_job_whose_earlier_pods_outlast_its_back_off_waits_for_them_and_not_fo
 def test_the_memory_of_a_later_attempt_wins() -> None:
     """Whichever of two processes wrote it, what an earlier attempt had finished is not finished any more."""
     early = JobStatus(finished_indices={"Worker": "0-1"})
-    late = JobStatus(attempt=1, counted_restarts=1, finished_indices={"Worker": "2"}, begun=Begun(delay_s=10))
-    early = msgspec.structs.replace(early, begun=Begun(all_ran=True))
+    late = JobStatus(attempt=1, counted_restarts=1, finished_indices={"Worker": "2"}, begun=StartRecord(delay_s=10))
+    early = msgspec.structs.replace(early, begun=StartRecord(all_ran=True))
     for merged in (merged_status(early, late), merged_status(late, early)):
         assert (merged.attempt, merged.counted_restarts, merged.finished_indices) == (1, 1, {"Worker": "2"})
-        assert merged.begun == Begun(delay_s=10)
+        assert merged.begun == StartRecord(delay_s=10)
 
 
 def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> None:

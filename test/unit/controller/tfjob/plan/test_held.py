@@ -15,12 +15,12 @@ from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import (
-    Begun,
     IndexRestarts,
     JobCondition,
     JobStatus,
     Mistake,
     ReplicaStatus,
+    StartRecord,
     TFJob,
     TFJobSpec,
 )
@@ -61,7 +61,7 @@ def held_of(tfjob: TFJob) -> JobCondition:
     return found
 
 
-def begun_of(tfjob: TFJob) -> Begun:
+def begun_of(tfjob: TFJob) -> StartRecord:
     assert tfjob.status.begun is not None
     return tfjob.status.begun
 
@@ -200,7 +200,7 @@ def test_a_job_of_an_older_operator_is_held_too() -> None:
     wrong = edited(changed(running(), status__begun=None), MISTAKE)
     held = synced(wrong, pod("Worker", 0), pod("Worker", 7, "Succeeded", 0))
     assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=1, succeeded=1)}
-    assert (held.status.finished_indices, held.status.begun) == ({"Worker": "7"}, Begun())
+    assert (held.status.finished_indices, held.status.begun) == ({"Worker": "7"}, StartRecord())
     assert true_of(held) == true_of(synced(held)) == HELD  # though no pod is left
     assert true_of(synced(job(MISTAKE), pod("Worker", 0))) == ["Held", "Created"]
 
@@ -337,10 +337,10 @@ def test_what_is_not_written_yet_of_the_beginning_is_remembered() -> None:
 
     But what pods are made of is that of the status that is written: events go with the write, so nobody was told of the other.
     """
-    old = JobStatus(begun=Begun(1, {"Worker": 2}, made_of={"Worker": "a"}), observed_generation=1)
-    new = JobStatus(begun=Begun(3, {"Worker": 5}, made_of={"Worker": "b"}), observed_generation=3)
-    assert merged_status(old, new).begun == Begun(1, {"Worker": 5}, made_of={"Worker": "a"})
-    assert merged_status(new, old).begun == Begun(1, {"Worker": 5}, made_of={"Worker": "b"})
+    old = JobStatus(begun=StartRecord(1, {"Worker": 2}, made_of={"Worker": "a"}), observed_generation=1)
+    new = JobStatus(begun=StartRecord(3, {"Worker": 5}, made_of={"Worker": "b"}), observed_generation=3)
+    assert merged_status(old, new).begun == StartRecord(1, {"Worker": 5}, made_of={"Worker": "a"})
+    assert merged_status(new, old).begun == StartRecord(1, {"Worker": 5}, made_of={"Worker": "b"})
     assert merged_status(JobStatus(), old).begun == merged_status(old, JobStatus()).begun == old.begun
     assert msgspec.json.decode(msgspec.json.encode(new), type=JobStatus) == new
 

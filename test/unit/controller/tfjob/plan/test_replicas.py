@@ -26,7 +26,7 @@ from fakes.jobs import (
 from fakes.objects import after, changed, edited, labelled
 from tfjob_operator.api.core import ContainerStatus, PodRestartPolicy
 from tfjob_operator.api.v1.constants import RestartPolicy
-from tfjob_operator.api.v1.types import Begun, IndexRestarts, JobCondition, JobStatus, ReplicaStatus, TFJob
+from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus, ReplicaStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, key_of, observe, replicas_of
@@ -307,14 +307,14 @@ def test_the_chief_of_an_elastic_job_that_is_scaled_stays_and_that_is_no_warning
 
 def test_what_an_older_operator_did_not_record_is_not_guessed() -> None:
     """It is recorded with the next status, for the next edit."""
-    tfjob = edited(changed(running(SPEC), status__begun=Begun(1, {"PS": 1})), OTHER)
+    tfjob = edited(changed(running(SPEC), status__begun=StartRecord(1, {"PS": 1})), OTHER)
     assert told(decide(tfjob, *PODS)) == []
     assert told(decide(edited(synced(tfjob, *PODS), SPEC), *PODS)) == ["Worker"]
 
 
 def test_what_another_release_recorded_by_another_scheme_is_not_compared() -> None:
     """An edit of something else would seem to have changed all pods. It is noted anew at once, by our scheme."""
-    begun = Begun(1, {"PS": 1, "Worker": 2}, made_of={"PS": "2-00000000", "Worker": "2-00000000"})
+    begun = StartRecord(1, {"PS": 1, "Worker": 2}, made_of={"PS": "2-00000000", "Worker": "2-00000000"})
     foreign = changed(running(SPEC), status__begun=begun)
     assert told(decide(edited(foreign, SPEC | {"runPolicy": {"backoffLimit": 3}}), *PODS)) == []
     noted = synced(foreign)
