@@ -22,7 +22,7 @@ from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pods import (
     DEADLINE_EXCEEDED,
-    Problem,
+    StartProblem,
     has_ended,
     is_disrupted,
     is_final,
@@ -138,7 +138,7 @@ def _has_done_its_work(pod: Pod) -> bool:
 _STARTED: Final = frozenset({PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
-def problems_of(replicas: Iterable[AlphaReplica]) -> tuple[Problem, ...]:
+def problems_of(replicas: Iterable[AlphaReplica]) -> tuple[StartProblem, ...]:
     """Return the problems that keep these replicas from starting."""
     found = []
     for replica in replicas:

@@ -43,7 +43,7 @@ from tfjob_operator.controller.alpha.observe import (
 )
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import Draft, JobEvent
-from tfjob_operator.controller.jobs.pods import Problem
+from tfjob_operator.controller.jobs.pods import StartProblem
 
 Child = BatchJob | Pod | Service | ConfigMap
 
@@ -182,7 +182,7 @@ class AlphaPlan:
     create_config_map: bool = False
     create_jobs: tuple[ReplicaKey, ...] = ()
     delete: tuple[Child, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[StartProblem, ...] = ()
 
     @property
     def acts(self) -> bool:

@@ -170,14 +170,14 @@ ProblemKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class StartProblem:
     """Why a pod does not start, and its event. It is reported once, not at every sync."""
 
     key: ProblemKey
     event: JobEvent
 
 
-def problems_of_pod(pod: Pod) -> Iterator[Problem]:
+def problems_of_pod(pod: Pod) -> Iterator[StartProblem]:
     """Yield what keeps a pod from starting; the pod must neither have started nor be terminating."""
     name, uid = pod.metadata.name, pod.metadata.uid
     if any(gate.name == QUEUE_GATE for gate in pod.spec.scheduling_gates or ()):
@@ -192,17 +192,17 @@ def problems_of_pod(pod: Pod) -> Iterator[Problem]:
             yield _problem(uid, container.name, waiting.reason, message)
 
 
-def queued_separately(proof: str) -> Problem:
+def queued_separately(proof: str) -> StartProblem:
     """Return the problem, one for the whole job, that Kueue admits its pods or batch Jobs individually."""
     text = f"Kueue queues the replicas of this job one by one, so some may run while others wait: {proof}. Kueue must have the "
     text += "kind of the job in its integrations.frameworks or integrations.externalFrameworks"
     return problem_of_job(EventReason.QUEUED_SEPARATELY, text)
 
 
-def problem_of_job(reason: str, message: str) -> Problem:
+def problem_of_job(reason: str, message: str) -> StartProblem:
     """Return a problem of the whole job, which is reported once."""
     return _problem("", "", reason, message)
 
 
-def _problem(uid: str, container: str, reason: str, message: str) -> Problem:
-    return Problem((uid, container, reason), JobEvent(EventType.WARNING, reason, message))
+def _problem(uid: str, container: str, reason: str, message: str) -> StartProblem:
+    return StartProblem((uid, container, reason), JobEvent(EventType.WARNING, reason, message))

@@ -49,7 +49,7 @@ from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations, J
-from tfjob_operator.controller.jobs.pods import Problem, ProblemKey
+from tfjob_operator.controller.jobs.pods import ProblemKey, StartProblem
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.workqueue import Clock
 from tfjob_operator.workqueue.parallel import parallelize_until
@@ -139,7 +139,7 @@ class JobEvents:
         await self._recorder.write(reference, event.type, event.reason, event.message, fact=fact)
         self._log(event.type, event.reason, event.message)
 
-    def report(self, job: Meta, problems: Iterable[Problem], *, finished: bool = False) -> None:
+    def report(self, job: Meta, problems: Iterable[StartProblem], *, finished: bool = False) -> None:
         """Record the problems not reported yet. No state is kept for a finished job (D17)."""
         for problem in problems:
             others = (key for key in self._problems.subjects(job.uid) if key != problem.key)

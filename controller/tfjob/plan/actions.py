@@ -20,7 +20,7 @@ from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.pods import Problem, problem_of_job
+from tfjob_operator.controller.jobs.pods import StartProblem, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.plan.replicas import Drift, Replica
 
@@ -109,7 +109,7 @@ class Plan:
     delete_job: bool = False
     label_drift: tuple[Drift, ...] = ()
     selector_drift: tuple[Drift, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[StartProblem, ...] = ()
     create_pod_group: int | None = None
     resize_pod_group: PodGroupResize | None = None
     delete_pod_group: PodGroup | None = None

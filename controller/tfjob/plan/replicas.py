@@ -34,7 +34,7 @@ from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, ReplicaStatus,
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildLabels, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pods import (
-    Problem,
+    StartProblem,
     container_policy_forbids_restart,
     has_ended,
     is_disrupted,
@@ -339,7 +339,7 @@ class Drift:
     key: ReplicaKey
 
 
-def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
+def problems_of(replicas: Iterable[Replica]) -> tuple[StartProblem, ...]:
     """Return the problems that keep these replicas from starting."""
     return tuple(
         problem

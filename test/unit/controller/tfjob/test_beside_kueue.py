@@ -16,7 +16,7 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import problems_of, replicas_of
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.pods import Problem
+from tfjob_operator.controller.jobs.pods import StartProblem
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 GANG = next(seen.object for seen in kueue("gates") if seen.object["metadata"]["name"] == "gang")
@@ -27,7 +27,7 @@ def decided(body: dict[str, Any], pods: Iterable[dict[str, Any]] = ()) -> Plan:
     return decide(job_of(body), *msgspec.convert([*pods], list[Pod]))
 
 
-def reported(problems: Iterable[Problem]) -> list[tuple[str, str, str]]:
+def reported(problems: Iterable[StartProblem]) -> list[tuple[str, str, str]]:
     """The events about these problems, if nothing was reported before."""
     recorder = FakeRecorder()
     job_events(recorder).report(Meta(uid="uid"), tuple(problems))
