@@ -1,13 +1,11 @@
 """Plans one TFJob from its observed state. Pure: no clock, I/O, logging or memory.
 
 `plan` compares the replicas in the spec with the existing pods and services, and returns a `Plan`. It is executed in a fixed
-order: the status first (except in a burst, where the first status of a new job is delayed), then creates and deletes. So every
-fact is on the server before it is acted upon, a job's end is in its status before its pods are cleaned up, and an operator
-killed between any two calls can resume.
+order: the status first (in a burst, the first status of a new job is delayed), then creates and deletes. So every fact is on
+the server before it is acted upon, an end is in the status before the clean-up, and a killed operator can resume.
 
 A job is finished (`ending.clean_up`), on hold or failed because of an invalid spec (`hold`), suspended (`suspend`), or running
-(`run`). Then the PodGroup and ConfigMaps that the job needs are added to the plan, and children that were refused and must wait
-are removed.
+(`run`). Then the PodGroup and ConfigMaps that it needs are added to the plan, and children that must wait are removed.
 
 A job that has not started fails if its spec is invalid or rejected by the API server. A job that has started is put on hold:
 its pods continue, and no pod is created, deleted or evaluated until the spec is fixed. Facts are still recorded, since pods may
@@ -131,8 +129,7 @@ def plan(
     are children that could not be created. `unreported` are events of a status that was computed but not written; they precede
     new ones. `defaults` are the operator's. `nodes` are those of the pods, None if not needed.
 
-    All changes to a plan are made here. The executor only omits actions whose prerequisite failed: a pod is not created if its
-    ConfigMap could not be.
+    All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
@@ -231,8 +228,7 @@ def _replacing(
     restarting: Iterable[Replica], decision: Decision, on_nodes: Collection[str], *, delays: bool
 ) -> Replacing:
     """Return what to record about pods that are replaced individually; those `on_nodes` are counted on their nodes."""
-    counted: set[str] = set()
-    ignored: set[str] = set()
+    counted, ignored = set[str](), set[str]()
     rules = {}
     for replica in restarting:
         uid, rule = replica.pod.metadata.uid, decision.handled.get(replica.pod.metadata.uid)
@@ -279,15 +275,12 @@ def _reconcile_children(
     created = missing_pods
     if seen.older or delayed:
         created = () if seen.older else tuple(key for key in missing_pods if key not in delayed)
-    any_terminating = any(
-        replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas
-    )
+    any_terminating = any(each.terminating and each.index not in finished[each.type] for each in seen.replicas)
     problems = problems_of(seen.replicas)
     converged = not (missing_pods or any_terminating)
     refused = [key.name for key in missing_pods if key.name in draft.refused]
-    _update_running_condition(
-        draft, restarting, running=running, converged=converged, stuck=bool(problems), refused=refused
-    )
+    stuck = bool(problems)
+    _update_running_condition(draft, restarting, running=running, converged=converged, stuck=stuck, refused=refused)
     served, wanted = keys, present.union(keys)
     if spec.network is Network.SHARED and wanted:
         served = [ReplicaKey.of_all(name)]
@@ -386,8 +379,7 @@ def _update_running_condition(
 ) -> None:
     """Set Running or Restarting. A restarting job is Running only once every replica has its pod again (B23).
 
-    `refused` are replicas that could not be created; a job may run without them. `stuck` if a pod cannot start: the number of
-    such pods is not in the message, since changed conditions are written immediately, unlike counters.
+    `refused` replicas could not be created; a job may run without them. `stuck` if a pod cannot start: see the counters.
     """
     name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, ConditionType.RESTARTING)
     if restarting:
@@ -530,8 +522,8 @@ def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
 def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
     """Return the plan without children that must wait. Replica types without a refused child come first.
 
-    So if, for example, all parameter servers are refused, workers do not wait for them, although the first refusal ends a batch
-    (SB-01). A rejected pod that must wait is kept, since it shows the reason.
+    So workers do not wait for refused parameter servers, although the first refusal ends a batch (SB-01). A rejected pod that
+    must wait is kept, since it shows the reason.
     """
     if blocked.rejected:
         kept = [each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected]

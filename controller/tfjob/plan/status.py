@@ -8,8 +8,7 @@ deleted with the pod, so ours must be written before. In-place restarts and recr
 refers to the UID of its pod, so that no crash of the operator loses or repeats one. A record also states that the deletion of a
 pod was requested, since the pod may no longer show it (`stopped`).
 
-`status.begun` contains a hash of the pod template of each type: it is the only way to detect that an edit does not apply to
-existing pods.
+`status.begun` contains a hash of each type's pod template, to detect that an edit does not apply to existing pods.
 
 A spec is parsed once per generation. Whether it takes effect also depends on the status: whether it was valid before, the job's
 size, and whether the API server rejected it. A spec that exceeds a limit is invalid, and a job created with it fails. A job
@@ -186,8 +185,7 @@ def _failing(record: IndexRestarts, replica: Replica, now: datetime, *, delays: 
 def moved_records(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) -> list[IndexRestarts]:
     """Return the records that were moved to another pod.
 
-    A stale cache may show an older pod, whose restarts are already counted. So these records are written only after the API
-    server has confirmed that the pod exists.
+    A stale cache may show an older pod, whose restarts are already counted; so the API server must confirm that it exists.
     """
     pods = {(record.type, record.index): record.pod for record in before}
     return [record for record in after if pods.get((record.type, record.index), record.pod) != record.pod]
@@ -241,8 +239,7 @@ def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...
 def in_place_restarts(pod: Pod) -> int:
     """Return how often the kubelet restarted containers of this pod, including init containers (B37).
 
-    Native sidecars are counted too, but not in a pod with the policy Never: kubelets restart them regardless of the policy
-    (M7).
+    Native sidecars are counted too, except in pods with the policy Never: kubelets restart them under any policy (M7).
     """
     spared = native_sidecars(pod.spec) if pod.spec.restart_policy == PodRestartPolicy.NEVER else frozenset()
     statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
@@ -273,17 +270,11 @@ def outdated_pods_warning(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replic
 
     `replicas` are those still running. Returns "" if the hashes were not recorded, or by a release with another scheme.
     """
-    status = job.status
-    if (
-        status.begun is None
-        or not has_current_scheme(status.begun.made_of)
-        or status.observed_generation == job.metadata.generation
-    ):
+    noted = job.status.begun.made_of if job.status.begun is not None else {}
+    if not has_current_scheme(noted) or job.status.observed_generation == job.metadata.generation:
         return ""
     current, present = template_hashes(job, spec), {replica.type for replica in replicas}
-    outdated = [
-        kind for kind, each in current.items() if kind in present and status.begun.made_of.get(kind, each) != each
-    ]
+    outdated = [kind for kind, each in current.items() if kind in present and noted.get(kind, each) != each]
     if not outdated:
         return ""
     keep = "existing pods keep their old template, restart policy and TF_CONFIG. Suspend and resume the job to recreate them."
@@ -367,17 +358,10 @@ def _start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_creat
 
 
 def _recorded_hashes(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
-    """Return the hashes of the pods, computed once per generation, since hashing takes as long as planning.
-
-    Hashes of another scheme are replaced.
-    """
-    status = job.status
-    if (
-        status.begun is not None
-        and has_current_scheme(status.begun.made_of)
-        and status.observed_generation == job.metadata.generation
-    ):
-        return status.begun.made_of
+    """Return the hashes of the pods, computed once per generation, which takes as long as planning, or for a new scheme."""
+    noted = job.status.begun.made_of if job.status.begun is not None else {}
+    if has_current_scheme(noted) and job.status.observed_generation == job.metadata.generation:
+        return noted
     return template_hashes(job, spec)
 
 
@@ -485,10 +469,7 @@ class StatusDraft(Draft):
         waits: bool = False,
         refused: Collection[str] = (),
     ) -> None:
-        """Start from the job's status. `events` precede new ones. `waits` if no pod may be created yet.
-
-        `refused` are the children that could not be created.
-        """
+        """Start from the status. `events` precede new ones. `waits` if no pod may be created. `refused` children failed."""
         status = job.status
         super().__init__(status.conditions, status.start_time, status.completion_time, now)
         self.events += events
