@@ -86,7 +86,7 @@ class Container(Struct, frozen=True):
 
 
 class Named(Struct, frozen=True):
-    """An object of which only the name is read, such as a scheduling gate."""
+    """An object whose name alone is read, such as a scheduling gate."""
 
     name: str = ""
 

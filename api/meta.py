@@ -85,7 +85,7 @@ def version_number(version: str) -> int | None:
 
 
 class PartialObjectMetadata(Struct, frozen=True):
-    """Any object or list of which only the metadata is read."""
+    """An object or list whose metadata alone is read."""
 
     metadata: ObjectMeta
 

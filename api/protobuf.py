@@ -1,10 +1,10 @@
 """Decodes protobuf messages into the equivalent JSON objects. Pure.
 
 A protobuf list costs an API server a fifth of the CPU time of a JSON list (docs/design/scale.md). Messages contain
-neither field names nor types, so a table maps the numbers of the fields that are read, from Kubernetes'
-`generated.proto`, to both. Field numbers are never reused, so the tables are valid for all versions. All other fields
-are skipped in one step each. The tables here are those of k8s.io/apimachinery/pkg/apis/meta/v1 (July 2026): the
-metadata of objects, lists and failures.
+field numbers, but neither names nor types. A table therefore lists the fields that are read, with the numbers from
+Kubernetes' `generated.proto`. Field numbers are never reused, so the tables are valid for all versions. Each other
+field is skipped in one step. The tables in this module are those of k8s.io/apimachinery/pkg/apis/meta/v1 (July 2026):
+the metadata of objects, lists and failures.
 
 The result is the JSON object that the same API server would have written, with only these fields, and times as
 datetimes. Callers do not need to know the encoding.
@@ -305,7 +305,7 @@ OBJECT_META: Final = Message(
     }
 )
 METADATA: Final = Message({1: one("metadata", OBJECT_META)})
-"""An object of any kind, of which only the metadata is read."""
+"""An object of any kind whose metadata alone is read."""
 _CAUSE: Final = Message({1: text("reason"), 2: text("message"), 3: text("field")})
 _DETAILS: Final = Message({1: text("name"), 3: text("kind"), 4: many("causes", _CAUSE), 5: number("retryAfterSeconds")})
 STATUS: Final = Message({3: text("message"), 4: text("reason"), 5: one("details", _DETAILS), 6: number("code")})

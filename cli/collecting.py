@@ -1,7 +1,7 @@
-"""Reads the evidence for a diagnosis with the user's permissions; what the user may not read is omitted, and listed.
+"""Reads the evidence for a diagnosis with the user's permissions. What they do not cover is omitted, and listed.
 
 Expensive reads are limited: nodes of the job's pods only, the last log lines of failed containers only, and a single
-line of those that have been running for long.
+line of containers that have been running for long.
 """
 
 from __future__ import annotations
@@ -129,10 +129,7 @@ def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
 
 
 class _EvidenceReader:
-    """Reads objects of one namespace.
-
-    `forbidden` lists kinds that the user may not read; `absent` lists objects that do not exist.
-    """
+    """Reads objects of one namespace. `forbidden` lists kinds without read permission; `absent` lists missing objects."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -143,12 +140,12 @@ class _EvidenceReader:
         self.operator_pods: list[objects.PodDetails] = []
 
     def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
-        """Return an object, None if it does not exist or may not be read."""
+        """Return an object, None if it does not exist, or without permission."""
         raw = self._read(resource.path(self._session.namespace, name), words)
         return _decoded(raw, kind) if raw is not None else None
 
     def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
-        """Return the objects of all namespaces, or without permission those of this one; None if there are none."""
+        """Return the objects of all namespaces, or without permission the ones in this namespace; None if empty."""
         found = self._list(resource.path(), kind, words, query)
         return found if found is not None else self.here(resource, kind, words, **query) or None
 
@@ -301,7 +298,7 @@ class _EvidenceReader:
     def _read(
         self, path: str, words: str, query: Mapping[str, Any] | None = None, *, may_fail: bool = False
     ) -> bytes | None:
-        """Return a response, None if the object does not exist or may not be read."""
+        """Return a response, None if the object does not exist, or without permission."""
         try:
             return self._session.read(path, **query or {})
         except ApiServerError as error:

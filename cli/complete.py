@@ -1,7 +1,7 @@
 """The program that kubectl runs to complete words after `kubectl tfjob`: it prints suggestions and a directive.
 
 The protocol is that of cobra's `__complete` (kubectl's `SetupPluginCompletion`): one suggestion per line, with a tab
-before its description; then `:` and the directive, a number: 4 disables file completion.
+before its description; the last line is `:` and a number, the directive. 4 disables file completion.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _target(before: Sequence[str]) -> Target:
 
 
 def _names(session: Session, group: str) -> list[str]:
-    """Return the names of the jobs of an API; none if it is not served or may not be read."""
+    """Return the names of the jobs of an API; none if it is not served, or without permission."""
     from tfjob_operator.cli import jobs
     from tfjob_operator.cli.errors import ApiServerError
 

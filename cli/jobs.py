@@ -1,4 +1,4 @@
-"""Reads and modifies TFJobs: those of kubeflow.org in v1, in which the server returns jobs of all versions.
+"""Reads and modifies TFJobs. Those of kubeflow.org are read in v1, in which the server returns jobs of all versions.
 
 TfJobs of tensorflow.org, the oldest API, are found too: a name refers to a job of kubeflow.org if there is one, and
 `tfjob.tensorflow.org/NAME`, as printed by kubectl, always to one of tensorflow.org. Other prefixes before `/` are
@@ -124,7 +124,7 @@ def chunks(session: Session, where: str, most: int = sys.maxsize, **query: str) 
 def tensorflow_pages(
     session: Session, namespace: str | None, *, selector: str = "", fields: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield the list of TfJobs of tensorflow.org like `pages`; nothing if they are not served or may not be read."""
+    """Yield the list of TfJobs of tensorflow.org like `pages`; nothing if they are not served, or without permission."""
     try:
         where = path(namespace, group=TENSORFLOW_GROUP)
         yield from chunks(session, where, labelSelector=selector, fieldSelector=fields)

@@ -63,7 +63,7 @@ class ConditionSummary(Struct, frozen=True, omit_defaults=False):
 
 
 class JobSummary(Struct, frozen=True, omit_defaults=False):
-    """A job. `state` is that of the STATE column; `max_restarts` is from its spec, the other attempt fields from its status."""
+    """A job. `state` is as in the STATE column; `max_restarts` is from its spec, the other attempt fields from its status."""
 
     namespace: str
     name: str

@@ -124,10 +124,7 @@ class RestClient:
         take: Callable[[AsyncIterator[bytes]], Awaitable[T]],
         **how: Unpack[ListReadOptions],
     ) -> T:
-        """Return what `take` returns for the chunks of a page; both are repeated if the connection is lost.
-
-        Raises what it raises.
-        """
+        """Return the result of `take` for the chunks of a page; both are repeated if the connection is lost."""
         request = self._list_request(resource, options, how, idle_s=self._list_s)
         return await self._exchange.read_while_it_arrives(request, take)
 

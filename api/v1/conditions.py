@@ -1,9 +1,9 @@
 """Transitions of a job's conditions, as pure functions over tuples.
 
-Three rules, because clients rely on them: the newest transition stands last; a condition that is False never stands last while
-another one is True (the STATE column shows the last one); Running and Restarting replace each other.
+Clients rely on three rules. The newest transition is the last condition. A False condition is never last while another
+one is True, since the STATE column shows the last one. Running and Restarting replace each other.
 
-Held is the exception: it is no state of the job, and is never the last one.
+Held is an exception: it is not a state of the job, and is never the last condition.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ LABEL_CLUSTER_SPEC: Final = "training.kubeflow.org/cluster-spec"
 LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 """Set on jobs: the LocalQueue of Kueue that admits them."""
 QUEUE_GATE: Final = "kueue.x-k8s.io/admission"
-"""The scheduling gate of pods that Kueue queues one by one."""
+"""The scheduling gate of pods that Kueue queues individually."""
 LABEL_RESTART_POLICY: Final = "training.kubeflow.org/restart-policy"
 """Set on pods: the replica's restart policy when the pod was created. The pod spec alone does not distinguish Never from
 ExitCode."""
@@ -279,8 +279,7 @@ LIMITS: Final = {
         "runPolicy.startDeadlineSeconds", "not all of its replicas ran within the start deadline"
     ),
 }
-"""All limits by event reason; the reason of the Failed condition is `JobFailed` for each. The messages are those of the Go
-operators."""
+"""All limits by event reason. The reason of the Failed condition is always `JobFailed`; its message is the Go operators'."""
 
 
 def limit_of(reason: str, message: str) -> EventReason | None:

@@ -1,8 +1,8 @@
 """Reads the fields of `runPolicy` about failures, node avoidance and start deadlines. Pure.
 
-The first rule in the order of the spec that matches a failure applies. A rule has at most one matcher; without one it
-matches every failure of its replica types, including disruptions. The limits on matchers are those of batch Job's
-podFailurePolicy; rule names have the pattern of JobSet's.
+The first rule that matches a failure applies. A rule has at most one matcher; without one it matches every failure of
+its replica types, including disruptions. Matchers have the limits of batch Job's podFailurePolicy, and rule names the
+pattern of JobSet's.
 """
 
 import re

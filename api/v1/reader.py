@@ -32,7 +32,7 @@ _ALIKE: Final = 0.8
 be."""
 _MOST_COMPARED: Final = 50
 _LONGEST: Final = 50
-"""The most known keys that a key is compared with, and the longest key that is compared; a comparison takes about 100 us."""
+"""The most keys that are compared with known ones, and the longest such key; a comparison takes about 100 us."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,7 @@ MAX_DEPTH: Final = 100
 
 
 class CheckedTemplate(NamedTuple):
-    """The result of reading a pod template: None if there is no restart policy, and if the containers cannot be read."""
+    """The result of reading a pod template. None means no restart policy, or containers that cannot be read."""
 
     policy: PodRestartPolicy | None
     containers: tuple[str, ...] | None

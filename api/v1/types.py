@@ -227,11 +227,7 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TemplateFacts:
-    """The facts that are kept of a pod template; the defaults stand for a template that sets none of them.
-
-    `ports` are all named ports of the training container, including `tfjob-port`. `sets` are our environment variables
-    that the template sets itself; they are not overwritten. `has_topology`: Kueue chooses the nodes by a topology.
-    """
+    """The facts that are kept of a pod template. The defaults are those of a template that sets none of them."""
 
     ports: tuple[Port, ...] = (Port(PORT_NAME, DEFAULT_PORT),)
     sets: frozenset[str] = frozenset()

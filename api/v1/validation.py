@@ -155,8 +155,8 @@ def _read_replicas(
 ) -> tuple[dict[str, ReplicaSpec], tuple[SpecWarning, ...]]:
     """Read `tfReplicaSpecs`. Keys are case-insensitive; the result is in the order of REPLICA_TYPES.
 
-    The scale subresource always writes `Worker.replicas`: if there is an entry in another spelling, this is the size of
-    that entry. Also returns a warning if there is no such entry.
+    The scale subresource always writes `Worker.replicas`. If the job spells the type differently, that number is the
+    size of the job's own entry. Also returns a warning if the job has no workers to scale.
     """
     path = "spec.tfReplicaSpecs"
     value = spec.get("tfReplicaSpecs")

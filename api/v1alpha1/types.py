@@ -29,7 +29,7 @@ def is_alpha(raw: bytes | msgspec.Raw) -> bool:
 
 
 def _keys_of(raw: bytes | msgspec.Raw) -> Collection[str]:
-    """Return the keys of a specification that has `replicaSpecs` somewhere; none if it has not or cannot be read."""
+    """Return the keys of a specification; none if it cannot be read, or has `replicaSpecs` nowhere."""
     # A fast path for specifications without the word, as in most v1 jobs.
     if _QUOTED not in bytes(raw).lower() or is_deeper_than(raw, _LEVELS):
         return ()
@@ -60,7 +60,7 @@ class AlphaStatus(Struct, frozen=True):
     `phase` is set once this operator has written the status, and never on jobs of another dialect. `runtime_id` is the
     part of all children's names that distinguishes jobs; it is set before anything is created. `replica_statuses` is
     v1's map for kubeflow.org, the array for tensorflow.org. `finished_indices` are the replicas that have succeeded, as
-    in v1. `begun` is None until Jobs were created, or were about to be.
+    in v1. `begun` is None until Jobs are about to be created.
     """
 
     phase: str = ""

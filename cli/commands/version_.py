@@ -83,7 +83,7 @@ def _operator(session: Session) -> str:
 
 
 def _listed(session: Session, api: str, plural: str, **query: str) -> list[dict[str, Any]] | None:
-    """Return the objects of all namespaces, or without permission those of this one; None if there are none."""
+    """Return the objects of all namespaces, or without permission the ones in this namespace; None if empty."""
     found = _read(session, f"{api}/{plural}", **query)
     if found is not None:
         return found.get("items") or []

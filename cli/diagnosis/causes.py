@@ -83,8 +83,8 @@ def defined(names: Mapping[str, object]) -> tuple[Problem, ...]:
 class Finding:
     """An instance of a problem: `who` is a pod or the job, `proofs` are lines of evidence with their sources.
 
-    `values` fill title and advice, which is followed by that of `also`; findings of one problem with the same `key`
-    form one cause.
+    `values` fill the title and the advice. The advice of the problem `also` is appended. Findings of one problem with
+    the same `key` form one cause.
     """
 
     problem: Problem

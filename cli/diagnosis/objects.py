@@ -277,7 +277,7 @@ class ResourceQuota(ObjectDetails, frozen=True, tag_field="kind", tag="ResourceQ
 
 
 class LimitRange(ObjectDetails, frozen=True, tag_field="kind", tag="LimitRange"):
-    """A LimitRange, of which only the name is read."""
+    """A LimitRange, whose name alone is read."""
 
 
 class PersistentVolumeClaim(ObjectDetails, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):

@@ -181,7 +181,7 @@ STOPPED: Final = frozenset(
 )
 """While one of these lasts, deleted pods are not recreated."""
 SURELY_STOPPED: Final = frozenset(each.id for each in (NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING))
-"""Those that Deployments show; the others also depend on the local clock."""
+"""The problems that Deployments prove; the others also depend on the local clock."""
 
 SOON_S: Final = 10.0
 LATE_S: Final = 60.0

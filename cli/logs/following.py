@@ -92,7 +92,7 @@ class Note(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """The end of a log, with an error if it may not be read at all."""
+    """The end of a log, with an error if there is no permission to read it."""
 
     tail: Tail
     error: CliError | None = None
@@ -207,7 +207,7 @@ class Tail:
             self._put(LogEnd(self, failure))
 
     def _follow(self) -> None:
-        """Read until the log ends. Raises _GoneError if the pod is deleted, CliError if it may not be read."""
+        """Read until the log ends. Raises _GoneError if the pod is deleted, CliError without permission."""
         known, seen, pause_s = NOT_STARTED, None, FIRST_PAUSE_S
         while True:
             standing = self._next(seen, AGAIN_S if seen and seen.run != NOT_STARTED and not seen.over else None)
@@ -300,7 +300,7 @@ class Pods(NamedTuple):
 
 
 class PodsUnreadable(NamedTuple):
-    """The pods may no longer be read."""
+    """The permission to read the pods was lost."""
 
     error: CliError
 

@@ -1,9 +1,9 @@
-"""Authentication for the page on its user's own machine, and what it shares with the page in a cluster.
+"""Authentication for the page on its user's own machine. The page in a cluster uses parts of it.
 
-Access requires the secret of a browser session, which a one-time token is exchanged for. Other users of the machine can
-also connect to 127.0.0.1, and other pages in the same browser can send requests there. So data of the cluster requires
-the secret in a header, which no other server of this machine receives; `Host` must name this server (otherwise a page
-could resolve its own name to it), and `Sec-Fetch-Site` this page.
+Access requires the secret of a browser session, which is obtained with a one-time token. Other users of the machine can
+also connect to 127.0.0.1, and other pages in the same browser can send requests there. Three checks prevent such
+access: data of the cluster requires the secret in a header, which no other server of this machine receives; `Host` must
+name this server (otherwise a page could resolve its own name to it); and `Sec-Fetch-Site` must be this page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Informers shared by all browsers: jobs, their pods and events, of all namespaces or one.
 
-What may not be read is listed in `read_errors`, and the reflector retries it, so a permission takes effect once it is
-granted. Jobs of an API are read while the cluster serves it.
+Failed reads are listed in `read_errors`. The reflector retries them, so a permission takes effect once it is granted.
+Jobs of an API are read while the cluster serves it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class JobCaches:
 
 
 APIS: Final = (TFJOBS, TENSORFLOW_V1ALPHA1)
-"""The APIs of which the page shows jobs."""
+"""The APIs whose jobs the page shows."""
 
 
 class _Group(msgspec.Struct):
@@ -380,7 +380,7 @@ class Cluster:
                     yield from (job.key for job in api.caches.jobs.indexer.by_index(BY_MARK, mark))
 
     def _note_jobs(self, api: JobCaches, what: str, error: errors.ApiError | None) -> None:
-        """Record whether jobs could be read. Most users may not read those of the oldest API, and do not have any."""
+        """Record whether jobs could be read. Most users have no permission for the oldest API, and no jobs in it."""
         api.cannot_be_read = error is not None
         not_found = isinstance(error, errors.StatusError) and error.code == _NOT_FOUND
         if not_found:

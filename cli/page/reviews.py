@@ -32,8 +32,8 @@ class Answer(NamedTuple, Generic[V]):
 class Answers(Generic[V]):
     """Cached results by request. Belongs to one loop.
 
-    Invariants: at most one review per request is in flight; the age of a result is that of its request, so no change is
-    missed for longer than callers accept; failures are not cached.
+    Invariants: at most one review per request is in flight; a result is as old as its request, so no change is missed
+    for longer than callers accept; failures are not cached.
     """
 
     def __init__(self, most: int = MOST) -> None:

@@ -41,9 +41,9 @@ END_S: Final = 1.0
 class PageOptions:
     """The configuration. `read` returns the access to the server for a namespace, None for the context's own.
 
-    `everywhere` None shows all namespaces if the user may list their jobs, else the one that `read` selects.
-    `listening` is a loopback socket. `print_link` is called with the link for a browser, and with a new one whenever it
-    was used.
+    `everywhere` None shows all namespaces if the user may list their jobs, else the namespace that `read` selects.
+    `listening` is a loopback socket. `print_link` is called with the link for a browser, and again with a new link
+    whenever one was used.
     """
 
     read: Callable[[str | None], Access]

@@ -73,13 +73,13 @@ class Streams:
                     silent = False
 
     def _number(self, seen: str, visibility: Visibility) -> int:
-        """Return the number up to which a browser has seen what it may see now; 0 for nothing."""
+        """Return the last number that a browser has seen with its current permissions; 0 for nothing."""
         life, _, number = seen.partition("-")
         known = life == self._instance + mark_of(visibility) and number.isdecimal() and len(number) < 16
         return int(number) if known and int(number) <= self._board.feed.number else 0
 
     async def _job_now(self, job: str, viewer: Viewer, visibility: Visibility) -> tuple[int, bool, bool] | None:
-        """Return what the view of a job depends on: its version, whether pods and events may be shown; None if it may not."""
+        """Return the version of a job's view and whether pods and events are visible; None if the job is not."""
         if not visibility.shows_job(job):
             return None
         question = Question("list", EVENTS, job.partition("/")[0])

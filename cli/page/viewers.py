@@ -45,7 +45,7 @@ class Visibility(NamedTuple):
 
     @property
     def shown(self) -> tuple[Namespaces, Namespaces, Namespaces]:
-        """What is visible: if this is equal, the same is shown."""
+        """What is visible, for comparisons: equal values show the same."""
         return self.jobs, self.first, self.pods
 
     def shows_job(self, key: str) -> bool:

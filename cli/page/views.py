@@ -216,7 +216,7 @@ def _has_run(job: PageJob, pods: Iterable[PodDetails]) -> bool:
 
 
 def _restarts(job: PageJob, summary: SpecSummary, pods: Iterable[PodDetails]) -> Counter[tuple[str, int]]:
-    """Return the restarts of each replica, counted as in `list`: the recorded ones, or those that the pods show if more."""
+    """Return the restarts of each replica as in `list`: the recorded ones, or the pods' own if there are more."""
     found: Counter[tuple[str, int]] = Counter()
     for pod in pods:
         place, main = place_of(pod), training_of(pod)
@@ -319,7 +319,7 @@ def timeline_view(job: PageJob, pods: Sequence[PodDetails], events: Sequence[Eve
 
 
 def _urgency(replica: ReplicaTimeline) -> tuple[bool, int]:
-    """Return the priority of a replica if not all can be drawn: first those that do not run, then those that restart."""
+    """Return the priority of a replica if not all can be drawn: not running first, then restarted ones."""
     last = replica.lives[-1] if replica.lives else None
     runs = last is not None and bool(last.intervals) and last.intervals[-1].state is PodState.RUNNING
     return runs or (last is not None and last.ending is PodOutcome.SUCCEEDED), -replica.restarts

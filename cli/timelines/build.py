@@ -91,8 +91,8 @@ def history_of_deleted(
     """Return the history of a deleted pod, as far as events show it.
 
     `about_it` are events of the job that name the pod; `until` is the creation time of the next pod of its name, if
-    any. `created` is its creation time according to the job's events; if there are no events about the pod itself, it
-    then counts as running all the time.
+    any. `created` is its creation time according to the job's events. A pod without events of its own counts as running
+    all the time from then on.
     """
     times = sorted(time for event in events for time in (utc(event.first_timestamp), utc(event.at)) if time is not None)
     start = times[0] if times else created
@@ -211,7 +211,7 @@ _MOST_NAMES: Final = 1_000
 """The most names read from an event: the operator writes at most 64."""
 _ENDS: Final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 _REPEATABLE: Final = frozenset({ConditionReason.SUSPENDED, ConditionReason.RESUMED, ConditionReason.MENDED})
-"""Events of which the first occurrence is shown besides the last: something else happened in between."""
+"""Events whose first occurrence is shown besides the last, since something else happened in between."""
 _LAST: Final = 3
 _RANKS: Final[dict[str, int]] = {
     **dict.fromkeys((EventReason.EXITED_WITH_CODE, EventReason.NODE_SICK, EventReason.NODE_LOST), 1),
@@ -264,7 +264,7 @@ def _attempts(job: values.TimelineJob, end: datetime | None) -> Iterator[values.
 def _without_namesakes(
     job: values.TimelineJob, pods: Iterable[PodDetails], events: Sequence[EventDetails]
 ) -> list[EventDetails]:
-    """Return the events without those of pods that are older than the job: an earlier job had its name."""
+    """Return the events without those of pods that are older than the job: they belong to an earlier job of the same name."""
     created = utc(job.metadata.creation_timestamp)
     times = ((event.involved_object.uid, utc(event.first_timestamp) or utc(event.at)) for event in events)
     older = {uid for uid, time in times if created is not None and time is not None and time < created - _SAME}
@@ -376,7 +376,7 @@ def _is_creation(event: EventDetails) -> bool:
 def _from_job_events_only(
     pod: str, times: Iterable[datetime], own: Sequence[EventDetails], until: datetime | None
 ) -> Iterator[values.PodHistory]:
-    """Yield the histories of pods of which only the job's events are left, newest first, without those with no known end."""
+    """Yield the histories of pods that are known only from the job's events, newest first; pods without an end are omitted."""
     about = _about(pod, own)
     for start in sorted(times, reverse=True):
         made = history_of_deleted(pod, "", (), about, until, created=start)

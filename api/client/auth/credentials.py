@@ -26,7 +26,7 @@ RETRY_S: Final = 10.0
 """The minimum time between two reads: a plugin is a process, and one that returns expired tokens must not run for each
 request."""
 STALE: Final = 1.25
-"""Credentials older than `fresh_s` times this have expired: `fresh_s` is four fifths of a token's lifetime if that is known."""
+"""Credentials older than `fresh_s` times this have expired: `fresh_s` is four fifths of a known lifetime."""
 log = structlog.get_logger(__name__)
 
 

@@ -188,7 +188,7 @@ class WholeResponse:
 
 
 class Source(Protocol):
-    """What a stream requires of its connection."""
+    """The connection of a stream, as the stream uses it."""
 
     def pause(self) -> None:
         """Stop reading."""
