@@ -24,9 +24,9 @@ from simulation.slots import moment
 from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
 
 MOST_ATTEMPTS: Final = 5
-"""How many a history has."""
+"""The number of entries in a history."""
 SEEN_S: Final = 1.0
-"""How old a failure is that an operator has seen where nothing is late."""
+"""The maximum age of a failure that an operator has observed if nothing is delayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class StatusWrite:
             elif requested and has_begun(self.old) and not self._ends:
                 yield f"took note of the request {observed}, and did not restart the job"
             return
-        # A restart that could not be written at once may be written together with the next one.
+        # A restart whose write failed may be written together with the next one.
         added = [each for each in after["attemptHistory"] if each.get("number", 0) >= attempt_of(self.old)]
         over, whole = after["attemptHistory"][-1], added[:-1] if self._ends else added
         if not added or len(after["attemptHistory"]) > MOST_ATTEMPTS:
@@ -80,7 +80,7 @@ class StatusWrite:
         return ending_of(self.new) is not None or wish_of(self.new).is_done(finished_of(self.new))
 
     def _wrong_beginning(self, over: dict[str, Any]) -> Iterator[str]:
-        """What is wrong with the first status of an attempt."""
+        """Return what is wrong with the first status of an attempt."""
         recent, done = self.records.recent(self._uid), finished_of(self.new)
         keeps = {policy_of(job).get("finishedReplicaPolicy") == "Keep" for job in recent}
         if done and True not in keeps:
@@ -96,7 +96,7 @@ class StatusWrite:
             yield f"was restarted {after['countedRestarts']} times of {limit} allowed"
 
     def _wrong_rule(self, over: dict[str, Any]) -> Iterator[str]:
-        """Check that something has happened in this attempt that this rule is about, or that a replica is late."""
+        """Check that this attempt had an event that the rule matches, or a late replica."""
         name, action = over["rule"], over["action"]
         found = self.records.rule(self._uid, name)
         if found is None:
@@ -120,13 +120,13 @@ class StatusWrite:
             yield f"rule {name} is about nothing that has happened: {over} {rule} {fates}"
 
     def _escalates(self, rule: Rule, chosen: list[str]) -> bool:
-        """Whether the rule escalates: by its record or, where no write before got through, by that of a `chosen` failure."""
+        """Whether the rule escalates: by its record or, if no write succeeded before, by that of a `chosen` failure."""
         records = self.new["status"].get("restarts") or ()
         unwritten = any(each["pod"] in chosen and is_overdue(each, rule, self.now) for each in records)
         return unwritten or any(escalates(job, rule, self.now) for job in (self.old, self.new))
 
     def _wrong_order(self, version: Body, rule: Rule, chosen: list[str]) -> Iterator[str]:
-        """What is wrong with the choice of these pods where nothing is late: the first rule decides about its first failure."""
+        """Return what is wrong with the choice of these pods: without delays, the first rule decides by its first failure."""
         rules, states = rules_of(version), self.records.states
         for fate in self.records.of_attempt(self.old):
             for at, decider in self.records.deciders([version], fate):
@@ -138,7 +138,7 @@ class StatusWrite:
                     yield f"an earlier failure that {rule['name']} is about was passed over: {fate}"
 
     def _wrong_restarts(self) -> Iterator[str]:
-        """What is wrong with the restarts of replicas and their delays: none before the first one, then those of a kubelet."""
+        """Return what is wrong with the delays between restarts: none before the first one, then a kubelet's."""
         before, after = (
             {(each["type"], each["index"]): each for each in status.get("restarts") or ()} for status in self._statuses
         )

@@ -5,8 +5,8 @@ pytest test/simulation --seeds 20000      more seeds
 pytest test/simulation/test_x.py::test_y --seed 1234      one seed: the replay of a failure
 pytest test/simulation --seed 50000 --seeds 1000          a thousand seeds from 50000 on
 
-A test gives a scenario to the fixture `seeds`. All seeds of a scenario are one test, because pytest's overhead per test
-is longer than most seeds take.
+A test uses the fixture `seeds` to play a scenario. All seeds of a scenario are one test, because pytest's overhead per test
+exceeds the time of most seeds.
 """
 
 import gc
@@ -20,14 +20,15 @@ from simulation.weather import Weather
 from simulation.world import Scenario, require, run_seed
 
 SEEDS: Final = 250
-"""How many seeds most scenarios play; others play a share. `make nightly` plays eight times as many, others each night."""
+"""The number of seeds of most scenarios; others play a share. `make nightly` plays eight times as many, different each night.
+"""
 
 COLLECT_EVERY: Final = 25
-"""Seeds between two garbage collections, which are off while a seed is played."""
+"""Seeds between two garbage collections. The collector is off while a seed is played."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options; they are known when this folder, or something in it, is named on the command line."""
+    """Add the options. pytest knows them if this folder, or a file in it, is on the command line."""
     group = parser.getgroup("simulation")
     group.addoption("--seeds", type=int, default=None, help=f"seeds of each simulated scenario (default {SEEDS})")
     group.addoption("--seed", type=int, default=None, help="the first seed; without --seeds the only one")
@@ -50,10 +51,10 @@ class Seeds:
         weather: Weather | None = None,
         may_log: Collection[str] = (),
     ) -> None:
-        """Play every seed; the first that fails ends the test with a command that replays it.
+        """Play all seeds. The first failure ends the test with a command that replays it.
 
-        `share`: the part of the number of seeds to play. `weather`: used instead of the seed's own. `may_log`: errors that the
-        scenario provokes; any other error in the log is a failure.
+        `share`: the share of the number of seeds. `weather`: replaces the seed's faults. `may_log`: errors that the scenario
+        provokes; any other logged error fails the test.
         """
         count = 1 if self._count is None else max(1, round(self._count * share))
         for number, seed in enumerate(range(self._first, self._first + count)):
@@ -71,7 +72,7 @@ class Seeds:
 
 @pytest.fixture
 def logged_errors() -> Iterator[list[structlog.typing.EventDict]]:
-    """The errors that the product logs, as a scenario should cause none. Other lines are dropped, since they cost time."""
+    """Return the errors logged by the product; scenarios should cause none. Other log lines are dropped to save time."""
     errors: list[structlog.typing.EventDict] = []
 
     def keep(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

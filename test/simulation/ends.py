@@ -11,7 +11,7 @@ POLICY_LABEL = "training.kubeflow.org/restart-policy"
 
 
 def is_last(pod: HollowPod, status: ContainerStatus, kubernetes: Kubernetes) -> bool:
-    """Whether a container, none of the init containers, has ended and will not be started again."""
+    """Whether a container (not an init container) has ended and will not be restarted."""
     if status.state.running is not None:
         return False
     end = status.state.terminated or status.last_state.terminated
@@ -22,12 +22,12 @@ def is_last(pod: HollowPod, status: ContainerStatus, kubernetes: Kubernetes) -> 
     if kubernetes.has(CONTAINER_RESTART_RULES):
         named = [rule.exit_codes for rule in spec.restart_policy_rules]
         if any((codes.operator == "NotIn") != (end.exit_code in codes.values) for codes in named):
-            return False  # the only action of a rule is to restart something
+            return False  # the only action of a rule is a restart
         policy = spec.restart_policy or policy
     return policy == "Never" or (policy == "OnFailure" and end.exit_code == 0)
 
 
 def restarts_always(pod: HollowPod, container: str) -> bool:
-    """Whether the operator restarts a pod whatever this container's exit code is, in place of a kubelet that may not."""
+    """Whether the operator restarts the pod after any exit code of this container, if a kubelet may not."""
     always = (pod.metadata.labels or {}).get(POLICY_LABEL) == "Always" and pod.spec.restart_policy == NEVER
     return always and not any(each.name == container and each.restart_policy for each in pod.spec.containers)

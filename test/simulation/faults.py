@@ -29,7 +29,7 @@ Outcome = WholeResponse | StreamResponse | TransportError
 
 
 class Network:
-    """All connections to one server, and the faults (`weather`) that they share until `calm_at`."""
+    """All connections to one server, and their common faults (`weather`) until `calm_at`."""
 
     def __init__(self, server: ModelServer, random: Random, weather: Weather, calm_at: float) -> None:
         self.server = server
@@ -38,7 +38,7 @@ class Network:
         self.calm_at = calm_at
         self.down_until = 0.0
         self.last_lines: dict[tuple[str, str], bytes] = {}
-        """The last event that each client was sent, by client and path."""
+        """The last event sent to each client, by client and path."""
         server.lag = self._lag
         self._schedule_trouble()
 
@@ -53,7 +53,7 @@ class Network:
         return self.random.random() * self.weather.latency_s
 
     def _lag(self, collection: Collection, oldest: int) -> int:
-        """Now and then a list comes from another API server, whose watch cache is some changes behind."""
+        """Sometimes serve a list from another API server, whose watch cache lags by some changes."""
         if self.is_calm or not self.happens(self.weather.stale):
             return collection.seen
         versions = [change.rv for change in collection.since(oldest) if change.rv < collection.seen]
@@ -71,18 +71,18 @@ class Network:
                 loop.call_at(self.random.random() * self.calm_at, trouble, context=NETWORK)
 
     def _restart(self) -> None:
-        """The API server goes away, with all connections, and comes back."""
+        """Stop the API server with all its connections, and restart it."""
         now = asyncio.get_running_loop().time()
         self.down_until = min(now + self.random.uniform(0.1, 10.0), self.calm_at)
         self.server.restart()
 
     def _compact(self) -> None:
-        """History is forgotten, up to now or a little before."""
+        """Forget history up to now or a little earlier."""
         storage = self.server.storage
         storage.compact(storage.rv - self.random.choice((0, 0, 1, 5)))
 
     def _freeze(self) -> None:
-        """The watch cache of one resource falls behind for a while."""
+        """Let the watch cache of one resource lag for a while."""
         storage = self.server.storage
         collection = self.random.choice([*storage.collections.values()])
         storage.freeze(collection)
@@ -94,8 +94,7 @@ class Network:
 class FaultyTransport:
     """One client's connection to the server, with the network's faults.
 
-    Invariant: what is sent arrives at most once, and what the server does then does not depend on whether the client still
-    waits. Once `kill`ed, nothing leaves any more.
+    Invariant: a request arrives at most once, and is executed even if the client no longer waits. After `kill` nothing is sent.
     """
 
     def __init__(self, network: Network, client: str) -> None:
@@ -105,7 +104,7 @@ class FaultyTransport:
         self._killed = False
 
     def kill(self) -> None:
-        """The client's process dies: whatever its code still sends does not reach the server."""
+        """Simulate the death of the client's process: its requests no longer reach the server."""
         self._killed = True
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
@@ -118,14 +117,14 @@ class FaultyTransport:
         try:
             return await future
         except asyncio.CancelledError:
-            # The response may have come at the very moment when the caller was cancelled.
+            # The response may have arrived at the moment of the cancellation.
             if future.done() and not future.cancelled() and future.exception() is None:
                 future.result().close()
             raise
 
 
 class _Exchange:
-    """One request in flight. Its steps are timers of the network, so they go on while the client's process is stalled."""
+    """One request in flight. Its steps are timers of the network, so they continue while the client's process is stalled."""
 
     def __init__(self, network: Network, client: str, request: Request, future: asyncio.Future[Response]) -> None:
         self._network = network
@@ -161,7 +160,7 @@ class _Exchange:
             if self._resolve_in(delay, response):
                 wire.open()
         elif network.happens(weather.lost_reply):
-            # The headers may have arrived, and the body not.
+            # headers may have arrived without the body
             outcome: Outcome = WholeResponse(answer, self._lost()) if network.happens(0.3) else self._lost()
             self._resolve_in(delay if network.happens(0.7) else NEVER, outcome)
         else:
@@ -171,7 +170,7 @@ class _Exchange:
         return ConnectionLostError("connection reset by peer", request=str(self._request))
 
     def _resolve_in(self, delay: float, outcome: Outcome) -> bool:
-        """Let the client have the outcome, or a timeout if it comes too late. Return whether it comes in time."""
+        """Deliver the outcome, or a timeout if it is too late. Return whether it was in time."""
         loop = asyncio.get_running_loop()
         left = self._started + self._request.total_s - loop.time()
         in_time = delay < left
@@ -181,7 +180,7 @@ class _Exchange:
         return in_time
 
     def _resolve(self, outcome: Outcome) -> None:
-        if self._future.done():  # nobody waits any more
+        if self._future.done():  # the caller is gone
             if isinstance(outcome, StreamResponse):
                 outcome.close()
         elif isinstance(outcome, TransportError):
@@ -197,7 +196,7 @@ if TYPE_CHECKING:  # it imports this module
 class Wire:
     """Delivers a stream from the server to the client: a `Sink`.
 
-    Invariant: data arrives in order; data in flight when the connection breaks does not arrive.
+    Invariant: data arrives in order; data in flight is lost when the connection breaks.
     """
 
     def __init__(self, network: Network, client: str, request: Request, watch: Watch, response: StreamResponse) -> None:
@@ -209,10 +208,10 @@ class Wire:
         self._goes_on = "sendInitialEvents" not in request.query
         self._due = 0.0
         self._on_the_way: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._broken = False  # nothing more is sent
-        self._reset = False  # and what is in flight is lost
+        self._broken = False  # stop sending
+        self._reset = False  # drop data in flight
         self._fate = self._draw_fate()
-        # Usually soon, and sometimes late enough that all initial events of a streamed list come before it.
+        # Usually soon; sometimes so late that all initial events of a streamed list arrive first.
         self._events_left = network.random.randrange(network.random.choice((4, 4, 16)))
 
     def open(self) -> None:
@@ -261,20 +260,20 @@ class Wire:
         return next((fate for fate, rate in fates.items() if network.happens(rate)), "")
 
     def _meet_fate(self, data: bytes) -> None:
-        """Carry out the fault that strikes instead of delivering `data`."""
+        """Execute the fault that replaces the delivery of `data`."""
         random = self._network.random
-        if self._fate == "cut":  # in the middle of a line, or between two
+        if self._fate == "cut":  # within a line, or between two
             self._pass(self._response.send, data[: random.randrange(len(data))])
             self._pass(self._response.lose)
         elif self._fate == "error event":
             status = random.choice(ERROR_EVENTS).body()
             self._pass(self._response.send, b'{"type":"ERROR","object":' + status + b"}\n")
             self._pass(self._response.end)
-        self._broken = True  # frozen: the connection stays open, but nothing more comes
+        self._broken = True  # frozen: the connection stays open without data
         self._watch.close()
 
     def _pass(self, deliver: Callable[..., None], *args: Any) -> None:
-        """Deliver something after everything that was sent before it."""
+        """Deliver an item after all earlier ones."""
         loop = asyncio.get_running_loop()
         delay = 0.0 if self._network.is_calm else self._network.delay()
         self._due = max(self._due, loop.time() + delay)
@@ -295,9 +294,9 @@ class Wire:
             self._network.last_lines[self._place] = data
 
     def _repeat_last_line(self) -> None:
-        """Now and then send the last event that the client has seen once more.
+        """Sometimes repeat the last event that the client has seen.
 
-        Not if the stream begins with the whole collection: that is a state, which must not have objects deleted since.
+        Not if the stream starts with the whole collection: a state must not contain objects deleted since.
         """
         line = self._network.last_lines.get(self._place) if self._goes_on else None
         if line is None or not self._network.happens(self._network.weather.duplicate):

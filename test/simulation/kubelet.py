@@ -33,19 +33,19 @@ from simulation.world import World
 from tfjob_operator.api.core import PODS
 
 TIMINGS: Final = (Timing(scale=0.1), Timing(scale=0.1, starting=6.0))
-"""For pods whose first status says Running, and for others that report every stage; back-off up to half a minute."""
+"""For pods that skip the stages of a start, and for others that report them all; back-off up to 30s."""
 
 
 class Kubelet:
     """Scheduler, kubelets and node controller of all nodes.
 
-    Invariant: a fate contains only what was reported to the server, and that of a pod that has ended does not change.
+    Invariant: a fate contains only what was reported to the server, and the fate of a finished pod does not change.
     """
 
     def __init__(self, world: World, random: Random, *, script: Script | None = None) -> None:
         self._script = script or Script()
         self.fates: dict[str, Fate] = {}
-        """The fates by the pods' UIDs, also of pods that are gone."""
+        """Fates by pod UID, including those of deleted pods."""
         self._world = world
         self._random = random
         self._feed = Feed(world.server.storage, PODS)
@@ -57,7 +57,7 @@ class Kubelet:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no pod or node will do anything by itself any more."""
+        """Whether no pod or node has anything left to do."""
         return self.nodes.are_at_rest and all(life.timer is None for life in self._lives.values())
 
     def knows(self, uid: str) -> bool:
@@ -67,16 +67,16 @@ class Kubelet:
         return [life for life in self._lives.values() if life.node == node]
 
     def shut_down(self, life: Life, grace_s: int) -> None:
-        """The pod's node begins to shut down.
+        """Start the shutdown of the pod's node.
 
-        A pod whose work has ended already is left alone: nobody could say what its status would show then.
+        A pod whose work has ended already is skipped, because its status after the shutdown would be ambiguous.
         """
         if not life.leaving and not life.done and life.fate.end is None:
             life.place = replace(life.place, shutdown=Shutdown(self._world.server.now(), grace_s))
             self._soon(life, 1.0, self._sync)
 
     def resume(self, life: Life) -> None:
-        """The pod's node is back, and its kubelet restarts: it knows only what it had reported."""
+        """Restart the pod's kubelet when its node is back: it knows only what it had reported."""
         life.place = replace(life.place, shutdown=None, up_since=self._world.server.now())
         life.status = life.told
         if life.due:
@@ -114,7 +114,7 @@ class Kubelet:
             self._soon(life, 2.0, self._bind)
 
     def _count(self, fate: Fate, container: str) -> int:
-        """Count a run of a container; return how many its replica has had before, in all of its pods."""
+        """Count a run of a container; return the number of earlier runs of its replica, in all pods."""
         place = fate.owner, fate.slot, container
         self._tries[place] += 1
         return self._tries[place] - 1
@@ -125,7 +125,7 @@ class Kubelet:
         self._soon(life, 1.0, self._sync)
 
     def _sync(self, life: Life) -> None:
-        """Advance the pod's life up to now, and report it: at once, or a while later with the state of that time."""
+        """Advance the pod to now, and report the status at once, or later with the status of that time."""
         now = self._world.server.now()
         step = advance(life.pod, life.script, life.status, now, life.place)
         is_news, life.status = step.status != life.status, step.status
@@ -141,11 +141,11 @@ class Kubelet:
             self._soon(life, 1.0, self._sync, at_least_s=max(0.0, (step.look_at - now) / timedelta(seconds=1)))
 
     def _is_hurried(self) -> bool:
-        """Whether a state passes so fast that only the one after it is reported to the server."""
+        """Whether a state is so short that only its successor is reported."""
         return self._random.random() < 0.3
 
     def _goes_untold(self) -> bool:
-        """Whether the last status of a pod is never reported: old kubelets delete the pod even so."""
+        """Whether the last status of a pod is never reported: old kubelets delete the pod even then."""
         return not self._world.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and self._is_hurried()
 
     def _forget(self, life: Life) -> None:
@@ -155,7 +155,7 @@ class Kubelet:
         del self._lives[life.fate.uid]
 
     def _soon(self, life: Life, at_most_s: float, step: Callable[[Life], None], *, at_least_s: float = 0.0) -> None:
-        """Schedule a pod's next step in place of the one that was due. While its node is silent the step waits."""
+        """Schedule a pod's next step in place of the previous timer. Steps wait while the node is silent."""
         if life.timer is not None:
             life.timer.cancel()
 

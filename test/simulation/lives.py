@@ -21,7 +21,7 @@ class End(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """An end of the container whose work is the pod's, as reported to the server. `own`: nobody else caused it."""
+    """An end of the pod's main container, as reported to the server. `own`: not caused by anyone else."""
 
     code: int
     reason: str
@@ -31,12 +31,12 @@ class Exit:
 
 @dataclass(slots=True)
 class Fate:
-    """What is true about a pod, as far as it was reported to the server.
+    """The truth about a pod, as far as it was reported to the server.
 
     `leaving`: it was already being deleted when it ended. `in_place`: restarts that count (B37, M7). `over`: nothing of its
-    work runs or will run again, whatever its phase says. `orderly`: it was taken away and exited with 0, and its phase is not
-    Failed. `fatal`: it failed, and its container's own restart policy does not restart it. `exits`: every reported end of its
-    work, in place or for good. `attempt`: the attempt of its job, by its label.
+    work runs or will run again, whatever its phase is. `orderly`: it was stopped, exited with 0, and its phase is not Failed.
+    `fatal`: it failed, and its container's own restart policy does not restart it. `exits`: every reported end of its work, in
+    place or final. `attempt`: the attempt of its job, by its label.
     """
 
     uid: str
@@ -64,9 +64,8 @@ class Fate:
 class Life:
     """The life of one pod.
 
-    `status`: what its kubelet knows; `told`: what was reported to the server. `timer`: the next step. `due`: its kubelet has
-    something to do, but the node is silent. `leaving`: the server was asked to delete it. `latest`: the last end of its work
-    that was reported to the server.
+    `status`: known to its kubelet; `told`: reported to the server. `timer`: the next step. `due`: its kubelet has something to
+    do, but the node is silent. `leaving`: the server was asked to delete it. `latest`: the last reported end of its work.
     """
 
     key: Key
@@ -83,16 +82,16 @@ class Life:
 
     @property
     def node(self) -> str:
-        """The node to which it is bound, "" before that."""
+        """The node to which it is bound, or ""."""
         return self.place.node
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left for a kubelet to do: a deletion need not wait for it."""
+        """Whether the kubelet has nothing left to do, so that a deletion need not wait."""
         return self.told.phase in TERMINAL
 
     def settle(self, now: float) -> None:
-        """Take what was just reported to the server into the pod's fate; the work of `tensorflow` is the pod's."""
+        """Update the pod's fate with the status just reported; its work is that of container `tensorflow`."""
         fate, told = self.fate, self.told
         rules = Rules(self.pod, self.script, self.place.timing, self.place.kubernetes)
         containers = PodContainers.of(rules, told)
@@ -110,7 +109,7 @@ class Life:
         fate.runs = fate.end is None and told.phase == RUNNING
 
     def _note_exit(self, mine: ContainerStatus, now: float) -> None:
-        """Note an end of the pod's work that is reported for the first time."""
+        """Record an end of the pod's work when it is first reported."""
         ended = mine.state.terminated or mine.last_state.terminated
         if ended is None or ended == self.latest:
             return
@@ -123,7 +122,7 @@ class Life:
         return is_last(self.pod, container, self.place.kubernetes)
 
     def _truth(self, mine: ContainerStatus) -> tuple[End, int | None] | None:
-        """How the pod's work has ended, with the exit code, or None. Only what a process did unasked is its own doing."""
+        """Return how the pod's work ended and its exit code, or None. Only ends that nobody requested are its own."""
         ended = last_end(mine) if self.leaving else mine.state.terminated
         code, again = ended.exit_code if ended is not None else None, restarts_always(self.pod, TENSORFLOW)
         if self.done and (self.told.reason or holds(self.told.conditions, DISRUPTED)):
@@ -131,14 +130,14 @@ class Life:
         if ended is None:
             return (End.DISRUPTED, None) if self.done else None
         if self.script.has_ended_so(mine.name, mine.restart_count, ended):
-            over = self.leaving or self.done or self._is_last(mine)  # a node that is shut down restarts nothing
+            over = self.leaving or self.done or self._is_last(mine)  # a node that shuts down restarts nothing
             return (End.FAILED if code or again else End.SUCCEEDED, code) if over else None
         if self.leaving:
             return End.FAILED if code else End.DISRUPTED, code
-        # A process that exits with 0 counts as done if the pod has no mark of a disruption (M9): nobody could tell otherwise.
+        # A process that exits with 0 counts as done if the pod has no sign of a disruption (M9): it cannot be told apart.
         return (End.FAILED if again else End.SUCCEEDED, code) if self.done else None
 
     def _in_place(self, containers: PodContainers) -> int:
-        """The restarts in place that count; those of native sidecars do not where the pod asks for none (M7)."""
+        """Return the restarts in place that count; those of native sidecars do not if the pod excludes them (M7)."""
         spared = containers.sidecars if self.pod.spec.restart_policy == NEVER else frozenset()
         return sum(each.restart_count for each in containers.all() if each.name not in spared)

@@ -1,9 +1,7 @@
 """Clients that interfere with the children of jobs.
 
-They create second pods, edit labels and selectors, forge owners in other namespaces, and delay deletions of pods by a
-finalizer.
-
-Their objects have an annotation by which oracles recognize them.
+They create second pods, edit labels and selectors, forge owners in other namespaces, and delay deletions by a finalizer. Their
+objects have an annotation by which oracles recognize them.
 """
 
 import asyncio
@@ -22,9 +20,9 @@ from tfjob_operator.api.v1.constants import TFJOBS
 SECOND: Final = "simulation/second"
 """The annotation of a second pod of a replica."""
 FORGED: Final = "simulation/forged"
-"""The annotation and the finalizer of a child that names the job of another tenant as its owner."""
+"""The annotation and finalizer of a child that names another tenant's job as its owner."""
 WATCHED: Final = "training.kubeflow.org/operator-name"
-"""The label by which the operator watches children. One without it is noticed only when its name is needed."""
+"""The label by which the operator watches children. It finds a child without it only when it needs the name."""
 
 LATEST_S: Final = 80.0
 
@@ -48,7 +46,7 @@ def is_marked(body: Body, mark: str) -> bool:
 
 
 class Meddlers:
-    """Meddle now and then, until `done_at`."""
+    """Interfere now and then, until `done_at`."""
 
     def __init__(self, world: World, random: Random, namespaces: tuple[str, ...]) -> None:
         self._world = world
@@ -81,7 +79,7 @@ class Meddlers:
             self._patch(SERVICES, service, {"spec": {"selector": self._random.choice(SELECTORS)}})
 
     def _forge(self) -> None:
-        """Make a child in another namespace that names a job as its owner, with a name of that job's children."""
+        """Create a child in another namespace that names a job as its owner, with a name of that job's children."""
         jobs = [version.body for version in self._world.server.storage.collections["tfjobs"].objects.values()]
         jobs = [job for job in jobs if wish_of(job).slots]
         if not jobs:
@@ -106,7 +104,7 @@ class Meddlers:
         self._world.act("meddler", "POST", resource.path(namespace), kind | child | {"metadata": meta})
 
     def _pick(self, resource: Resource) -> Body | None:
-        """Choose a child that the operator has made and that is not being deleted."""
+        """Choose a child that was created by the operator and is not being deleted."""
         found = [
             version.body
             for version in self._world.server.storage.collections[resource.plural].objects.values()
@@ -122,11 +120,11 @@ class Meddlers:
 
 
 HELD: Final = "simulation/held"
-"""The finalizer of a pod that is kept: until its logs are saved, for example."""
+"""The finalizer of a pod that is kept, for example until its logs are saved."""
 
 
 class Holders:
-    """Remove the finalizer some seconds after a pod was deleted, so its last state can be seen until then."""
+    """Remove the finalizer some seconds after a pod was deleted; until then its last state is visible."""
 
     def __init__(self, world: World, random: Random) -> None:
         self._world = world

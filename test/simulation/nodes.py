@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it imports this module
     from simulation.kubelet import Kubelet
 
 SHUTDOWN_GRACE_S: Final = 15
-"""The grace of pods on a node that shuts down (shutdownGracePeriod less that of critical pods, as recorded)."""
+"""The grace period of pods on a node that shuts down (shutdownGracePeriod less that of critical pods, as recorded)."""
 
 
 class _Node(enum.Enum):
@@ -31,7 +31,7 @@ class _Node(enum.Enum):
 
 
 class Nodes:
-    """All nodes, and the node controller. Pods are bound to nodes that are up; there is always one."""
+    """All nodes, and the node controller. Pods are bound to nodes that are up; at least one is."""
 
     def __init__(self, world: World, random: Random, kubelet: Kubelet) -> None:
         self._world = world
@@ -55,11 +55,11 @@ class Nodes:
         return self._states.get(node) is _Node.SILENT
 
     def lose(self) -> None:
-        """A node falls silent. Its pods are deleted after a while, and are gone when it comes back or is given up."""
+        """Lose a node. Its pods are deleted after a while, and are gone when it returns or is given up."""
         self._fall_silent(self._begin("lost"))
 
     def drain(self) -> None:
-        """Somebody empties a node: the eviction API deletes its pods, with their own grace or with another."""
+        """Drain a node: the eviction API deletes its pods, with their own or another grace period."""
         node = self._random.choice(self._busy() or self._up())
         self._world.note("drained", node)
         grace = self._random.choice((None, None, 60, 5))
@@ -68,7 +68,7 @@ class Nodes:
             self._kubelet.writer.delete(life, "drain", grace=grace)
 
     def shut_down(self) -> None:
-        """A node shuts down gracefully: its kubelet ends the pods, nobody deletes them. Then it is like a lost node."""
+        """Shut down a node gracefully: its kubelet ends the pods without deleting them. Then treat it as lost."""
         node = self._begin("shut down")
         self._states[node] = _Node.SHUTTING_DOWN
         for life in self._kubelet.on(node):
@@ -82,7 +82,7 @@ class Nodes:
         return [name for name in self._up() if any(life.fate.runs for life in self._kubelet.on(name))]
 
     def _begin(self, trouble: str) -> str:
-        """Choose a node for trouble, one with work on it if there is one; another takes its place."""
+        """Choose a node to fail, preferably a busy one; another takes its place."""
         node = self._random.choice(self._busy() or self._up())
         self._world.note(trouble, node)
         self._states[f"node-{len(self._states)}"] = _Node.UP
@@ -94,7 +94,7 @@ class Nodes:
         self._later(self._random.uniform(2.0, 8.0), self._give_up, node)
 
     def _give_up(self, node: str) -> None:
-        """The node controller gives up on a node and deletes its pods; then it returns, or the pods are force-deleted."""
+        """Give up on a node as the node controller does: delete its pods. Then it returns, or the pods are force-deleted."""
         for life in self._kubelet.on(node):
             self._kubelet.writer.announce(life, "DeletionByTaintManager", "node-controller")
             self._kubelet.writer.delete(life, "node-controller")

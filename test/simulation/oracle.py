@@ -18,7 +18,7 @@ from tfjob_operator.api.v1.constants import limit_of
 def grouped(
     world: World, plurals: tuple[str, ...], mark: str, owners: str = "tfjobs"
 ) -> tuple[dict[str, Body], dict[str, dict[str, list[Body]]], list[str]]:
-    """Return the owners by UID, their children by UID and plural, and what should be gone. What bears the mark is left out."""
+    """Return owners by UID, children by UID and plural, and objects that should be gone. Marked objects are skipped."""
     collections = world.server.storage.collections
     bodies = {version.body["metadata"]["uid"]: version.body for version in collections[owners].objects.values()}
     children: dict[str, dict[str, list[Body]]] = {uid: {plural: [] for plural in plurals} for uid in bodies}
@@ -50,7 +50,7 @@ def complaints(world: World, records: Records) -> list[str]:
 
 
 def _precedence(pod: Body) -> tuple[bool, str, str]:
-    """The sort key by which one of several pods of a replica is its pod: not a meddler's, and the oldest."""
+    """Return the sort key that selects the pod of a replica: not an interfering client's, and the oldest."""
     meta = pod["metadata"]
     return is_marked(pod, SECOND), meta["creationTimestamp"], meta["uid"]
 
@@ -73,9 +73,9 @@ class _Case:
         self._config_maps = {each["metadata"]["name"] for each in children["configmaps"]}
 
     def _noticed(self, children: list[Body]) -> list[Body]:
-        """Return the children without those that the operator's watch does not show and whose names it does not need (D13).
+        """Return the children that the operator can notice: watched ones, and those whose names it needs (D13).
 
-        It needs the names of unfinished replicas; not that of a pod for which a meddler's copy stands.
+        It needs the names of unfinished replicas, except that of a pod with a second pod in its place.
         """
         shown = [child for child in children if WATCHED in child["metadata"]["labels"]]
         needed = self._wish.slots - finished_of(self._job) if self._lives() else set()
@@ -138,7 +138,7 @@ class _Case:
         yield from self._wrong_counts()
 
     def _when_held(self) -> Iterator[str]:
-        """What a held job lacks: the status must be up to date. That nothing was touched is the watchman's to check."""
+        """Return whether the status of a job on hold is outdated. The write checker verifies that nothing else changed."""
         conditions = {each["type"]: each["status"] for each in self._status["conditions"]}
         if conditions.get("Held") != "True":
             yield f"its specification is wrong, and its conditions are {conditions}"
@@ -187,7 +187,7 @@ class _Case:
         yield from self._wrong_counts()
 
     def _meddled_with(self) -> Iterator[str]:
-        """Damage that others did to the children of an unfinished job and that was not repaired (D7, D13, U9, U17)."""
+        """Return unrepaired interference with the children of an unfinished job (D7, D13, U9, U17)."""
         if self._seconds:
             yield f"has second pods: {[pod['metadata']['name'] for pod in self._seconds]}"
         name = self._job["metadata"]["name"]
@@ -200,7 +200,7 @@ class _Case:
                 yield f"has a service of {slot} that selects {service['spec'].get('selector')}"
 
     def _wrong_pod(self, slot: Slot, fate: Fate) -> Iterator[str]:
-        """What is wrong with a pod of an unfinished job."""
+        """Return what is wrong with a pod of an unfinished job."""
         if slot not in self._wish.slots:
             yield f"has a pod of {slot}, which is not asked for"
         elif fate.end is End.SUCCEEDED and slot not in finished_of(self._job):
@@ -215,9 +215,9 @@ class _Case:
             yield f"knows of {restarts_of(self._job).get(slot, 0)} restarts of {slot}, and there were more: {fate}"
 
     def _wrong_config_maps(self, *, spare: int) -> Iterator[str]:
-        """ConfigMaps that are missing though pods that may restart read them, and unread ones if they are more than `spare`."""
+        """Return missing ConfigMaps of pods that may restart, and unread ones if there are more than `spare`."""
         if self._wish.invalid:
-            return  # the earlier specification is not known
+            return  # the previous spec is unknown
         read = {name for pod in self._pods.values() if not self._fate(pod).over for name in _config_maps_of(pod)}
         if missing := read - self._config_maps:
             yield f"has pods that read {sorted(missing)}, which is not there"
@@ -226,7 +226,7 @@ class _Case:
             yield f"keeps {sorted(unread)}, which nothing reads"
 
     def _wrong_counts(self) -> Iterator[str]:
-        """What is wrong with the counters. `failed` is not checked: it has only the failures that were not yet dealt with."""
+        """Return wrong counters. `failed` is not checked: it has only failures that were not yet processed."""
         if self._wish.invalid:
             return
         written = self._status.get("replicaStatuses") or {}

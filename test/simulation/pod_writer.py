@@ -15,11 +15,11 @@ from tfjob_operator.api.core import PODS
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 _FRACTION: Final = re.compile(rb"(?<=:\d\d)\.\d+(?=Z\")")
-"""The fraction of a time, which is cut off since the server keeps whole seconds."""
+"""The fraction of a second, which the server drops."""
 
 
 class PodWriter:
-    """Writes to pods. Invariant: what the server accepts as a pod's status is the pod's fate from then on."""
+    """Writes to pods. Invariant: a status accepted by the server is the pod's fate."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -30,7 +30,7 @@ class PodWriter:
         )
 
     def tell(self, life: Life, client: str = "kubelet") -> bool:
-        """Write the status of a pod. Return whether it was still there."""
+        """Write the status of a pod. Return whether the pod still existed."""
         body = {"metadata": {"uid": life.fate.uid}, "status": status_changes(life.told, life.status)}
         if not self._send("PATCH", life, body, "status", client=client):
             return False
@@ -39,13 +39,13 @@ class PodWriter:
         return True
 
     def announce(self, life: Life, reason: str, client: str) -> None:
-        """Set the condition that announces a disruption of the pod, in versions that have it (KEP-3329)."""
+        """Set the condition that announces a disruption, in versions that have it (KEP-3329)."""
         if self._world.kubernetes.has(DISRUPTION_TARGET):
             status = {"conditions": [{"type": DISRUPTED, "status": "True", "reason": reason}]}
             self._send("PATCH", life, {"metadata": {"uid": life.fate.uid}, "status": status}, "status", client=client)
 
     def delete(self, life: Life, client: str, *, grace: int | None = None) -> None:
-        """Delete a pod, with its own grace if none is given."""
+        """Delete a pod, by default with its own grace period."""
         options: dict[str, Any] = {"preconditions": {"uid": life.fate.uid}}
         self._send("DELETE", life, options if grace is None else options | {"gracePeriodSeconds": grace}, client=client)
 

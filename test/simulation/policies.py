@@ -36,7 +36,7 @@ def request_of(job: Body) -> str:
 
 
 def rule_about(job: Body, kind: str, pod: Body) -> Rule | None:
-    """The first rule of a job that matches what a failed pod of this type shows."""
+    """Return the first rule of a job that matches a failed pod of this type."""
     return next((rule for rule in rules_of(job) if _is_about(rule, kind, pod)), None)
 
 
@@ -58,7 +58,7 @@ def _targets(rule: Rule, kind: str) -> bool:
 
 
 def made_with_never(job: Body, kind: str, pod: Body) -> bool:
-    """Whether a pod without the label of its restart policy lives by its own, Never: no rule of its job is about its type."""
+    """Whether a pod without the label of its restart policy uses its own, Never: no rule of its job is for its type."""
     labelled = POLICY_LABEL in pod["metadata"]["labels"]
     never = pod["spec"].get("restartPolicy") == "Never"
     return never and not labelled and not any(_targets(rule, kind) for rule in rules_of(job))
@@ -81,7 +81,7 @@ def _reasons(pod: Body) -> Iterator[str]:
 
 
 def _disruption(pod: Body) -> str | None:
-    """The reason for which the cluster takes a pod away, as its condition says it; None if there is none."""
+    """Return the reason of the pod's DisruptionTarget condition, or None."""
     conditions = pod["status"].get("conditions") or ()
     return next((each.get("reason", "") for each in conditions if (each["type"], each["status"]) == TAKEN), None)
 
@@ -94,9 +94,9 @@ def is_taken(pod: Body) -> bool:
 
 
 def shows_failure(pod: Body, fate: Fate) -> bool:
-    """Whether a state of a pod with this fate shows a failure that rules may be about."""
+    """Whether a state of a pod with this fate shows a failure to which rules may apply."""
     if "deletionTimestamp" in pod["metadata"]:
-        return is_taken(pod)  # nobody else's deletion is a failure
+        return is_taken(pod)  # a deletion by someone else is not a failure
     if fate.end in {None, End.SUCCEEDED}:
         return False
     code = next((end["exitCode"] for name, end in _ends(pod) if name == TENSORFLOW), None)
@@ -104,18 +104,18 @@ def shows_failure(pod: Body, fate: Fate) -> bool:
 
 
 def is_restartable(pod: Body) -> bool:
-    """Whether it has no failure at all but is restarted, since its policy is Always."""
+    """Whether it has not failed but is restarted, because its policy is Always."""
     code = next((end["exitCode"] for name, end in _ends(pod) if name == TENSORFLOW), None)
     return code == 0 and not is_taken(pod)
 
 
 def ended_at(states: list[tuple[float, Body]]) -> str:
-    """When the last container of a pod ended, "~" (later than all others) if its last state does not say so."""
+    """Return when the last container of a pod ended, or "~" (later than all others) if its last state does not show it."""
     return max((end["finishedAt"] for _, end in _ends(states[-1][1]) if "finishedAt" in end), default="~")
 
 
 def backoff_ends(job: Body, slot: Slot) -> datetime | None:
-    """Before which time no pod of a replica may be created, by what the status says."""
+    """Return the time before which no pod of a replica may be created, according to the status."""
     status = job.get("status") or {}
     own = [each for each in status.get("restarts") or () if (each["type"], each["index"]) == slot]
     times = [moment(each["nextTime"]) for each in own if "nextTime" in each]
@@ -125,18 +125,18 @@ def backoff_ends(job: Body, slot: Slot) -> datetime | None:
 
 
 def next_delay(last_s: float) -> float:
-    """What follows a delay between restarts, or none: ten seconds, doubled up to five minutes."""
+    """Return the delay after a delay between restarts: ten seconds, doubled up to five minutes."""
     return min(2 * last_s, 300) if last_s else 10
 
 
 def grace_of(job: Body) -> int | None:
-    """For how many seconds a success waits for workers."""
+    """Return for how many seconds a success waits for workers."""
     grace_s: int | None = (job["spec"].get("runPolicy") or {}).get("completionGracePeriodSeconds")
     return grace_s
 
 
 def start_is_late(job: Body, now: datetime) -> bool:
-    """Whether the replicas of a job should all have run by now, since its beginning, resumption, or last attempt."""
+    """Whether all replicas of a job should have run by now, counted from its start, resumption or last attempt."""
     status = job.get("status") or {}
     limit_s = (job["spec"].get("runPolicy") or {}).get("startDeadlineSeconds")
     times = [job["metadata"]["creationTimestamp"]]
@@ -146,20 +146,20 @@ def start_is_late(job: Body, now: datetime) -> bool:
 
 
 def is_about_late(rule: Rule) -> bool:
-    """Whether a rule is about replicas that do not run in time."""
+    """Whether a rule is for replicas that do not run in time."""
     return MATCHERS.isdisjoint(rule) or "StartDeadlineExceeded" in rule.get("onFailureReasons", ())
 
 
 def escalates(job: Body, rule: Rule, now: datetime) -> bool:
-    """Whether a replica that this rule restarted has had its time to run again."""
+    """Whether a replica restarted by this rule has exceeded its time to run again."""
     records = [each for each in (job.get("status") or {}).get("restarts") or () if each.get("rule") == rule["name"]]
     return any(is_overdue(each, rule, now) for each in records)
 
 
 def is_overdue(record: dict[str, Any], rule: Rule, now: datetime) -> bool:
-    """Whether the time of this rule to run again is over for the replica of a record: from its failure or its back-off on."""
+    """Whether a replica's time to run again has expired for this rule, counted from its failure or its back-off."""
     if "failedAt" not in record:
         return False
     after_s: int = (rule.get("escalation") or {})["afterSeconds"]
     due = moment(record.get("nextTime", record["failedAt"])) + timedelta(seconds=after_s)
-    return due <= now + timedelta(milliseconds=1)  # the clock of the world is a float
+    return due <= now + timedelta(milliseconds=1)  # the world's clock is a float

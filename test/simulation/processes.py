@@ -12,7 +12,7 @@ from tfjob_operator.controller.options import V1, ElectionOptions, Options
 
 
 class OperatorProcess:
-    """A replica of the operator over its restarts; each life has an identity of its own in the leader election."""
+    """A replica of the operator, across its restarts; each start has its own identity in the leader election."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class OperatorProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone, as after a lost lease."""
+        """Whether the process has exited, for example after losing its lease."""
         return self._task is None or self._task.done()
 
     def start(self) -> None:
-        """Start the process again. Raises the exception with which its last life crashed."""
+        """Start the process again. Raises the exception with which it crashed before."""
         if self._task is not None and not self._task.cancelled():
             self._task.result()
         self._life += 1
@@ -68,7 +68,7 @@ class OperatorProcess:
             await asyncio.wait([self._task])
 
     async def stop(self) -> None:
-        """End it as a SIGTERM does. Raises the exception with which it crashed, if any."""
+        """Stop it like a SIGTERM. Raises the exception with which it crashed, if any."""
         self._world.note("stop", self.name)
         self._stop.set()
         if self._task is not None:
@@ -78,7 +78,7 @@ class OperatorProcess:
         self._world.stall(self.name, seconds)
 
     async def _live(self, name: str, lease: FaultyTransport, watches: FaultyTransport, writes: FaultyTransport) -> None:
-        """Fill the caches from the start, and work while leading. A lost lease ends the process; the caller starts another."""
+        """Fill the caches, and work while leading. A lost lease ends the process; the caller starts another one."""
         world = self._world
         manager = self.manager = build(
             self._options,

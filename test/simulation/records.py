@@ -14,14 +14,14 @@ from simulation.wishes import Wish
 from simulation.world import World
 
 LATE_EDIT_S: Final = 60.0
-"""How long the operator may act on an older version of a job: of one that has ended, or in a write that it has to repeat."""
+"""How long the operator may act on an older version of a job, for example one that has ended or in a repeated write."""
 
 
 def is_final(fate: Fate, policy: str) -> bool:
-    """Whether, under this restart policy, the end of this pod makes its job fail if no rule is about it.
+    """Whether the end of this pod fails its job under this restart policy if no rule matches it.
 
-    A pod that was already being deleted does not, nor does one that the cluster took away, unless the policy is Never and its
-    phase is Failed. A failure counts only if the container's own restart policy does not restart it.
+    It does not if the pod was being deleted or was evicted by the cluster, unless the policy is Never and its phase is Failed.
+    A failure counts only if the container's own restart policy does not restart it.
     """
     if fate.end in {None, End.SUCCEEDED} or fate.leaving:
         return False
@@ -31,48 +31,48 @@ def is_final(fate: Fate, policy: str) -> bool:
 
 
 class Records:
-    """The last version of each job by UID, also of those that are gone; and the pods that each replica has had, in order."""
+    """The latest version of each job by UID, including deleted ones; the pods that each replica has had, in order."""
 
     def __init__(self, world: World, kubelet: Kubelet, *, prompt: bool) -> None:
-        """`prompt`: nothing makes an operator late."""
+        """`prompt`: nothing delays an operator."""
         self._world = world
         self.prompt = prompt
         self.kubelet = kubelet
         self.jobs: dict[str, Body] = {}
         self.edited_at: dict[str, float] = {}
-        """When the specification of a job last changed."""
+        """When the spec of a job last changed."""
         self.ended_at: dict[str, float] = {}
         """When the end of a job was written."""
         self.removed_at: dict[str, float] = {}
         """When a job was deleted, by UID."""
         self.delays: list[tuple[float, str]] = []
-        """For each action that the operator could do at once, how many seconds it took, and what it was."""
+        """The delay of each action that the operator could execute at once, and its description."""
         self.pods: defaultdict[str, defaultdict[Slot, list[str]]] = defaultdict(lambda: defaultdict(list))
-        """UIDs of pods by the job's UID and the replica."""
+        """UIDs of pods by job UID and replica."""
         self.removers: dict[str, str] = {}
-        """Who was the first to delete a pod, by the pod's UID."""
+        """The first client that deleted a pod, by pod UID."""
         self.pod_removed_at: dict[str, float] = {}
-        """When a pod was first deleted, by its UID."""
+        """When a pod was first deleted, by UID."""
         self.unwanted_since: dict[tuple[str, Slot], float] = {}
-        """Since when a job no longer asks for a replica, by the job's UID and the replica."""
+        """Since when the spec of a job excludes a replica, by job UID and replica."""
         self.shed: set[str] = set()
-        """UIDs of pods that ended and were deleted while their job did not ask for the replica: their ends do not count."""
+        """UIDs of pods that ended and were deleted while their replica was excluded: their ends do not count."""
         self.seconds: defaultdict[tuple[str, Slot], list[str]] = defaultdict(list)
         """UIDs of second pods that were never the only pod of their replica, by the job's UID and the replica. They do not
         count; one that was the only pod for a moment may count, and is in `pods`."""
         self.replaced: defaultdict[str, Counter[Slot]] = defaultdict(Counter)
-        """How many pods the operator has deleted because they failed by themselves, by the job's UID and the replica."""
+        """How many pods the operator deleted because they failed by themselves, by job UID and replica."""
         self.states: defaultdict[str, list[tuple[float, Body]]] = defaultdict(list)
-        """The states that each pod has had on the server, with their times, by its UID."""
+        """The states of each pod on the server, with times, by UID."""
         self.specs: defaultdict[str, list[tuple[float, Body]]] = defaultdict(list)
-        """The versions of each job with another specification than before, with their times, by its UID."""
+        """The versions of each job with a changed spec, with times, by UID."""
         self.requests: defaultdict[str, set[str]] = defaultdict(set)
-        """The values by which users have requested restarts of a job, by its UID."""
+        """The values with which users requested restarts of a job, by UID."""
         self.kept: defaultdict[str, set[Slot]] = defaultdict(set)
-        """The replicas that had succeeded when the present attempt of a job began, and stay so, by its UID."""
+        """Replicas that had succeeded at the start of the current attempt of a job, and stay so, by UID."""
 
     def edited(self, job: str, now: float, before: set[Slot], after: set[Slot]) -> None:
-        """Note which replicas a job asked for `before` and `after` an edit of its specification."""
+        """Note the replicas of a job `before` and `after` an edit of its spec."""
         self.edited_at[job] = now
         self.unwanted_since |= dict.fromkeys(((job, slot) for slot in before - after), now)
         for slot in after:
@@ -96,11 +96,11 @@ class Records:
         return self._world.time
 
     def of_attempt(self, job: Body) -> list[Fate]:
-        """The pods of the present attempt of this version of a job."""
+        """Return the pods of the current attempt of this version of a job."""
         return [fate for fate in self.all_fates(job["metadata"]["uid"]) if fate.attempt == attempt_of(job)]
 
     def working(self, job: str) -> list[Fate]:
-        """The workers of a job that run, and that nobody has deleted."""
+        """Return the running workers of a job that are not being deleted."""
         workers = (fate for fate in self.all_fates(job) if fate.slot[0] == "Worker")
         return [fate for fate in workers if fate.runs and fate.uid not in self.removers]
 
@@ -109,13 +109,13 @@ class Records:
         return kept | {fate.slot for fate in self.of_attempt(job) if fate.end is End.SUCCEEDED}
 
     def recent(self, job: str) -> list[Body]:
-        """The versions of a job on which the operator may have decided: the last one, and those replaced just now."""
+        """Return the versions of a job that the operator may have used: the latest, and recently replaced ones."""
         versions, since = self.specs[job], self._world.time - LATE_EDIT_S
         replaced = [at for at, _ in versions[1:]]
         return [body for at, (_, body) in zip([*replaced, self._world.time], versions, strict=True) if at >= since]
 
     def deciders(self, jobs: Iterable[Body], fate: Fate) -> list[tuple[float, Rule | None]]:
-        """For each failure that a pod has shown: when, and which rule of these versions of its job is about it."""
+        """Yield for each failure shown by a pod: when, and which rule of these versions of its job matches."""
         return [
             (at, None if is_restartable(pod) else rule_about(job, fate.slot[0], pod))
             for job in jobs
@@ -124,19 +124,19 @@ class Records:
         ]
 
     def is_final(self, job: Body, fate: Fate, policy: str) -> bool:
-        """Whether the end of a pod makes its job fail if no rule is about it, by the policy that the pod was made with."""
+        """Whether the end of a pod fails its job if no rule matches, by the policy that the pod was created with."""
         never = policy != "ExitCode" and made_with_never(job, fate.slot[0], self.states[fate.uid][-1][1])
         return is_final(fate, "Never" if never else policy)
 
     def ends_job(self, job: Body, policy: str, fate: Fate) -> bool:
-        """Whether a pod makes its job fail: by a rule or, where no rule is about it, by its restart policy."""
+        """Whether a pod fails its job: by a rule or, if no rule matches, by its restart policy."""
         return any(
             rule["action"] == "FailJob" if rule is not None else self.is_final(job, fate, policy)
             for _, rule in self.deciders([job], fate)
         )
 
     def decided_at(self, old: Body, new: Body) -> float:
-        """Since when a restart of the whole job was due, if a failure is the reason; else now."""
+        """Return since when a restart of the whole job was due, if a failure is the reason; else now."""
         over = new["status"]["attemptHistory"][-1]
         found = self.rule(new["metadata"]["uid"], over.get("rule", ""))
         if found is None or found[1]["action"] != over["action"]:
@@ -146,18 +146,18 @@ class Records:
         return min(shown, default=self.now)
 
     def _is_shown_after_edit(self, fate: Fate, at: float) -> bool:
-        """Whether a pod was still as it was at this time when its job was last edited: an edit is for later failures."""
+        """Whether a pod was unchanged from this time to the last edit of its job: an edit applies to later failures only."""
         later = [since for since, _ in self.states[fate.uid] if since > at]
         until = min(later) if later else math.inf if self.kubelet.knows(fate.uid) else at
         return until >= self.edited_at[fate.owner]
 
     def rule(self, job: str, name: str) -> tuple[Body, Rule] | None:
-        """The newest version of a job that has a rule of this name, and the rule."""
+        """Return the latest version of a job that has a rule with this name, and the rule."""
         found = ((body, rule) for body in reversed(self.recent(job)) for rule in rules_of(body) if rule["name"] == name)
         return next(found, None)
 
     def most_restarts(self, job: str, slot: Slot) -> int:
-        """How often a replica was or must be restarted, in place or by a new pod, if the operator missed none of it."""
+        """Return the maximum number of restarts of a replica, in place or by a new pod, if the operator missed none."""
         fates = self.fates(job, slot)
         return sum(fate.in_place + fate.counts for fate in fates)
 
@@ -168,9 +168,9 @@ class Records:
         return min((fate.ended_at for fate in lost if self._is_shown_after_edit(fate, fate.ended_at)), default=0.0)
 
     def done_at(self, job: str, wish: Wish) -> float:
-        """When a job with these wishes had succeeded, by how its pods ended; 0 if it has not.
+        """Return when a job with this spec had succeeded, according to the ends of its pods; 0 if it has not.
 
-        The success of a pod that was already being deleted may be counted or not: it is used only if the others do not suffice.
+        The success of a pod that was already being deleted may count or not: it is used only if the others do not suffice.
         """
         ended = [fate for fate in self.of_attempt(self.jobs[job]) if fate.end is End.SUCCEEDED]
         for fates in ([fate for fate in ended if not fate.leaving], ended):

@@ -1,6 +1,6 @@
 """Random scripts of containers: how long each run takes, and how it ends.
 
-An annotation of the pod template selects the kind of script, so some jobs are known to reach a stable state.
+A pod template names its temper in an annotation, so that some jobs are known to reach a final state.
 """
 
 import math
@@ -16,22 +16,22 @@ from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION, NEWEST, Kubern
 from simulation.ends import restarts_always
 
 TEMPER: Final = "simulation/temper"
-"""The annotation with one of the next six."""
-STEADY: Final = "steady"  # succeeds at the first try
-RETRYING: Final = "retrying"  # is ended by signals, then succeeds
-FLAKY: Final = "flaky"  # may end in any way, then succeeds
-BROKEN: Final = "broken"  # fails more often than any limit allows, for jobs with a limit; then never ends
-ENDLESS: Final = "endless"  # never ends
+"""The annotation with one of the next six values."""
+STEADY: Final = "steady"  # succeeds at the first attempt
+RETRYING: Final = "retrying"  # is killed by signals, then succeeds
+FLAKY: Final = "flaky"  # ends in any way, then succeeds
+BROKEN: Final = "broken"  # fails more often than any limit, for jobs with a limit; then runs forever
+ENDLESS: Final = "endless"  # runs forever
 STUCK: Final = "stuck"  # is never scheduled
 
 SIDECAR: Final = "simulation/sidecar"
-"""The annotation of a pod with a second container, with one of the next three."""
+"""The annotation of a pod with a second container, with one of the next three values."""
 STAYING: Final = "staying"
 ENDING: Final = "ending"
 FAILING: Final = "failing"
 
 MOST_TRIES: Final = 3
-"""A replica that has failed or was disrupted this often succeeds at the next try."""
+"""A replica that failed or was disrupted this often succeeds next time."""
 TOO_MANY_TRIES: Final = 9
 LONGEST_RUN_S: Final = 15.0
 
@@ -45,21 +45,21 @@ REJECTIONS: Final = (
 )
 """Reasons with which kubelets reject pods; the last one does not exist."""
 EVICTIONS: Final = ("Evicted", "Evicted", "Evicted", "Preempting")
-"""Reasons in the status of a pod that its kubelet ended for lack of resources."""
+"""Reasons in the status of a pod that its kubelet evicted."""
 SIDECAR_NAMES: Final = frozenset({"sidecar", "proxy"})
 TENSORFLOW: Final = "tensorflow"
 
 
 def exits(seconds: float, code: int | None, reason: str = "") -> Run:
-    """A run, or a response to SIGTERM, that ends after `seconds` with a code; with None it goes on until SIGKILL."""
+    """A run, or a response to SIGTERM, that ends after `seconds` with a code; with None it lasts until SIGKILL."""
     return Run(math.inf) if code is None else Run(seconds, exit_code=code, reason=reason)
 
 
 class Script:
-    """What containers do, drawn from a seed. Subclasses decide it in other ways."""
+    """What containers do, drawn from a seed. Subclasses override it."""
 
     def run(self, random: Random, pod: HollowPod, name: str, tries: int) -> Run:
-        """The next run of a container; `tries` counts the runs that this replica has had before, in all of its pods."""
+        """Return the next run of a container; `tries` is the number of earlier runs of this replica, in all pods."""
         if name == TENSORFLOW:
             return next_run(random, pod, tries)
         if name == "prepare":
@@ -71,13 +71,13 @@ class Script:
         return exits(random.uniform(0.5, 1.5 * LONGEST_RUN_S), codes[manner])
 
     def on_sigterm(self, random: Random, name: str) -> Run:
-        """How a container responds to SIGTERM. Some save their work and exit with 0, which is no success."""
+        """Return how a container responds to SIGTERM. Some save their work and exit with 0, which is not a success."""
         if name in SIDECAR_NAMES:
             return exits(random.uniform(0.0, 1.0), random.choice((0, 0, 143)))
         return exits(random.uniform(0.0, 3.0), random.choice((143, 137, 1, 0, 0, 0, 0, None)))
 
     def rejection(self, random: Random, tries: int) -> str:
-        """The reason with which the kubelet rejects the pod, usually "" for none."""
+        """Return the reason with which the kubelet rejects the pod, usually ""."""
         return random.choice(REJECTIONS) if tries < MOST_TRIES and random.random() < 0.03 else ""
 
 
@@ -97,7 +97,7 @@ def next_run(random: Random, pod: HollowPod, tries: int) -> Run:
         case "endless":
             return exits(seconds, None)
         case _:
-            # A container that is restarted after success would never come to rest.
+            # A job with a container that is restarted after success would never reach a final state.
             return exits(seconds, 0 if patient or _is_left(pod) else None)
 
 
@@ -109,12 +109,12 @@ def _is_left(pod: HollowPod) -> bool:
 
 
 class DrawnScript:
-    """What the containers of one pod do: each run and each response to SIGTERM is drawn when it is first needed."""
+    """What the containers of one pod do: each run and each response to SIGTERM is drawn when first needed."""
 
     def __init__(
         self, script: Script, random: Random, pod: HollowPod, count: Callable[[str], int], kubernetes: Kubernetes
     ) -> None:
-        """`count` returns the number of tries before this one of a container, and counts it."""
+        """`count` returns the number of earlier tries of a container, and increments it."""
         self._script = script
         self._random = random
         self._pod = pod
@@ -136,7 +136,7 @@ class DrawnScript:
         return self._script.run(self._random, self._pod, container, tries)
 
     def stop(self, container: str) -> Run:
-        """What a container does on SIGTERM. Old kubelets may lose its exit code, then those of the whole pod."""
+        """Return what a container does on SIGTERM. Old kubelets may lose its exit code, and then those of the whole pod."""
         if not self._stops and self._may_lose:
             self._may_lose = self._random.random() < 0.2
         found = self._stops.get(container)
@@ -147,7 +147,7 @@ class DrawnScript:
         return found
 
     def has_ended_so(self, container: str, index: int, end: Terminated) -> bool:
-        """Whether the run of a container after `index` restarts has ended like this by itself."""
+        """Whether the run of a container after `index` restarts ended like this by itself."""
         if end.started_at is None or end.reason == STATUS_UNKNOWN:
             return False
         run = self.run(container, index)
@@ -163,14 +163,14 @@ class HungryScript(Script):
 
 
 class AlphaScript(Script):
-    """A process that the kernel kills for its memory leaves 137, as one that others kill does.
+    """A process killed by the OOM killer exits with 137, like one killed by someone else.
 
-    The containers after it never end. So it shows at rest whether the operator mistook one of these ends for the other.
+    The containers that follow it never end, so the final state shows whether the operator confused the two.
     """
 
     def __init__(self) -> None:
         self._short: set[str] = set()
-        """UIDs of the Jobs that have run out of memory."""
+        """UIDs of the Jobs that ran out of memory."""
 
     def run(self, random: Random, pod: HollowPod, name: str, tries: int) -> Run:
         if name == TENSORFLOW and TEMPER not in (pod.metadata.annotations or {}):

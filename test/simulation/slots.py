@@ -10,7 +10,7 @@ Slot = tuple[str, int]
 
 
 def slot_of(meta: dict[str, Any]) -> Slot:
-    """The replica of a pod or a service: by its name or that of its Job, else by its labels."""
+    """Return the replica of a pod or service: by its name or its Job's name, else by its labels."""
     owners = meta.get("ownerReferences") or [{}]
     if owners[0].get("kind") == "Job":
         return replica_of(owners[0]["name"])[0]
@@ -26,7 +26,7 @@ def attempt_of_pod(pod: dict[str, Any]) -> int:
 
 
 def replica_of(name: str) -> tuple[Slot, str]:
-    """The replica of an alpha job's child, and its RuntimeId: `worker-76no-1` is the second worker of 76no."""
+    """Return the replica of an alpha job's child, and its RuntimeId: `worker-76no-1` is the second worker of 76no."""
     kind, _, rest = name.partition("-")
     runtime_id, _, index = rest.rpartition("-")
     return (REPLICA_TYPES[kind], int(index)), runtime_id
@@ -42,7 +42,7 @@ def selector_of(job: str, slot: Slot) -> dict[str, str]:
 
 
 def labels_of(job: str, slot: Slot) -> dict[str, str]:
-    """The labels that say which replica of which job a child is."""
+    """Return the labels that identify a child's replica and job."""
     short = {
         "group-name": "kubeflow.org",
         "job-name": job,

@@ -21,17 +21,17 @@ ELECTIONS: Final = (
     LeaderElectionConfig(60.0, 40.0, 8.0),
     LeaderElectionConfig(60.0, 40.0, 8.0),
 )
-"""The default, in which most requests are renewals, and one with fewer renewals."""
+"""The default, where most requests are renewals, and a value with fewer renewals."""
 
 SETTLED_S: Final = 480.0
 """Seconds after the faults' end: an expectation that is never met delays a job by 300 s (EX-02), a retry by a minute, and
 pods need time to run."""
 QUIET_S: Final = (60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 700.0)
-"""How long to watch the world at rest; the last is longer than a watch lives, so that all watches are reopened."""
+"""How long the final state is observed; the last value exceeds the lifetime of watches, so all are reopened."""
 LATEST_TROUBLE_S: Final = 60.0
-"""Seconds after the faults' end; a node that shuts down and is lost then takes another minute."""
+"""Seconds after the end of the faults; a node that shuts down and is then lost takes another minute."""
 CALM_S: Final = 12.0
-"""After this long without a write, and under one leader, the world may be at rest: events are retried after ten seconds."""
+"""After this long without a write and with one leader, the world may be final: events are retried after ten seconds."""
 LOST_S: Final = 140.0
 """How long the last fault may have effects: a watch that froze then is given up after 90 s, and up to 40 s later if its
 process was stalled."""
@@ -47,7 +47,7 @@ def trouble_nodes(world: World, kubelet: Kubelet) -> None:
 
 
 def _strike(world: World, nodes: Nodes, trouble: Callable[[], None]) -> None:
-    """Cause `trouble` as soon as there is work on a node, unless it is too late for that."""
+    """Cause `trouble` as soon as a node is busy, unless it is too late."""
     if nodes.are_busy:
         trouble()
     elif world.time < world.calm_at + LATEST_TROUBLE_S:
@@ -74,7 +74,7 @@ async def haunt(world: World, replica: OperatorProcess, pauses_s: tuple[float, .
 
 
 def _kill_in_mid_course(world: World, replicas: list[OperatorProcess]) -> None:
-    """Now and then kill an operator when the server has executed one of its writes, mostly before any answer."""
+    """Sometimes kill an operator right after the server executed one of its writes, usually before the response."""
     random, loop = Random(f"sudden {world.seed}"), asyncio.get_running_loop()
     rate, dying = random.choice((0.0, 0.05, 0.2)), set[asyncio.Task[None]]()
 
@@ -104,11 +104,11 @@ async def play(
     settled_s: float = SETTLED_S,
     deadly: bool = False,
 ) -> None:
-    """Run two operators, with trouble for them and for the nodes of a `kubelet`, until all is at rest and stays so.
+    """Run two operators, with faults of them and of a `kubelet`'s nodes, until the final state is reached and stays.
 
-    Users are done at `done_at`. `deadly`: operators may die by their own writes.
+    Users are done at `done_at`. `deadly`: operators may be killed by their own writes.
 
-    Raises OracleError if something is wrong, or it takes too long.
+    Raises OracleError if something is wrong or takes too long.
     """
     random = world.random
     election, workers = random.choice(ELECTIONS), random.choice((1, 4, 16))
@@ -164,7 +164,7 @@ async def _come_to_rest(
 async def _stay_at_rest(
     world: World, judge: WriteJudge, complaints: Callable[[], list[str]], replicas: list[OperatorProcess]
 ) -> None:
-    """Check that nothing more is written, under this leader or the next, and that all stays right. Raises OracleError."""
+    """Check that this leader and the next write nothing, and that the state stays right. Raises OracleError."""
     written = len(_writes(world))
     if world.random.random() < 0.5:
         leader = next(replica for replica in replicas if replica.name == judge.holder())

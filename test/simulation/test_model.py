@@ -1,7 +1,7 @@
 """The model of the API server behaves like real ones: conformance transcripts, recorded requests, and streams.
 
-Groups 10, 13, 14, 15 and 16 of the recordings are not used, because the model has no tokens, server-side apply, tables,
-compression and flow control. An omitted request within a group has the reason in its line.
+Groups 10, 13, 14, 15 and 16 of the recordings are omitted: the model has no tokens, server-side apply, tables, compression or
+flow control. A request omitted within a group has its reason in its line.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ STREAM: Final = {
 
 
 class ModelNamespace:
-    """A model with a namespace, and a client."""
+    """A model with a namespace and a client."""
 
     def __init__(self, kubernetes: Kubernetes = NEWEST) -> None:
         self.server = ModelServer(kubernetes=kubernetes)
@@ -86,7 +86,7 @@ class ModelNamespace:
         self._send("DELETE", CONFIG_MAPS.path("n", name), {})
 
     async def stream(self, **query: str) -> list[tuple[float, str, str]]:
-        """Stream the config maps; return each event as (time, type, name); of a bookmark whether it ends the initial events."""
+        """Stream the config maps; return (time, type, name) of each event, or whether a bookmark ends the initial events."""
         loop = asyncio.get_running_loop()
         response = await self._transport.send(Request("GET", CONFIG_MAPS.path("n"), STREAM | query))
         events = []

@@ -36,11 +36,11 @@ from tfjob_operator.controller.tfjob.view import Confirmer
 
 pytestmark = pytest.mark.usefixtures("logged_errors")
 SEEDS: Final = 400
-"""The most seeds for a bug, which is played until it is found. Some need a rare sequence of events."""
+"""The maximum number of seeds for a bug. Some need a rare sequence of events."""
 PROMISES: Final = partial(run_seed, operators_keep_their_promises)
 ON_THE_NEWEST: Final = partial(PROMISES, kubernetes=NEWEST)
 LEADERS: Final = partial(run_seed, one_leader_writes)
-"""Leaders that do little else than stall and write: with operators that happens rarely."""
+"""Leaders that mostly stall and write, which is rare with whole operators."""
 IN_TIME: Final = partial(run_seed, operators_are_in_time, weather=CALM)
 POLICIES: Final = partial(run_seed, failure_policies_are_followed)
 POLICIES_IN_TIME: Final = partial(run_seed, failure_policies_are_followed_in_time, weather=CALM)
@@ -48,11 +48,11 @@ ALPHA: Final = partial(run_seed, alpha_jobs_keep_their_promises)
 
 
 def _alpha_later(seed: int) -> object:
-    """Play later seeds: a user rarely deletes the Job of a replica that has succeeded, the first time in seed 647."""
+    """Play later seeds: a user rarely deletes the Job of a succeeded replica, for the first time in seed 647."""
     return ALPHA(600 + seed)
 
 
-# What a bug replaces, and calls.
+# The object that a bug replaces, and the one it calls.
 _with_config_maps, _replicas_of, _until_deadline = plan.with_config_maps, replicas.replicas_of, ending.until_deadline
 _decide, _restart_attempt, _restart_all = attempts.decide, plan._restart_attempt, attempts.restart_all
 _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, ending.clean_up
@@ -60,7 +60,7 @@ _tidy_up, _conclude, _run, _write_if_due = alpha.to_clean_up, alpha.conclude, al
 
 
 async def _believe(*_: object) -> None:
-    """Act on whatever the cache shows."""
+    """Trust the cache."""
 
 
 async def _tell_later(recorder: EventRecorder, *event: Any, fact: str) -> None:
@@ -83,23 +83,23 @@ def _every_pod(*args: Any) -> Any:
 
 
 def _dawdle(*args: Any) -> float | None:
-    """A deadline that nothing wakes the job for is noticed too late (B46)."""
+    """A missing timer: a deadline is noticed too late (B46)."""
     left = _until_deadline(*args)
     return left if left is None or left <= 0 else left + 10.0
 
 
 def _by_generation(draft: Any, *_: Any) -> str:
-    """A RuntimeId that changes with an edit."""
+    """The RuntimeId changes with an edit."""
     return derived(draft.job.metadata.uid, draft.job.metadata.generation)
 
 
 def _for_good(ended: Any) -> bool:
-    """The table of exit codes alone: a process that ran out of memory is retried."""
+    """Only the table of exit codes: a process that ran out of memory is retried."""
     return ended.exit_code not in RETRYABLE_EXIT_CODES
 
 
 def _any_replica(draft: Any, spec: AlphaSpec, children: Any, taken: Any) -> Any:
-    """A job fails when any of its replicas fails, not only its chief."""
+    """A job fails when any replica fails, not only its chief."""
     for found in observe.replicas_of(children).values():
         if (verdict := observe.judge(found)).failed:
             return _conclude(draft, spec, children, verdict)
@@ -113,7 +113,7 @@ def _clean_up_first(draft: Any, spec: AlphaSpec, children: Any, verdict: Any) ->
 
 
 def _begin_unsaid(*given: Any) -> Any:
-    """Jobs are created without a status that says so beforehand."""
+    """Jobs are created before the status says so."""
     decided = _run(*given)
     if decided.status is None or decided.status.begun is None:
         return decided
@@ -150,7 +150,7 @@ def _delete_first(*given: Any, **named: Any) -> Any:
 
 
 def _revive(draft: Any, spec: Any, seen: Any, *given: Any) -> Any:
-    """A job that a rule has failed runs again when its pods are gone."""
+    """A job failed by a rule runs again when its pods are gone."""
     if not seen.replicas and any(
         (each.reason, each.status) == ("PodFailurePolicy", "True") for each in draft.conditions
     ):
@@ -159,7 +159,7 @@ def _revive(draft: Any, spec: Any, seen: Any, *given: Any) -> Any:
 
 
 def _count_all(restarting: Any, _decision: Any, *given: Any, **named: Any) -> Any:
-    """What a rule ignores counts."""
+    """Ignored failures are counted."""
     return _replacing(restarting, attempts.NO_DECISION, *given, **named)
 
 
@@ -168,7 +168,7 @@ def _never_exceeded(draft: Any, policy: Any, decision: Any) -> Any:
 
 
 def _request_lost(draft: Any, wanted: str) -> bool:
-    """A request is noted, and its restart is for later."""
+    """A request is recorded, but its restart is delayed."""
     draft.observed_restart_request = wanted
     return False
 
@@ -195,7 +195,7 @@ BUGS: Final[dict[str, Row]] = {
         lambda *_: {},
         "succeeded|has ended well",
     ),
-    # What others meddle with: forged owners, second pods, edited labels and selectors.
+    # Interference: forged owners, second pods, edited labels and selectors.
     "D2": (
         PROMISES,
         meta,
@@ -207,7 +207,7 @@ BUGS: Final[dict[str, Row]] = {
     "U9": (PROMISES, plan, "find_label_drift", lambda *_: (), "wrong labels"),
     "U17": (PROMISES, plan, "find_selector_drift", lambda *_: (), "that selects"),
     "labels decide, not names": (PROMISES, replicas, "key_of", replicas.key_of_labels, "."),
-    # What the operator once did.
+    # Former bugs of the operator.
     "M1": (ON_THE_NEWEST, ending, "pods_to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running"),
     "M2": (ON_THE_NEWEST, replicas, "was_stopped", old_judgements.was_stopped, "not succeeded"),
     "M3": (ON_THE_NEWEST, replicas, "is_final", old_judgements.is_final, "failed for good|restarted|not succeeded"),
@@ -232,7 +232,7 @@ BUGS: Final[dict[str, Row]] = {
     "no back-off": (POLICIES, plan, "delayed_replicas", lambda *_: (), "its back-off ends"),
     "a success waits for nobody": (POLICIES_IN_TIME, plan, "wait_for_workers_s", lambda *_: None, "did not wait"),
     "workers go with the success": (POLICIES_IN_TIME, ending, "_worker_grace_s", lambda *_: 0.0, "a worker has"),
-    # The second controller.
+    # The alpha controller.
     "a RuntimeId that does not stay": (ALPHA, alpha, "_runtime_id", _by_generation, "RuntimeId"),
     "an alpha view is not confirmed": (ALPHA, controller, "confirm", _believe, "never confirmed"),
     "the status comes last": (
@@ -273,7 +273,7 @@ def test_a_bug_is_found(mocker: MockerFixture, row: Row) -> None:
     """B32, B46, D2, D7, M1, M2, M3, M7, U9, U13, U17: the worlds have what makes each of these bugs wrong."""
     play, place, name, bug, found = row
     mocker.patch.object(place, name, bug)
-    # A job that restarts without end stops the loop before its world is judged; the trace has the violations.
+    # A job that restarts endlessly stops the loop before the final check; the trace has the violations.
     with pytest.raises((OracleError, LivelockError), match=found):
         _find(play)
 

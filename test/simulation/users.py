@@ -36,7 +36,7 @@ Place = tuple[str, str]
 class Person:
     """Sends requests as `user`, and reads the jobs of one API from storage, not from a cache.
 
-    `done_at` is when the last planned action is done, in seconds of the world.
+    `done_at` is the time of the last planned action.
     """
 
     def __init__(self, world: World, jobs: Resource, random: Random) -> None:
@@ -59,20 +59,20 @@ class Person:
 
 
 class Owner(Person, ABC):
-    """Somebody who creates jobs and, if `busy`, does something to them. What depends on the dialect is in the subclasses."""
+    """A user who creates jobs and, if `busy`, acts on them. Subclasses depend on the dialect."""
 
     acts: tuple[Callable[[Place], None], ...]
 
     @abstractmethod
     def create(self, place: Place) -> bool:
-        """Create a job. Return whether the server took it."""
+        """Create a job. Return whether the server accepted it."""
 
     @abstractmethod
     def mistake(self) -> dict[str, Any]:
-        """A patch that makes a valid specification wrong."""
+        """Return a patch that makes a valid spec invalid."""
 
     def begin(self, place: Place, *, busy: bool) -> None:
-        """Create a job, and plan what to do to it."""
+        """Create a job, and plan actions on it."""
         if self.create(place) and busy:
             for _ in range(self._random.choice((0, 0, 1, 1, 2, 4))):
                 self._at(self._random.uniform(0.0, 40.0), self._random.choice(self.acts), place)
@@ -85,7 +85,7 @@ class Owner(Person, ABC):
         return job if job is not None and INVALID not in job["metadata"].get("annotations", {}) else None
 
     def _break(self, place: Place) -> None:
-        """Edit a mistake into a specification; mostly it is mended later."""
+        """Make a spec invalid; usually it is fixed later."""
         job = self._good_job(place)
         if job is None:
             return
@@ -100,7 +100,7 @@ class Owner(Person, ABC):
             self._patch(place, change)
 
     def _delete(self, place: Place) -> None:
-        """Delete a job, and mostly make another of that name, at once or a little later (B12)."""
+        """Delete a job, and usually create another one with that name, at once or a little later (B12)."""
         options = {"propagationPolicy": self._random.choice(("Background", "Background", "Foreground"))}
         self._send("DELETE", self._jobs.path(*place), options)
         if self._random.random() < 0.6:
@@ -123,7 +123,7 @@ class Owner(Person, ABC):
 
 
 def _undone(before: Any, change: Any) -> Any:
-    """The merge patch that undoes another one."""
+    """Return the merge patch that reverts another one."""
     if not isinstance(change, dict) or not isinstance(before, dict):
         return before
     return {name: _undone(before.get(name), each) for name, each in change.items()}
@@ -131,7 +131,7 @@ def _undone(before: Any, change: Any) -> Any:
 
 NAMESPACES: Final = ("team", "lab")
 FIRST_DAY_S: Final = 50.0
-"""Users are through with creating jobs by then, and with editing them a little later."""
+"""Users create no jobs after this time, and stop editing them a little later."""
 
 SHAPES: Final = (
     {"Worker": (1, 4)},
@@ -143,7 +143,7 @@ SHAPES: Final = (
     {"PS": (1, 2)},
     {"Evaluator": (1, 1)},
 )
-"""How many replicas of which types, at least and at most."""
+"""Minimum and maximum replicas by type."""
 
 MISTAKES: Final[tuple[dict[str, Any], ...]] = (
     {"tfReplicaSpecs": None},
@@ -154,14 +154,14 @@ MISTAKES: Final[tuple[dict[str, Any], ...]] = (
     {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": []}}}}},
     {"tfReplicaSpecs": {"Captain": {"template": {}}}},
 )
-"""Patches that make a valid specification wrong."""
+"""Patches that make a valid spec invalid."""
 
 
 class Users(Owner):
     """Create `jobs` jobs and, if `busy`, edit, suspend, scale, break and delete them and their pods."""
 
     def __init__(self, world: World, random: Random, *, jobs: int, busy: bool, policies: float = 0.0) -> None:
-        """`policies`: which share of the jobs has a failure policy."""
+        """`policies`: the share of jobs with a failure policy."""
         super().__init__(world, TFJOBS, random)
         self._policies = policies
         often, seldom = (self._suspend, self._scale, self._delete_pod), (self._delete, self._retire, self._break)
@@ -169,7 +169,7 @@ class Users(Owner):
         if policies:
             self.acts += (self._request_restart,) * 5 + (self._change_policy,) * 3
         for number in range(jobs):
-            # Two namespaces may hold jobs of one name, which must not be taken for each other (B19).
+            # Two namespaces may have jobs with the same name, which must not be confused (B19).
             place = (random.choice(NAMESPACES), f"job-{number // 2}" if random.random() < 0.3 else f"run-{number}")
             self._at(random.random() * FIRST_DAY_S, partial(self.begin, busy=busy), place)
 
@@ -185,7 +185,7 @@ class Users(Owner):
         return _broken(self._random)
 
     def _suspend(self, place: Place) -> None:
-        """Suspend a job; mostly it is resumed later."""
+        """Suspend a job; usually it is resumed later."""
         self._patch(place, {"spec": {"runPolicy": {"suspend": True}}})
         if self._random.random() < 0.8:
             change = {"spec": {"runPolicy": {"suspend": self._random.choice((None, False))}}}
@@ -195,30 +195,30 @@ class Users(Owner):
         if (job := self._good_job(place)) is not None:
             kind = self._random.choice(sorted(job["spec"]["tfReplicaSpecs"]))
             count = 1 if kind.lower() in {"chief", "master"} else self._random.randint(1, 4)
-            # kubectl scale writes one spelling, and adds it beside another one.
+            # kubectl scale writes one spelling, and adds it next to another one.
             kind = "Worker" if kind.lower() == "worker" else kind
             self._patch(place, {"spec": {"tfReplicaSpecs": {kind: {"replicas": count}}}})
 
     def _retire(self, place: Place) -> None:
-        """Change a TTL, perhaps after the end (B45)."""
+        """Change a TTL, possibly after the end (B45)."""
         self._patch(place, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": self._random.choice((None, 1, 30))}}})
 
     def _delete_pod(self, place: Place) -> None:
-        """Delete one pod of a job, whatever state it is in (B41, B42)."""
+        """Delete one pod of a job, in any state (B41, B42)."""
         if (pod := self._pick(place, PODS)) is not None:
             path = PODS.path(place[0], pod["metadata"]["name"])
             graces: tuple[int | None, ...] = (None, None, 0, 1, 60)
             self._delete_with(path, self._random.choice(graces))
-            if self._random.random() < 0.3:  # somebody gets impatient
+            if self._random.random() < 0.3:  # an impatient user
                 self._at(self._random.uniform(0.1, 6.0), self._delete_with, path, self._random.choice((0, 1, 5)))
 
     def _delete_config_map(self, place: Place) -> None:
-        """Delete a ConfigMap of a job, if it has any: nothing on it tells users that pods need it."""
+        """Delete a ConfigMap of a job, if it has any: users cannot see that pods need it."""
         if (found := self._pick(place, CONFIG_MAPS)) is not None:
             self._send("DELETE", CONFIG_MAPS.path(place[0], found["metadata"]["name"]), {})
 
     def _request_restart(self, place: Place) -> None:
-        """Restart a whole job, mostly by a value that it has not had."""
+        """Restart a whole job, usually with a new value."""
         value = self._random.choice(("again", f"at {self._world.time:.3f}", f"at {self._world.time:.3f}"))
         self._patch(place, {"metadata": {"annotations": {REQUEST: value}}})
 
@@ -245,7 +245,7 @@ def a_job(random: Random, name: str, kubernetes: Kubernetes) -> dict[str, Any]:
     }
     run_policy |= {name: value for name, value in optional.items() if value is not None}
     if random.random() < 0.75:
-        where = random.choice((spec, run_policy))  # both places are good (B08)
+        where = random.choice((spec, run_policy))  # both places are valid (B08)
         where["cleanPodPolicy"] = random.choice(("All", "Running", "None"))
     if random.random() < 0.3:
         spec["successPolicy"] = "AllWorkers"
@@ -267,7 +267,7 @@ def _templates(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _make_eventful(random: Random, spec: dict[str, Any]) -> None:
-    """Let most replicas fail, though no more often than a whole job can be restarted, and let few jobs end before that."""
+    """Let most replicas fail, but not more often than a whole job can be restarted, and let few jobs end before."""
     for template in _templates(spec):
         annotations = template["metadata"]["annotations"]
         if annotations[scripts.TEMPER] in {scripts.STEADY, scripts.BROKEN}:
@@ -302,7 +302,7 @@ REASONS: Final = ("OOMKilled", "Evicted", "NodeLost", "StartDeadlineExceeded")
 
 
 def a_policy(random: Random, spec: dict[str, Any]) -> dict[str, Any]:
-    """A failure policy for a job. Each rule ever written has another name."""
+    """Return a failure policy for a job. All rules have different names."""
     own = any(each.get("restartPolicy") for template in _templates(spec) for each in template["spec"]["containers"])
     kinds = ["onPodConditions", "onFailureReasons", "onFailureReasons", "", *([] if own else ["onExitCodes"] * 4)]
     actions = ["FailJob", "RestartAll", "RestartAll"]
@@ -354,7 +354,7 @@ def _replicas(
     policy = random.choice((None, "Never", "OnFailure", "Always", "ExitCode", "ExitCode"))
     if random.random() < 0.1:
         containers.append({"name": "sidecar", "image": "proxy"})
-        # A container that is restarted whenever it ends would never come to rest.
+        # A job with a container that always restarts would never reach a final state.
         ends = [] if policy in {"Always", "OnFailure"} else [scripts.ENDING, scripts.FAILING]
         annotations[scripts.SIDECAR] = random.choice([scripts.STAYING, *ends])
     spec: dict[str, Any] = {"containers": containers}
@@ -375,7 +375,7 @@ def _replicas(
 
 
 def _restart_rules(random: Random, kubernetes: Kubernetes) -> dict[str, Any]:
-    """A restart policy of the container's own, with or without rules, in versions that accept them; old servers drop them."""
+    """Return a container's own restart policy, with or without rules, if the version accepts it; old servers drop it."""
     refused = kubernetes.has(ORDINARY_POLICIES_REFUSED) and not kubernetes.has(CONTAINER_RESTART_RULES)
     if random.random() > 0.2 or refused:
         return {}

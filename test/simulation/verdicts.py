@@ -13,11 +13,11 @@ from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
 from tfjob_operator.api.v1.constants import EventReason, limit_of
 
 TICK_S: Final = 0.01
-"""How far the simulated wall clock may be ahead of the server's, since no two readings of it are equal."""
+"""How far the simulated wall clock may be ahead of the server's, because no two readings of it are equal."""
 
 
 def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
-    """What is wrong with the end that was just written into a job's status."""
+    """Return what is wrong with the end that was just written into a job's status."""
     wish, ending = wish_of(job), ending_of(job)
     assert ending is not None
     reason = ending["reason"]
@@ -73,14 +73,14 @@ def _justify_limit(job: Body, records: Records, now: datetime) -> Iterator[str]:
 
 
 def _justify_by_rule(job: Body) -> Iterator[str]:
-    """Check that the history says by which rule the last attempt ended; whether that is true, `attempts.py` says."""
+    """Check that the history says by which rule the last attempt ended; `attempts.py` checks whether that is true."""
     over: dict[str, Any] = (job["status"].get("attemptHistory") or [{}])[-1]
     if over.get("number", 0) != attempt_of(job) or "rule" not in over:
         yield f"no rule is known to have ended it: {over}"
 
 
 def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
-    """What is wrong with an end because of specification mistakes. Only a deadline ends a held job."""
+    """Return what is wrong with an end because of an invalid spec. Only a deadline ends a job on hold."""
     wish, ending = wish_of(job), ending_of(job)
     assert ending is not None
     if ending["reason"] != "InvalidTFJobSpec":
@@ -93,7 +93,7 @@ def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
 
 
 def status_mistakes(old: Body, new: Body, records: Records, now: datetime) -> Iterator[str]:
-    """What is wrong with a new status, by itself and compared with the old one."""
+    """Return what is wrong with a new status, on its own and compared with the old one."""
     uid = new["metadata"]["uid"]
     if wish_of(new).foreign:
         yield "the job is somebody else's"
@@ -110,7 +110,7 @@ def status_mistakes(old: Body, new: Body, records: Records, now: datetime) -> It
 
 
 def final_mistakes(old: Body, new: Body, succeeded: set[Slot], more: tuple[str, ...] = ()) -> Iterator[str]:
-    """Where a new status changes what is final: the end with `more` fields, what has succeeded, the start."""
+    """Return changes of final values: the end with `more` fields, successes, the start."""
     before, after = old.get("status") or {}, new["status"]
     if ending_of(old) is not None:
         for name in ("conditions", "completionTime", "startTime", *more):

@@ -31,9 +31,9 @@ OPERATOR: Final = "operator-"
 """The prefix of the operators' names, as clients and in the election."""
 LEASE: Final = ("kube-system", "tf-operator")
 WORKERS_S: Final = 30.0
-"""How long workers may run on after the success of a job that says nothing about it."""
+"""How long workers may continue after the success of a job without its own setting."""
 PROMPT_S: Final = 2.0
-"""How long anything takes at most where there are no faults."""
+"""The maximum duration of anything without faults."""
 ATTEMPT_LABEL: Final = "training.kubeflow.org/restart-attempt"
 REPLACING: Final = frozenset({"RestartReplica", "Ignore"})
 
@@ -43,7 +43,7 @@ def _seconds(text: str) -> float:
 
 
 def lease_holder(storage: Storage) -> str:
-    """The holder that the operators' lease names, "" for nobody."""
+    """Return the holder of the operators' lease, or ""."""
     lease = storage.collections["leases"].objects.get(LEASE)
     return str((lease.body.get("spec") or {}).get("holderIdentity") or "") if lease is not None else ""
 
@@ -56,7 +56,7 @@ def is_deletion(change: Change) -> bool:
 
 
 class WriteJudge(ABC):
-    """What the watchmen of both dialects share. `violations` has what must never happen."""
+    """Common to the checkers of both dialects. `violations` lists wrong writes."""
 
     def __init__(self, world: World, jobs: Resource) -> None:
         self.violations: list[str] = []
@@ -65,7 +65,7 @@ class WriteJudge(ABC):
         self._resource = jobs
         self._jobs, self._events = Feed(self._storage, jobs), Feed(self._storage, EVENTS)
         self._confirmed: dict[tuple[str, str], Body] = {}
-        """Each job as the server's last response to a client showed it, by client and UID."""
+        """Each job in the server's last response to a client, by client and UID."""
         world.server.on_change.append(self._look)
         world.server.on_answer.append(self._hear)
 
@@ -74,7 +74,7 @@ class WriteJudge(ABC):
 
     @abstractmethod
     def _see(self, write: Write, *, by_operator: bool) -> None:
-        """Judge a write."""
+        """Check a write."""
 
     def _hear(self, request: Request, client: str, answer: Answer) -> None:
         if answer.status != 200 or request.method not in {"GET", "PATCH"} or not client.startswith(OPERATOR):
@@ -98,29 +98,29 @@ class WriteJudge(ABC):
 
 
 class Watchman(WriteJudge):
-    """Judges the first controller, and keeps `records`."""
+    """Checks the writes of the v1 controller, and keeps `records`."""
 
     def __init__(self, world: World, kubelet: Kubelet, *, forgivable_s: float = math.inf) -> None:
-        """`forgivable_s`: how long a succeeded pod may be there, until somebody deletes it, without the operator seeing it."""
+        """`forgivable_s`: how long a succeeded pod may exist before its deletion without the operator observing it."""
         super().__init__(world, TFJOBS)
         self._forgivable_s = forgivable_s
         self.records = Records(world, kubelet, prompt=forgivable_s < math.inf)
         self._kubelet = kubelet
         self._pods, self._services = Feed(self._storage, PODS), Feed(self._storage, SERVICES)
         self._untouched: dict[str, list[Body]] = {}
-        """The versions of each job without a status so far, by UID."""
+        """The versions of each job before its first status, by UID."""
         self._second: set[str] = set()
-        """The UIDs of all second pods, also of those that are gone."""
+        """The UIDs of all second pods, including deleted ones."""
         self._free_since: dict[tuple[str, str], float] = {}
-        """When the last pod of a job of this name was removed, or its attempt began, by namespace and name."""
+        """When the last pod of a job was removed or its attempt started, by namespace and name."""
         self._exits: Counter[tuple[str, str]] = Counter()
-        """How many pods were deleted to be recreated, by the UID of their job and the text that their events must have."""
+        """How many pods were deleted to be recreated, by job UID and the message that their events must have."""
         self._slots: dict[str, set[Slot]] = {}
-        """The replicas that the last good specification of a job asks for, by UID."""
+        """The replicas in the last valid spec of a job, by UID."""
 
     @property
     def late(self) -> list[str]:
-        """What has taken longer than it may where there are no faults."""
+        """Return what took too long, if there are no faults."""
         return [f"{what} after {delay:.3f} s" for delay, what in self.records.delays if delay > PROMPT_S]
 
     def _see(self, write: Write, *, by_operator: bool) -> None:
@@ -151,7 +151,7 @@ class Watchman(WriteJudge):
                 self._check_expiry(body, write)
             return
         if old is None or old["spec"] != body["spec"]:
-            # A held job's specification cannot be read, so it keeps the replicas of the last valid one.
+            # The spec of a job on hold is unreadable, so it keeps the replicas of the last valid one.
             before = self._slots.get(uid, set())
             self._slots[uid] = before if wish_of(body).invalid else wish_of(body).slots
             records.edited(uid, now, before, self._slots[uid])
@@ -174,7 +174,7 @@ class Watchman(WriteJudge):
             self._free_since[meta["namespace"], meta["name"]] = now
 
     def _check_expiry(self, job: Body, write: Write) -> None:
-        """Check that the operator deletes a job only when its TTL has expired."""
+        """Check that the operator deletes a job only after its TTL."""
         wish, ending = wish_of(job), ending_of(job)
         if wish.foreign or ending is None or wish.ttl_s is None:
             self._accuse(write, "nothing asked for this deletion")
@@ -194,7 +194,7 @@ class Watchman(WriteJudge):
         return self.records.lost_at(uid, wish) if ending["reason"] == "TFJobFailed" else self._world.time
 
     def _waited_until(self, done_at: float, grace_s: int | None, uid: str) -> float:
-        """Until when a success had to wait for the workers that ran on."""
+        """Return until when a success had to wait for running workers."""
         if grace_s is None:
             return done_at
         ends = [fate.ended_at for fate in self.records.all_fates(uid) if fate.slot[0] == "Worker"]
@@ -203,7 +203,7 @@ class Watchman(WriteJudge):
         )
 
     def _note_delay(self, what: str, due: float, job: Body) -> None:
-        """Note how long something took that could have been done since `due`, or since the job was edited."""
+        """Note how long an action was delayed since `due` or since the last edit of the job."""
         meta = job["metadata"]
         since = max(due, self.records.edited_at[meta["uid"]])
         self.records.delays.append((self._world.time - since, f"{what} of {meta['namespace']}/{meta['name']}"))
@@ -241,14 +241,14 @@ class Watchman(WriteJudge):
         self._see_who_stands_alone(owner, slot)
 
     def _is_forged(self, change: Change, write: Write, *, by_operator: bool) -> bool:
-        """Whether a child names an owner in another namespace: no operator may ever touch it (D2)."""
+        """Whether a child names an owner in another namespace: no operator may touch it (D2)."""
         forged = is_marked(change.new.body, FORGED)
         if forged and by_operator:
             self._accuse(write, "its owner is in another namespace")
         return forged
 
     def _see_who_stands_alone(self, owner: str, slot: Slot) -> None:
-        """Count second pods as pods of their replica if at this moment it has no other: an operator may see only them."""
+        """Count second pods as pods of their replica if it has no other at this moment: an operator may see only them."""
         if not self.records.seconds[owner, slot]:
             return
         pods = [
@@ -277,7 +277,7 @@ class Watchman(WriteJudge):
                 self._accuse(write, "the service is needed")
 
     def _check_creation(self, owner: str, change: Change, write: Write) -> None:
-        """Check that the job wanted the child, by what the operator could know."""
+        """Check that the job needed the child, as far as the operator could know."""
         views = self._views(owner, write)
         if not views:
             self._accuse(write, "acted on a view of the job that was never confirmed")
@@ -290,13 +290,13 @@ class Watchman(WriteJudge):
                 self._accuse(write, reason)
 
     def _views(self, owner: str, write: Write) -> list[Body]:
-        """The versions of a job on which the writer may have acted."""
+        """Return the versions of a job on which the writer may have acted."""
         confirmed = self._confirmed.get((write.client, owner))
         return [confirmed] if confirmed is not None else self._untouched.get(owner, [])
 
     @staticmethod
     def _objections(job: Body, slot: Slot) -> list[str]:
-        """The reasons why this version of a job wants no child for a replica."""
+        """Return why this version of a job needs no child for a replica."""
         wish = wish_of(job)
         reasons = {
             "the job is being deleted": "deletionTimestamp" in job["metadata"],
@@ -309,7 +309,7 @@ class Watchman(WriteJudge):
         return [reason for reason, holds in reasons.items() if holds]
 
     def _wrong_attempt(self, job: Body, slot: Slot, child: Body) -> list[str]:
-        """What this version of a job says against the attempt of a new pod, and its time."""
+        """Return what is wrong with the attempt and the time of a new pod, by this version of the job."""
         if child["kind"] != PODS.kind:
             return []
         attempt, ends = attempt_of(job), backoff_ends(job, slot)
@@ -324,7 +324,7 @@ class Watchman(WriteJudge):
         return [reason for reason, holds in reasons.items() if holds]
 
     def _check_overlap(self, owner: str, change: Change, write: Write) -> None:
-        """Check that no pod of an earlier attempt may still run, but for what runs on beside a replica that is done."""
+        """Check that no pod of an earlier attempt may still run, except one that runs beside a succeeded replica."""
         attempt = attempt_of_pod(change.new.body)
         for fate in self.records.all_fates(owner):
             done = fate.end is End.SUCCEEDED and fate.slot in self.records.kept[owner]
@@ -335,14 +335,14 @@ class Watchman(WriteJudge):
     def _check_first(self, owner: str, change: Change, write: Write) -> None:
         """Check that no replica gets two pods, and none that has succeeded runs again.
 
-        A success does not count if others delete the pod before the operator can see it (B42), if the pod was already being
-        deleted, or if its job no longer asked for it: a replica that comes back when its job grows again runs again. The
-        operator itself deletes no pod in a state that it has not seen.
+        A success does not count if others delete the pod before the operator can observe it (B42), if the pod was already being
+        deleted, or if the spec excluded its replica: a replica that returns after scaling runs again. The operator itself
+        deletes a pod only in a state that it has observed.
         """
         slot = slot_of(change.new.body["metadata"])
         for fate in self.records.fates(owner, slot):
             if fate.uid in self._second:
-                continue  # the operator need not have seen it yet
+                continue  # the operator may not have seen it yet
             remover = self.records.removers.get(fate.uid, "")
             if not remover:
                 self._accuse(write, f"there is another pod of {slot}")
@@ -356,7 +356,7 @@ class Watchman(WriteJudge):
                 )
 
     def _check_deletion(self, owner: str, change: Change, write: Write) -> None:
-        """Check that a pod was deleted because its job has ended, is suspended, was scaled down, or recreates it."""
+        """Check that a pod was deleted because its job ended, is suspended, was scaled down, or recreates it."""
         self._check_not_foreign(owner, write)
         fate = self._kubelet.fates[change.new.body["metadata"]["uid"]]
         current = self.records.jobs[owner]
@@ -365,7 +365,7 @@ class Watchman(WriteJudge):
         if ending_of(current) is not None:
             confirmed = self._confirmed.get((write.client, owner))
             if confirmed is not None and fate.slot not in wish_of(confirmed).slots:
-                return  # it was not asked for when the operator looked, whatever is asked for by now
+                return  # excluded when the operator read the spec, whatever it says now
             self._check_clean_up(current, fate, write)
             return
         views = self._views(owner, write)
@@ -409,12 +409,12 @@ class Watchman(WriteJudge):
             self._accuse(write, f"{told} events say that {text}, and {self._exits[owner, text]} such pods went")
 
     def _check_clean_up(self, job: Body, fate: Fate, write: Write) -> None:
-        """Check the clean-up policy: under Running a pod and its log stay once nothing of it will run again (M1)."""
+        """Check the clean-up policy: Running keeps a pod and its log once it will not run again (M1)."""
         wish, ending = wish_of(job), ending_of(job)
         just_edited = self._world.time - self.records.edited_at[job["metadata"]["uid"]] < LATE_EDIT_S
         if wish.invalid:
             if just_edited or (ending is not None and ending["reason"] == "InvalidTFJobSpec"):
-                return  # the operator may not have heard of the mistake
+                return  # the operator may not have observed the error
         elif fate.slot not in wish.slots or self._is_of_earlier_attempt(fate, job):
             return
         by_limit = ending is not None and limit_of(ending["reason"], ending["message"]) is not None

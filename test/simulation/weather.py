@@ -17,21 +17,20 @@ RATES_OF_THE_RARE: Final = (0.0, 0.0, 0.15, 0.6)
 """The same for faults of watches and of lists from a cache, of which a seed has only a few."""
 
 TROUBLES: Final = (0, 0, 1, 4)
-"""How often a fault of the server itself happens in a seed."""
+"""How often a server fault happens in a seed."""
 
 LATENCIES_S: Final = (0.0, 0.02, 0.3, 1.5)
-"""The longest time of a message between client and server, drawn once for each seed."""
+"""The maximum latency of a message between client and server, drawn once per seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Rates of faults per request up to `refusals`, per watch or list up to `stale`, then numbers of the server's faults.
+    """Rates of faults per request up to `refusals`, per watch or list up to `stale`, then numbers of server faults.
 
-    lost_request, lost_reply: the connection breaks, or nothing ever comes, before or after the server has acted.
-    refusals: 409, 429, 5xx and HTML pages of proxies without a cause. error_event: a watch ends with an ERROR.
-    closed_at_once: a very short watch.
-    frozen: a watch stays open without any more events. duplicate: a new watch begins with the last event once more.
-    stale: a list comes from a watch cache that lags. freezes: the watch cache of a resource stops for a while.
+    lost_request, lost_reply: the connection breaks, or no response arrives, before or after the server has acted. refusals:
+    409, 429, 5xx and HTML pages of proxies without a cause. error_event: a watch ends with an ERROR. closed_at_once: a very
+    short watch. frozen: a watch stays open without events. duplicate: a new watch repeats the last event first. stale: a list
+    comes from a lagging watch cache. freezes: the watch cache of a resource stops for a while.
     """
 
     latency_s: float

@@ -11,15 +11,15 @@ from simulation.model.storage import Body
 from simulation.slots import REPLICA_TYPES, Slot
 
 INVALID: Final = "simulation/invalid"
-"""The annotation of a job whose specification has a mistake."""
+"""The annotation of a job with an invalid spec."""
 FOREIGN: Final = "kueue.x-k8s.io/multikueue"
-"""The `managedBy` of jobs that are not the operator's."""
+"""The `managedBy` of jobs that belong to another controller."""
 RETRYABLE: Final = frozenset({130, 137, 138, 143})
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A specification. `replicas`: count and restart policy by type."""
+    """A spec. `replicas`: count and restart policy by type."""
 
     replicas: Mapping[str, tuple[int, str]]
     all_workers: bool
@@ -36,7 +36,7 @@ class Wish:
         return {(name, index) for name, (count, _) in self.replicas.items() for index in range(count)}
 
     def is_done(self, finished: Collection[Slot]) -> bool:
-        """Whether a job has succeeded when these replicas have: the chief decides if there is one, then the workers."""
+        """Whether a job has succeeded when these replicas have: by its chief if it has one, else by its workers."""
         for decider in ("Chief", "Master", "Worker"):
             count, _ = self.replicas.get(decider, (0, ""))
             if count:
@@ -68,12 +68,12 @@ def wish_of(job: Body) -> Wish:
 
 
 def _clean_pod_policy(written: object) -> str:
-    """The clean-up policy; one that cannot be read counts as None."""
+    """Return the clean-up policy; an unreadable one counts as None."""
     return str(written) if written in {"All", "Running"} else "Running" if written is None else "None"
 
 
 def _replicas(entries: dict[str, Any]) -> dict[str, tuple[int, str]]:
-    """An entry with only `replicas` is the scale subresource's, and sets the number of workers, however spelled (U3)."""
+    """Return the replicas. An entry with only `replicas` is the scale subresource's number of workers, however spelled (U3)."""
     found = {
         REPLICA_TYPES[name.lower()]: (each.get("replicas", 1), each.get("restartPolicy", "Never"))
         for name, each in entries.items()
@@ -90,7 +90,7 @@ def has_begun(job: Body) -> bool:
 
 
 def ending_of(job: Body) -> dict[str, Any] | None:
-    """The condition that says that a job has ended, if it has."""
+    """Return the condition of the end, if the job has ended."""
     conditions = (job.get("status") or {}).get("conditions") or []
     return next(
         (each for each in conditions if each["type"] in {"Succeeded", "Failed"} and each["status"] == "True"), None

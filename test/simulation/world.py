@@ -1,8 +1,8 @@
 """The world of a seed: a model server, a faulty network, and their randomness and time.
 
-A scenario is a coroutine function of a `World`. `run_seed` runs it once. The same seed runs identically in any process, because
-nothing depends on real time, memory addresses or hashes of strings: `SeededLoop` numbers its tasks, all randomness comes from
-the seed, and the cyclic garbage collector is off.
+A scenario is a coroutine function of a `World`. `run_seed` plays it once. The same seed plays identically in any process,
+because nothing depends on real time, memory addresses or string hashes: `SeededLoop` numbers its tasks, all randomness comes
+from the seed, and the cyclic garbage collector, whose timing depends on earlier code, is off.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from tfjob_operator.api.client.http import OnLeave, Request, Response, Transport
 Scenario = Callable[["World"], Coroutine[object, object, None]]
 
 LIMIT_S: Final = 6 * 3600.0
-"""The virtual time that one seed may take, in seconds; none needs more than a tenth of it."""
+"""The maximum virtual time of a seed, in seconds; none needs more than a tenth of it."""
 
 TICK: Final = timedelta(microseconds=1)
-"""How much two readings of the simulated wall clock differ at least, since those of a real one do, too."""
+"""The minimum difference between two readings of the simulated wall clock, as with a real one."""
 
 
 class OracleError(AssertionError):
-    """An oracle or a watchman found something wrong."""
+    """An oracle or a checker found an error."""
 
 
 def require(holds: object, message: str) -> None:
@@ -44,7 +44,7 @@ def require(holds: object, message: str) -> None:
 
 
 class SimulatedClock:
-    """`workqueue.clock.Clock` in a world: the loop's time, and a wall clock of which no two readings are equal."""
+    """`workqueue.clock.Clock` in a world: the loop's time, and a wall clock without equal readings."""
 
     def __init__(self) -> None:
         self._last = EPOCH
@@ -58,17 +58,17 @@ class SimulatedClock:
 
 
 def _drawn_version(seed: int) -> Kubernetes:
-    """The Kubernetes version of a seed's cluster: usually one of four between which most has changed."""
+    """Return the Kubernetes version of a seed's cluster: usually one of four with the largest differences."""
     random = Random(f"kubernetes {seed}")
     minors = (20, 27, 33, 36) if random.random() < 0.8 else range(OLDEST.minor, NEWEST.minor + 1)
     return Kubernetes(random.choice(minors))
 
 
 class World:
-    """Everything that a scenario needs. Must be created on the loop on which it is used.
+    """Everything that a scenario needs. Must be created on the loop that runs it.
 
-    Invariant: `random` is the scenario's own. The product draws from `product_random`, and server, network and loop draw
-    from sources of their own, so that one more request does not change what the scenario does.
+    Invariant: `random` is the scenario's own. The product draws from `product_random`, and server, network and loop have their
+    own sources, so that an additional request does not change the scenario.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class World:
 
     @property
     def time(self) -> float:
-        """Seconds since the world began."""
+        """Seconds since the start of the world."""
         return asyncio.get_running_loop().time()
 
     @property
@@ -100,11 +100,11 @@ class World:
         return self.network.calm_at
 
     def note(self, *what: object) -> None:
-        """Write down what happened, for people who replay a seed and for the test that two plays are the same."""
+        """Record an event, for replays and for the test that compares two plays."""
         self.trace.append(f"{self.time:10.4f} {' '.join(map(str, what))}")
 
     def act(self, client: str, method: str, path: str, body: dict[str, Any]) -> int:
-        """Send a request past the network, and note it. Return the status."""
+        """Send a request past the network, and record it. Return the status."""
         status = self.server.ask(client, method, path, body)
         self.note(client, method, path, body, status)
         return status
@@ -113,7 +113,7 @@ class World:
         return FaultyTransport(self.network, client)
 
     def client(self, name: str, transport: Transport | None = None) -> RestClient:
-        """A client whose requests are traced; without a transport no fault affects it."""
+        """Return a client whose requests are traced; without a transport, no fault affects it."""
         inner = transport or ModelTransport(self.server, name)
         return RestClient(self.traced(name, inner), clock=self.clock, field_manager=name)
 
@@ -127,7 +127,7 @@ class World:
             await admin.create(NAMESPACES, "", {"metadata": {"name": name}})
 
     def spawn(self, process: str, body: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Run `body` as a process of its own, which `SeededLoop.stall` can stop for a while."""
+        """Run `body` as its own process, which `SeededLoop.stall` can stop for a while."""
         token = PROCESS.set(process)
         try:
             return asyncio.create_task(body, name=process)
@@ -142,7 +142,7 @@ class World:
 
 
 class _TracedTransport:
-    """Writes every request and its outcome into the trace."""
+    """Traces every request and its outcome."""
 
     def __init__(self, world: World, name: str, inner: Transport) -> None:
         self._world = world
@@ -167,13 +167,13 @@ def _query(request: Request) -> str:
 def run_seed(
     scenario: Scenario, seed: int, *, weather: Weather | None = None, kubernetes: Kubernetes | None = None
 ) -> list[str]:
-    """Play a scenario with a seed, and return its trace. Raises what the scenario raises, with the trace's end as a note.
+    """Play a scenario with a seed, and return its trace. Raises what the scenario raises, with the end of the trace as a note.
 
-    The weather and the version of Kubernetes come from the seed, too, unless they are given.
+    Faults and Kubernetes version come from the seed by default.
     """
     trace: list[str] = []
     make = partial(World, seed, weather=weather, kubernetes=kubernetes)
-    global_random.seed(f"product {seed}")  # for code that uses the module `random` itself
+    global_random.seed(f"product {seed}")  # for code that uses the module `random` directly
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -199,7 +199,7 @@ async def _play(scenario: Scenario, make: Callable[[], World], trace: list[str])
     asyncio.get_running_loop().set_exception_handler(lambda _, context: crashed.append(repr(context)))
     async with asyncio.timeout(LIMIT_S):
         await scenario(world)
-    await asyncio.sleep(1.0)  # tasks that are being cancelled may take a few turns of the loop
+    await asyncio.sleep(1.0)  # cancelled tasks may need a few turns of the loop
     leaked = [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and not task.done()]
     require(not leaked, f"tasks outlived the world: {sorted(task.get_name() for task in leaked)}")
     require(not crashed, f"callbacks crashed: {crashed}")

@@ -30,7 +30,7 @@ def complaints(world: World, records: Records, controller: JobController) -> lis
 
 
 class _Case:
-    """One job with its children. The operator notices a child without its label only when it needs the child's name."""
+    """One job with its children. The operator finds a child without its label only when it needs that name."""
 
     def __init__(self, records: Records, job: Body, children: dict[str, list[Body]]) -> None:
         self._records = records
@@ -76,7 +76,7 @@ class _Case:
         if self._status["phase"] != ("Failed" if never_began else "Done"):
             yield f"has ended, and its phase is {self._status['phase']}"
         if self._wish.invalid and not never_began:
-            return  # nobody knows what it says about clean-up
+            return  # its clean-up policy is unreadable
         policy = "Running" if never_began else self._wish.clean_up
         if policy == "None":
             return
@@ -89,7 +89,7 @@ class _Case:
             yield f"has ended, and under {policy} keeps {sorted(self._config_maps)}"
 
     def _has_ended(self, batch_job: Body) -> bool:
-        """Whether nothing of a Job runs or will run again."""
+        """Whether no pod of a Job runs or will run again."""
         fates = self._fates_of(batch_job)
         return is_over(batch_job) or (
             any(each.end is End.SUCCEEDED for each in fates) and all(each.over for each in fates)
@@ -118,7 +118,7 @@ class _Case:
         yield from self._wrong_counts(finished)
 
     def _wrong_end(self, finished: set[Slot]) -> Iterator[str]:
-        """Ends that the operator has not acted on. Those of Jobs and pods that others have deleted do not count."""
+        """Return ends that the operator ignored, except those of Jobs and pods deleted by others."""
         if self._wish.chief in finished:
             yield "has not ended, though its chief has succeeded"
         for name, body in self._jobs.items():
@@ -149,7 +149,7 @@ class _Case:
                 yield f"{active} {name} replicas run, {succeeded} have succeeded, and it counts {counts[name]}"
 
     def _fates_of(self, batch_job: Body) -> list[Fate]:
-        """What has become of the pods of a Job that are still there."""
+        """Return the fates of the existing pods of a Job."""
         records = self._records
         return [fate for fate in records.fates_of(batch_job["metadata"]["uid"]) if records.kubelet.knows(fate.uid)]
 

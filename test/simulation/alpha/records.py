@@ -15,26 +15,26 @@ from tfjob_operator.api.core import PODS
 
 
 class Records:
-    """The last version of each TFJob by UID, also of those that are gone; the Jobs and pods that each replica has had."""
+    """The latest version of each TFJob by UID, including deleted ones; the Jobs and pods that each replica has had."""
 
     def __init__(self, storage: Storage, kubelet: Kubelet) -> None:
         self.kubelet = kubelet
         self.jobs: dict[str, Body] = {}
         self.removed: set[str] = set()
-        """UIDs of jobs that somebody has deleted."""
+        """UIDs of jobs deleted by a user."""
         self.edited_at: dict[str, float] = {}
-        """When the specification of a job last changed."""
+        """When the spec of a job last changed."""
         self.made: defaultdict[str, defaultdict[Slot, list[str]]] = defaultdict(lambda: defaultdict(list))
-        """UIDs of Jobs by the TFJob's UID and the replica."""
+        """UIDs of Jobs by TFJob UID and replica."""
         self.named: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-        """The children that a job has ever had, by its UID, each as (resource, name)."""
+        """All children that a job ever had, by its UID, each as (resource, name)."""
         self.succeeded: set[str] = set()
-        """UIDs of Jobs that the Job controller has reported as succeeded."""
+        """UIDs of Jobs that the Job controller reported as succeeded."""
         self._batch_jobs, self._pods = Feed(storage, JOBS), Feed(storage, PODS)
         self._pods_of: defaultdict[str, list[str]] = defaultdict(list)
 
     def look(self) -> list[Change]:
-        """Read what has happened to Jobs and pods since the last time. Returns the changes of Jobs."""
+        """Read the changes of Jobs and pods since the last call. Return the changes of Jobs."""
         for change in self._pods.news():
             if change.old is None:
                 meta = change.new.body["metadata"]
@@ -55,20 +55,20 @@ class Records:
         return [self.kubelet.fates[uid] for uid in self._pods_of[batch_job]]
 
     def has_succeeded(self, job: str, slot: Slot) -> bool:
-        """Whether a replica has truly done its work, or the Job controller says so."""
+        """Whether a replica has succeeded in fact, or according to the Job controller."""
         return any(
             made in self.succeeded or any(fate.end is End.SUCCEEDED for fate in self.fates_of(made))
             for made in self.made[job][slot]
         )
 
     def has_failed(self, job: str, slot: Slot) -> bool:
-        """Whether a replica has ever failed for good by its own doing."""
+        """Whether a replica has ever failed permanently by itself."""
         fates = [fate for made in self.made[job][slot] for fate in self.fates_of(made)]
         return any(fails_for_good(end) for fate in fates for end in fate.exits)
 
 
 def justify(old: Body, job: Body, records: Records) -> Iterator[str]:
-    """What is wrong with the end in a job's status: it must end as its chief does, and never by an edit once it has begun."""
+    """Return what is wrong with a job's end: it must follow from its chief, and no edit may end a started job."""
     wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
     assert ending is not None
     if ending["reason"] == NEVER_BEGAN:
@@ -86,7 +86,7 @@ def justify(old: Body, job: Body, records: Records) -> Iterator[str]:
 
 
 def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
-    """What is wrong with a new status, by itself and compared with the old one."""
+    """Return what is wrong with a new status, on its own and compared with the old one."""
     uid = new["metadata"]["uid"]
     if wish_of(new).foreign:
         yield "the job is somebody else's"
@@ -100,7 +100,7 @@ def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
 
 
 def form_mistakes(job: Body) -> Iterator[str]:
-    """Where the two forms of a status, the alpha fields and the conditions, contradict each other."""
+    """Return contradictions between the two forms of a status, the alpha fields and the conditions."""
     status = job["status"]
     true = {each["type"] for each in status["conditions"] if each["status"] == "True"}
     said = status["phase"], status["state"]
@@ -120,7 +120,7 @@ def form_mistakes(job: Body) -> Iterator[str]:
 
 
 def _count_mistakes(job: Body) -> Iterator[str]:
-    """Where the alpha list counts other replicas than the map of v1, if both are there."""
+    """Return differences between the counts of the alpha list and of the v1 map, if both exist."""
     status = job["status"]
     counts, sets = status.get("replicaStatuses"), status.get("alphaReplicaStatuses")
     if not isinstance(counts, dict) or sets is None:

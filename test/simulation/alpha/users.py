@@ -20,9 +20,9 @@ from tfjob_operator.api.v1alpha1.constants import TENSORFLOW, Dialect
 from tfjob_operator.controller.alpha.observe import derived
 
 FIRST_DAY_S: Final = 45.0
-"""Users are through with creating jobs by then, and with editing them a little later."""
+"""Users create no jobs after this time, and stop editing them a little later."""
 STRANGER: Final = "simulation/stranger"
-"""The annotation of an object that has the name of a child and belongs to no job."""
+"""The annotation of an object that has the name of a child but belongs to no job."""
 
 SHAPES: Final[tuple[dict[str, tuple[int, int]], ...]] = (
     {"MASTER": (1, 1)},
@@ -32,7 +32,7 @@ SHAPES: Final[tuple[dict[str, tuple[int, int]], ...]] = (
     {"WORKER": (2, 3)},
     {"WORKER": (1, 2), "PS": (1, 1)},
 )
-"""How many replicas of which types, at least and at most. Without a MASTER a WORKER is the chief."""
+"""Minimum and maximum replicas by type. Without a MASTER, a WORKER is the chief."""
 
 MISTAKES: Final[tuple[dict[str, Any], ...]] = (
     {"replicaSpecs": None},
@@ -43,9 +43,9 @@ MISTAKES: Final[tuple[dict[str, Any], ...]] = (
     {"tfReplicaSpecs": {"Worker": {"replicas": 1}}},
     {"schedulerName": 7},
 )
-"""Patches that make a valid specification wrong."""
+"""Patches that make a valid spec invalid."""
 _SHAPELESS: Final = {"replicaSpecs": None}
-"""Not a mistake in kubeflow.org: it stores all versions alike, so without this field nothing shows a job's dialect."""
+"""Always valid. kubeflow.org stores all versions alike, so without this field a job's dialect would be unknown."""
 
 
 class Users(Owner):
@@ -74,7 +74,7 @@ class Users(Owner):
         return _broken(self._random, self._dialect)
 
     def _obstruct(self, place: Place, resource: Resource) -> None:
-        """Create an object with the name that a child is likely to get; a service stays, a Job is deleted after a while."""
+        """Create an object with a name that a child will probably get. A Service stays; a Job is deleted after a while."""
         job = self._job(place)
         if job is None or job["spec"].get("RuntimeId"):
             return
@@ -96,7 +96,7 @@ class Users(Owner):
         self._send("DELETE", path, {})
 
     def _scale(self, place: Place) -> None:
-        """Ask for another number of replicas, but keep the chief."""
+        """Change the number of replicas, but keep the chief."""
         job = self._good_job(place)
         if job is None:
             return
@@ -108,7 +108,7 @@ class Users(Owner):
             self._patch(place, {"spec": {"replicaSpecs": entries}})
 
     def _tidy(self, place: Place) -> None:
-        """Change the clean-up policy, perhaps after the end."""
+        """Change the clean-up policy, possibly after the end."""
         if self._good_job(place) is not None:
             self._patch(place, {"spec": {"cleanupPodPolicy": self._random.choice(("All", "Running", "None"))}})
 
@@ -128,7 +128,7 @@ class Users(Owner):
             self._send("DELETE", PODS.path(place[0], pod["metadata"]["name"]), grace)
 
     def _hide(self, place: Place) -> None:
-        """Remove the label of a child by which the operator watches it."""
+        """Remove the label by which the operator watches a child."""
         resource = self._random.choice((JOBS, SERVICES, CONFIG_MAPS))
         if (child := self._pick(place, resource)) is not None:
             path = resource.path(place[0], child["metadata"]["name"])
@@ -165,7 +165,7 @@ def _broken(random: Random, dialect: Dialect) -> dict[str, Any]:
 
 
 def _entry(random: Random, kind: str, replicas: int) -> dict[str, Any]:
-    """One entry of `replicaSpecs`; half of the parameter servers have no template, or one without a container."""
+    """Return an entry of `replicaSpecs`; half of the parameter servers have no template, or one without a container."""
     entry: dict[str, Any] = {"tfReplicaType": kind, "replicas": replicas}
     if kind == "PS" and random.random() < 0.5:
         return entry if random.random() < 0.7 else entry | {"template": {"spec": {"containers": []}}}
@@ -177,7 +177,7 @@ def _entry(random: Random, kind: str, replicas: int) -> dict[str, Any]:
     policy = random.choice((None, "Never", "Never", "OnFailure", "OnFailure", "Always"))
     if random.random() < 0.1:
         containers.append({"name": "sidecar", "image": "proxy"})
-        # A container that is restarted whenever it ends would never come to rest.
+        # A job with a container that always restarts would never reach a final state.
         ends = [scripts.ENDING] if policy == "Never" else []
         annotations[scripts.SIDECAR] = random.choice([scripts.STAYING, *ends])
     spec: dict[str, Any] = {"containers": containers}

@@ -21,11 +21,11 @@ from tfjob_operator.api.core import CONFIG_MAPS, SERVICES
 from tfjob_operator.api.v1alpha1.constants import Dialect
 
 UNSEEN_S: Final = 150.0
-"""How long an operator may not know that a Job has ended: its watch froze, and the process may have been stalled as well."""
+"""How long an operator may be unaware that a Job has ended: its watch froze, and the process may have stalled too."""
 
 
 class Watchman(WriteJudge):
-    """Judges the second controller, and keeps `records`."""
+    """Checks the writes of the alpha controller, and keeps `records`."""
 
     def __init__(self, world: World, kubelet: Kubelet, dialect: Dialect) -> None:
         super().__init__(world, dialect.resource)
@@ -92,7 +92,7 @@ class Watchman(WriteJudge):
             self._over_since.setdefault(meta["uid"], self._world.time)
 
     def _check_creation(self, owner: str, plural: str, name: str, write: Write) -> None:
-        """Check that the job wanted the child, by what the operator could know."""
+        """Check that the job needed the child, as far as the operator could know."""
         job = self._confirmed.get((write.client, owner))
         if job is None:
             self._accuse(write, "acted on a view of the job that was never confirmed")
@@ -119,7 +119,7 @@ class Watchman(WriteJudge):
             self._check_job(owner, job, name, write)
 
     def _check_job(self, owner: str, job: Body, name: str, write: Write) -> None:
-        """Check that a Job is created after all services, and not for a replica that has a Job or has succeeded."""
+        """Check that a Job is created after all Services, and not for a replica that has a Job or has succeeded."""
         (slot, runtime_id), wish, records = replica_of(name), wish_of(job), self.records
         needed = {("services", f"{kind.lower()}-{runtime_id}-{index}") for kind, index in wish.slots}
         if wish.program:
@@ -135,7 +135,7 @@ class Watchman(WriteJudge):
             self._accuse(write, f"there is another Job of {slot}")
 
     def _check_deletion(self, owner: str, plural: str, change: Change, write: Write) -> None:
-        """Check that a child was deleted because its job has ended, or because the specification no longer asks for it."""
+        """Check that a child was deleted because its job ended, or because the spec no longer includes it."""
         current, name = self.records.jobs[owner], change.new.key[1]
         if owner in self.records.removed:
             return
@@ -159,17 +159,17 @@ class Watchman(WriteJudge):
 
     @staticmethod
     def _is_hidden(change: Change) -> bool:
-        """Whether the operator's watch does not show the child: the operator then recreates a ConfigMap."""
+        """Whether the operator's watch does not show the child; the operator then recreates a ConfigMap."""
         assert change.old is not None
         return "training.kubeflow.org/operator-name" not in (change.old.body["metadata"].get("labels") or {})
 
     def _check_clean_up(self, job: Body, plural: str, change: Change, write: Write) -> None:
-        """Check the clean-up policy: under None everything stays, under Running whatever has ended does, for its logs."""
+        """Check the clean-up policy: None keeps everything, Running keeps what has ended, for its logs."""
         wish, meta = wish_of(job), change.new.body["metadata"]
         ending: dict[str, Any] = ending_of(job) or {}
         confirmed = self._confirmed.get((write.client, job["metadata"]["uid"]))
         if confirmed is not None and ending_of(confirmed) is None:
-            return  # when the operator looked, the job was running and did not ask for it; the end came in between
+            return  # when the operator read it, the job was running and did not need the child
         just_edited = self._world.time - self.records.edited_at[job["metadata"]["uid"]] < LATE_EDIT_S
         if wish.invalid or just_edited or ending["reason"] == NEVER_BEGAN:
             return

@@ -14,12 +14,12 @@ TYPES: Final = {"MASTER": "Master", "WORKER": "Worker", "PS": "PS"}
 WATCHED: Final = "training.kubeflow.org/operator-name"
 """The label by which the operator watches children."""
 NEVER_BEGAN: Final = "InvalidTFJobSpec"
-"""The reason in the Failed condition of a job whose specification was wrong from the beginning."""
+"""The reason in the Failed condition of a job whose spec was invalid from the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A specification. `replicas`: how many of which type. `program`: some servers run the operator's own."""
+    """A spec. `replicas`: their number by type. `program`: some parameter servers run the operator's own."""
 
     replicas: Mapping[str, int]
     chief: Slot
@@ -35,7 +35,7 @@ class Wish:
 
 
 def wish_of(job: Body) -> Wish:
-    """Read a job. From a wrong specification only its owner is read."""
+    """Read a job. Of an invalid spec, only the owner is read."""
     meta, spec = job["metadata"], job["spec"]
     foreign = (spec.get("runPolicy") or {}).get("managedBy") == FOREIGN
     if INVALID in (meta.get("annotations") or {}):
@@ -62,5 +62,5 @@ def runtime_id_of(job: Body) -> str:
 
 
 def fails_for_good(end: Exit) -> bool:
-    """Whether a chief that ends like this by itself has failed for good, by tf-operator 0.x's table of exit codes."""
+    """Whether a chief with this end has failed permanently, by tf-operator 0.x's table of exit codes."""
     return end.own and end.code != 0 and (end.reason == "OOMKilled" or end.code not in RETRYABLE)

@@ -32,7 +32,7 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def tfjob(name: str, **metadata: Any) -> dict[str, Any]:
-    """A TFJob; the server validates nothing of it but its status."""
+    """Return a TFJob; the server validates only its status."""
     meta = {"name": name, **metadata}
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": {"tfReplicaSpecs": {}}}
 
@@ -83,7 +83,7 @@ async def updates(s: Session) -> None:
     await s.send("PUT", CONFIG_MAPS, "a", config_map("a", k="2"))
     await s.send("PUT", CONFIG_MAPS, "a", first)
     second = await s.send("GET", CONFIG_MAPS, "a")
-    await s.send("PUT", CONFIG_MAPS, "a", second)  # nothing changed: no new version
+    await s.send("PUT", CONFIG_MAPS, "a", second)  # nothing changed: same version
     await s.send("PUT", CONFIG_MAPS, "a", second | {"data": {"k": "3"}})
     await s.send("PUT", CONFIG_MAPS, "a", config_map("b"))
     await s.send("PUT", CONFIG_MAPS, "b", config_map("b"))
@@ -274,7 +274,7 @@ async def expired_versions(s: Session) -> None:
 
 
 async def watches(s: Session) -> None:
-    """Events, selectors that objects begin and cease to match, versions to begin at."""
+    """Events, objects that start and stop matching selectors, start versions."""
     first = await s.create(CONFIG_MAPS, config_map("a", {"color": "red"}))
     await s.patch(CONFIG_MAPS, "a", MERGE, {"data": {"k": "1"}})
     await s.patch(CONFIG_MAPS, "a", MERGE, {"metadata": {"labels": {"color": "gold"}}})
@@ -301,7 +301,7 @@ async def watches(s: Session) -> None:
 
 
 async def streamed_lists(s: Session) -> None:
-    """A collection as the beginning of a watch (RF-27)."""
+    """A collection at the start of a watch (RF-27)."""
     stream = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     marked = stream | {"allowWatchBookmarks": "true"}
     await s.watch(TFJOBS, **marked)
@@ -357,7 +357,7 @@ async def _delete_twice(s: Session, name: str, grace: int) -> None:
 
 
 async def owners(s: Session) -> None:
-    """The garbage collector: dependents go, stay as orphans, or go first."""
+    """The garbage collector: background, orphaning and foreground deletion."""
     for name, policy in (("one", "Background"), ("two", "Orphan"), ("three", "Foreground")):
         owner = await s.create(CONFIG_MAPS, config_map(name))
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": owner["metadata"]["uid"]}

@@ -24,11 +24,11 @@ from tfjob_operator.api.meta import Resource
 Step = dict[str, Any]
 
 SLACK_S: Final = 2.5
-"""How far the time of an event may differ from the recording: a bookmark comes up to 2 s after its minute."""
+"""How much the time of an event may differ from the recording: a bookmark is up to 2s late."""
 
 
 class Player:
-    """Plays the steps of one group on a model. Invariant: `uids` has, for each recorded UID, the model's of the same object."""
+    """Plays the steps of one group on a model. Invariant: `uids` maps each recorded UID to the model's UID of that object."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
@@ -162,14 +162,14 @@ def _compare(what: str, recorded: Any, ours: Any) -> list[str]:
 
 
 def _picked(known: Any, ours: Any) -> Any:
-    """Those fields of `ours` that are in `known`, since recordings were cut to some fields."""
+    """Return the fields of `ours` that are in `known`, because recordings were cut to some fields."""
     if isinstance(known, dict) and isinstance(ours, dict):
         return {name: _picked(known[name], ours.get(name)) for name in known}
     return ours
 
 
 def _once(events: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
-    """Drop a bookmark that directly follows another one: a server may send two before a watch ends."""
+    """Drop a bookmark that directly follows another: a server may send two before a watch ends."""
     kept: list[tuple[float, Any]] = []
     for at, event in events:
         if kept and event["type"] == "BOOKMARK" and kept[-1][1]["type"] == "BOOKMARK" and at - kept[-1][0] < SLACK_S:
@@ -179,7 +179,7 @@ def _once(events: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
 
 
 def _grown(value: Any) -> Any:
-    """Expand repetitions, which the recording abbreviates as `x<260 times>`."""
+    """Expand repetitions, abbreviated in the recording as `x<260 times>`."""
     text = json.dumps(value)
     return json.loads(re.sub(r"(\w)<(\d+) times>", lambda found: found[1] * int(found[2]), text))
 

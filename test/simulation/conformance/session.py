@@ -26,18 +26,18 @@ SHOWN: Final = {
     "Service": {"spec": {"clusterIP"}, "status": set[str]()},
     "Namespace": {"spec": {"finalizers"}, "status": {"phase"}},
 }
-"""The fields that are compared, of kinds in which the server fills in many others."""
+"""The compared fields of kinds in which the server sets many others."""
 
 HIDDEN: Final = {"managedFields", "selfLink"}
 EMPTY: Final[tuple[object, ...]] = (None, "", {}, [])
-"""Go writes some empty fields and omits others; a client that decodes JSON into structs sees no difference."""
+"""Go writes some empty fields and omits others; clients that decode JSON into structs see no difference."""
 BOOKMARK: Final = "<bookmark>"
-"""A bookmark with nothing but a version; the times of these are not compared."""
+"""A bookmark with only a version; its time is not compared."""
 PATIENCE_S: Final = 20.0
 
 
 class Session:
-    """One run of a chapter on one server. `transcript` has the requests and the responses, masked."""
+    """One run of a chapter on one server. `transcript` has the masked requests and responses."""
 
     def __init__(self, transport: Transport, namespace: str, compact: Callable[[int], None]) -> None:
         self.transcript: list[tuple[str, int, Any]] = []
@@ -58,7 +58,7 @@ class Session:
         content_type: str = "application/json",
         **query: str,
     ) -> Any:
-        """Send a request, note it with its response, and return the response as it came."""
+        """Send a request, note it with its response, and return the unmasked response."""
         path = resource if isinstance(resource, str) else self._path(resource, namespace, name, sub)
         status, answer = await self._exchange(method, path, body, content_type, query)
         asked = self._mask(f"{method} {path} {sorted(query.items())}")
@@ -72,7 +72,7 @@ class Session:
         return await self.send("PATCH", resource, name, body, content_type=kind, **options)
 
     async def watch(self, resource: Resource, **query: str) -> None:
-        """Watch for a second, and note what came."""
+        """Watch for a second, and note the events."""
         path = self._path(resource, None, "", "")
         query = {"watch": "true", "timeoutSeconds": "1"} | query
         response = await self._transport.send(Request("GET", path, query, idle_s=PATIENCE_S))
@@ -90,15 +90,15 @@ class Session:
         self.transcript.append((asked, response.status, [event for event in events if event != BOOKMARK]))
 
     def note(self, what: str, is_so: object) -> None:
-        """Add a fact to the transcript that follows from comparing responses."""
+        """Note a fact that follows from comparing responses."""
         self.transcript.append((what, 0, is_so))
 
     async def until_gone(self, resource: Resource, name: str) -> None:
-        """Wait until an object is gone; the transcript only says that it is."""
+        """Wait until an object is deleted, and note only that."""
         await self.until(resource, name, lambda status, _: status == 404)
 
     async def until(self, resource: Resource, name: str, holds: Callable[[int, Any], bool]) -> None:
-        """Poll an object, without noting it, until the server's controllers have made this true."""
+        """Poll an object, without notes, until the server's controllers make the condition true."""
         async with asyncio.timeout(PATIENCE_S):
             while not holds(*await self._exchange("GET", self._path(resource, None, name, ""), None, "", {})):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -146,7 +146,7 @@ class Session:
 
     def _mask(self, text: str) -> str:
         for known, masked in self._names.items():
-            if not known.isdigit():  # a version is masked as a number: its digits may occur inside other texts
+            if not known.isdigit():  # mask versions as numbers: their digits may occur inside other texts
                 text = text.replace(known, masked)
         text = re.sub(r"('continue', ')[^']+", r"\1<token>", text)
         return re.sub(r"\d+(?!>)", "<n>", re.sub(r"(?<=from-)[a-z0-9]{5}\b", "<suffix>", text))
@@ -175,11 +175,11 @@ def shown(item: Mapping[str, Any], fields: Mapping[str, set[str]]) -> dict[str, 
 
 
 WARM_S: Final = 0.5
-"""The first request for a custom resource makes a server fill a cache for it; at 1.36.3 that takes a tenth of a second."""
+"""The first request for a custom resource makes a server fill a cache, which takes 0.1s at 1.36.3."""
 
 
 async def warm_up(transport: Transport) -> None:
-    """Make the server fill its cache of TFJobs; until that is done it refuses watches."""
+    """Make the server fill its cache of TFJobs; until then it rejects watches."""
     response = await transport.send(Request("GET", TFJOBS.path()))
     await response.body()
     response.close()
@@ -189,7 +189,7 @@ async def warm_up(transport: Transport) -> None:
 async def play_on_model(
     chapter: Callable[[Session], Awaitable[None]], kubernetes: Kubernetes
 ) -> list[tuple[str, int, Any]]:
-    """Play a chapter on a fresh model of a version; return the transcript."""
+    """Play a chapter on a new model of a version; return the transcript."""
     server = ModelServer(kubernetes=kubernetes)
     GarbageCollector(server, Random(0), slowest_s=0.1)
     transport = ModelTransport(server, "test")

@@ -1,6 +1,6 @@
-"""The controllers of the model cluster that an operator depends on: the garbage collector and the namespace controller.
+"""The controllers of the model cluster that an operator depends on: garbage collector and namespace controller.
 
-They use the server like any client, so its rules (grace periods, finalizers) apply to them.
+They use the server like any client, so its rules (grace periods, finalizers) apply to them too.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from simulation.model.storage import Version
 
 
 class GarbageCollector:
-    """Deletes what has lost all of its owners, and carries out foreground and orphaning deletions, each time a while later.
+    """Deletes objects without remaining owners, and executes foreground and orphaning deletions, each after a delay.
 
-    Also empties and removes namespaces that are being deleted.
+    It also empties and removes namespaces that are being deleted.
     """
 
     def __init__(self, server: ModelServer, random: Random, *, slowest_s: float = 2.0) -> None:
@@ -43,7 +43,7 @@ class GarbageCollector:
         for kind, version in self._everything():
             meta = version.body["metadata"]
             owners = meta.get("ownerReferences") or []
-            # An owner is looked for in the namespace of the child, or among what has none.
+            # An owner is in the namespace of the child, or cluster-scoped.
             places = (meta.get("namespace"), None)
             if owners and not any((place, owner["uid"]) in alive for owner in owners for place in places):
                 self._delete(kind, version)

@@ -23,10 +23,10 @@ from tfjob_operator.api.meta import Resource
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 KIND: Final = Kind(JOBS, status=True, bookmark={"spec": {"template": {"metadata": {}, "spec": {}}}, "status": {}})
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
-"""The finalizer of pods that are still to be counted."""
+"""The finalizer of pods that are not yet counted."""
 BACK_OFF_S: Final = 10.0
 LONGEST_BACK_OFF_S: Final = 360.0
-"""These two are DefaultJobBackOff and MaxJobBackOff of Kubernetes 1.20; the newest versions go to ten minutes."""
+"""DefaultJobBackOff and MaxJobBackOff of Kubernetes 1.20; the newest versions go up to ten minutes."""
 
 
 def is_over(job: Body) -> bool:
@@ -35,13 +35,13 @@ def is_over(job: Body) -> bool:
 
 
 def has_succeeded(job: Body) -> bool:
-    """Whether the Job controller says that a Job's pod has done its work."""
+    """Whether the Job controller has reported success."""
     return bool((job.get("status") or {}).get("succeeded"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """A pod of a Job, as far as it is counted."""
+    """The part of a Job's pod that matters for counting."""
 
     key: Key
     uid: str
@@ -55,15 +55,15 @@ class _Pod:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it failed by the rule of newer controllers: one that is being deleted has failed unless it has succeeded."""
+        """Whether it failed by the rule of newer controllers: a pod that is being deleted has failed unless it succeeded."""
         return self.phase == "Failed" or (self.deleted and self.phase != "Succeeded")
 
 
 class JobController:
-    """Works on a Job some time after it or its pods have changed. No fault of the network reaches it."""
+    """Processes a Job some time after it or its pods changed. Network faults do not affect it."""
 
     def __init__(self, server: ModelServer, random: Random, *, slowest_s: float = 1.0) -> None:
-        """Add Jobs to the resources of the server. Must be made before anybody creates one."""
+        """Add Jobs to the resources of the server. Must be created before any Job."""
         self._server = server
         self._random = random
         self._slowest_s = slowest_s
@@ -90,7 +90,7 @@ class JobController:
                 self._wake((change.new.key[0], owner["name"]))
 
     def _wake(self, key: Key, at_least_s: float = 0.0) -> None:
-        """Schedule a look at a Job, soon or after `at_least_s`; the earlier of two times counts."""
+        """Schedule a sync of a Job, soon or after `at_least_s`; the earlier of two times wins."""
         loop = asyncio.get_running_loop()
         due = loop.time() + at_least_s + self._random.uniform(0.01, self._slowest_s)
         timer = self._timers.get(key)
@@ -157,7 +157,7 @@ class JobController:
         return status
 
     def _note_failures(self, uid: str, new: int) -> None:
-        """Let the next pod wait after a failure; in old versions it does so only if nothing else happens to the Job."""
+        """Delay the next pod after a failure; old versions do so only if nothing else happens to the Job."""
         if new <= 0:
             return
         self._failures[uid] += new
@@ -195,7 +195,7 @@ class JobController:
             self._send("PATCH", JOBS, key, {"status": patch}, "status")
 
     def _let_go(self, key: Key, pods: list[_Pod], before: Body) -> None:
-        """Remove the finalizers of pods that the status lists as uncounted: they are counted once the finalizers are gone."""
+        """Remove the finalizers of pods that the status lists as uncounted; they are counted afterwards."""
         listed = {each for uids in (before.get("uncountedTerminatedPods") or {}).values() for each in uids}
         for pod in pods:
             if pod.uid in listed:
@@ -209,7 +209,7 @@ class JobController:
             self._send("PATCH", PODS, pod.key, {"metadata": {"uid": pod.uid, "finalizers": left}})
 
     def _pods_of(self, key: Key, uid: str) -> tuple[list[_Pod], list[_Pod]]:
-        """Return the pods of this Job, and those of deleted Jobs of the same name."""
+        """Return the pods of this Job, and those of deleted Jobs with the same name."""
         mine: list[_Pod] = []
         orphans: list[_Pod] = []
         for version in [*self._pods.objects.values()]:

@@ -16,12 +16,10 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=Fal
 class Kind:
     """A resource, and how the server treats it.
 
-    status: it has a status subresource, and the main resource cannot change the status.
-    custom: it is a custom resource: generations, no strategic merge, items of lists say their kind.
-    unconditional: a PUT without resourceVersion is taken (SV-11).
-    creates_on_update: a PUT of what is not there creates it.
-    graceful: a DELETE of a pod that a kubelet has only sets its deletionTimestamp.
-    bookmark: what a bookmark's object has besides its metadata: the fields that Go writes for an empty object.
+    status: it has a status subresource, and the main resource cannot change the status. custom: it is a custom resource:
+    generations, no strategic merge, items of lists have `kind` and `apiVersion`. unconditional: a PUT without resourceVersion
+    is accepted (SV-11). creates_on_update: a PUT of a missing object creates it. graceful: a DELETE of a pod on a node only
+    sets its deletionTimestamp. bookmark: a bookmark's fields besides its metadata: those that Go writes for an empty object.
     """
 
     resource: Resource
@@ -34,7 +32,7 @@ class Kind:
 
     @property
     def prefix(self) -> str:
-        """The objects' path in etcd, below /registry."""
+        """The path of the objects in etcd, below /registry."""
         plural = self.resource.plural
         if self.custom:
             return f"{self.resource.group}/{plural}"
@@ -42,7 +40,7 @@ class Kind:
 
     @property
     def head(self) -> dict[str, str]:
-        """`kind` and `apiVersion`, which open every object on the wire."""
+        """`kind` and `apiVersion`, the first fields of each object on the wire."""
         return {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
 
 

@@ -18,7 +18,7 @@ NAME_LENGTH: Final = 253
 LABEL_LENGTH: Final = 63
 ANNOTATIONS_SIZE: Final = 256 * 1024
 GENERATED_BASE: Final = 58
-"""How many characters of a generateName are used, so that the generated name is a DNS label."""
+"""How many characters of a generateName are used, so that the name is a DNS label."""
 
 _SUBDOMAIN: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "

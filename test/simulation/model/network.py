@@ -4,4 +4,4 @@ from contextvars import Context
 from typing import Final
 
 NETWORK: Final = Context()
-"""Timers that are set with this context run whatever process set them (see `fakes.virtual_loop.PROCESS`)."""
+"""Timers set in this context run regardless of the process that set them (see `fakes.virtual_loop.PROCESS`)."""

@@ -13,7 +13,7 @@ MERGE_KEYS: Final = {
     "env": "name",
     "volumes": "name",
 }
-"""Lists whose elements a strategic merge matches by a key; `finalizers` are a set; all other lists are replaced."""
+"""Lists whose elements a strategic merge matches by a key; `finalizers` is a set; other lists are replaced."""
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -30,7 +30,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic_merge_patch(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """Merge as a merge patch does, but lists with a merge key element by element; `$patch: delete` removes an element."""
+    """Merge like a merge patch, but lists with a merge key element by element; `$patch: delete` removes an element."""
     result = dict(target)
     for name, value in patch.items():
         if name.startswith(("$setElementOrder/", "$retainKeys")):
@@ -53,7 +53,7 @@ def strategic_merge_patch(target: dict[str, Any], patch: dict[str, Any]) -> dict
 
 
 def _merge_list(target: list[dict[str, Any]], patch: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Merge two lists like sorted ones, in the order of `target`; new elements come before old ones."""
+    """Merge two lists like sorted ones, in the order of `target`; new elements precede old ones."""
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     places = {item[key]: place for place, item in enumerate(target)}
@@ -71,9 +71,9 @@ def _merge_list(target: list[dict[str, Any]], patch: list[dict[str, Any]], key: 
 
 
 def json_patch(target: dict[str, Any], operations: list[dict[str, Any]]) -> Any:
-    """RFC 6902, without move and copy. Raises Refusal as the server does: 422 where an operation does not apply.
+    """RFC 6902 without move and copy. Raises Refusal like the server: 422 if an operation does not apply.
 
-    As on the server, `replace` also takes a key that is not there.
+    As on the server, `replace` also accepts a missing key.
     """
     document: Any = target
     for operation in operations:
@@ -83,7 +83,7 @@ def json_patch(target: dict[str, Any], operations: list[dict[str, Any]]) -> Any:
 
 
 def _apply(document: Any, op: str, path: list[str], operation: dict[str, Any]) -> Any:
-    """Return `document` with one operation applied; only what lies on the path is new."""
+    """Return `document` after one operation; only objects on the path are copied."""
     if not path:
         if op == "test" and document != operation["value"]:
             raise _does_not_apply()

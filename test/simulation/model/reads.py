@@ -37,11 +37,11 @@ COMPACTED = "The resourceVersion for the provided list is too old."
 
 _MATCH = "resourceVersionMatch"
 _INCONSISTENT = -1
-"""The version in a token that continues with the newest state instead of a snapshot."""
+"""The version in a token that continues with the latest state instead of a snapshot."""
 
 
 class _Token(msgspec.Struct):
-    """A continue token: the version that the list shows, and the key to go on from, relative to the list's."""
+    """A continue token: the version of the list, and the next key relative to the list's."""
 
     v: str
     rv: int
@@ -50,7 +50,7 @@ class _Token(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The objects from which a list is made. `start`: only keys from this one on."""
+    """The objects from which a list is built. `start`: the first key."""
 
     rv: int
     objects: Mapping[Key, Version]
@@ -59,7 +59,7 @@ class _View:
 
 
 def read_version(text: str) -> int:
-    """A resourceVersion of a query; "" counts as 0. Raises Refusal."""
+    """Return the resourceVersion of a query; "" counts as 0. Raises Refusal."""
     if not text:
         return 0
     if not text.isdecimal():
@@ -80,16 +80,16 @@ def get(collection: Collection, namespace: str, name: str, query: Mapping[str, s
 
 
 Lag = Callable[["Collection", int], int]
-"""Return, for a collection and the oldest version that will do, the version up to which a watch cache has seen it."""
+"""Return the version up to which a watch cache has caught up, for a collection and the oldest acceptable version."""
 
 
 def no_lag(collection: Collection, _oldest: int) -> int:
-    """The cache has seen all that it can see."""
+    """A cache without lag."""
     return collection.seen
 
 
 class Lister:
-    """Serves lists: chooses the versions that they show, and makes pages."""
+    """Serves lists: chooses their version, and builds pages."""
 
     def __init__(self, storage: Storage, kubernetes: Kubernetes) -> None:
         self._storage = storage
@@ -169,7 +169,7 @@ class Lister:
             raise invalid_options(*mistakes)
 
     def _is_forgotten(self, collection: Collection, rv: int) -> bool:
-        """Whether neither etcd nor a snapshot has the objects of this version any more."""
+        """Whether neither etcd nor a snapshot still has the objects of this version."""
         return rv < self._storage.compacted and not (self._has_snapshots and rv >= collection.snapshots_from)
 
     def _read_version(self, text: str) -> int:
@@ -186,7 +186,7 @@ def _list_body(collection: Collection, rv: int, versions: list[Version], token: 
     if remaining:
         meta["remainingItemCount"] = remaining
     head = {"kind": f"{kind.resource.kind}List", "apiVersion": kind.resource.api_version, "metadata": meta}
-    # Items of built-in types have no `kind` and `apiVersion`; those of custom resources have.
+    # Items of custom resources have `kind` and `apiVersion`, those of built-in types do not.
     cut = 0 if kind.custom else len(msgspec.json.encode(kind.head))
     items = b",".join(version.raw if not cut else b"{" + version.raw[cut:] for version in versions)
     return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
@@ -202,5 +202,5 @@ def _read_token(text: str) -> _Token:
         token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
     except (ValueError, msgspec.DecodeError) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
-    token.start = token.start.removeprefix("/")  # some servers write a leading slash; both forms are accepted
+    token.start = token.start.removeprefix("/")  # some servers write a leading slash; accept both forms
     return token

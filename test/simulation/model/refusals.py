@@ -9,12 +9,12 @@ import msgspec
 from simulation.model.kinds import Kind
 
 FRESH_S: Final = 3.0
-"""How long a read waits for the watch cache to see a version."""
+"""How long a read waits for the watch cache to reach a version."""
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
 class Refusal(Exception):  # noqa: N818 - a response, not an error of ours
-    """The server refuses a request."""
+    """The server rejects a request."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Refusal(Exception):  # noqa: N818 - a response, not an error of ours
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the answer."""
+        """The headers of the response."""
         headers = {"Content-Type": "text/plain; charset=utf-8" if self.plain else "application/json"}
         retry_after = self.status.get("details", {}).get("retryAfterSeconds")
         return headers if retry_after is None else headers | {"Retry-After": str(retry_after)}
@@ -56,7 +56,7 @@ class Refusal(Exception):  # noqa: N818 - a response, not an error of ours
 
 
 def details_of(kind: Kind, name: str) -> dict[str, Any]:
-    """Which object it is about; the field is called kind, and holds the resource."""
+    """Return the details: `kind` holds the resource."""
     group = {"group": kind.resource.group} if kind.resource.group else {}
     return {"name": name, **group, "kind": kind.resource.plural}
 
@@ -72,12 +72,12 @@ def no_such_path() -> Refusal:
 
 
 def no_such_group() -> Refusal:
-    """404: not even the group or version is known; plain text, from a deeper layer of the server."""
+    """404: unknown group or version; plain text, from a lower layer of the server."""
     return Refusal(404, "", "404 page not found", plain=True)
 
 
 def already_exists(kind: Kind, name: str, *, going: bool) -> Refusal:
-    """409: the name is taken, perhaps by an object on its way out."""
+    """409: the name is taken, possibly by an object that is being deleted."""
     message = f'{kind.resource} "{name}" already exists'
     if going:
         message = f"object is being deleted: {message}"
@@ -85,7 +85,7 @@ def already_exists(kind: Kind, name: str, *, going: bool) -> Refusal:
 
 
 def conflict(kind: Kind, name: str, why: str = MODIFIED) -> Refusal:
-    """409: the object has changed since the version that the client knows."""
+    """409: the object has changed since the client's version."""
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
     return Refusal(409, "Conflict", message, details_of(kind, name))
 
@@ -108,7 +108,7 @@ def failed_precondition(kind: Kind, name: str, field: str, asked: str, found: st
 
 
 def must_say_version(kind: Kind, name: str, none: str) -> Refusal:
-    """422 to a PUT without a version, if the kind requires one (SV-11). `none`: how the message shows the absent value."""
+    """422 to a PUT without a version, if the kind requires one (SV-11). `none`: how the message shows the missing value."""
     message = f"Invalid value: {none}: must be specified for an update"
     cause = {"reason": "FieldValueInvalid", "message": message, "field": "metadata.resourceVersion"}
     text = f'{kind.resource} "{name}" is invalid: metadata.resourceVersion: {message}'
@@ -117,7 +117,7 @@ def must_say_version(kind: Kind, name: str, none: str) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong with one field."""
+    """An error in one field."""
 
     field: str
     reason: str
@@ -130,17 +130,17 @@ def forbidden(field: str, message: str) -> Mistake:
 
 
 def wrong(field: str, value: str, message: str) -> Mistake:
-    """A field that must not have this value."""
+    """A field with an invalid value."""
     return Mistake(field, "FieldValueInvalid", f"Invalid value: {msgspec.json.encode(value).decode()}: {message}")
 
 
 def invalid(kind: Kind, name: str, *mistakes: Mistake, told: int = 1) -> Refusal:
-    """422: fields of an object are wrong. Of some the server tells twice in the causes, and once in the message."""
+    """422: invalid fields. The causes repeat some of them, the message does not."""
     return _invalid(kind.resource.kind, kind.resource.group, name, mistakes, told)
 
 
 def invalid_options(*mistakes: Mistake) -> Refusal:
-    """422: the query of a list or watch contradicts itself."""
+    """422: contradictory parameters of a list or watch."""
     return _invalid("ListOptions", "meta.k8s.io", "", mistakes, 1)
 
 
@@ -161,12 +161,12 @@ def _details_by_kind(kind: str, group: str, name: str) -> dict[str, Any]:
 
 
 def bad_request(message: str) -> Refusal:
-    """400: the server does not understand the request."""
+    """400: the server cannot parse the request."""
     return Refusal(400, "BadRequest", message)
 
 
 def expired(message: str, *, token: str = "") -> Refusal:
-    """410: a version or a continue token that is too old. With `token` the client can continue in the newest state."""
+    """410: the version or continue token is too old. With `token` the client can continue in the latest state."""
     refusal = Refusal(410, "Expired", message)
     if token:
         refusal.status["metadata"] = {"continue": token}
@@ -174,7 +174,7 @@ def expired(message: str, *, token: str = "") -> Refusal:
 
 
 def too_large(asked: int, current: int) -> Refusal:
-    """504 after three seconds: the watch cache has not seen that version yet (SV-02)."""
+    """504 after three seconds: the watch cache has not reached that version (SV-02)."""
     message = f"Too large resource version: {asked}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     details = {"causes": causes, "retryAfterSeconds": 1}
@@ -182,12 +182,12 @@ def too_large(asked: int, current: int) -> Refusal:
 
 
 def future_version() -> Refusal:
-    """500: etcd's error for a version that does not exist yet."""
+    """500: etcd's error for a future version."""
     return Refusal(500, "", "etcdserver: mvcc: required revision is a future revision")
 
 
 def no_number(text: str) -> str:
-    """The server's message about a resourceVersion that is no number."""
+    """Return the server's message about a resourceVersion that is not a number."""
     shown = msgspec.json.encode(text).decode()
     return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
 

@@ -25,7 +25,7 @@ SERVER_OWNED: Final = (
 
 
 def merged(kind: Kind, old: Body, new: Body, subresource: str) -> Body:
-    """What remains of `new` when the parts that this request may not change are those of `old` (SV-12)."""
+    """Return `new` with the parts that this request cannot change taken from `old` (SV-12)."""
     meta = {name: value for name, value in new["metadata"].items() if name not in SERVER_OWNED}
     meta |= {name: old["metadata"][name] for name in SERVER_OWNED if name in old["metadata"]}
     if subresource == "status":
@@ -42,21 +42,21 @@ def merged(kind: Kind, old: Body, new: Body, subresource: str) -> Body:
 
 
 def pruned(kind: Kind, body: Body) -> Body:
-    """Drop what Go's types do not keep: empty fields of the metadata, or of built-in types, are like absent ones to them."""
+    """Drop fields that Go's types do not keep: for metadata and built-in types, empty fields are like missing ones."""
     meta = {name: value for name, value in body["metadata"].items() if value not in (None, {}, [], "")}
     result = body if kind.custom else {name: value for name, value in body.items() if value not in (None, {}, [], "")}
     return result | {"metadata": meta}
 
 
 def is_finished(meta: Mapping[str, Any]) -> bool:
-    """Whether an object that is being deleted can be removed: no finalizer or grace period keeps it."""
+    """Whether an object that is being deleted can be removed: no finalizer or grace period is left."""
     if "deletionTimestamp" not in meta or meta.get("finalizers"):
         return False
     return int(meta.get("deletionGracePeriodSeconds") or 0) == 0
 
 
 def check_preconditions(kind: Kind, old: Version, preconditions: Mapping[str, Any]) -> None:
-    """Check the UID and the version that a deletion may require. Raises Refusal."""
+    """Check the UID and version in the preconditions of a deletion. Raises Refusal."""
     meta = old.body["metadata"]
     for name, field, consequence in (
         ("uid", "UID", "The object might have been deleted and then recreated"),
@@ -68,7 +68,7 @@ def check_preconditions(kind: Kind, old: Version, preconditions: Mapping[str, An
 
 
 def check_finalizers(kind: Kind, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Refuse new finalizers on an object that is being deleted. Raises Refusal."""
+    """Reject new finalizers on an object that is being deleted. Raises Refusal."""
     added = sorted(set(after.get("finalizers") or []) - set(before.get("finalizers") or []))
     if added and "deletionTimestamp" in before:
         found = ", ".join(f'"{each}"' for each in added)
@@ -77,7 +77,7 @@ def check_finalizers(kind: Kind, name: str, before: Mapping[str, Any], after: Ma
 
 
 def finalizers_after(finalizers: list[str], propagation: str) -> list[str]:
-    """The finalizers after a deletion: the propagation policy adds its own and removes that of the other policy."""
+    """Return the finalizers after a deletion: the propagation policy adds its own and removes the other's."""
     own = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(propagation)
     if not propagation:
         return finalizers
@@ -86,7 +86,7 @@ def finalizers_after(finalizers: list[str], propagation: str) -> list[str]:
 
 
 def first_grace(kind: Kind, old: Version, asked: int | None) -> int | None:
-    """The grace period of a first deletion: 0 for pods that no kubelet runs, None for kinds without grace periods."""
+    """Return the grace period of a first deletion: 0 for pods without a kubelet, None for kinds without grace periods."""
     if not kind.graceful:
         return None
     spec, status = old.body.get("spec") or {}, old.body.get("status") or {}
@@ -96,10 +96,10 @@ def first_grace(kind: Kind, old: Version, asked: int | None) -> int | None:
 
 
 def shortened(meta: Body, grace: int, now: datetime, *, never_past: bool) -> Body:
-    """The deletion fields of an object whose grace period is shortened by another deletion.
+    """Return the deletion fields of an object whose grace period is shortened by another deletion.
 
-    The deletionTimestamp is the time of the first deletion plus the new grace. With `never_past`, one that would be in the past
-    is now instead, and the grace is at most a second (BeforeDelete).
+    The deletionTimestamp is the time of the first deletion plus the new grace. With `never_past`, a time in the past becomes
+    now, and the grace at most a second (BeforeDelete).
     """
     first = datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(seconds=meta["deletionGracePeriodSeconds"])
     gone_at = first + timedelta(seconds=grace)
@@ -113,7 +113,7 @@ def timestamp(time: datetime) -> str:
 
 
 def known_to(kubernetes: Kubernetes, spec: Body) -> Body:
-    """A pod's specification without the fields of containers that a server of this version drops."""
+    """Return a pod's spec without container fields that a server of this version drops."""
     for change, name in ((CONTAINER_RESTART_RULES, "containers"), (NATIVE_SIDECARS, "initContainers")):
         if not kubernetes.has(change) and spec.get(name):
             containers = [without(each, "restartPolicy", "restartPolicyRules") for each in spec[name]]

@@ -13,11 +13,11 @@ _FIELDS = {
     "events": {"involvedObject.name", "involvedObject.uid", "involvedObject.kind", "reason", "type"},
     "namespaces": {"status.phase"},
 }
-"""The fields that can be selected besides name and namespace."""
+"""The selectable fields besides name and namespace."""
 
 
 def matcher(kind: Kind, query: Mapping[str, str]) -> Callable[[Version], bool] | None:
-    """A test for what matches the selectors of a query; None if everything does. Raises Refusal."""
+    """Return a predicate for the selectors of a query; None if everything matches. Raises Refusal."""
     labels = [_label_test(part) for part in _split(query.get("labelSelector", ""))]
     fields = [_field_test(kind, part) for part in query.get("fieldSelector", "").split(",") if part]
     if not labels and not fields:

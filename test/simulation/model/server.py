@@ -1,6 +1,6 @@
-"""The model API server: one HTTP request in, one response out, without an await. It has no tasks, only timers of watches.
+"""The model API server: maps one HTTP request to one response, without an await. It has no tasks, only timers of watches.
 
-The network is separate: see `simulation.model.transport` and `simulation.faults`.
+It is independent of the network between it and its clients: see `simulation.model.transport` and `simulation.faults`.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from simulation.model.writes import Writer
 from tfjob_operator.api.client.http import Request
 
 INITIALIZING_S: Final = 0.1
-"""How long a custom resource's watch cache takes to fill; at 1.36.3 a watch was accepted 0.11 s after one was refused."""
+"""How long a custom resource's watch cache takes to fill; at 1.36.3, a watch succeeded 0.11s after a rejected one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response: a whole body, or a watch that is still to be opened. `delay_s`: how long the server took for it."""
+    """A response: a complete body, or a watch to be opened. `delay_s`: the server's processing time."""
 
     status: int
     body: bytes = b""
@@ -56,9 +56,9 @@ class _Target:
 
 
 class ModelServer:
-    """A kube-apiserver with its etcd, as far as a client can tell.
+    """A kube-apiserver with its etcd, as seen by clients.
 
-    Invariant: a request is carried out completely or not at all, and `writes` has every one that changed something.
+    Invariant: requests are atomic, and `writes` has every request that changed something.
     """
 
     def __init__(self, seed: int | str = 0, kubernetes: Kubernetes = OLDEST) -> None:
@@ -73,20 +73,20 @@ class ModelServer:
         self._initializing: dict[str, float] = {}
         self._watches: dict[Watch, None] = {}
         self.lag: Lag = no_lag
-        """How far the watch cache behind a list lags; each API server of a cluster has a cache of its own."""
+        """How far the watch cache behind a list lags; each API server of a cluster has its own cache."""
         self.admission: list[Callable[[Request, str], Request]] = []
         """Called with every request before it is carried out, and with its client. Each returns the request to carry out,
         or raises Refusal, as admission webhooks do."""
         self.on_change: list[Callable[[], None]] = []
-        """Called after every request that changed something. The model's controllers register here."""
+        """Called after each request that changed something. The model's controllers register here."""
         self.on_answer: list[Callable[[Request, str, Answer], None]] = []
-        """Called after `on_change` with every response but refusals, and with the client that gets it."""
+        """Called after `on_change` with each response except rejections, and with its client."""
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
 
     def exchange(self, request: Request, client: str) -> Answer:
-        """Carry out a request. Never raises, whatever was asked for."""
+        """Execute a request. Never raises."""
         before = self.storage.rv
         try:
             for admit in self.admission:
@@ -104,7 +104,7 @@ class ModelServer:
         return answer
 
     def ask(self, client: str, method: str, path: str, body: object) -> int:
-        """Send a request as a client that no fault of the network reaches; a PATCH is a merge. Return the status."""
+        """Send a request without network faults; a PATCH is a merge patch. Return the status."""
         content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
         return self.exchange(Request(method, path, {}, msgspec.json.encode(body), content_type), client).status
 
@@ -119,7 +119,7 @@ class ModelServer:
         return len(self._watches)
 
     def restart(self) -> None:
-        """Break every open watch, and begin with fresh watch caches."""
+        """Break all open watches, and start with new watch caches."""
         for collection in self.storage.collections.values():
             collection.begin_anew(self.storage.rv)
             if collection.kind.custom:
@@ -132,7 +132,7 @@ class ModelServer:
         self._cold.add(kind.resource.plural)
 
     def redefine(self, plural: str) -> None:
-        """The CustomResourceDefinition is changed: open watches end without an error, and a new cache is filled."""
+        """Change the CustomResourceDefinition: open watches end without an error, and a new cache is filled."""
         collection = self.storage.collections[plural]
         for watch in [*self._watches]:
             if watch.collection is collection:
@@ -141,7 +141,7 @@ class ModelServer:
         self._cold.add(plural)
 
     def undefine(self, plural: str) -> None:
-        """The CustomResourceDefinition is deleted: its objects are deleted, its watches end, and the resource is unknown."""
+        """Delete the CustomResourceDefinition with its objects: its watches end, and the resource is unknown."""
         collection = self.storage.collections[plural]
         for key in [*collection.objects]:
             self.storage.remove(collection, key)
@@ -190,14 +190,14 @@ class ModelServer:
         return Answer(200, self._lister.page(target.collection, target.namespace, request.query, self.lag))
 
     def _warm(self, collection: Collection) -> None:
-        """Begin to fill the cache of a custom resource if this is the first request for it."""
+        """Start filling the cache of a custom resource at its first request."""
         plural = collection.kind.resource.plural
         if plural in self._cold:
             self._cold.discard(plural)
             self._initializing[plural] = asyncio.get_running_loop().time() + INITIALIZING_S
 
     def _check_initialized(self, collection: Collection) -> None:
-        """Raises Refusal while the cache is being filled, in versions that do not let a watch wait for it."""
+        """Raise Refusal while the cache is being filled, in versions in which watches do not wait for it."""
         until = self._initializing.get(collection.kind.resource.plural, 0.0)
         if self.kubernetes.has(WATCH_REFUSED_WHILE_INITIALISING) and asyncio.get_running_loop().time() < until:
             raise initializing()

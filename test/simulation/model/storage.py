@@ -16,7 +16,7 @@ from simulation.model.kinds import KINDS, Kind
 from tfjob_operator.api.meta import Resource
 
 Body = dict[str, Any]
-"""A decoded object. Once stored it is never mutated."""
+"""A decoded object. It is immutable once stored."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -26,7 +26,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of one object; `raw` is how it is sent."""
+    """One version of one object; `raw` is its serialized form."""
 
     key: Key
     rv: int
@@ -44,7 +44,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A step of history: `old` is None for a creation; for a deletion (`gone`), `new` is the last state with a new version."""
+    """A change: `old` is None for a creation; for a deletion (`gone`), `new` is the last state with a new version."""
 
     rv: int
     old: Version | None
@@ -54,9 +54,9 @@ class Change:
 
 @dataclass(slots=True)
 class Collection:
-    """All objects of one kind, their history as far as etcd or the cache still has it, and the watch cache that reads use.
+    """All objects of one kind, their history as far as etcd or the cache still has it, and the watch cache for reads.
 
-    The cache is the history up to `seen`. It is complete unless frozen, as when a server has lost its connection to etcd.
+    The cache is the history up to `seen`. It is complete unless frozen, which simulates a server without connection to etcd.
     """
 
     kind: Kind
@@ -64,14 +64,14 @@ class Collection:
     log: list[Change] = field(default_factory=list)
     seen: int = 0
     forgotten: int = 0
-    """The cache has all changes after this version: the one at which it began, or that of the last change it dropped."""
+    """The cache has all changes after this version: its start, or the last change it dropped."""
     snapshots_from: int = 0
     """The cache has snapshots of the collection from this version on."""
     frozen: bool = False
     stirred: bool = False
-    """Whether the cache has seen a change since the server started: before that there are no bookmarks."""
+    """Whether the cache has seen a change since the server started: until then there are no bookmarks."""
     listeners: dict[Callable[[Change], None], None] = field(default_factory=dict)
-    """Called with every change once the cache has seen it."""
+    """Called with every change that the cache has seen."""
     waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     """Called when `seen` has advanced."""
 
@@ -79,7 +79,7 @@ class Collection:
         return self.log[bisect_right(self.log, rv, key=attrgetter("rv")) :]
 
     def at(self, rv: int) -> dict[Key, Version]:
-        """The objects that existed at `rv`, which etcd or the cache must still have."""
+        """Return the objects at `rv`, which etcd or the cache must still have."""
         objects = dict(self.objects)
         for change in reversed(self.since(rv)):
             if change.old is None:
@@ -89,17 +89,17 @@ class Collection:
         return objects
 
     def cached(self) -> dict[Key, Version]:
-        """The objects that exist at the version that the cache has seen."""
+        """Return the objects at the version of the cache."""
         return self.at(self.seen) if self.frozen else self.objects
 
     def begin_anew(self, rv: int) -> None:
-        """Replace the cache by a new one, filled at `rv`; a frozen one cannot be filled."""
+        """Replace the cache by a new one, filled at `rv`; not possible while frozen."""
         self.stirred = False
         if not self.frozen:
             self.seen = self.forgotten = self.snapshots_from = rv
 
     def catch_up(self) -> None:
-        """Let the cache see what happened, and call the listeners, unless it is frozen."""
+        """Apply pending changes to the cache and call the listeners, unless it is frozen."""
         if self.frozen:
             return
         for change in self.since(self.seen):
@@ -109,7 +109,7 @@ class Collection:
                 listener(change)
 
     def progress(self, rv: int) -> None:
-        """Tell the cache that it has seen all changes up to `rv`, unless it is frozen."""
+        """Advance the cache to `rv` without changes, unless it is frozen."""
         if self.frozen:
             return
         self.seen = rv
@@ -118,16 +118,16 @@ class Collection:
 
 
 class Storage:
-    """All collections under one counter of versions, as in etcd.
+    """All collections under one version counter, as in etcd.
 
-    Invariants: versions only grow, and no two changes have the same one; a collection's log is in the order of versions, and
-    has all changes that etcd or its cache has not forgotten; no cache forgets what it has not seen.
+    Invariants: versions only grow and are unique; a collection's log is in the order of versions, and has all changes that etcd
+    or its cache has not forgotten; a cache forgets only what it has seen.
     """
 
     def __init__(
         self, kinds: Iterable[Kind] = KINDS, first_version: int = 100, *, knows_progress: bool = False
     ) -> None:
-        """`knows_progress`: the caches learn etcd's current version even if nothing of theirs has changed."""
+        """`knows_progress`: the caches learn etcd's current version even without changes in their collection."""
         self.rv = first_version
         self.compacted = 0
         self.collections: dict[str, Collection] = {}
@@ -146,12 +146,12 @@ class Storage:
         return f"00000000-0000-4000-8000-{self._uids:012d}"
 
     def advance(self, rv: int) -> None:
-        """Advance the counter, as writes to objects outside the model do."""
+        """Advance the counter, like writes to objects outside of the model."""
         self.rv = max(self.rv, rv)
         self._tell_progress()
 
     def put(self, collection: Collection, key: Key, body: Body) -> Version:
-        """Store a new version of an object; `body` gets its resourceVersion, and belongs to the storage from now on."""
+        """Store a new version of an object. `body` gets its resourceVersion and is owned by the storage afterwards."""
         old = collection.objects.get(key)
         new = self._version(key, body)
         collection.objects[key] = new
@@ -159,14 +159,14 @@ class Storage:
         return new
 
     def remove(self, collection: Collection, key: Key) -> Version:
-        """Remove an object; return its last state, with the version of the removal."""
+        """Remove an object; return its last state with the version of the removal."""
         old = collection.objects.pop(key)
         gone = self._version(key, old.body | {"metadata": dict(old.body["metadata"])})
         self._commit(collection, Change(gone.rv, old, gone, gone=True))
         return gone
 
     def compact(self, rv: int, *, caches: bool = True) -> None:
-        """Let etcd forget the history up to `rv`; with `caches` also the watch caches, as they do when they are full."""
+        """Let etcd forget the history up to `rv`; with `caches` also the watch caches, as if they were full."""
         frozen = min((each.seen for each in self.collections.values() if each.frozen), default=_NEVER)
         rv = min(rv, frozen)
         if rv <= self.compacted:
@@ -181,7 +181,7 @@ class Storage:
             collection.log = collection.since(min(rv, collection.forgotten))
 
     def freeze(self, collection: Collection, at: int | None = None) -> None:
-        """Freeze the cache of a collection: now, or `at` an earlier version, as that of another server that lags."""
+        """Freeze the cache of a collection at the current version or, like a lagging server's, at the version `at`."""
         collection.frozen = True
         if at is not None:
             collection.seen = at
@@ -208,8 +208,10 @@ class Storage:
 
 
 class Feed:
-    """Reads the log of a collection. Invariant: every change is returned once, in order; the reader looks after every request
-    that changed something (`ModelServer.on_change`), so no compaction comes between."""
+    """Reads the log of a collection. Invariant: every change is returned once, in order.
+
+    The reader must call it after each request that changed something (`ModelServer.on_change`), before a compaction.
+    """
 
     def __init__(self, storage: Storage, resource: Resource) -> None:
         self._collection = storage.collections[resource.plural]

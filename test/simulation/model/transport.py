@@ -11,7 +11,7 @@ from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 
 
 class WholeResponse:
-    """A `Response` whose body is complete, or never will be: half of it comes, then reading raises `failure`."""
+    """A `Response` with a complete body, or with half of it, after which reading raises `failure`."""
 
     def __init__(self, answer: Answer, failure: TransportError | None = None) -> None:
         self._answer = answer
@@ -36,13 +36,13 @@ class WholeResponse:
         yield await self.body()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class StreamResponse:
-    """A `Response` that arrives bit by bit: the client's end of a watch, a `Sink`.
+    """A `Response` that arrives in pieces: the client's end of a watch, a `Sink`.
 
-    Invariant: a reader gets everything that was received before the stream ended, and then its end.
+    Invariant: a reader gets all data received before the end of the stream, then the end.
     """
 
     def __init__(self, request: Request, watch: Watch) -> None:
@@ -74,7 +74,7 @@ class StreamResponse:
         return b"".join([chunk async for chunk in self.chunks()])
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Iterate over the data; one chunk is all that has come since the last."""
+        """Iterate over the data; a chunk is everything that arrived since the last one."""
         return self
 
     def __aiter__(self) -> Self:
@@ -108,7 +108,7 @@ class StreamResponse:
 
 
 class ModelTransport:
-    """A client's perfect connection to the model; `client` is the name under which its writes are noted."""
+    """A client's perfect connection to the model; `client` labels its writes."""
 
     def __init__(self, server: ModelServer, client: str = "") -> None:
         self._server = server

@@ -27,9 +27,9 @@ from simulation.model.storage import Change, Collection, Storage, Version
 BOOKMARK_S: Final = 60.0
 """SV-03."""
 LAST_BOOKMARK_S: Final = 2.0
-"""How many seconds before the server ends a watch it sends another bookmark (SV-03)."""
+"""How many seconds before the end of a watch the server sends another bookmark (SV-03)."""
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-"""The annotation of the bookmark after the last of the initial events."""
+"""The annotation of the bookmark after the initial events."""
 
 _MATCH: Final = "resourceVersionMatch"
 _NOT_OLDER: Final = "NotOlderThan"
@@ -39,7 +39,7 @@ class Sink(Protocol):
     """The client's end of a stream."""
 
     def send(self, data: bytes) -> None:
-        """Bytes that the server has written."""
+        """Receive bytes."""
 
     def end(self) -> None:
         """The server closes the stream."""
@@ -49,7 +49,7 @@ class Sink(Protocol):
 
 
 class Manners:
-    """How the server's version treats watches."""
+    """How a version of the server treats watches."""
 
     def __init__(self, kubernetes: Kubernetes) -> None:
         self.streams_lists = kubernetes.has(STREAMING_LISTS)
@@ -57,7 +57,7 @@ class Manners:
         self._knows_initial_events = kubernetes.has(INITIAL_EVENTS_ARE_CHECKED)
 
     def check(self, query: Mapping[str, str]) -> None:
-        """Raises Refusal for a query that is never answered with a stream."""
+        """Raise Refusal for a query that is never answered with a stream."""
         mistakes = self._mistakes(query) if self._knows_initial_events else _old_mistakes(query)
         if mistakes:
             raise invalid_options(*mistakes)
@@ -92,7 +92,7 @@ def _old_mistakes(query: Mapping[str, str]) -> list[Mistake]:
 
 
 class Watch:
-    """One open watch. Invariant: from `open` to its end it gets each matching change after its first version exactly once."""
+    """One open watch. Invariant: it gets each matching change after its start version exactly once until it ends."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Watch:
         manners: Manners,
         lag: Lag = no_lag,
     ) -> None:
-        """Read the query. Raises Refusal for one that is never answered with a stream."""
+        """Parse the query. Raises Refusal for a query that is never answered with a stream."""
         self.collection = collection
         self._namespace = namespace
         manners.check(query)
@@ -116,7 +116,7 @@ class Watch:
         self._streams_list = wants == "true"
         self._starts_now = wants == "false" and self._after == 0
         self._fresh = self._after if self._version or not self._streams_list else storage.rv
-        """The version that the cache must have seen before a list is streamed; by default the newest."""
+        """The version that the cache must reach before a list is streamed; by default the latest."""
         self._selected = matcher(collection.kind, query)
         self._bookmarks = query.get("allowWatchBookmarks") == "true"
         self._timeout_s = float(query.get("timeoutSeconds") or 1800)
@@ -125,7 +125,7 @@ class Watch:
         self._closed: Callable[[Watch], None] = lambda _: None
 
     def open(self, sink: Sink, closed: Callable[[Watch], None]) -> None:
-        """Begin to send; `closed` is called at the end, whichever side causes it."""
+        """Start sending; `closed` is called at the end, whichever side causes it."""
         self._sink = sink
         self._closed = closed
         loop = asyncio.get_running_loop()
@@ -157,7 +157,7 @@ class Watch:
             if change.rv > collection.seen:
                 break
             self._hear(change)
-        if self._sink is None:  # it has failed, or the client has hung up meanwhile
+        if self._sink is None:  # it failed, or the client disconnected meanwhile
             return
         collection.listeners[self._hear] = None
         if self._bookmarks:
@@ -167,7 +167,7 @@ class Watch:
                 self._timers.append(asyncio.get_running_loop().call_later(delay, self._send_bookmark, context=NETWORK))
 
     def _send_all(self) -> None:
-        """Send all objects as ADDED events; then, if the client allows bookmarks, the one that marks their end (RF-27)."""
+        """Send all objects as ADDED events and, if the client allows bookmarks, the bookmark that ends them (RF-27)."""
         collection = self.collection
         self._after = collection.seen
         if self._streams_list and self._fresh < collection.seen:
@@ -179,7 +179,7 @@ class Watch:
             self._send_event("BOOKMARK", self._bookmark(self._after, annotations={INITIAL_EVENTS_END: "true"}))
 
     def close(self) -> None:
-        """The stream is over, from either side. Safe to call twice."""
+        """The stream ended, on either side. Idempotent."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -217,7 +217,7 @@ class Watch:
         if is_in:
             self._send_event("MODIFIED" if was_in else "ADDED", new.raw)
         elif was_in and old is not None:
-            # An object that ceases to match is sent as DELETED, in its last matching state, with the version of the change.
+            # An object that stops matching is sent as DELETED, in its last matching state with the version of the change.
             body = old.body | {"metadata": old.body["metadata"] | {"resourceVersion": str(change.rv)}}
             self._send_event("DELETED", new.raw if change.gone else msgspec.json.encode(body))
 

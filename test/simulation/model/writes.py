@@ -48,7 +48,7 @@ _NOT_FOR_CUSTOM = (
 
 
 class Writer:
-    """The writing half of the server. `now` returns the time; `random` generates the suffixes of generated names."""
+    """The write path of the server. `now` returns the time; `random` generates name suffixes."""
 
     def __init__(self, storage: Storage, now: Callable[[], datetime], random: Random, kubernetes: Kubernetes) -> None:
         self._storage = storage
@@ -162,7 +162,7 @@ class Writer:
         before: Body = old.body["metadata"]
         remaining = before.get("deletionGracePeriodSeconds")
         grace: int | None
-        if remaining:  # a kubelet has it; of a further request only a shorter grace period has an effect
+        if remaining:  # bound to a node; further requests can only shorten the grace period
             if asked is None or asked >= remaining:
                 return old.raw
             never_past = self._kubernetes.has(DELETION_TIMESTAMP_MOVES)
@@ -181,7 +181,7 @@ class Writer:
         return self._storage.put(collection, key, old.body | {"metadata": meta}).raw
 
     def _deletion(self, before: Body, grace: int | None) -> Body:
-        """The fields that the first deletion of an object sets in its metadata."""
+        """Return the metadata fields set by the first deletion of an object."""
         if "deletionTimestamp" in before:
             return {}
         next_generation = {"generation": before["generation"] + 1} if "generation" in before else {}
@@ -191,7 +191,7 @@ class Writer:
         }
 
     def _remove(self, collection: Collection, old: Version, announced: Body | None) -> bytes:
-        """Remove an object. With `announced`, metadata that is written first, there are two changes, and watches get both."""
+        """Remove an object. With `announced` metadata, written first, watches get two changes."""
         last = old
         if announced is not None:
             last = self._storage.put(collection, old.key, old.body | {"metadata": announced})
@@ -203,7 +203,7 @@ class Writer:
         return gone.raw if self._kubernetes.has(DELETE_ANSWERS_LAST_VERSION) else last.raw
 
     def _end_namespace(self, collection: Collection, old: Version) -> bytes:
-        """Announce the end of a namespace; its controller removes it when it is empty."""
+        """Mark a namespace as terminating; its controller removes it when it is empty."""
         if "deletionTimestamp" in old.body["metadata"]:
             return old.raw
         meta = old.body["metadata"] | {"deletionTimestamp": self._time()}
@@ -211,7 +211,7 @@ class Writer:
         return self._storage.put(collection, old.key, ending).raw
 
     def bind(self, collection: Collection, key: Key, body: Body) -> bytes:
-        """POST of a pod's binding: the pod has a node from now on. Raises Refusal."""
+        """POST of a pod's binding: assign the pod to a node. Raises Refusal."""
         old = collection.objects.get(key)
         if old is None:
             raise not_found(collection.kind, key[1])
@@ -229,7 +229,7 @@ class Writer:
         )
 
     def _replace(self, collection: Collection, old: Version, body: Body, subresource: str, *, dry_run: bool) -> bytes:
-        """Put `body` in the place of `old`, as far as the client may change it. Raises Refusal."""
+        """Replace `old` by `body`, as far as the client may change it. Raises Refusal."""
         kind, name = collection.kind, old.key[1]
         before, meta = old.body["metadata"], body["metadata"]
         given = meta.get("resourceVersion", "")
@@ -254,7 +254,7 @@ class Writer:
         return self._storage.put(collection, old.key, new).raw
 
     def _checked_metadata(self, kind: Kind, namespace: str, body: Any) -> dict[str, Any]:
-        """A copy of the metadata, with the namespace of the request. Raises Refusal."""
+        """Return a copy of the metadata with the namespace of the request. Raises Refusal."""
         if not isinstance(body, dict):
             raise bad_request("the object provided is unrecognized")
         if body.get("kind", kind.resource.kind) != kind.resource.kind:
@@ -301,7 +301,7 @@ class Writer:
         return kind.custom or (kind.resource.plural == "pods" and self._kubernetes.has(POD_GENERATION))
 
     def _check_old_service(self, kind: Kind, old: Version, meta: Mapping[str, Any]) -> None:
-        """Check what old servers, whose services had a storage implementation of their own, check first. Raises Refusal."""
+        """Check what old servers check first, because their services had a separate storage implementation. Raises Refusal."""
         mistakes = []
         if not meta.get("resourceVersion"):
             mistakes.append(wrong("metadata.resourceVersion", "", "must be specified for an update"))

@@ -24,7 +24,7 @@ from tfjob_operator.controller.options import ALPHA_APIS, V1
 
 SIZES: Final = (1, 1, 2, 2, 3, 4)
 LONGEST_PAUSE_S: Final = 90.0
-"""How long the Job controller waits at most after three failures of a pod, all waits together."""
+"""The maximum total delay of the Job controller after three failures of a pod."""
 
 
 async def alpha_jobs_keep_their_promises(world: World) -> None:
@@ -32,7 +32,7 @@ async def alpha_jobs_keep_their_promises(world: World) -> None:
     dialect = random.choice(DIALECTS)
     await world.create_namespaces(LEASE[0], *NAMESPACES)
     controller = JobController(world.server, Random(f"jobs {world.seed}"))
-    if dialect is TENSORFLOW:  # it is the only one whose CRD is installed
+    if dialect is TENSORFLOW:  # only its CRD is installed
         world.server.define(Kind(dialect.resource, status=True, custom=True, unconditional=False))
     GarbageCollector(world.server, Random(f"garbage {world.seed}"))
     kubelet = Kubelet(world, Random(f"kubelet {world.seed}"), script=AlphaScript())

@@ -16,7 +16,7 @@ NAMES: Final = ("a", "b", "c", "d", "e")
 COLORS: Final = ("red", "gold", "")
 
 SETTLED_S: Final = 200.0
-"""Seconds after the faults' end: a frozen watch is detected after 80 s, and up to two back-offs of 60 s may follow."""
+"""Seconds after the end of the faults: a frozen watch is detected after 80s, then up to two back-offs of 60s follow."""
 
 
 class ConfigMap(Struct, frozen=True):
@@ -25,7 +25,7 @@ class ConfigMap(Struct, frozen=True):
 
 
 def color_of(item: Object) -> list[str]:
-    """An index function with no value for some objects."""
+    """Index function with no value for some objects."""
     color = item.metadata.label_map().get("color", "")
     return [color] if color else []
 
@@ -33,7 +33,7 @@ def color_of(item: Object) -> list[str]:
 class View:
     """A handler that rebuilds the collection from notifications, and checks their consistency (SI-01, SI-02, SI-04).
 
-    Invariant: `items` is what follows from the notifications alone.
+    Invariant: `items` follows from the notifications alone.
     """
 
     def __init__(self, world: World, name: str, informer: SharedIndexInformer[ConfigMap]) -> None:
@@ -74,7 +74,7 @@ class View:
 
 
 async def write_at_random(world: World, resource: Resource, name: str, random: Random, count: int) -> None:
-    """A user who creates, changes and deletes objects, with pauses, until the faults end."""
+    """Create, change and delete objects with pauses, until the faults end."""
     client = world.client(name)
     for _ in range(count):
         await asyncio.sleep(random.expovariate(count / world.calm_at))
@@ -86,7 +86,7 @@ async def write_at_random(world: World, resource: Resource, name: str, random: R
             match random.choice(("put", "put", "put", "delete", "replace")):
                 case "delete":
                     await client.delete(resource, namespace, key)
-                case "replace":  # deleted and recreated, perhaps before any watch shows it (SI-11)
+                case "replace":  # deleted and recreated, possibly before any watch shows it (SI-11)
                     await client.delete(resource, namespace, key)
                     await client.create(resource, namespace, body)
                 case _:
@@ -99,7 +99,7 @@ async def write_at_random(world: World, resource: Resource, name: str, random: R
 
 
 async def informers_converge(world: World) -> None:
-    """Random writes, random faults, late handlers, resyncs; then, once all is quiet, everything is checked."""
+    """Play random writes, faults, late handlers and resyncs. After the faults, check everything."""
     random = world.random
     await world.create_namespaces(*NAMESPACES)
     factory = SharedInformerFactory(
@@ -132,7 +132,7 @@ async def informers_converge(world: World) -> None:
 def _choose_informers(
     factory: SharedInformerFactory, random: Random
 ) -> dict[tuple[str, str], SharedIndexInformer[ConfigMap]]:
-    """One to three informers, by namespace and selector."""
+    """Create one to three informers, by namespace and selector."""
     choices = [("", ""), ("blue", ""), ("", "color=red"), ("green", "color in (red, gold)"), ("", "!color")]
     codec = Codec(CONFIG_MAPS, ConfigMap)
     chosen = {}

@@ -23,14 +23,15 @@ from tfjob_operator.controller.leaderelection import (
 
 HOME: Final = LEASE[0]
 WORK: Final = "work-of-"
-"""The names of clients that write as leaders begin with this."""
+"""The prefix of the names of clients that write as leaders."""
 SETTLED_S: Final = 60.0
-"""Seconds after the faults' end: a lease expires after 15 s, a candidate reads it every 4.4 s, a request takes up to 40 s."""
+"""Seconds after the end of the faults: a lease expires after 15s, a candidate reads it every 4.4s, a request takes up to 40s.
+"""
 QUIET_S: Final = 40.0
 
 
 class Candidate:
-    """A process that works while it leads, and is restarted when it ends, each time under another name."""
+    """A process that works while it leads. It restarts when it ends, with a new name."""
 
     def __init__(self, world: World, number: int) -> None:
         self._world = world
@@ -48,7 +49,7 @@ class Candidate:
         self._task = self._world.spawn(self.process, self._live(self.process, *self._transports))
 
     def has_ended(self) -> bool:
-        """Whether the process has ended by itself, as after a lost lease."""
+        """Whether the process has ended by itself, for example after losing its lease."""
         return self._task is None or self._task.done()
 
     async def kill(self) -> None:
@@ -82,7 +83,7 @@ class Candidate:
             world.note("lost", identity)
 
     async def _work(self, client: RestClient) -> None:
-        """Write all the time, as a busy operator does; failed writes are only noted."""
+        """Write continuously, like a busy operator; failed writes are only noted."""
         while True:
             try:
                 await client.patch(CONFIG_MAPS, HOME, "work", {"data": {"at": str(self._world.time)}})
@@ -92,7 +93,7 @@ class Candidate:
 
 
 class Watchman:
-    """Looks at every write that the server accepts."""
+    """Checks every write that the server accepts."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -115,7 +116,7 @@ class Watchman:
 
 
 async def one_leader_writes(world: World) -> None:
-    """Two or three candidates with stalls, deaths and network faults; after these one of them leads, and goes on leading."""
+    """Two or three candidates with stalls, crashes and network faults; afterwards one of them leads and stays the leader."""
     random = world.random
     await world.create_namespaces(HOME)
     await world.client("admin").create(CONFIG_MAPS, HOME, {"metadata": {"name": "work"}})

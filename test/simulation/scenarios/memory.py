@@ -37,13 +37,13 @@ from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW
 from tfjob_operator.controller.options import ALPHA_APIS, V1
 
 ROUGH: Final = replace(CALM, latency_s=0.8, lost_reply=0.03, refusals=0.03, cut=0.1, stale=0.1)
-"""Weather in which much is under way at the same time."""
+"""Faults with many concurrent operations."""
 END_S: Final = 70.0
 """When the last jobs are deleted."""
 GONE_S: Final = 200.0
-"""How long it takes at most until the last object is gone, after its finalizers and grace periods."""
+"""The maximum time until the last object is gone, after finalizers and grace periods."""
 LATER_S: Final = 3610.0
-"""When nothing may be remembered any more, after that."""
+"""The time after that at which nothing may be remembered."""
 PRUNED: Final = ("startTime", "begun", "restarts")
 DENIED: Final = (
     Refusal(422, "Invalid", "Pod is invalid: spec: Forbidden: says the world", {}),
@@ -60,9 +60,9 @@ class _Rejecting(AlphaScript):
 
 
 class _Fate(Person):
-    """Strikes jobs at bad moments: deletes one during a sync, refuses children, prunes a status; asks for TensorBoards.
+    """Disrupts jobs at bad moments: deletes one during a sync, rejects children, prunes a status, requests TensorBoards.
 
-    `named` is what names the jobs that there ever were: their UIDs, and their namespaces and names.
+    `named` has what identifies all jobs so far: their UIDs, and their namespaces and names.
     """
 
     def __init__(self, world: World, random: Random, jobs: Resource) -> None:
@@ -92,7 +92,7 @@ class _Fate(Person):
         self._send("DELETE", self._jobs.path(*place), {"propagationPolicy": "Background"})
 
     def _empty(self, namespace: str) -> None:
-        """Delete a namespace, and make it anew a while later."""
+        """Delete a namespace, and recreate it later."""
         self._send("DELETE", ALL_NAMESPACES.path("", namespace), {})
         self._at(self._random.uniform(3.0, 15.0), self._send, "POST", ALL_NAMESPACES.path(), _namespace(namespace))
 
@@ -134,7 +134,7 @@ def _namespace(name: str) -> dict[str, Any]:
 
 
 async def nothing_is_remembered_of_the_dead(world: World) -> None:
-    """Jobs live and die; an hour after the last has gone, no string that the manager reaches names one of them."""
+    """Jobs run and are deleted; an hour after the last, no string reachable from the manager names one of them."""
     random = world.random
     alpha = random.choice((TENSORFLOW, KUBEFLOW, KUBEFLOW))
     await world.create_namespaces(LEASE[0], *NAMESPACES)
@@ -145,7 +145,7 @@ async def nothing_is_remembered_of_the_dead(world: World) -> None:
     if alpha is KUBEFLOW:
         apis = (V1, *apis)
         users.append(Users(world, Random(f"users {world.seed}"), jobs=random.choice((6, 12)), busy=True))
-    else:  # it is the only one whose CRD is installed
+    else:  # only its CRD is installed
         world.server.define(Kind(alpha.resource, status=True, custom=True, unconditional=False))
     GarbageCollector(world.server, Random(f"garbage {world.seed}"))
     Holders(world, Random(f"holders {world.seed}"))
@@ -155,10 +155,10 @@ async def nothing_is_remembered_of_the_dead(world: World) -> None:
     operator.start()
     while fate.there or world.time < max(END_S, *(each.done_at for each in users)) + 1:
         await asyncio.sleep(1.0)
-        if operator.has_ended:  # it has lost its lease in bad weather, and its memory
+        if operator.has_ended:  # it lost its lease, and so its memory
             operator.start()
         if world.time > END_S:
-            fate.delete_all()  # what was made anew
+            fate.delete_all()  # recreated namespaces
         require(world.time < END_S + GONE_S, f"still there: {fate.there}")
     await asyncio.sleep(LATER_S)
     require(not fate.there, f"there again: {fate.there}")
@@ -168,11 +168,11 @@ async def nothing_is_remembered_of_the_dead(world: World) -> None:
 
 
 def remembered(root: object, words: set[str]) -> set[str]:
-    """Return where `root` reaches a text with one of these words: the types on the way to it, and the text."""
+    """Return where `root` reaches a text with one of these words: the types on the path, and the text."""
     pattern = re.compile("|".join(map(re.escape, sorted(words))) or "(?!)")
     seen, found = {id(root)}, set()
     front: list[tuple[object, tuple[object, ...]]] = [(root, ())]
-    kept: list[object] = []  # so that no id is used twice
+    kept: list[object] = []  # keeps ids unique
     while front:
         each, way = front.pop()
         if isinstance(each, (str, bytes)):
@@ -193,13 +193,13 @@ def _referents(each: object) -> list[Any]:
         return [*(each.__closure__ or ()), *(each.__defaults__ or ())]
     found = gc.get_referents(each)
     if isinstance(each, dict):
-        found += each  # no key that is a text can be part of a cycle, so the collector leaves it out
-    if isinstance(each, msgspec.Struct):  # those that the collector does not track, it does not look into
+        found += each  # string keys cannot be part of a cycle, so the collector omits them
+    if isinstance(each, msgspec.Struct):  # the collector does not look into objects that it does not track
         found += [getattr(each, name) for name in each.__struct_fields__]
     return found
 
 
 def _is_left_out(each: object) -> bool:
     world = type(each).__module__.partition(".")[0] in {"simulation", "fakes", "hack"}
-    no_task = not isinstance(each, asyncio.Future)  # those of the operator are of a class of the world's
+    no_task = not isinstance(each, asyncio.Future)  # the operator's own are of a class of the world
     return (world and no_task) or isinstance(each, (type, ModuleType, int, float)) or each is None

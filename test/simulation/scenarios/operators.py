@@ -20,14 +20,14 @@ from simulation.world import World, require
 
 SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
 CROWD: Final = 40
-"""The number of jobs in one of every fifty worlds."""
+"""The number of jobs in one of fifty worlds."""
 
 LONG_DOMAIN: Final = "x" * 2100
-"""With host names of this length a job of two replicas is a large one, whose pods read a ConfigMap."""
+"""With host names of this length a job with two replicas counts as large: its pods read a ConfigMap."""
 
 
 PATIENT_S: Final = 1500.0
-"""A job may be restarted as a whole half a dozen times, each after twice the delay of the one before."""
+"""A job may be restarted as a whole six times, with doubled delays."""
 
 
 async def operators_keep_their_promises(world: World) -> None:
@@ -35,18 +35,18 @@ async def operators_keep_their_promises(world: World) -> None:
 
 
 async def failure_policies_are_followed(world: World) -> None:
-    """Most jobs have a failure policy, and operators die in the midst of what they do."""
+    """Most jobs have a failure policy, and operators crash during its actions."""
     await _play(world, unlucky=True, policies=0.8)
 
 
 async def failure_policies_are_followed_in_time(world: World) -> None:
-    """The same without any faults: then it is known what an operator has seen."""
+    """The same without faults: then it is known what the operator has observed."""
     watchman = await _play(world, unlucky=False, policies=0.8)
     require(not watchman.late, f"too late: {watchman.late}")
 
 
 async def operators_are_in_time(world: World) -> None:
-    """Without faults of networks, servers, nodes and processes everything happens within two seconds."""
+    """Without faults of networks, servers, nodes and processes, everything happens within two seconds."""
     watchman = await _play(world, unlucky=False)
     require(not watchman.late, f"too late: {watchman.late}")
 

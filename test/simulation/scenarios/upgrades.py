@@ -24,22 +24,22 @@ from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 HOME: Final = "team"
 JOBS: Final = ("a", "b", "c", "d")
 SETTLED_S: Final = 480.0
-"""Seconds after the faults' end: an expectation that is never met delays a job by 300 s (EX-02), a retry by a minute."""
+"""Seconds after the end of the faults: an unmet expectation delays a job by 300s (EX-02), a retry by a minute."""
 Place = tuple[str, str]
 
 
 class _Past:
-    """What the other operator left: the UIDs of its pods, and what there must be in the end."""
+    """The other operator's pods (UIDs), and the expected final state."""
 
     def __init__(self) -> None:
         self.pods: dict[Place, str] = {}
         self.wanted: set[Place] = set()
         self.ended: dict[str, str] = {}
-        """The resourceVersions of the jobs that had ended, by name."""
+        """The resourceVersions of finished jobs, by name."""
 
 
 async def nothing_of_another_operator_runs_twice(world: World) -> None:
-    """Two replicas find the other operator's jobs, under faults, and are killed now and then."""
+    """Two replicas take over the other operator's jobs under faults, and are killed now and then."""
     random = world.random
     await world.create_namespaces(LEASE[0], HOME)
     GarbageCollector(world.server, random)
@@ -64,7 +64,7 @@ async def nothing_of_another_operator_runs_twice(world: World) -> None:
 
 
 async def _leave_behind(client: RestClient, random: Random, name: str, past: _Past) -> None:
-    """Write a job and its children as one of the operators did; some pods may be gone since, or never have been made."""
+    """Write a job and its children like one of the operators; some pods may be missing."""
     predecessor = random.choice(PREDECESSORS)
     sizes = {"Worker": random.randint(1, 3), "PS": random.randint(0, 1)}
     has_ended = random.random() < 0.3
@@ -127,7 +127,7 @@ def _check(world: World, past: _Past) -> None:
 
 
 def _check_children(job: str, there: dict[Place, dict[str, Any]]) -> None:
-    """Check that the children of a running job are labelled, and that each service selects its own pod."""
+    """Check that the children of a running job are labeled, and that each service selects its own pod."""
     for (plural, name), body in there.items():
         if body["metadata"]["ownerReferences"][0]["name"] != job:
             continue
