@@ -102,13 +102,13 @@ class AtRest:
     proxy: Proxy
     operator: Mortal
     limit_s: float
-    untold: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
     """Events that may be missing, beside those of the workload."""
 
     async def judge(self, outcome: Outcome, right: Record | None, scheme: Scheme) -> None:
         """Take the record of the end; note what stays wrong about it."""
         workload = WORKLOADS[outcome.case.workload]
-        workload = replace(workload, untold=workload.untold | self.untold)
+        workload = replace(workload, optional=workload.optional | self.optional)
         deadline = time.monotonic() + self.limit_s
         while True:
             await self._quiet()

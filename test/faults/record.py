@@ -68,7 +68,7 @@ def differences(record: Record, right: Record, workload: Workload, forgotten: Ma
     if record.job is not None and restarts(record) != dict(workload.restarts):
         yield f"restarts are {restarts(record)}, and there were {dict(workload.restarts)}"
     for reason in sorted(record.events.keys() | right.events.keys()):
-        if reason in workload.untold:
+        if reason in workload.optional:
             continue
         more = record.events[reason] - right.events[reason]
         if more > EVENTS_WITHIN or -more > EVENTS_WITHIN + forgotten.get(reason, 0):

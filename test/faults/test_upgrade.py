@@ -25,12 +25,12 @@ from support.waiting import until
 
 WAVES: Final = [(order, turn) for order in ORDERS for turn in range(len(WAYS))]
 HUNTS: Final = 4
-"""How many waves of one workload a planted bug may live through."""
+"""In how many waves of one workload a planted bug must be found."""
 
 
 @pytest.fixture
 def older(tmp_path: Path) -> Release:
-    """The release before; without git's history the test is skipped."""
+    """The previous release; without git's history the test is skipped."""
     try:
         return before(tmp_path / "before")
     except NotThereError as error:
@@ -40,7 +40,7 @@ def older(tmp_path: Path) -> Release:
 def test_a_job_whose_operator_is_upgraded_and_rolled_back_ends_as_without_a_fault(
     tmp_path: Path, older: Release, pytestconfig: pytest.Config
 ) -> None:
-    """Every child made as often, no pod restarted, no Warning and no write that nobody needs; by each way, in each order."""
+    """Each child is created as often, no pod is restarted, and there is no further Warning and no further write."""
     named = [Course.parse(text) for text in pytestconfig.getoption("case", [])]
     seed = pytestconfig.getoption("walk_seed", None)
     seed = Random().randrange(1000) if seed is None else seed
@@ -75,13 +75,13 @@ def _waves(matrix: Matrix, named: Sequence[Course], seed: int, tenth: int | None
 
 
 def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path: Path, older: Release) -> None:
-    """The release before drops attempt and count. No pod is restarted for that, and the next attempt is a higher one."""
+    """The previous release drops attempt and count. That restarts no pod, and the next attempt has a higher number."""
 
     async def play(it: Field, namespace: str, deployment: Deployment) -> None:
         user = User(it, namespace)
 
         async def change(release: Release, generation: int) -> None:
-            """Another release works on the job, and writes its status after an edit."""
+            """Let another release write the status of the job after an edit."""
             pods = {name: pod.metadata.uid for name, pod in user.pods.items()}
             await deployment.leave(TERMINATED)
             await deployment.come(release, TERMINATED)
@@ -116,8 +116,8 @@ def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path
 
 
 @pytest.mark.parametrize("name", found_by("upgrades"))
-def test_a_bug_of_the_release_after_is_found(tmp_path: Path, older: Release, name: str) -> None:
-    """In the one after alone; where the one before must know a thing to be wronged, the present one stands for it."""
+def test_a_bug_of_the_new_release_is_found(tmp_path: Path, older: Release, name: str) -> None:
+    """The bug is in the new release only. If it needs data that 0.1.0 does not write, this checkout is also the previous release."""
     bug = BUGS[name]
     releases = (present() if bug.knows else older, present(name))
 

@@ -32,23 +32,23 @@ from tfjob_operator.controller.options import LEASE_NAME
 
 ROLLED, TERMINATED, KILLED = "rolled", "terminated", "killed"
 WAYS: Final = (ROLLED, TERMINATED, KILLED)
-"""How an operator gives way to another: by SIGTERM, when the other one waits for the lease; by SIGTERM, and by SIGKILL, before
-the other one starts. Then the lease of the one that was killed has to run out."""
+"""How a process is replaced: SIGTERM once the next one waits for the lease; SIGTERM before the next one starts; SIGKILL before
+the next one starts, which then waits until the lease has expired."""
 FIRST, LAST, STAYS, DROPS = "crd-first", "crd-last", "crd-stays", "crd-drops"
 ORDERS: Final = (FIRST, LAST, STAYS, DROPS)
-"""When the CRD is changed: before the operator, as the documents say; after it; before the first upgrade, and never again;
-after it, and the CRD of the release before keeps no field that it does not have."""
+"""When the CRD is applied: before the operator, as documented; after it; only once, before the first upgrade; after the
+operator, with a previous CRD that prunes unknown fields."""
 AFTER: Final = frozenset({LAST, DROPS})
 CHANGES: Final = 3
-"""Up, down, and up again."""
+"""Upgrade, rollback, and upgrade again."""
 BUGGY_LIMIT_S: Final = 100.0
-"""Where a bug is planted, what a user waits for may never come."""
-UNTOLD: Final = frozenset({f"Normal {EventReason.POD_TEMPLATE_NOT_APPLIED}"})
-"""Events that may be missing: what the release before did not write down cannot be told of."""
-NOT_KEPT: Final = frozenset({f"Warning {EventReason.STATUS_FIELDS_PRUNED}"})
-"""What is true under a CRD that drops fields."""
+"""With a planted bug the user may wait in vain."""
+OPTIONAL_EVENTS: Final = frozenset({f"Normal {EventReason.POD_TEMPLATE_NOT_APPLIED}"})
+"""Events that may be missing, because they depend on what only the newer release records."""
+PRUNING_EVENTS: Final = frozenset({f"Warning {EventReason.STATUS_FIELDS_PRUNED}"})
+"""Warnings that are correct under a CRD that prunes fields."""
 SHARED: Final = tuple(name for name in WORKLOADS if name != "all-restarted")
-"""The workloads that the release before can play, too: it does not know failure policies."""
+"""The workloads that 0.1.0 supports: it has no failure policies."""
 STOPPED_S: Final = 120.0
 SETTLE_S: Final = 120.0
 BUGGY_SETTLE_S: Final = 10.0
@@ -56,7 +56,7 @@ BUGGY_SETTLE_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Course:
-    """A case: after how many more writes of the operator its version changes each time, in which way, and how the CRD does."""
+    """A case: the number of writes before each change of version, how processes are replaced, and when the CRD is applied."""
 
     workload: str
     order: str
@@ -73,7 +73,7 @@ class Course:
 
 
 def courses(writes: Mapping[str, int], order: str, turn: int, dice: Random) -> list[Course]:
-    """Return a wave: a case of each workload, of which so many writes are known. `turn` deals out the ways."""
+    """Return one case per workload. `writes` has their numbers of writes without a fault; `turn` selects the ways."""
     cases = []
     for number, (name, count) in enumerate(writes.items()):
         points = [0, *sorted(dice.sample(range(1, count + 1), CHANGES))]
@@ -94,11 +94,11 @@ class Replica:
 
     @property
     def is_ready(self) -> bool:
-        """Whether its caches are filled, so that it waits for the lease or has it; or it has ended."""
+        """Whether its caches have synced, so that it waits for the lease or holds it; or whether it has ended."""
         return '"lease_awaited"' in self.log or self.process.returncode is not None
 
     async def stop(self, way: signal.Signals) -> str:
-        """Send a signal, and wait for the end. Return what was wrong about that."""
+        """Send a signal and wait for the end. Return the violation, or an empty string."""
         by_itself = self.process.returncode is not None
         if not by_itself:
             self.process.send_signal(way)
@@ -115,7 +115,7 @@ class Replica:
 
 
 class Deployment:
-    """The operator of a namespace, of whatever release. `complaints` says what processes did that nobody made them do."""
+    """The operator of a namespace, in changing releases. `complaints` lists unexpected ends of processes."""
 
     def __init__(self, field: Field, namespace: str, proxy: Proxy, flags: Sequence[str]) -> None:
         kubeconfig = proxy.kubeconfig_through(field.folder / f"{namespace}.kubeconfig")
@@ -152,12 +152,12 @@ class Deployment:
         return self._replicas[-1].is_ready
 
     async def leave(self, way: str) -> None:
-        """Let the replica go that works, unless the other one is to come first."""
+        """Stop the current process, unless the next one is to start first."""
         if way != ROLLED:
             await self._stop(self._replicas[-1], signal.SIGKILL if way == KILLED else signal.SIGTERM)
 
     async def come(self, release: Release, way: str) -> None:
-        """Start a replica of a release, and if the one before still works, let that go when this one is ready."""
+        """Start a process of a release; if the previous one still runs, stop that when the new one is ready."""
         new = await self.start(release)
         if way == ROLLED:
             await until(lambda: new.is_ready, limit_s=LIMIT_S)
@@ -174,7 +174,7 @@ class Deployment:
                 await self._field.client.patch(LEASES, self._namespace, LEASE_NAME, soon)
 
     def judge(self) -> list[str]:
-        """Return what processes did wrong, by their ends and by their logs."""
+        """Return the violations that ends and logs of processes show."""
         ended = [each for each in self._replicas[-1:] if each.process.returncode is not None]
         crashed = [each for each in self._replicas if "Traceback" in each.log]
         return [
@@ -185,7 +185,7 @@ class Deployment:
 
 
 class Rollout:
-    """The changes of versions of one wave. `releases` are the one before and the one after."""
+    """The changes of version of one wave. `releases` are the previous and the new one."""
 
     def __init__(self, field: Field, order: str, releases: tuple[Release, Release], cases: int) -> None:
         self._field = field
@@ -198,7 +198,7 @@ class Rollout:
         await asyncio.to_thread(self._apply, self.first)
 
     async def change(self, number: int, deployment: Deployment, way: str, on_change: Callable[[], object]) -> None:
-        """Make a change, the CRD's when all cases have come here; then call `on_change`."""
+        """Change the release, and the CRD once all cases have reached this change; then call `on_change`."""
         release, crd_first = self.turns[number]
         await deployment.leave(way)
         if crd_first:
@@ -227,7 +227,7 @@ async def wave(
     releases: tuple[Release, Release],
     references: Mapping[str, Outcome],
 ) -> list[Outcome]:
-    """Play cases beside each other whose CRD is changed in one order; tell of each violation."""
+    """Run cases concurrently that share one order of CRD and operator; print each violation."""
     rollout = Rollout(field, order, releases, len(cases))
     await rollout.begin()
     async with asyncio.TaskGroup() as tasks:
@@ -256,10 +256,10 @@ async def _play(field: Field, case: Course, rollout: Rollout, reference: Outcome
             await playing
             if not outcome.violations:
                 settle_s = BUGGY_SETTLE_S if buggy else SETTLE_S
-                untold = UNTOLD | (NOT_KEPT if case.order == DROPS else frozenset())
-                at_rest = AtRest(field, namespace, proxy, deployment, settle_s, untold)
+                optional = OPTIONAL_EVENTS | (PRUNING_EVENTS if case.order == DROPS else frozenset())
+                at_rest = AtRest(field, namespace, proxy, deployment, settle_s, optional)
                 await at_rest.judge(outcome, reference.record, CRASHES)
-                outcome.violations += _never_seen(outcome, reference, untold)
+                outcome.violations += _never_seen(outcome, reference, optional)
         outcome.violations += deployment.judge()
         outcome.writes = list(writes(proxy.history))
         outcome.violations += _never_done(outcome, reference)
@@ -270,7 +270,7 @@ async def _play(field: Field, case: Course, rollout: Rollout, reference: Outcome
 
 
 async def _noting(playing: Awaitable[None], violations: list[str]) -> None:
-    """Let a user play, and note what was waited for in vain."""
+    """Run the user's actions, and record what did not happen in time as a violation."""
     try:
         await playing
     except WaitedInVainError as error:
@@ -278,26 +278,26 @@ async def _noting(playing: Awaitable[None], violations: list[str]) -> None:
 
 
 async def _written(proxy: Proxy, count: int, playing: asyncio.Task[None]) -> None:
-    """Wait until there were so many more writes, or the user is done."""
+    """Wait for this number of further writes, or until the user is done."""
     enough = proxy.writes + count
     while proxy.writes < enough and not playing.done():  # noqa: ASYNC110 - the proxy wakes nobody
         await asyncio.sleep(TICK_S)
 
 
-def _never_seen(outcome: Outcome, reference: Outcome, untold: frozenset[str]) -> Iterator[str]:
-    """Yield the Warnings of reasons that nobody is told without a change: even one of them is too many."""
+def _never_seen(outcome: Outcome, reference: Outcome, optional: frozenset[str]) -> Iterator[str]:
+    """Yield Warnings whose reasons do not occur without a change of version."""
     assert outcome.record is not None
     assert reference.record is not None
-    for reason in sorted(outcome.record.events.keys() - reference.record.events.keys() - untold):
+    for reason in sorted(outcome.record.events.keys() - reference.record.events.keys() - optional):
         if reason.startswith("Warning "):
             yield f"a {reason!r} that is true of nothing"
-    for reason in UNTOLD:
+    for reason in OPTIONAL_EVENTS:
         if outcome.record.events[reason] > reference.record.events[reason]:
             yield f"{outcome.record.events[reason]} events {reason!r}, not {reference.record.events[reason]} at most"
 
 
 def _never_done(outcome: Outcome, reference: Outcome) -> Iterator[str]:
-    """Yield the writes that come only with a change, such as a patch of what the other release made."""
+    """Yield writes that occur only with a change of version, such as a patch of a child of the other release."""
     known = {write.what for write in reference.writes}
     for write in sorted({write for write in outcome.writes if write.nth == 1 and write.what not in known}):
         # A delete shows in what is left, and in what is made again. Which of the deletes after an end the garbage collector

@@ -20,13 +20,13 @@ APIS: Final = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"
 class Workload:
     """What a user does, the flags of the operator, and how often each replica is restarted in the end.
 
-    `untold` are events that may be missing.
+    `optional` are events that may be missing.
     """
 
     play: Callable[[User], Awaitable[None]]
     flags: tuple[str, ...] = ()
     restarts: Mapping[str, int] = field(default_factory=dict)
-    untold: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
 
 
 def workers(count: int, policy: str = "Never") -> dict[str, Any]:
@@ -148,7 +148,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "gang": Workload(gang, ("--enable-gang-scheduling",)),
     # If the second passes while no operator runs, the garbage collector deletes the children, with the job.
     "short-lived": Workload(
-        short_lived, untold=frozenset({"Normal SuccessfulDeletePod", "Normal SuccessfulDeleteService"})
+        short_lived, optional=frozenset({"Normal SuccessfulDeletePod", "Normal SuccessfulDeleteService"})
     ),
     "alpha": Workload(alpha, (APIS,)),
     "held": Workload(held),
