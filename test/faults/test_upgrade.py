@@ -117,7 +117,7 @@ def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path
 
 @pytest.mark.parametrize("name", found_by("upgrades"))
 def test_a_bug_of_the_new_release_is_found(tmp_path: Path, older: Release, name: str) -> None:
-    """The bug is in the new release only. If it needs data that 0.1.0 does not write, this checkout is also the previous release."""
+    """It is in the new release only. If it needs data that 0.1.0 does not write, this checkout is also the previous release."""
     bug = BUGS[name]
     releases = (present() if bug.knows else older, present(name))
 
