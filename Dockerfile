@@ -25,6 +25,7 @@ RUN /opt/tfjob-operator/bin/pip install --no-cache-dir --no-deps --no-build-isol
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="tfjob-operator" \
+      org.opencontainers.image.version="0.2.0" \
       org.opencontainers.image.description="A Kubernetes operator for TFJob" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/tfjob-operator /opt/tfjob-operator

@@ -65,7 +65,7 @@ VERSIONED: Final = (
 )
 _VERSION: Final = re.compile(
     r"((?:tfjob[-_]operator(?:-image|-manifests)?[:/-]|tf-job-operator-chart-|VERSION=|tag `v|\.tar:)"
-    r"|VERSION: Final = \"|^(?:appV|v)ersion: )\d+\.\d+\.\d+",
+    r"|VERSION: Final = \"|image\.version=\"|^(?:appV|v)ersion: )\d+\.\d+\.\d+",
     re.MULTILINE,
 )
 

@@ -298,6 +298,7 @@ CONFIG: Final[dict[str, Any]] = {
     "WorkingDir": "/",
     "Labels": {
         "org.opencontainers.image.title": "tfjob-operator",
+        "org.opencontainers.image.version": VERSION,
         "org.opencontainers.image.description": "A Kubernetes operator for TFJob",
         "org.opencontainers.image.licenses": "Apache-2.0",
     },
