@@ -8,7 +8,7 @@ sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 if __name__ == "__main__":
     from tfjob_operator.controller.__main__ import reduce_memory
 
-    reduce_memory()  # first of all, as the operator does it
+    reduce_memory()  # must come first, as in the operator
     from faults.bugs import BUGS
     from tfjob_operator.controller.__main__ import main
 

@@ -20,7 +20,7 @@ from tfjob_operator.controller.tfjob.view import Confirmer
 
 
 def _views_are_believed() -> None:
-    """Children are created and deleted before the status write could fail, and nobody asks whether the view is new."""
+    """Create and delete children before the status write could fail, without confirming the view."""
 
     async def believe(*_: object) -> None:
         """Confirm nothing."""
@@ -51,7 +51,7 @@ def _act_first(concerns: Callable[[Any], object]) -> None:
 
 
 def _writes_are_not_fenced() -> None:
-    """A leader that has lost the lease while it was stopped goes on until it notices."""
+    """A leader that lost its lease while it was stopped continues until it notices."""
 
     async def send(fenced: Any, request: Any, on_leave: Any = unchanged) -> Any:
         return await fenced._transport.send(request, on_leave)
@@ -60,7 +60,7 @@ def _writes_are_not_fenced() -> None:
 
 
 def _refusals_are_believed() -> None:
-    """What a server in trouble has not created or deleted counts as done."""
+    """Treat creates and deletes that a degraded server rejected as done."""
 
     def believe(method: Callable[..., Any]) -> Callable[..., Any]:
         async def act(*arguments: Any, **more: Any) -> Any:
@@ -88,7 +88,7 @@ def _a_scale_down_is_ignored() -> None:
 
 
 def _a_job_that_is_gone_leaves_a_task() -> None:
-    """As a timer does that nobody cancels."""
+    """Like a timer that is never cancelled."""
     sync, left = TFJobController.sync, set()
 
     async def leave(controller: Any, key: str) -> None:
@@ -100,7 +100,7 @@ def _a_job_that_is_gone_leaves_a_task() -> None:
 
 
 def _a_failed_create_counts_as_done() -> None:
-    """An operator that believes that whatever it sent will be there in the end."""
+    """The operator assumes that everything it sent will exist."""
     create = Creator._create
 
     async def believe(creator: Any, *child: Any) -> bool:
@@ -119,9 +119,9 @@ def _replace(place: object, name: str, bug: object) -> None:
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug, what finds it, and where that is a matrix the workload in which it shows, and words of what is then wrong.
+    """A bug, and its finder. If that is a matrix: the workload that shows the bug, and words of the violation.
 
-    `knows`: it shows only after a release that knows as much as the present one.
+    `knows`: it shows only after a release with the same features as the current one.
     """
 
     plant: Callable[[], None]

@@ -19,31 +19,31 @@ from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, TFJOBS
 
 CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, JOBS, VOLCANO_POD_GROUPS)
-"""What an operator creates for a job."""
+"""The resources that an operator creates for a job."""
 
 
 class Census:
-    """How many objects of each name there have ever been, by their UIDs: those that are controlled by a TFJob."""
+    """Counts objects that ever existed, by name and UID, if they are controlled by a TFJob."""
 
     def __init__(self) -> None:
         self._uids: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         self._unended: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self.overlaps: defaultdict[str, list[str]] = defaultdict(list)
-        """By namespace, the pods that were created while a pod of an earlier attempt had not ended."""
+        """By namespace, the pods created before all pods of an earlier attempt had ended."""
 
     def take(self, resource: Resource, item: Mapping[str, Any]) -> None:
-        """Note an object as a watch or a list shows it; what is known already changes nothing."""
+        """Record an object from a watch or list; known objects are ignored."""
         meta = item["metadata"]
         owners = meta.get("ownerReferences") or ()
         if any(owner.get("controller") and owner["kind"] == TFJOBS.kind for owner in owners):
             self._uids[meta["namespace"]][f"{resource.plural}/{meta['name']}"].add(meta["uid"])
 
     def made(self, namespace: str) -> Counter[str]:
-        """How often each child was made in a namespace, by resource and name."""
+        """Return how often each child was created in a namespace, by resource and name."""
         return Counter({child: len(uids) for child, uids in self._uids[namespace].items()})
 
     def see(self, event: str, pod: Mapping[str, Any]) -> None:
-        """Note the next event of the watch of pods, which come in the order in which the API server has carried writes out."""
+        """Record the next event of the pod watch. Events arrive in the order of the API server's writes."""
         meta, attempt = pod["metadata"], int((pod["metadata"].get("labels") or {}).get(LABEL_ATTEMPT, 0))
         unended = self._unended[meta["namespace"]]
         if event == "ADDED" and any(other < attempt for other in unended.values()):
@@ -53,9 +53,9 @@ class Census:
             del unended[meta["uid"]]
 
     async def follow(self, client: RestClient, resource: Resource, version: str) -> None:
-        """Note all objects of a resource that come after a resource version, until cancelled.
+        """Record all objects of a resource from a resource version on, until cancelled.
 
-        Raises ApiError when the server does not have all of them any more (410): then nobody can judge.
+        Raises ApiError if the server no longer has them all (410), because the count is then unknown.
         """
         options = ListOptions(resource_version=version, allow_bookmarks=True)
         while True:
@@ -72,7 +72,7 @@ class Census:
                                 self.see(event["type"], item)
                             options = replace(options, resource_version=item["metadata"]["resourceVersion"])
             except TransportError:
-                continue  # from where it ended
+                continue  # where it ended
 
 
 @asynccontextmanager

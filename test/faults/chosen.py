@@ -10,11 +10,11 @@ from faults.scheme import Case
 
 
 def chosen(matrix: Matrix, name: str, config: pytest.Config, *, sampled: bool) -> list[Case]:
-    """Return the cases that the options ask for: some by name, all, a tenth; by default the tenth of this commit.
+    """Return the cases selected by the options: by name, all, or a tenth (default: the commit's tenth).
 
-    Of a matrix that is `sampled`, a tenth is played where all is asked for.
+    Of a `sampled` matrix, only a tenth is played even if all cases are selected.
     """
-    # Given the folder above, pytest does not know these options.
+    # pytest does not know these options if it is given the parent folder.
     if named := config.getoption("case", []):
         return [Case.parse(text) for text in named]
     if config.getoption("whole", False) and not sampled:
@@ -26,13 +26,13 @@ def chosen(matrix: Matrix, name: str, config: pytest.Config, *, sampled: bool) -
 
 
 def tenth_of(config: pytest.Config) -> int | None:
-    """Return the number of the tenth that the options ask for; None where they ask for none."""
+    """Return the number of the tenth selected by the options, or None."""
     asked = config.getoption("tenth", None)
     return tenth_of_the_commit() if asked == "commit" else None if asked is None else int(asked)
 
 
 def tenth_of_the_commit() -> int:
-    """Return a number from 0 to 9: another one for each commit, and the same whenever it is tested again. 0 without git."""
+    """Return a number from 0 to 9 that depends on the commit; 0 without git."""
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     return int(head.strip() or "0", 16) % 10
 

@@ -38,7 +38,7 @@ class _Event(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Child:
-    """A child of a job: its UID, and what it was made as, without what differs between two jobs of one specification."""
+    """A child of a job: its UID and its manifest, without parts that differ between jobs with the same spec."""
 
     uid: str
     made_as: str
@@ -46,7 +46,7 @@ class Child:
 
 @dataclass(frozen=True)
 class State:
-    """What has become of a job. `true` are its conditions that hold, with their reasons; `told` its Warnings, with counts."""
+    """The observed state of a job. `true`: its true conditions with their reasons; `told`: its Warnings with their counts."""
 
     name: str
     generation: int
@@ -57,7 +57,7 @@ class State:
 
     @property
     def seen(self) -> bool:
-        """Whether the operator has read the specification."""
+        """Whether the operator has read the spec."""
         return self.generation == self.status.get("observedGeneration")
 
     @property
@@ -78,7 +78,7 @@ class View:
         }
 
     def state(self, namespace: str, name: str) -> State | None:
-        """Return what has become of a job; None if there is none of this name."""
+        """Return the observed state of a job; None if it does not exist."""
         job = self._jobs.indexer.get(f"{namespace}/{name}")
         if job is None:
             return None
@@ -105,7 +105,8 @@ def _made_as(child: Thing, job: str) -> str:
     meta = child.metadata
     notes = {name: value for name, value in (meta.annotations or {}).items() if name not in OF_ONE}
     spec = {name: value for name, value in child.spec.items() if name not in {"nodeName", "clusterIPs"}}
-    # The attempt is on pods of jobs with a failure policy, which may come with an edit: neither label nor variable is told of.
+    # Pods of jobs with a failure policy have their attempt in a label and a variable. An edit may add the policy, so both are
+    # dropped.
     labels = {name: value for name, value in (meta.labels or {}).items() if name != LABEL_ATTEMPT}
     if "containers" in spec:
         spec["containers"] = [_without_attempt(container) for container in spec["containers"]]

@@ -10,26 +10,26 @@ TENTHS = [*"0123456789", "commit"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of these tests; pytest knows them when it is given a path in this folder."""
+    """Add the options; pytest knows them if it is given a path in this folder."""
     parser.addoption("--whole", action="store_true", help="play all matrices whole, planted bugs, stopped leaders")
     parser.addoption(
         "--tenth", choices=TENTHS, default=None, help="play this tenth, or the one that the hash of the commit names"
     )
     parser.addoption(
-        "--walks", type=int, default=100, metavar="NUMBER", help="how many jobs are edited at random (100)"
+        "--walks", type=int, default=100, metavar="NUMBER", help="number of jobs that are edited randomly (100)"
     )
     parser.addoption(
         "--walk-seed", type=int, default=None, help="draw these edits and changes of version, not new ones"
     )
     parser.addoption(
-        "--case", action="append", default=[], help="play this case only, WORKLOAD:WRITE:FAULT, as it is told"
+        "--case", action="append", default=[], help="play only this case, WORKLOAD:WRITE:FAULT, as printed"
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test of this folder, so that `-m 'not integration'` leaves all of them out.
+    """Mark every test in this folder, so that `-m 'not integration'` excludes them.
 
-    They depend on how busy the machine is: they are for `make faults`, and a part of the matrices for who asks for one.
+    They depend on the load of the machine, so they run in `make faults`, or partly on request.
     """
     nightly = pytest.mark.skip(reason="a part of make faults")
     whole = config.getoption("whole", False)

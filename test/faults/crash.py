@@ -19,15 +19,15 @@ from hack.fault_proxy.proxy import Action, Proxy, kill_after, kill_before, lose_
 
 BEFORE, AFTER, LOST = "before", "after", "lost"
 FAULTS: Final = (AFTER, BEFORE, LOST)
-"""Killed when the server has the write; killed before the server sees it; the answer lost, and the operator lives."""
+"""Killed after the server executed the write; killed before the server got it; response lost, without a kill."""
 LANES: Final = 10
-"""A case mostly waits; with more of them beside each other, two cores are too busy for any."""
+"""The number of concurrent cases. They mostly wait; more of them would overload two cores."""
 QUIET_S: Final = 0.5
-"""An operator that has written nothing for so long, and will read nothing new, is at rest."""
+"""An operator without writes for this time, and without new input, is idle."""
 SETTLE_S: Final = 120.0
-"""How long the end may take: an event whose answer was lost is sent again after up to ten seconds, with others behind it."""
+"""The limit for reaching the final state: an event with a lost response is retried after up to ten seconds, before others."""
 BUGGY_SETTLE_S: Final = 10.0
-"""Where a bug is planted, what is wrong stays wrong."""
+"""The limit with a planted bug, where violations do not disappear."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ CRASHES: Final = Scheme(FAULTS, _arrange, LANES)
 async def run(
     field: Field, case: Case, scheme: Scheme = CRASHES, right: Record | None = None, *, bug: str = ""
 ) -> Outcome:
-    """Play a case in a namespace of its own; `right` is the record without a fault, None to take one."""
+    """Play a case in its own namespace. `right` is the record without a fault; None to record it."""
     workload, outcome, began = WORKLOADS[case.workload], Outcome(case), time.monotonic()
     namespace = await field.new_namespace(case.workload)
     async with Proxy(field.kubeconfig, serving=field.serving) as proxy:
@@ -88,14 +88,14 @@ async def run(
 
 
 class Mortal(Protocol):
-    """An operator whose processes die. `sent_by_dead` is how many requests had arrived when the last one of them was gone."""
+    """An operator whose processes are killed. `sent_by_dead`: how many requests had arrived when the last one was gone."""
 
     sent_by_dead: int
 
 
 @dataclass(frozen=True)
 class AtRest:
-    """Waits until all is as it should be, at most for `limit_s` seconds."""
+    """Waits for the final state, at most `limit_s` seconds."""
 
     field: Field
     namespace: str
@@ -103,10 +103,10 @@ class AtRest:
     operator: Mortal
     limit_s: float
     optional: frozenset[str] = frozenset()
-    """Events that may be missing, beside those of the workload."""
+    """Events that may be missing, in addition to the workload's."""
 
     async def judge(self, outcome: Outcome, right: Record | None, scheme: Scheme) -> None:
-        """Take the record of the end; note what stays wrong about it."""
+        """Record the final state; note its differences."""
         workload = WORKLOADS[outcome.case.workload]
         workload = replace(workload, optional=workload.optional | self.optional)
         deadline = time.monotonic() + self.limit_s

@@ -18,7 +18,7 @@ TOOLS: Final = ("ip", "iptables", "sysctl")
 
 
 def why_not() -> str:
-    """Say why networks cannot be made here; "" if they can."""
+    """Return why networks cannot be created here, or ""."""
     if os.geteuid() != 0:
         return "networks are made by root alone"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -26,14 +26,14 @@ def why_not() -> str:
 
 
 class CannotError(Exception):
-    """The machine does not let us make a network."""
+    """The machine does not allow the creation of networks."""
 
 
 class Cut(Harm):
-    """The network of the leader is cut. Each operator has a network namespace, with a pair of virtual cables to this one.
+    """Cuts the leader's network. Each operator has a network namespace, connected to this one by a veth pair.
 
-    An operator asks for the API server on loopback, as its certificate says; in its namespace that address leads through the
-    cable, to a server here that passes all bytes on.
+    An operator connects to the API server on loopback, as the certificate requires. In its namespace, that address is forwarded
+    through the veth pair to a server here, which passes on all bytes.
     """
 
     def __init__(self, field: Field) -> None:
@@ -68,9 +68,9 @@ class Cut(Harm):
         space, here, there = _space(name), f"{_space(name)}-0", f"{_space(name)}-1"
         ours, theirs = f"10.213.{number}.1", f"10.213.{number}.2"
         with suppress(CannotError):
-            await _run("ip", "netns", "delete", space)  # of a run that was killed
+            await _run("ip", "netns", "delete", space)  # left by a killed run
         await _run("ip", "netns", "add", space)
-        self._stack.push_async_callback(_run, "ip", "netns", "delete", space)  # with both ends of the cable
+        self._stack.push_async_callback(_run, "ip", "netns", "delete", space)  # removes both ends of the pair
         await _run("ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", space)
         await _run("ip", "address", "add", f"{ours}/24", "dev", here)
         await _run("ip", "link", "set", here, "up")

@@ -33,7 +33,7 @@ REFUSALS: Final[Mapping[str, Action]] = {
     "html": answer_html(502),
     "slow": slow_down(SLOW_BYTES_PER_S),
 }
-"""In place of the response; of `slow` the operator gives up, when it has been carried out."""
+"""What replaces the response. With `slow`, the operator times out after the write was executed."""
 
 
 def _is_watch(seen: Seen) -> bool:
@@ -59,7 +59,7 @@ async def _freeze(proxy: Proxy) -> None:
 
 
 async def _expire(proxy: Proxy) -> None:
-    """Cut the watches, and say that they cannot be continued: all is listed anew."""
+    """Cut the watches and respond that they cannot be resumed, so everything is listed again."""
     proxy.rule(_is_watch, error_event(410, "Expired"), times=len(proxy.streams))
     proxy.cut_streams()
 
@@ -71,17 +71,17 @@ INTERRUPTIONS: Final[Mapping[str, Callable[[Proxy], Awaitable[None]]]] = {
     "frozen": _freeze,
     "expired": _expire,
 }
-"""What becomes of all watches before the server sees the write."""
+"""What happens to all watches before the server gets the write."""
 SCRAPED: Final = "scraped"
 SCRAPERS: Final = 40
 PROBE_EVERY_S: Final = 0.2
 ANSWER_S: Final = 10.0
-"""A probe that is not answered for so long has failed: ten operators share the machine."""
+"""A probe without response for this time has failed; ten operators share the machine."""
 
 
 @contextmanager
 def _blocked() -> Iterator[int]:
-    """Yield a full pipe that nobody reads."""
+    """Yield a full pipe without a reader."""
     reader, writer = os.pipe2(os.O_NONBLOCK)
     try:
         os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
@@ -94,7 +94,7 @@ def _blocked() -> Iterator[int]:
 
 @contextmanager
 def _broken() -> Iterator[int]:
-    """Yield a pipe whose reader is gone."""
+    """Yield a pipe whose reader was closed."""
     reader, writer = os.pipe()
     os.close(reader)
     yield writer
@@ -113,20 +113,20 @@ STDERRS: Final[Mapping[str, Callable[[], AbstractContextManager[int]]]] = {
     "stderr-broken": _broken,
     "disk-full": _full,
 }
-"""What the operator's standard error is."""
+"""The operator's standard error."""
 DROPPING: Final = frozenset({"stderr-broken", "disk-full"})
-"""With these no line can be written, so that some must be counted. Behind a pipe that blocks, thousands may wait."""
+"""With these, no line can be written, so dropped lines must be counted. A blocked pipe may have thousands in its queue."""
 FAULTS: Final = (*REFUSALS, *INTERRUPTIONS, SCRAPED, *STDERRS)
 
 
 def _applies(case: Case) -> bool:
-    """What lasts for a whole life is played once for each pod: there it is the same at every write."""
+    """Play faults that last for the whole run once per pod: they are the same for every write."""
     lasts = case.fault == SCRAPED or case.fault in STDERRS
     return not lasts or (case.write is not None and case.write.what.startswith("create pods/") and case.write.nth == 1)
 
 
 class Asking:
-    """Clients of the operator's pages: one asks whether it is healthy, `scrapers` others for its metrics, in a loop."""
+    """Clients of the operator's endpoints: one probes its health, `scrapers` others read its metrics, in a loop."""
 
     def __init__(self, operator: OperatorProcess, session: aiohttp.ClientSession, scrapers: int) -> None:
         operator.monitoring_port = any_free()
@@ -136,7 +136,7 @@ class Asking:
         self.loops = (self._probe(), *(self._scrape() for _ in range(scrapers)))
 
     async def judge(self, asking: list[asyncio.Task[None]], *, dropping: bool) -> None:
-        """Complain unless every probe was answered, and, where the operator is `dropping` log lines, these are counted."""
+        """Report unanswered probes and, if the operator is `dropping` log lines, a missing count of them."""
         for task in asking:
             task.cancel()
         await asyncio.wait(asking)
@@ -156,7 +156,7 @@ class Asking:
                 await self._get("/healthz")
                 self._answered = True
             except (aiohttp.ClientError, TimeoutError) as error:
-                if self._answered:  # before that, it starts
+                if self._answered:  # it is starting until then
                     self._operator.complaints.append(f"/healthz: {error!r}")
             await asyncio.sleep(PROBE_EVERY_S)
 

@@ -21,12 +21,12 @@ from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1.validation import read_spec
 
 Path = tuple[str, ...]
-"""The steps to a field; `*` for any key of a map and any item of a list."""
+"""The path of a field; `*` stands for any key of a map and any item of a list."""
 ABSENT: Final = object()
 NUMBERS: Final = (0, 1, 1, 2, 2, 3, 4, 4, 4000, 20_000, -1)
 WORDS: Final = ("a", "train", "x-1", "/data", "default", "", "A b", "é")
 OTHERS: Final = ("1", "250m", "1Gi", "2", 8080, "http")
-"""What is a quantity, or a number or a string."""
+"""Quantities, and values that are a number or a string."""
 ANY: Final = "*"
 DEEPEST: Final = 7
 _CHOICES: Final = re.compile('Unsupported value: supported values: ([A-Za-z", ]+)')
@@ -42,7 +42,7 @@ def schema() -> Schema:
 
 @dataclass
 class Grammar:
-    """Draws edits of one specification. `learned` are the words that a field takes, by its path."""
+    """Draws edits of a spec. `learned` has the values that a field accepts, by its path."""
 
     root: Schema
     dice: Random
@@ -51,7 +51,7 @@ class Grammar:
     _path: Path = ()
 
     def edit(self, spec: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
-        """Return another specification, and the path of what was changed, deleted or added."""
+        """Return another spec, and the path that was changed, deleted or added."""
         edited = self._edited(copy.deepcopy(spec), self.root, ())
         return edited, self._path
 
@@ -68,7 +68,7 @@ class Grammar:
         return self._made(kind, path)
 
     def _edited_object(self, value: dict[str, Any], fields: Mapping[str, Schema], path: Path) -> dict[str, Any]:
-        """Edit a field, mostly one that is there; the more there is in it, the more likely."""
+        """Edit a field, usually an existing one; fields with more content are more likely."""
         there = [name for name in sorted(fields) if name in value]
         names = there if there and self.dice.random() < 0.6 else sorted(fields)
         (name,) = self.dice.choices(names, [self._weight(fields[each]) for each in names])
@@ -119,7 +119,7 @@ class Grammar:
                 return self.dice.choice(OTHERS)
 
     def words(self, path: Path) -> Sequence[str]:
-        """Return the words that a field takes, if the operator says which, or an API server has said so."""
+        """Return the accepted values of a field, if the operator or an API server has listed them."""
         if path not in self.learned:
             value: Any = "?"
             for step in reversed(path):

@@ -22,17 +22,17 @@ from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerF
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 USER: Final = "operator-under-test"
 NOTHING: Final = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "None"}]}
-"""What is audited, unless a test needs more."""
+"""The default audit policy."""
 MANIFESTS: Final = ("manifests/base/crd.yaml", "test/integration/data/volcano-podgroups.yaml")
 CRDS: Final = ("tfjobs.kubeflow.org", "podgroups.scheduling.volcano.sh")
 TIME_SCALE: Final = 0.02
 READY_S: Final = 180.0
 REQUEST_S: Final = 300.0
-"""A machine with thirty times as much work as cores has kept a user waiting for more than the client's usual forty seconds."""
+"""With thirty times as much work as cores, users had to wait longer than the client's default of forty seconds."""
 
 
 class Meta(ObjectMeta, frozen=True):
-    """Also the annotations."""
+    """Metadata with annotations."""
 
     annotations: dict[str, str] | None = None
 
@@ -46,7 +46,7 @@ class Thing(Struct, frozen=True):
 
 
 class Field:
-    """What all cases share. `census` counts the children that were made."""
+    """Shared by all cases. `census` counts the created children."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class Field:
 
 @asynccontextmanager
 async def field(folder: Path, audited: Mapping[str, Any] = NOTHING) -> AsyncIterator[Field]:
-    """Start a control plane, whose audit log has what `audited` says, and a hollow node, and end them with the block."""
+    """Run a control plane, whose audit log follows the policy `audited`, and a hollow node inside the block."""
     audit = AuditLog(folder, audited)
     plane = await asyncio.to_thread(
         ControlPlane.start,
         "faults",
-        # Without tokens of service accounts a namespace can be used at once, and pods have the same form.
+        # Without service account tokens, a namespace is usable at once, and pods need no token volume.
         extra_apiserver_args=(*audit.flags, "--disable-admission-plugins=ServiceAccount"),
     )
     async with AsyncExitStack() as stack:
@@ -109,12 +109,12 @@ def _install(plane: ControlPlane) -> None:
         plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / manifest))
     for crd in CRDS:
         plane.wait_for_crd(crd)
-    plane.restart_controller_manager()  # its garbage collector knows the kinds now
+    plane.restart_controller_manager()  # its garbage collector now knows the kinds
 
 
 @asynccontextmanager
 async def node(plane: ControlPlane, folder: Path, *, time_scale: float = TIME_SCALE) -> AsyncIterator[None]:
-    """Run a hollow node until the end of the block, which begins when it is ready."""
+    """Run a hollow node inside the block, which starts when it is ready."""
     command = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", f"--time-scale={time_scale}")
     log = folder / "hollow-node.log"
     async with python(*command, log=log) as process:

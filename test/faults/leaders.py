@@ -52,14 +52,14 @@ AUDITED: Final = {
 PAUSE_S: Final = 0.3
 LIMIT_S: Final = 120.0
 FENCED_S: Final = 3.5
-"""How long after the beginning of a renewal a write may be sent with these settings (`LeaderElectionConfig.fence_margin_s`)."""
+"""How long after the start of a renewal a write may be sent with these settings (`LeaderElectionConfig.fence_margin_s`)."""
 ROUNDED_S: Final = 0.2
-"""What the times of the API server, of this process and of the operator may differ in."""
+"""The maximum difference between the times of the API server, this process and the operator."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operator runs: what stands before its command, and its environment."""
+    """How an operator is run: the prefix of its command, and its environment."""
 
     prefix: tuple[str, ...] = ()
     environment: Mapping[str, str] = field_of(default_factory=dict)
@@ -69,7 +69,7 @@ NOWHERE: Final = Place()
 
 
 class Operator:
-    """One of the two. It is started again when it has ended, as a Deployment does it."""
+    """One of the two operators. It is restarted when it ends, as by a Deployment."""
 
     def __init__(self, field: Field, namespace: str, name: str, *, bug: str = "", place: Place = NOWHERE) -> None:
         kubeconfig = field.plane.kubeconfig_for(name, ["system:masters"])
@@ -91,7 +91,7 @@ class Operator:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has filled its caches, and waits for the lease or has it."""
+        """Whether it has filled its caches, and waits for or holds the lease."""
         log = self._log.read_bytes() if self._log.exists() else b""
         return log.rfind(b'"lease_awaited"') > log.rfind(b'"lease_lost"')
 
@@ -101,18 +101,18 @@ class Operator:
 
 
 class Writes:
-    """What the server says: who held the lease since when, and who wrote when. Times are the server's own."""
+    """The server's record of lease holders and writers. Times are the server's."""
 
     def __init__(self) -> None:
         self.reigns: list[tuple[str, str]] = []
-        """Since when (the end of the request), and who; "" for a lease that was given back."""
+        """When each holder got the lease (the end of the request); "" for a released lease."""
         self.others: list[tuple[str, str, str]] = []
-        """When a write arrived, from whom, and what it was."""
+        """When a write arrived, from which operator, and its content."""
         self.renewals: list[tuple[str, str]] = []
-        """When a request arrived that got or kept the lease, and from whom."""
+        """When a request that got or kept the lease arrived, and from which operator."""
         self._said: list[tuple[str, str, str]] = []
         self.stops: list[tuple[datetime, str]] = []
-        """When which operator was stopped."""
+        """When each operator was stopped."""
 
     def take(self, entries: Iterable[dict[str, Any]]) -> None:
         for entry in entries:
@@ -135,13 +135,13 @@ class Writes:
         return self.reigns[-1][1] if self.reigns else ""
 
     def without_the_lease(self) -> list[str]:
-        """Return the writes that came after somebody else had got the lease, but for those that nobody could hold back."""
+        """Return writes after another operator got the lease, except those that no client can prevent."""
         return [
             f"{when} {user}: {what}" for when, user, what in self._late() if not self._was_on_its_way(when, user, what)
         ]
 
     def on_their_way(self) -> int:
-        """How many writes came without the lease, and had been let through before their operator was stopped."""
+        """Return how many writes came without the lease but had passed the fence before their operator was stopped."""
         return sum(self._was_on_its_way(*each) for each in self._late())
 
     def _late(self) -> list[tuple[str, str, str]]:
@@ -153,9 +153,9 @@ class Writes:
         return late
 
     def _was_on_its_way(self, when: str, user: str, what: str) -> bool:
-        """Return whether the fence let this write through before the stop: its bytes were then sent when the process went on.
+        """Whether the fence passed this write before the stop, and its bytes were sent when the process continued.
 
-        No client can prevent that (`leaderelection/fence.py`). A write says by its `timeout` how much of the lease was left.
+        No client can prevent that (`leaderelection/fence.py`). The `timeout` of a write shows the remaining lease time.
         """
         left = re.search(r"[?&]timeout=(\d+)ms", what)
         renewed = [since for since, name in self.renewals if name == user and since < when]
@@ -169,11 +169,11 @@ class Writes:
 
     @property
     def reigns_begun(self) -> list[tuple[str, str]]:
-        """Since when each has held the lease that it then renewed."""
+        """When each holder of the lease got it and then renewed it."""
         return [each for before, each in pairwise([("", ""), *self.reigns]) if before[1] != each[1]]
 
     def wrong_s(self, user: str) -> list[float]:
-        """By how much the clock of an operator was wrong at each renewal, by what it wrote into the lease."""
+        """Return the error of an operator's clock at each renewal, by the times it wrote into the lease."""
         return [(_time(said) - _time(when)).total_seconds() for name, when, said in self._said if name == user]
 
     def count(self, user: str) -> int:
@@ -185,7 +185,7 @@ def _time(stamp: str) -> datetime:
 
 
 async def users(field: Field, namespace: str) -> None:
-    """Create a job every moment, so that whoever leads always has something to write."""
+    """Create jobs continuously, so that the leader always has something to write."""
     for number in itertools.count():
         job = tfjob(f"job-{number}", specs(Worker=replica(2, run="0.5s:0")))
         await field.client.create(TFJOBS, namespace, job)
@@ -193,7 +193,7 @@ async def users(field: Field, namespace: str) -> None:
 
 
 class Harm(ABC):
-    """What is done to a leader, and undone when the other one has written. It is entered before the operators are started."""
+    """A disturbance of a leader, reverted when the other one has written. It is entered before the operators start."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -206,15 +206,15 @@ class Harm(ABC):
 
     @abstractmethod
     async def do(self, operator: Operator) -> None:
-        """Harm it."""
+        """Disturb it."""
 
     @abstractmethod
     async def undo(self, operator: Operator) -> None:
-        """Take that back."""
+        """Revert that."""
 
 
 class Stop(Harm):
-    """SIGSTOP, for longer than the lease."""
+    """SIGSTOP for longer than the lease."""
 
     async def do(self, operator: Operator) -> None:
         operator.signal(signal.SIGSTOP)
@@ -225,7 +225,7 @@ class Stop(Harm):
 
 @dataclass
 class Match:
-    """Two operators in one namespace, on a server that notes each of their writes."""
+    """Two operators in one namespace, on a server that records their writes."""
 
     writes: Writes
     operators: Mapping[str, Operator]
@@ -237,7 +237,7 @@ class Match:
         return self.writes.leader
 
     async def harm(self, dice: Random) -> None:
-        """Harm the leader somewhere in its work, until the other one has written."""
+        """Disturb the leader at some point of its work, until the other one has written."""
         both = self.operators.values()
         await until(lambda: self.leader() and all(each.is_ready for each in both), limit_s=LIMIT_S)
         await asyncio.sleep(dice.uniform(0.5, 1.5))
@@ -251,7 +251,7 @@ class Match:
         finally:
             await self.trouble.undo(self.operators[old])
         say(f"{type(self.trouble).__name__}: the other one wrote after {time.monotonic() - harmed:.1f} s")
-        await asyncio.sleep(1.0)  # what the one that goes on still does
+        await asyncio.sleep(1.0)  # the remaining work of the new leader
         self.leader()
 
 
@@ -259,7 +259,7 @@ class Match:
 async def match(
     folder: Path, trouble: Callable[[Field], Harm], *, bug: str = "", place: Callable[[str], Place] | None = None
 ) -> AsyncIterator[Match]:
-    """Run two operators, each in a place of its own, and a user who gives them work."""
+    """Run two operators, each in its own environment, and a user who creates jobs."""
     async with field(folder, AUDITED) as it, trouble(it) as harm:
         where = place or harm.place
         namespace = await it.new_namespace("leaders")
@@ -269,7 +269,7 @@ async def match(
 
 
 async def play(folder: Path, trouble: Callable[[Field], Harm], *, rounds: int, bug: str = "") -> Writes:
-    """Harm the leader so often; with a bug, only until that shows."""
+    """Disturb the leader this many times; with a bug, only until that is found."""
     dice = Random(1)
     async with match(folder, trouble, bug=bug) as it:
         for _ in range(rounds):
@@ -283,12 +283,12 @@ LIBRARIES: Final = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
 
 def why_no_clocks() -> str:
-    """Say why clocks cannot be moved here; "" if they can."""
-    return "" if LIBRARIES else "there is no libfaketime: apt-get install libfaketime"
+    """Return why clocks cannot be changed here, or ""."""
+    return "" if LIBRARIES else "libfaketime is not installed: apt-get install libfaketime"
 
 
 class Clocks:
-    """The wall clocks of both operators, by libfaketime, each by what stands in a file; monotonic clocks stay right."""
+    """The wall clocks of both operators, changed by libfaketime through a file each; monotonic clocks stay correct."""
 
     def __init__(self, folder: Path) -> None:
         self._files = {name: folder / f"{name}.clock" for name in NAMES}
@@ -307,7 +307,7 @@ class Clocks:
         )
 
     def move(self, name: str, seconds: int) -> None:
-        """Let the clock of an operator show so many seconds more, or less, than the right time."""
+        """Move the clock of an operator by this number of seconds from the correct time."""
         file = self._files[name]
         new = file.with_suffix(".new")
         new.write_text(f"{seconds:+d}\n")

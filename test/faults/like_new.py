@@ -17,19 +17,19 @@ BOARDS: Final = frozenset({EventReason.INVALID_TENSOR_BOARD, EventReason.FAILED_
 
 
 def _is_of_the_training(key: str) -> bool:
-    """Whether a child is not of the TensorBoard, which follows its field also while the job is held."""
+    """Whether a child does not belong to the TensorBoard, which follows its field even while the job is on hold."""
     return not key.endswith("JOB-tensorboard")
 
 
 def network_of(spec: Mapping[str, Any]) -> str:
-    """Return the network that a specification asks for; "" where it is a mistake."""
+    """Return the network in a spec; "" if it is invalid."""
     policy = spec.get("runPolicy")
     asked = (policy.get("network") if isinstance(policy, dict) else None) or Network.PER_REPLICA
     return asked if asked in set(Network) else ""
 
 
 def backoff_limit_of(spec: Mapping[str, Any]) -> float:
-    """Return how many restarts a specification allows; infinity where it says nothing."""
+    """Return the number of restarts that a spec allows; infinity without a limit."""
     policy = spec.get("runPolicy")
     places = (policy if isinstance(policy, dict) else {}, spec)
     limits = [place["backoffLimit"] for place in places if isinstance(place.get("backoffLimit"), int)]
@@ -38,10 +38,10 @@ def backoff_limit_of(spec: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A job after an edit and a new one of that specification, and what both were before the edit.
+    """A job after an edit, a new job with the edited spec, and the state of both before the edit.
 
-    `made_as` is what the children that were there before were made as, by their UIDs; `network` is that of the job's beginning;
-    `restarted` is how many of its pods have failed and were made again.
+    `made_as`: the original manifests of the earlier children, by UID; `network`: the network at the job's start; `restarted`:
+    how many of its pods failed and were recreated.
     """
 
     spec: Mapping[str, Any]
@@ -55,7 +55,7 @@ class Comparison:
 
     def wrong(self) -> Iterator[str]:
         if self.job.end.endswith(ConditionReason.LIMIT) and self.restarted > backoff_limit_of(self.spec):
-            return  # a new job has not restarted yet
+            return  # a new job has no restarts yet
         if not (self.job.seen and self.new.seen):
             yield from self._wrong_unseen()
         elif self.before is not None and self._fails_at_once:
@@ -66,7 +66,7 @@ class Comparison:
 
     @cached_property
     def older(self) -> frozenset[str]:
-        """The children that stay as they were made, and that a new job has otherwise, or cannot have."""
+        """The children that keep their manifest, while a new job has another one or none."""
         ours, theirs = self.job.children, self.new.children
         refused = any(reason == EventReason.FAILED_CREATE_POD for reason, _ in self.new.told)
         return frozenset(
@@ -78,7 +78,7 @@ class Comparison:
 
     @cached_property
     def _news(self) -> list[tuple[str, str]]:
-        """Reasons and messages of the Warnings since the edit."""
+        """Return reasons and messages of the Warnings since the edit."""
         old = self.before.told if self.before is not None else {}
         return [warning for warning, count in self.job.told.items() if count > old.get(warning, 0)]
 
@@ -102,10 +102,10 @@ class Comparison:
             yield f"it is another's now, and has become {now} from {was}"
 
     def _wrong_when_held(self, before: State) -> Iterator[str]:
-        """A new job fails at once: this one is held. Or nothing of what is wrong has met the API server, and all pods stay."""
+        """A new job fails at once, so this one is on hold, or the API server has not seen the error and all pods remain."""
         job, held = self.job, self.job.true.get(ConditionType.HELD)
         if job.end.endswith(ConditionReason.LIMIT):
-            return  # its deadline applies while it is held
+            return  # deadlines apply even on hold
         if not (held or any(reason == EventReason.POD_TEMPLATE_NOT_APPLIED for reason, _ in job.told)):
             yield f"a new job fails, and nobody says why this one does not: {dict(job.true)}"
         if ConditionType.SUSPENDED in job.true:
@@ -115,7 +115,7 @@ class Comparison:
         more = sorted(filter(_is_of_the_training, job.children.keys() - before.children.keys()))
         if held and more and held != ConditionReason.REFUSED:
             yield f"it is held, and has got {more}"
-        # A job that is too large may be made smaller elsewhere: it is looked after but for its growth.
+        # A job that is too large is on hold only for growth: it may become smaller.
         kept = (
             before.children.keys() & job.children.keys()
             if held == ConditionReason.TOO_LARGE
@@ -144,7 +144,7 @@ class Comparison:
             yield f"its children are {sorted(job.children)}, and not {sorted(new.children)}"
 
     def _without_those_told_of(self, state: State) -> set[str]:
-        """Return children but for older ones, and a TensorBoard that, the job says, cannot be made as it is wished."""
+        """Return the children except older ones, and except a TensorBoard that cannot be created according to the job."""
         board = any(reason in BOARDS for reason, _ in self.job.told)
         return {key for key in state.children if key not in self.older and not (board and not _is_of_the_training(key))}
 
@@ -154,7 +154,7 @@ class Comparison:
 
     @property
     def _runs_on(self) -> bool:
-        """Whether a new job has ended by what its pods do, and this one has pods of before."""
+        """Whether a new job has ended because of its pods, while this one still has earlier pods."""
         stay = any(child.uid in self.made_as for child in self.job.children.values())
         return bool(self.new.end and stay and self.job.end != self.new.end)
 
@@ -167,8 +167,8 @@ class Comparison:
         if ConditionType.HELD in job.true:
             yield "it is held, and a new job is not"
         if self.older or self._runs_on:
-            return  # what older pods do is what they were made to do
-        empty = any(reason == EventReason.NO_REPLICAS for reason, _ in self.job.told)  # it says that nothing runs
+            return  # older pods follow their own manifest
+        empty = any(reason == EventReason.NO_REPLICAS for reason, _ in self.job.told)  # it reports that nothing runs
         if job.true != new.true and not empty:
             yield f"its conditions are {dict(job.true)}, and not {dict(new.true)}"
         if job.counters != new.counters:

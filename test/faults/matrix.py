@@ -19,12 +19,12 @@ TENTHS: Final = 10
 
 
 class NoReferenceError(Exception):
-    """A workload goes wrong without any fault."""
+    """A workload fails even without a fault."""
 
 
 @dataclass
 class Matrix:
-    """The workloads as they end without a fault, and the cases that follow from the writes of these runs."""
+    """The workloads' results without a fault, and the cases that follow from the writes of these runs."""
 
     references: dict[str, Outcome]
     scheme: Scheme = CRASHES
@@ -42,10 +42,10 @@ class Matrix:
         return cls({outcome.case.workload: outcome for outcome in outcomes}, scheme)
 
     def tenth(self, number: int) -> list[Case]:
-        """Return a tenth of the cases, of each workload every tenth one; `number` is from 0 to 9.
+        """Return a tenth of the cases, every tenth one of each workload; `number` is from 0 to 9.
 
-        They are dealt in the order of how much may go wrong, so that each tenth has some of every kind of write, and the first
-        one begins with a kill after a delete.
+        They are dealt in order of severity, so that each tenth has every kind of write, and the first one starts with a kill
+        after a delete.
         """
         return [
             case
@@ -56,7 +56,7 @@ class Matrix:
         ]
 
     async def play(self, field: Field, cases: Sequence[Case], *, bug: str = "", until: str = "") -> list[Outcome]:
-        """Play cases, some beside each other, and tell of each violation; begin no more after one that has these words."""
+        """Play cases, some of them concurrently, and print each violation; start no more after one with these words."""
         left = iter(cases)
         outcomes: list[Outcome] = []
 
@@ -80,9 +80,9 @@ class Matrix:
 
 
 def in_order(workload: str, written: Sequence[Write], faults: Iterable[str]) -> list[Case]:
-    """Return all cases of a workload, those first in which most may go wrong."""
+    """Return all cases of a workload, most severe first."""
     cases = [(write, Case(workload, write, fault)) for fault in faults for write in written]
-    # The sort is stable: of one kind and fault, the writes stay in the order in which they came.
+    # The sort is stable: writes of one kind and fault keep their order.
     return [case for _, case in sorted(cases, key=lambda each: (each[0].rank, each[0].kind))]
 
 

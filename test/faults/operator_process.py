@@ -17,9 +17,9 @@ MOST_STARTS: Final = 5
 
 
 class OperatorProcess:
-    """The operator of one namespace. `history` is what has arrived from it.
+    """The operator of one namespace. `history` has its requests.
 
-    `complaints` says what it did that nobody made it do.
+    `complaints` lists unexpected behavior of its processes.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class OperatorProcess:
         where = (f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", "--monitoring-address=127.0.0.1")
         self._command = (*program(bug), *where, *PATIENT, *flags)
         self.monitoring_port = 0
-        """Where probes and metrics are served; 0 for nowhere."""
+        """The port of probes and metrics, or 0."""
         self.stderr: int | None = None
-        """The descriptor that it logs to instead of its file. The process that is started gets a copy."""
+        """The descriptor that replaces its log file. The started process gets a copy."""
         self._log = field.folder / f"{namespace}.log"
         self._process: asyncio.subprocess.Process | None = None
         self._history = history
         self._killed = False
         self.complaints: list[str] = []
         self.sent_by_dead = 0
-        """How many requests had arrived when the last process to die was gone, before the next one started."""
+        """The number of requests that had arrived when the last killed process was gone, before the next one started."""
 
     async def run(self) -> None:
-        """Start it, and start it again when it is killed; end it when cancelled."""
+        """Start it, and restart it when it is killed; stop it when cancelled."""
         for _ in range(MOST_STARTS):
             self._killed = False
             port = f"--monitoring-port={self.monitoring_port}"
@@ -58,7 +58,7 @@ class OperatorProcess:
                 code = await process.wait()
             if not self._killed:
                 self.complaints.append(f"the operator ended by itself with {code}")
-            # Nobody gives it back; the next one would wait until it has run out.
+            # A killed process does not release its lease, and the next one would wait until it expires.
             with suppress(NotFoundError):
                 await self._field.client.delete(LEASES, self._namespace, LEASE_NAME)
             self.sent_by_dead = len(self._history)
@@ -69,6 +69,6 @@ class OperatorProcess:
             self._process.kill()
 
     def judge(self) -> list[str]:
-        """Return what it did wrong, by its exits and by its log."""
+        """Return unexpected exits and log lines."""
         crashed = ["a traceback is in the log"] if "Traceback" in self._log.read_text(errors="replace") else []
         return self.complaints + crashed

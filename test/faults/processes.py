@@ -12,13 +12,13 @@ ROOT: Final = Path(__file__).parents[2]
 BUGGY: Final = "test/faults/buggy_operator.py"
 OPERATOR: Final = ("-m", "tfjob_operator.controller")
 PATIENT: Final = ("--leader-elect-lease-duration=300s", "--leader-elect-renew-deadline=200s")
-"""No operator loses its lease because the machine is busy. What happens then is another matrix's matter."""
+"""Long enough that no operator loses its lease on a busy machine. Another matrix covers lost leases."""
 COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
-"""It is started a thousand times, and is compiled once, also where the environment says that Python is to write no bytecode."""
+"""Bytecode is cached even if the environment forbids it, because the operator is started a thousand times."""
 
 
 def say(line: str) -> None:
-    """Print a line at once, past what pytest captures."""
+    """Print a line immediately, bypassing pytest's capture."""
     print(line, file=sys.__stderr__, flush=True)
 
 
@@ -35,7 +35,7 @@ async def python(
     prefix: tuple[str, ...] = (),
     environment: Mapping[str, str] = COMPILED,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run Python with these arguments until the end of the block; kill it then. It logs to a file, and may log elsewhere."""
+    """Run Python with these arguments inside the block, then kill it. It logs to a file or a descriptor."""
     with log.open("ab") as out:
         process = await asyncio.create_subprocess_exec(
             *(*prefix, sys.executable, *arguments),
@@ -54,7 +54,7 @@ async def python(
 
 @asynccontextmanager
 async def beside(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Run coroutines until the end of the block. Raises what one of them has raised."""
+    """Run coroutines inside the block. Raises their exceptions."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         yield tasks

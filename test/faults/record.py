@@ -18,12 +18,12 @@ from tfjob_operator.api.v1.constants import TFJOBS
 
 OF_EVERY_NAMESPACE: Final = frozenset({"configmaps/kube-root-ca.crt"})
 EVENTS_WITHIN: Final = 1
-"""How many events of a reason may be missing or too many, beside those that waited in the memory of a killed process."""
+"""How many events of a reason may be missing or additional, besides those in the memory of a killed process."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The end of a workload: the job's status, the children that are there, how often each was ever made, and the events."""
+    """The result of a workload: the job's status, existing children, how often each child was created, and events."""
 
     job: Mapping[str, Any] | None
     children: Mapping[str, str]
@@ -36,7 +36,7 @@ async def take(field: Field, namespace: str) -> Record:
     children = {}
     for resource in CHILDREN:
         for item in await _items(field, resource, namespace):
-            field.census.take(resource, item)  # the watch may be a moment behind
+            field.census.take(resource, item)  # the watch may lag
             meta = item["metadata"]
             key = f"{resource.plural}/{replica_of(meta['name'], meta.get('labels'))}"
             if key not in OF_EVERY_NAMESPACE:
@@ -56,9 +56,9 @@ def restarts(record: Record) -> dict[str, int]:
 
 
 def differences(record: Record, right: Record, workload: Workload, forgotten: Mapping[str, int]) -> Iterator[str]:
-    """Yield what is wrong about a record, beside one without a fault and beside the restarts that the node was told to make.
+    """Yield differences between a record and one without a fault, and from the restarts scripted on the node.
 
-    `forgotten` are the events that died with a process, by reason.
+    `forgotten` are the events lost with a process, by reason.
     """
     yield from _unequal("the status", record.job, right.job)
     yield from _unequal("the children", record.children, right.children)
@@ -112,7 +112,7 @@ def _status(job: Mapping[str, Any], namespace: str) -> dict[str, Any]:
     } | {name: status.get(name) for name in (*same, "attempt", "countedRestarts")}
 
 
-# Each create and each delete is told by one event; a fact that is told before a pod is deleted waits for nobody.
+# Each create and delete emits one event; an event that must precede the deletion of a pod is not delayed.
 _ALPHA_CREATED, _ALPHA_DELETED, _BOARD = "SuccessfulCreate", "SuccessfulDelete", "SuccessfulCreateTensorBoard"
 _TOLD_BY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("create", "pods"): ("SuccessfulCreatePod",),
@@ -135,7 +135,7 @@ def forgotten(seen: Iterable[Seen]) -> dict[str, int]:
     for each in seen:
         waiting.update(_TOLD_BY.get((each.verb, each.place.resource), ()))
         if each.place.resource == "events" and each.status in {200, 201}:
-            name = each.place.name  # none for a create; a patch raises the count of an event
+            name = each.place.name  # empty for a create; a patch increments the count of an event
             if each.verb == "create":
                 event = json.loads(each.body)
                 name = event["metadata"]["name"]

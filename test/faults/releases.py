@@ -15,7 +15,7 @@ from hack.package_links import link_packages
 
 FIRST: Final = "0.1.0"
 FIRST_COMMIT: Final = "7bf790d64af8d3361e52cac1af2dfae95654f28c"
-"""The first release was never tagged."""
+"""The first release, which has no tag."""
 TAGS: Final = "v*"
 NEEDED: Final = ("api", "cli", "controller", "informers", "workqueue", "tfjob_operator", "manifests", "setup.cfg")
 KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
@@ -26,12 +26,12 @@ print(*(each.__file__ for name, each in sys.modules.items() if name.partition(".
 
 
 class NotThereError(Exception):
-    """The previous release cannot be run here; the text says why."""
+    """The previous release cannot be run here, for the reason in the message."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A release of the operator. `bug` is one of `bugs.py`, which only this checkout can have."""
+    """A release of the operator. `bug`: a name in `bugs.py`, only for this checkout."""
 
     name: str
     root: Path
@@ -52,7 +52,7 @@ class Release:
         return self.root / "manifests" / "addons" / "alpha" / "crd.yaml"
 
     def strict_crd(self, folder: Path) -> Path:
-        """Write its CRD so that the API server keeps no field of the status that is not in it; return the path."""
+        """Write its CRD such that the API server prunes unknown status fields; return the path."""
         crd = read_document(self.crd)
         for version in crd["spec"]["versions"]:
             status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
@@ -64,12 +64,12 @@ class Release:
 
 
 def present(bug: str = "") -> Release:
-    """Return the release in this checkout."""
+    """Return this checkout as a release."""
     return Release("this checkout", ROOT, bug)
 
 
 def before(folder: Path) -> Release:
-    """Unpack the previous release into a folder: that of the newest version tag before HEAD, or else the first release.
+    """Unpack the previous release into a folder: that of the latest version tag before HEAD, or else the first release.
 
     Raises NotThereError.
     """
@@ -81,9 +81,9 @@ def before(folder: Path) -> Release:
         raise NotThereError(f"{name} ({commit}) is not in git's history here: use a full clone") from error
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
-    # Without links, Python would fall back to the packages of the present checkout: its editable install knows them by name.
+    # Without links, Python would import the packages of this checkout: its editable install knows them by name.
     link_packages(folder, folder)
-    # It runs with the dependencies of this environment.
+    # It uses the dependencies of this environment.
     asked = subprocess.run([sys.executable, "-c", WHERE], cwd=folder, capture_output=True, text=True, check=False)
     if asked.returncode:
         raise NotThereError(

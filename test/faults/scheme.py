@@ -16,14 +16,14 @@ from faults.user import LIMIT_S
 from hack.fault_proxy.proxy import Proxy, Seen
 
 IMPATIENT_S: Final = 200.0
-"""Less than the time after which an expectation is given up (`EXPIRY_S`): a job that waits for that stands still."""
+"""Less than the expiry of expectations (`EXPIRY_S`): a job that waits for one makes no progress."""
 
 
 EVENTS: Final = "events"
 
 
 class Write(NamedTuple):
-    """The nth write, counted from 1, of what is called so."""
+    """The nth write with this name, counted from 1."""
 
     what: str
     nth: int
@@ -38,16 +38,16 @@ class Write(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Verb, resource and subresource, without the name."""
+        """Return verb, resource and subresource, without the name."""
         verb, _, path = self.what.partition(" ")
         resource, *rest = path.split("/")
         return "/".join([f"{verb} {resource}", *rest[1:]])
 
     @property
     def rank(self) -> int:
-        """How much may go wrong around it; less is worse.
+        """Return the severity of faults at this write; lower is more severe.
 
-        A delete destroys evidence, and a status is what an operator remembers by. Nothing follows from events.
+        A delete destroys evidence, and a status is the operator's memory. Nothing depends on events.
         """
         if self.what.startswith("delete "):
             return 0
@@ -61,7 +61,7 @@ class Write(NamedTuple):
 
 
 class Nth:
-    """Matches a write of the proxy when it comes, once."""
+    """Matches a write of the proxy once."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -75,14 +75,14 @@ class Nth:
 
 
 def name(seen: Seen) -> str:
-    """Return what a write is called: verb, resource, the name of the object or of an event its reason, subresource."""
+    """Return the name of a write: verb, resource, name of the object (for an event its reason), subresource."""
     place = seen.place
     subject = place.name
     if seen.verb == "create" and not place.subresource:
         body = json.loads(seen.body)
         subject = body["reason"] if place.resource == EVENTS else body["metadata"]["name"]
     elif place.resource == EVENTS:
-        subject = ""  # the end of it is random
+        subject = ""  # its suffix is random
     return "/".join(filter(None, (f"{seen.verb} {place.resource}", subject, place.subresource)))
 
 
@@ -97,7 +97,7 @@ def writes(history: Iterable[Seen]) -> Iterator[Write]:
 
 @dataclass(frozen=True)
 class Case:
-    """A fault at this write; none without one."""
+    """A fault at this write, or a run without fault."""
 
     workload: str
     write: Write | None = None
@@ -114,7 +114,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Play:
-    """A case on its way: an operator in a namespace, and the proxy behind which it is. The user acts while it is `calm`."""
+    """A running case: an operator in a namespace, behind a proxy. The user acts while `calm` is set."""
 
     case: Case
     proxy: Proxy
@@ -123,23 +123,23 @@ class Play:
     calm: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        """It is calm at first."""
+        """Set `calm` initially."""
         self.calm.set()
 
 
 async def nothing() -> None:
-    """The fault is over with its write."""
+    """The fault ends with its write."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """The faults of a matrix, those first in which most may go wrong.
+    """The faults of a matrix, most severe first.
 
-    `arrange` makes ready for the fault of a case, before the operator starts, and clears up after it. What it gives waits until
-    the fault is over, where it takes longer than its write. `lanes` is how many cases are played beside each other.
+    `arrange` prepares the fault of a case before the operator starts, and cleans up. It yields a function that waits for the
+    end of the fault, which may be later than its write. `lanes`: the number of concurrent cases.
 
-    `applies` says which cases there are. `right_for` makes the right end of a case out of that without a fault and the one that
-    was found, where a fault changes it. A user waits for `patience_s` seconds at most.
+    `applies` selects the cases. `right_for` adapts the expected result, from those without a fault and with it, if the fault
+    changes it. `patience_s`: how long a user waits at most.
     """
 
     faults: tuple[str, ...]

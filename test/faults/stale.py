@@ -32,29 +32,29 @@ LAGS: Final = {
     "children": tuple(f"/{resource.plural}/" for resource in CHILDREN),
     "all": ("/",),
 }
-"""Which keys of etcd each kind of lag is about, by a part of them."""
+"""Parts of the etcd keys that each kind of lag affects."""
 LATER, AT_ONCE, MOVED = "later", "restart", "moved"
 FAULTS: Final = (*(f"{lag}-{move}" for move in (LATER, AT_ONCE) for lag in LAGS), f"all-{MOVED}")
 LATER_WRITES: Final = 10
 QUIET_S: Final = 1.0
-"""An operator that writes nothing for so long has done all that it does on what it sees."""
+"""An operator without writes for this time has done everything that follows from its view."""
 LIMIT_S: Final = 180.0
 TICK_S: Final = 0.02
 
 
 @dataclass(frozen=True)
 class Second:
-    """One more API server on the same etcd; `etcd` is between the two."""
+    """Another API server on the same etcd; `etcd` is the proxy in between."""
 
     url: str
     etcd: EtcdProxy
     client: RestClient
 
     async def catch_up(self, field: Field) -> None:
-        """Wait until its watch caches show everything that has been written so far."""
+        """Wait until its watch caches show everything written so far."""
         for resource in (TFJOBS, *CHILDREN):
             listed = json.loads(await field.client.list_page(resource, ListOptions()))
-            # A watch cache never reaches the version of the list itself, if something else has that.
+            # A watch cache never reaches the version of the list itself if another resource has that version.
             newest = str(max((int(item["metadata"]["resourceVersion"]) for item in listed["items"]), default=0))
             async with asyncio.timeout(LIMIT_S):
                 while not await self._shows(resource, newest):  # noqa: ASYNC110 - no event tells of it
@@ -62,7 +62,7 @@ class Second:
 
     async def _shows(self, resource: Resource, version: str) -> bool:
         try:
-            # Without a limit it comes from the cache, which waits some seconds for a version that it does not have yet.
+            # Without a limit the list comes from the cache, which waits some seconds for a version it does not have yet.
             await self.client.list_page(resource, ListOptions(namespace="default", resource_version=version))
         except ApiError:
             return False
@@ -70,7 +70,7 @@ class Second:
 
 
 class Journey:
-    """One operator on its way to a server that lags."""
+    """One operator that moves to a lagging server."""
 
     def __init__(self, play: Play, second: Second) -> None:
         lag, _, self._move = play.case.fault.partition("-")
@@ -80,7 +80,7 @@ class Journey:
         self._rest: asyncio.Task[None] | None = None
 
     async def begin(self, exchange: Exchange) -> web.StreamResponse:
-        """Let the write through, of which the other server learns nothing, nor of anything after it."""
+        """Pass the write, which the other server does not see, nor anything after it."""
         self._second.etcd.freeze(self._keys)
         self._rest = asyncio.create_task(self._go_on(), name="journey")
         return await exchange.forward()
@@ -112,7 +112,7 @@ class Journey:
         return sum(seen.verb == "watch" and seen.place.resource == PODS.plural for seen in self._play.proxy.history)
 
     async def _quiet(self, enough: int | None = None) -> None:
-        """Wait until there has been no write for a while, or there have been enough."""
+        """Wait until there was no write for a while, or the given number of writes."""
         proxy, clock = self._play.proxy, asyncio.get_running_loop().time
         writes, since = proxy.writes, clock()
         while clock() - since < QUIET_S and (enough is None or proxy.writes < enough):
@@ -123,7 +123,7 @@ class Journey:
 
 @asynccontextmanager
 async def staleness(field: Field) -> AsyncIterator[Scheme]:
-    """Start the API servers that lag, one for each lane, and end them with the block, and the field with them."""
+    """Run the lagging API servers, one per lane, inside the block; stop the field with them."""
     free: asyncio.Queue[Second] = asyncio.Queue()
     async with AsyncExitStack() as stack:
         for number in range(LANES):

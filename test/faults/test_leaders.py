@@ -16,11 +16,11 @@ from support.waiting import until
 ROUNDS: Final = 3
 HOUR_S: Final = 3600
 WITHIN_S: Final = 60
-"""What the clocks of the machine and of the API server's log may differ in, on a busy machine."""
+"""The maximum difference between the machine's clock and the API server's log on a busy machine."""
 
 
 def judge(writes: Writes) -> None:
-    """No write without the lease, and each of the two has written."""
+    """There must be no write without the lease, and both operators must have written."""
     assert writes.without_the_lease() == []
     assert all(writes.count(name) for name in NAMES)
     say(f"{len(writes.others)} writes; {writes.on_their_way()} without the lease had been let through before the harm")

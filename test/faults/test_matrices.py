@@ -26,7 +26,7 @@ SCHEMES: Final[dict[str, Callable[[Field], AbstractAsyncContextManager[Scheme]]]
     "unseen lives": unseen,
 }
 SAMPLED: Final = frozenset({"degraded server", "staleness"})
-"""Matrices of which a tenth is played where all is asked for."""
+"""Matrices of which only a tenth is played even if all cases are selected."""
 
 
 @pytest.mark.parametrize("name", SCHEMES)

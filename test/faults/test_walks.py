@@ -18,7 +18,7 @@ SEED: Final = 1
 
 
 def walk(folder: Path, count: int, *, seed: int = SEED, bug: str = "") -> list[Outcome]:
-    """Play so many walks; with a bug, until one of them finds it."""
+    """Play this many walks; with a bug, until one finds it."""
 
     async def run() -> list[Outcome]:
         async with field(folder) as it:

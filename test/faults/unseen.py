@@ -48,15 +48,15 @@ DELETED, LISTED_FIRST, ENDED, STRANGER, AGAIN, BESIDE = (
 )
 FAULTS: Final = (DELETED, LISTED_FIRST, ENDED, STRANGER, AGAIN, BESIDE)
 LOST: Final = frozenset({DELETED, LISTED_FIRST, ENDED})
-"""After these the child is made once more."""
+"""Faults after which the child is created once more."""
 LIMIT_S: Final = 120.0
 TICK_S: Final = 0.02
 READ_S: Final = 0.3
-"""In this time the operator takes in a list that it has been sent. If it does not, the case is one of the other order."""
+"""Long enough for the operator to process a received list. If it does not, the case has the other order."""
 NOT_PLACED: Final = "gang"
-"""The workload whose pods do not run before its user has placed them."""
+"""The workload whose pods do not run until its user binds them."""
 MADE_AT_ONCE: Final = frozenset({"plain", "gang", "short-lived", "alpha", "held"})
-"""The workloads whose children are all made before the user does anything else."""
+"""The workloads that create all children before the user does anything else."""
 OTHER: Final = "other"
 _BODIES: Final[Mapping[Resource, Mapping[str, object]]] = {
     PODS: {"spec": {"containers": [{"name": "main", "image": "nothing"}]}},
@@ -64,11 +64,11 @@ _BODIES: Final[Mapping[Resource, Mapping[str, object]]] = {
     CONFIG_MAPS: {},
     VOLCANO_POD_GROUPS: {"spec": {"minMember": 1}},
 }
-"""What a stranger makes in the place of a child."""
+"""What a stranger creates in place of a child."""
 
 
 def applies(case: Case) -> bool:
-    """Whether there is such a case: at the create of a child, and with a fault that its kind and its workload can have."""
+    """Select the creates of children, with faults that are possible for their kind and workload."""
     resource = _resource(case)
     if resource is None:
         return False
@@ -82,10 +82,10 @@ def applies(case: Case) -> bool:
 
 
 def right_for(case: Case, right: Record, found: Record) -> Record:
-    """Return what the end is to be: a child whose life was not seen is made once more.
+    """Return the expected result: a child whose existence was missed is created once more.
 
-    When the job is made again, its children may be: how many were there depends on the moment. One create more may have been
-    under way, for a job that was there when that was asked.
+    If the job is recreated, its children may be too, depending on timing. One additional create may have been in flight for the
+    old job.
     """
     if case.write is None:
         return right
@@ -157,7 +157,7 @@ class Life:
         return response
 
     async def _end(self) -> None:
-        """Let the object of this name go, as the case says, and everything be listed."""
+        """End the existence of this object as the case requires, and force new lists."""
         if self._play.case.fault == ENDED:
             await self._run_to_the_end()
         if self._play.case.fault != STRANGER or self._took:
@@ -173,7 +173,7 @@ class Life:
             await self._client.create(self._resource, self._play.namespace, body)
             self._took = True
         except AlreadyExistsError:
-            pass  # what has the name is on its way out
+            pass  # the current object with that name is being deleted
 
     async def _run_to_the_end(self) -> None:
         await until(lambda: self._phase() == "Running", limit_s=LIMIT_S)
@@ -194,7 +194,7 @@ class Life:
                 await asyncio.sleep(TICK_S)
 
     async def _is_gone(self, resource: Resource, name: str, uid: str) -> bool:
-        if resource is PODS:  # its user has seen it, too
+        if resource is PODS:  # its user has seen it too
             pod = self._field.pods.indexer.get(f"{self._play.namespace}/{name}")
             return pod is None or pod.metadata.uid != uid
         try:
@@ -227,7 +227,7 @@ class Life:
         await self._delete(TFJOBS, OTHER)
 
     async def _list_anew(self, resource: Resource) -> None:
-        """End the watches with 410, and wait until the operator has been sent new lists."""
+        """End the watches with 410, and wait until the operator received new lists."""
         proxy, watches = self._play.proxy, self._is_watch(resource)
         count = sum(watches(stream.seen) for stream in proxy.streams)
         since = len(proxy.history)
@@ -247,7 +247,7 @@ class Life:
 
 
 def _resource(case: Case) -> Resource | None:
-    """Return the resource of the child that the write of a case creates; None if it creates none."""
+    """Return the resource of the child that the case's write creates, or None."""
     if case.write is None:
         return None
     kinds = {f"create {resource.plural}": resource for resource in CHILDREN}

@@ -23,11 +23,11 @@ NODE: Final = "hollow-node"
 
 
 class WaitedInVainError(Exception):
-    """What a user waited for has not come."""
+    """An expected result did not occur."""
 
 
 class User:
-    """Someone with one job in one namespace, who acts while it is `calm`. All waits raise WaitedInVainError."""
+    """A user with one job in one namespace, who acts while `calm` is set. All waits raise WaitedInVainError."""
 
     def __init__(
         self, field: Field, namespace: str, *, calm: asyncio.Event | None = None, patience_s: float = LIMIT_S
@@ -64,7 +64,7 @@ class User:
         await self._client.create(resource, self.namespace, tfjob(NAME, spec, resource))
 
     async def edit(self, **spec: Any) -> None:
-        """Change fields of the specification; None removes one."""
+        """Change fields of the spec; None removes one."""
         await self._client.patch(TFJOBS, self.namespace, NAME, {"spec": spec})
 
     async def end(self, replica: str, run: str = "0s:0") -> None:
@@ -73,7 +73,7 @@ class User:
         await self._client.patch(PODS, self.namespace, self.pods[replica].metadata.name, note)
 
     async def fail(self, replica: str, code: int) -> None:
-        """Let a pod fail, and wait until another one runs in its place."""
+        """Fail a pod, and wait until its replacement runs."""
         await self.until(f"{replica} runs", lambda: self._phase(replica) == "Running")
         before = self.pods[replica].metadata.uid
         await self.end(replica, f"0s:{code}")
@@ -84,7 +84,7 @@ class User:
         await self.until(f"{replica} runs again", again)
 
     async def running(self, pods: int) -> None:
-        """Wait until so many pods run, no others are there, and the status says so."""
+        """Wait until exactly this number of pods run and the status agrees."""
 
         def holds() -> bool:
             found = [pod for pod in self.pods.values() if pod.metadata.deletion_timestamp is None]
@@ -101,7 +101,7 @@ class User:
         await self.until(f"{workers} have succeeded", lambda: self.count("Worker", "succeeded") == workers)
 
     async def finish(self, workers: int) -> None:
-        """Let all workers succeed, the one that decides about the job last."""
+        """Let all workers succeed, the chief last."""
         for done, index in enumerate(reversed(range(1, workers)), 1):
             await self.end(f"{NAME}-worker-{index}")
             await self.succeeded(done)
@@ -115,7 +115,7 @@ class User:
         await self._until("pods and services are gone", holds)
 
     async def place(self, pods: int) -> None:
-        """Do what volcano does: let the PodGroup in, and give each pod a node."""
+        """Simulate Volcano: admit the PodGroup, and bind each pod to a node."""
         await self._until(f"there is a PodGroup, and {pods} pods have a node", lambda: self._place(pods))
 
     async def _place(self, pods: int) -> bool:
@@ -135,7 +135,7 @@ class User:
                 try:
                     await self._client.create(BINDINGS, self.namespace, body)
                 except (ConflictError, NotFoundError):
-                    continue  # the cache is late
+                    continue  # the cache lags
         return len([pod for pod in self.pods.values() if "nodeName" in pod.spec]) == pods
 
     async def until(self, what: str, holds: Callable[[], object]) -> None:
@@ -159,5 +159,5 @@ class User:
 
 
 def replica_of(name: str, labels: dict[str, str] | None) -> str:
-    """Return a pod's name, or for a pod of a batch Job the Job's: the end of its own is random."""
+    """Return a pod's name, or for a pod of a batch Job the Job's name, because the suffix is random."""
     return (labels or {}).get("job-name", name) if not name.startswith(f"{NAME}-") else name

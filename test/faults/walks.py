@@ -24,30 +24,30 @@ from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
 
 LANES: Final = 16
-"""How many walks there are beside each other."""
+"""The number of concurrent walks."""
 EDITS: Final = 5
 JOB: Final = "walked"
 QUIET_S: Final = 0.4
-"""A job that has not changed for so long is at rest."""
+"""A job without changes for this time has reached its final state."""
 LIMIT_S: Final = 90.0
-"""How long a job may take to come to rest, on a machine that has other work."""
+"""How long a job may take to reach its final state on a busy machine."""
 BUGGY_LIMIT_S: Final = 20.0
 MOST_REPLICAS: Final = 7
 TOO_MANY: Final = 10_000
 TTL: Final = "ttlSecondsAfterFinished"
 SHORT_S: Final = 30
-"""A time to live that is waited for."""
+"""A TTL that the walk waits for."""
 MOST_DRAWS: Final = 300
 MENDED: Final = 0.7
 FAIL_IN: Final = 3
-"""Before one edit in so many a pod may fail."""
+"""One in this many edits may be preceded by a pod failure."""
 RETRYABLE: Final = 143
 LIMIT: Final = "backoffLimit"
 RULES: Final = "failurePolicy"
 RACES: Final = "startDeadlineSeconds"
-"""What a new job may fail by on a busy machine."""
+"""Reasons for which a new job may fail on a busy machine."""
 WRONG_IN: Final = 10
-"""One edit in so many may be a mistake."""
+"""One in this many edits may be invalid."""
 POLICY: Final = {
     "maxRestarts": 2,
     "rules": [
@@ -66,7 +66,7 @@ SHAPES: Final[Sequence[Mapping[str, int]]] = (
 
 @dataclass
 class Outcome:
-    """What came of a walk: the edits that were played, and what was wrong after the last of them."""
+    """The result of a walk: its edits, and what was wrong after the last one."""
 
     number: int
     edits: list[str] = field(default_factory=list)
@@ -91,10 +91,10 @@ class Walk:
         self._namespace = self._network = ""
         self._good: dict[str, Any] = {}
         self._made_as: dict[str, str] = {}
-        """What each child was made as, by its UID."""
+        """The original manifest of each child, by UID."""
 
     async def play(self, edits: int = EDITS) -> Outcome:
-        """Create a job, edit it so often, and judge it after each edit."""
+        """Create a job, edit it this many times, and check it after each edit."""
         self._namespace = await self._field.new_namespace("walk")
         spec = self._first()
         self._network, self._good = network_of(spec), spec
@@ -121,7 +121,7 @@ class Walk:
                     self.outcome.violation = f"refused without a path: {error}"
                 continue
             except NotFoundError:
-                break  # its time to live is over
+                break  # its TTL has expired
             before = await self._judge(step, edited, *before)
             spec = edited
             if isinstance(read_spec(JOB, json.dumps(spec).encode()), TFJobSpec):
@@ -131,10 +131,10 @@ class Walk:
         return self.outcome
 
     async def _fail_a_pod(self, spec: Mapping[str, Any], job: State) -> State | None:
-        """Let one pod of a job that runs fail with a code for which it is made again; return what has become of the job.
+        """Fail a pod of a running job with a code for which it is recreated; return the new state of the job.
 
-        None if it is not as before with another pod in that place, which is a violation. Of a job with a back-off limit, or
-        with pods that are not made again, or with rules, none fails.
+        None is a violation: the job differs by more than the new pod. Nothing fails if the job has a backoff limit, rules, or
+        pods that are not recreated.
         """
         if ConditionType.HELD in job.true or ConditionType.RUNNING not in job.true or self._good is not spec:
             return job
@@ -178,7 +178,7 @@ class Walk:
         return _without_an_end(spec | {"runPolicy": {"cleanPodPolicy": "Running"} | network | rules})
 
     def _in_force(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the specification with the network with which the job began, which stays, and without a time to live."""
+        """Return the spec with the network of the job's start, which cannot change, and without a TTL."""
         found = _without_time_to_live(spec)
         policy = spec.get("runPolicy")
         if isinstance(policy, dict):
@@ -191,7 +191,7 @@ class Walk:
         await self._field.client.create(TFJOBS, self._namespace, tfjob(name, spec))
 
     async def _draw(self, spec: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
-        """Draw an edit: mostly one that is no mistake; a mistake is mostly taken back."""
+        """Draw an edit, usually a valid one; an invalid one is usually reverted."""
         wrong = self._dice.randrange(WRONG_IN) == 0
         if self._good is not spec and self._dice.random() < MENDED:
             return self._good, ("taken back",)
@@ -224,7 +224,7 @@ class Walk:
         return True
 
     def _learn(self, path: Path, refusal: str) -> None:
-        """Take in what an API server says about a word that it does not know."""
+        """Learn accepted values from an API server's error message."""
         _, found, rest = refusal.partition("supported values: ")
         if found:
             self._grammar.learned[path] = rest.split('"')[1::2]
@@ -232,7 +232,7 @@ class Walk:
     async def _judge(
         self, step: int, spec: Mapping[str, Any], before: State | None, new_before: State | None
     ) -> tuple[State, State | None] | None:
-        """Wait until the job is as it must be; return it, and a new one of this specification. None: both are gone."""
+        """Wait until the job is as expected; return it and a new job with this spec. None: both are gone."""
         name, seen = f"fresh{step}", None
         await self._create(name, self._in_force(spec))
         deadline = time.monotonic() + self._limit_s
@@ -240,7 +240,7 @@ class Walk:
             while True:
                 job, new = (self._view.state(self._namespace, each) for each in (JOB, name))
                 if job is None or new is None:
-                    # What has restarted ends where a new job has a limit that it has not reached.
+                    # A restarted job may end at a limit that a new job has not reached.
                     ended = new is not None and (new.end or self.outcome.failed > backoff_limit_of(spec))
                     over = job is None and ended and _time_to_live(spec) is not None
                     wrong = "" if over else f"the {'edited' if job is None else 'new'} job is gone"
@@ -264,7 +264,7 @@ class Walk:
         self.outcome.held += ConditionType.HELD in job.true
         self.outcome.stayed += bool(compared.older)
         self._made_as = {child.uid: child.made_as for child in job.children.values()} | self._made_as
-        # A new job that has ended says nothing of what pods are made as.
+        # A finished new job does not show the manifests of pods.
         return job, new_before if new.end else new
 
 
@@ -275,7 +275,7 @@ def _all_run(job: State) -> bool:
 
 
 def _without_time_to_live(place: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a specification or a run policy without its time to live, unless that is a mistake, which is to be told."""
+    """Return a spec or run policy without its TTL, unless that is invalid and must be reported."""
     return {name: value for name, value in place.items() if name != TTL or (isinstance(value, int) and value < 0)}
 
 
@@ -292,7 +292,7 @@ def _size(spec: Mapping[str, Any]) -> int:
 
 
 def _without_an_end(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a specification whose containers run until they are stopped, on a node that there is, and leave nothing behind."""
+    """Return a spec whose containers run until they are stopped, can be scheduled, and leave nothing behind."""
     entries = spec.get("tfReplicaSpecs")
     if not isinstance(entries, dict):
         return spec
@@ -324,7 +324,7 @@ async def operator(it: Field, bug: str) -> AsyncIterator[None]:
 
 
 async def play(it: Field, numbers: Sequence[int], *, seed: int, bug: str = "") -> list[Outcome]:
-    """Play walks, some beside each other; tell of each violation as it comes. With a bug, begin no more after one."""
+    """Play walks, some of them concurrently; print each violation. With a bug, start no more after one."""
     root, left, outcomes = schema(), iter(numbers), list[Outcome]()
     limit_s = BUGGY_LIMIT_S if bug else LIMIT_S
     async with asyncio.TaskGroup() as tasks, view(str(it.plane.kubeconfig), tasks) as seen, operator(it, bug):

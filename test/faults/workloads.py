@@ -18,7 +18,7 @@ APIS: Final = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"
 
 @dataclass(frozen=True)
 class Workload:
-    """What a user does, the flags of the operator, and how often each replica is restarted in the end.
+    """The actions of a user, the flags of the operator, and the expected restarts of each replica.
 
     `optional` are events that may be missing.
     """
@@ -30,7 +30,7 @@ class Workload:
 
 
 def workers(count: int, policy: str = "Never") -> dict[str, Any]:
-    """The specification of a job of workers that run until they are told to end."""
+    """Return the spec of a job with workers that run until they are ended."""
     return specs(Worker=replica(count, policy, FOREVER))
 
 
@@ -43,7 +43,7 @@ async def plain(user: User) -> None:
 
 
 async def restarts(user: User) -> None:
-    """A parameter server and two workers, of which two fail and start again; at the end the server is cleaned up."""
+    """A parameter server and two workers. The server and one worker fail and restart; the server is cleaned up at the end."""
     pods = {"PS": replica(1, "ExitCode", FOREVER), "Worker": replica(2, "ExitCode", FOREVER)}
     await user.create(specs(**pods))
     await user.running(3)
@@ -69,7 +69,7 @@ async def suspended(user: User) -> None:
 
 
 async def scaled(user: User) -> None:
-    """Elastic workers: one, three, and one again."""
+    """Elastic workers: one, three, one."""
     await user.create(workers(1) | {"enableDynamicWorker": True})
     await user.running(1)
     await user.edit(tfReplicaSpecs={"Worker": {"replicas": 3}})
@@ -81,7 +81,7 @@ async def scaled(user: User) -> None:
 
 
 async def gang(user: User) -> None:
-    """Placed by volcano, all pods together."""
+    """Scheduled by Volcano, all pods together."""
     await user.create(workers(2))
     await user.place(2)
     await user.running(2)
@@ -90,7 +90,7 @@ async def gang(user: User) -> None:
 
 
 async def short_lived(user: User) -> None:
-    """All pods are deleted when it ends, and a second later the job itself."""
+    """All pods are deleted when it finishes, and the job a second later."""
     await user.create(with_policy(workers(2), cleanPodPolicy="All", ttlSecondsAfterFinished=1))
     await user.running(2)
     await user.finish(2)
@@ -98,7 +98,7 @@ async def short_lived(user: User) -> None:
 
 
 async def alpha(user: User) -> None:
-    """The dialect of v1alpha1: batch Jobs, and a TensorBoard."""
+    """The dialect of v1alpha1: batch Jobs and a TensorBoard."""
 
     def entry(kind: str) -> dict[str, Any]:
         template = replica(run=FOREVER)["template"]
@@ -115,7 +115,7 @@ async def alpha(user: User) -> None:
 
 
 async def held(user: User) -> None:
-    """Edited wrongly while it runs, and mended."""
+    """Made invalid while it runs, and fixed."""
     await user.create(workers(2))
     await user.running(2)
     await user.edit(runPolicy={"backoffLimit": -1})
@@ -128,7 +128,7 @@ async def held(user: User) -> None:
 
 
 async def all_restarted(user: User) -> None:
-    """A rule is edited while the job runs, and restarts the whole job when one of two workers fails."""
+    """A rule is edited while the job runs, and restarts the whole job when a worker fails."""
     rules = [{"action": "FailJob"}]
     await user.create(with_policy(workers(2), failurePolicy={"rules": rules}))
     await user.running(2)
@@ -146,7 +146,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "suspended": Workload(suspended),
     "scaled": Workload(scaled),
     "gang": Workload(gang, ("--enable-gang-scheduling",)),
-    # If the second passes while no operator runs, the garbage collector deletes the children, with the job.
+    # If the TTL expires while no operator runs, the garbage collector deletes the children with the job.
     "short-lived": Workload(
         short_lived, optional=frozenset({"Normal SuccessfulDeletePod", "Normal SuccessfulDeleteService"})
     ),
