@@ -135,7 +135,7 @@ def build(
         background["config-file"] = partial(config.follow, own.report)
 
     def jobs_by_state() -> Mapping[tuple[str, ...], int]:
-        found = parts.counted.by_state(clock.monotonic())  # also in a standby replica: it may become the leader
+        found = parts.job_metrics.by_state(clock.monotonic())  # also in a standby replica: it may become the leader
         return found if manager.is_leading else {}
 
     manager = Manager(
@@ -172,9 +172,9 @@ class _Parts:
     background: dict[str, Callable[[], Coroutine[object, object, None]]]
 
     def __post_init__(self) -> None:
-        self.counted = JobMetrics(self.metrics)
+        self.job_metrics = JobMetrics(self.metrics)
         if self.options.namespace:
-            self.counted.expect([self.options.namespace])
+            self.job_metrics.expect([self.options.namespace])
         self._boards = TensorBoardControllers(
             self.informers,
             self.reader,
@@ -196,7 +196,7 @@ class _Parts:
             gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
             resync_s=options.resync_s,
         )
-        self.counted.indexers.append(caches.jobs.indexer)
+        self.job_metrics.indexers.append(caches.jobs.indexer)
         queue: RateLimitingQueue[str] = RateLimitingQueue(
             default_controller_rate_limiter(), name=NAME, metrics=self.metrics, clock=self.clock
         )
@@ -214,7 +214,7 @@ class _Parts:
             self.recorder,
             queue,
             clock=self.clock,
-            metrics=self.counted,
+            metrics=self.job_metrics,
             leadership_term=LeadershipTerm(self.reader, options.namespace) if has_lease else None,
             domain=options.cluster_domain,
             config=self.config,
@@ -254,7 +254,7 @@ class _Parts:
                 self.informers,
                 self.writer,
                 self.recorder,
-                jobs_metrics=self.counted,
+                jobs_metrics=self.job_metrics,
                 clock=self.clock,
                 metrics=self.metrics,
                 namespace=self.options.namespace,
@@ -265,7 +265,7 @@ class _Parts:
             if (
                 V1 not in self.options.apis or dialect.resource.group != TFJOBS.group
             ):  # else TFJobs would be counted twice
-                self.counted.indexers.append(part.caches.jobs.indexer)
+                self.job_metrics.indexers.append(part.caches.jobs.indexer)
             yield part.controller
             name = f"tensorboard-{part.controller.name}"
             yield self._boards.controller(alpha_dialect(dialect), part.caches.jobs, name=name)

@@ -39,10 +39,10 @@ class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="DELETED", 
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """Nothing happened up to this resourceVersion (RF-10).
+    """Progress notification: no changes up to this resourceVersion (RF-10).
 
-    `ends_initial_events`: everything that existed when the watch began has been sent (RF-27). A server with streaming lists
-    says so on every watch that began with synthetic adds.
+    `ends_initial_events`: all objects that existed when the watch started have been sent (RF-27). A server with streaming lists
+    sets this on every watch that started with synthetic adds.
     """
 
     resource_version: str

@@ -187,17 +187,17 @@ class LateBookmarkWarning:
         self._before = 0
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
-        self._timer = self._loop.call_later(LATE_S, self._look)
+        self._timer = self._loop.call_later(LATE_S, self._check)
 
     def stop(self) -> None:
         """Cancel the timer. Safe to call twice."""
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         arrived = self._arrived()
         if arrived is None:
             return
         if arrived == self._before:
             self._log.warning("initial_events_late", events=arrived, seconds=round(self._loop.time() - self._began))
         self._before = arrived
-        self._timer = self._loop.call_later(LATE_S, self._look)
+        self._timer = self._loop.call_later(LATE_S, self._check)

@@ -52,7 +52,7 @@ class ReflectorMetrics:
         last_version: Callable[[], float],
         disconnected: Callable[[], float],
     ) -> None:
-        """Create the series of the informer `name`; the functions return the present values of its gauges."""
+        """Create the series of the informer `name`; the functions return the current values of its gauges."""
         self._lists = provider.counter(LISTS, name)
         self._list_duration = provider.histogram(LIST_DURATION, name)
         self._items_per_list = provider.histogram(ITEMS_PER_LIST, name)
@@ -66,13 +66,13 @@ class ReflectorMetrics:
         provider.gauge(DISCONNECTED, name, read=disconnected)
 
     def listed(self, seconds: float, items: int) -> None:
-        """Note a complete list."""
+        """Record a complete list."""
         self._lists.inc()
         self._list_duration.observe(seconds)
         self._items_per_list.observe(items)
 
     def watched(self, seconds: float, events: int, *, short: bool) -> None:
-        """Note a watch that has ended; `short` says that it was a very short one (RF-15)."""
+        """Record a watch that has ended; `short` if it was a very short one (RF-15)."""
         self._watches.inc()
         if short:
             self._short_watches.inc()
@@ -92,7 +92,7 @@ class InformerMetrics:
         stored: Callable[[], float],
         store_version: Callable[[], float],
     ) -> None:
-        """Create the series of the informer `name`; the three functions return the present values of its gauges."""
+        """Create the series of the informer `name`; the functions return the current values of its gauges."""
         self.processing_latency = provider.histogram(PROCESSING_LATENCY, name)
         self.handler_errors = provider.counter(HANDLER_ERRORS, name)
         provider.gauge(QUEUED_ITEMS, name, read=queued)

@@ -50,7 +50,7 @@ from tfjob_operator.controller.alpha.executor import CONFIG_MAP, JOB, POD, SERVI
 from tfjob_operator.controller.alpha.plan import (
     AlphaPlan,
     effective_spec,
-    is_over,
+    is_finished,
     may_have_hidden_children,
     plan,
     refused,
@@ -275,7 +275,7 @@ class AlphaController:
         wrote = await self._write_if_due(key, job, decided, memory, at_once=acts)
         self._executor.report(job, decided)
         if acts:
-            if not (wrote or is_over(job.status)):
+            if not (wrote or is_finished(job.status)):
                 await confirm(self._client, self._dialect.resource, job.metadata)
             try:
                 await self._create_and_delete(memory.written or job, spec, decided)

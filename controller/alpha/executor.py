@@ -33,7 +33,7 @@ from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, AlphaEventReaso
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, build_service
 from tfjob_operator.controller.alpha.children import BatchJob, config_map_name
-from tfjob_operator.controller.alpha.plan import AlphaPlan, Child, is_over
+from tfjob_operator.controller.alpha.plan import AlphaPlan, Child, is_finished
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.draft import Window
@@ -170,7 +170,7 @@ class AlphaExecutor(ChildWriter):
 
     def report(self, job: AlphaJob, plan: AlphaPlan) -> None:
         """Report the problems of pods not reported yet."""
-        self._events.report(job.metadata, plan.problems, finished=is_over(job.status))
+        self._events.report(job.metadata, plan.problems, finished=is_finished(job.status))
 
     def forget(self, uid: str) -> None:
         """Forget all state of a deleted job."""

@@ -65,7 +65,7 @@ class AlphaReplica:
     @property
     def has_succeeded(self) -> bool:
         """True if its training has exited with 0, and was not stopped."""
-        return (self.job is not None and self.job.has_succeeded) or any(map(_has_done_its_work, self.pods))
+        return (self.job is not None and self.job.has_succeeded) or any(map(_training_succeeded, self.pods))
 
     @property
     def needs_job(self) -> bool:
@@ -123,11 +123,11 @@ def _age(pod: Pod) -> tuple[datetime, str]:
 
 def _is_training(pod: Pod) -> bool:
     training = training_of(pod)
-    is_over = training is not None and is_final(pod, training)
-    return pod.status.phase == PodPhase.RUNNING and pod.metadata.deletion_timestamp is None and not is_over
+    training_ended = training is not None and is_final(pod, training)
+    return pod.status.phase == PodPhase.RUNNING and pod.metadata.deletion_timestamp is None and not training_ended
 
 
-def _has_done_its_work(pod: Pod) -> bool:
+def _training_succeeded(pod: Pod) -> bool:
     training = training_of(pod)
     ended = training.state.terminated if training is not None else None
     if training is None or ended is None or ended.exit_code != 0:
@@ -165,13 +165,13 @@ def judge(chief: AlphaReplica | None) -> AlphaVerdict:
     if chief is None:
         return AlphaVerdict()
     if chief.has_succeeded:
-        ends = (last_end(training) for pod in chief.pods if _has_done_its_work(pod) and (training := training_of(pod)))
+        ends = (last_end(training) for pod in chief.pods if _training_succeeded(pod) and (training := training_of(pod)))
         return AlphaVerdict(succeeded=True, at=next((ended.finished_at for ended in ends if ended is not None), None))
     if chief.job is not None and chief.failure is not None:
-        given_up = chief.failure
-        message = last_words(given_up.message)
+        failure = chief.failure
+        message = last_words(failure.message)
         detail = f": {message}" if message else ""
-        return AlphaVerdict(failed=f"Job {chief.job.metadata.name} has failed, {quoted(given_up.reason)}{detail}")
+        return AlphaVerdict(failed=f"Job {chief.job.metadata.name} has failed, {quoted(failure.reason)}{detail}")
     failures = (found for pod in chief.pods if (found := _failure_of(pod)) is not None)
     return next(failures, AlphaVerdict(running=chief.is_active))
 
@@ -207,7 +207,7 @@ _MOST: Final = 1_000
 """How many RuntimeIds are derived for a job before the first is reused: a namespace never has that many in use."""
 
 
-def derived(uid: str, attempt: int = 0) -> str:
+def derived_runtime_id(uid: str, attempt: int = 0) -> str:
     """Return the RuntimeId derived from a job's UID for this attempt."""
     number = int.from_bytes(sha256(f"{uid} {attempt}".encode()).digest()[:8], "big")
     digits = []
@@ -217,19 +217,19 @@ def derived(uid: str, attempt: int = 0) -> str:
     return "".join(digits)
 
 
-def following(uid: str, taken: str) -> str:
+def next_runtime_id(uid: str, taken: str) -> str:
     """Return the RuntimeId to try after `taken`, whose names are in use."""
     ids = _distinct(uid)
     if any(each == taken for each in ids):  # the rest of the iterator follows it
-        return next(ids, derived(uid))
-    return derived(uid)
+        return next(ids, derived_runtime_id(uid))
+    return derived_runtime_id(uid)
 
 
 def _distinct(uid: str) -> Iterator[str]:
     """Yield the RuntimeIds of a job, once each: a repeated one would lead to a loop."""
     seen: set[str] = set()
     for attempt in range(_MOST):
-        found = derived(uid, attempt)
+        found = derived_runtime_id(uid, attempt)
         if found not in seen:
             seen.add(found)
             yield found

@@ -35,9 +35,9 @@ from tfjob_operator.controller.alpha.children import BatchJob, Children, config_
 from tfjob_operator.controller.alpha.observe import (
     AlphaReplica,
     AlphaVerdict,
-    derived,
-    following,
+    derived_runtime_id,
     judge,
+    next_runtime_id,
     problems_of,
     replicas_of,
 )
@@ -191,12 +191,12 @@ class AlphaPlan:
 
 
 NOTHING: Final = AlphaPlan()
-_OVER: Final = frozenset({Phase.CLEAN_UP, Phase.FAILED, Phase.DONE})
+_FINISHED_PHASES: Final = frozenset({Phase.CLEAN_UP, Phase.FAILED, Phase.DONE})
 
 
-def is_over(status: AlphaStatus) -> bool:
+def is_finished(status: AlphaStatus) -> bool:
     """Return True if the job has finished. Earlier operators, which had no conditions, only set the phase."""
-    return status.phase in _OVER or any(
+    return status.phase in _FINISHED_PHASES or any(
         each.type in {ConditionType.SUCCEEDED, ConditionType.FAILED} and each.status == conditions.TRUE
         for each in status.conditions or ()
     )
@@ -325,11 +325,11 @@ def _runtime_id(draft: AlphaStatusDraft, spec: AlphaSpec, taken: Collection[str]
         return present
     if spec.runtime_id:
         return spec.runtime_id
-    chosen = present or derived(uid)
+    chosen = present or derived_runtime_id(uid)
     names = {config_map_name(chosen), *(key.name for key in keys_of(spec, chosen))}
     if names.isdisjoint(taken):
         return chosen
-    other = following(uid, chosen)
+    other = next_runtime_id(uid, chosen)
     text = f"RuntimeId {chosen} is used by another job: {min(names.intersection(taken))} already exists; using {other}"
     draft.emit(EventType.NORMAL, AlphaEventReason.RUNTIME_ID_CONFLICT, text)
     return other
@@ -441,7 +441,7 @@ def plan(
     if finished_by_other_operator(job.status):
         return NOTHING
     draft = AlphaStatusDraft(dialect, job, now)
-    if is_over(job.status):
+    if is_finished(job.status):
         return clean_up(draft, spec, children)
     if isinstance(spec, InvalidSpec):
         return NOTHING if is_from_other_operator(job.status) else hold(draft, spec, children)

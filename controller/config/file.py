@@ -39,7 +39,7 @@ _RESOURCE: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-
 _VOLUME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """Names of resources, volumes and variables accepted by API servers; for variables, those accepted before 1.30."""
-_OURS: Final = frozenset({"TF_CONFIG"})
+_RESERVED: Final = frozenset({"TF_CONFIG"})
 """Variables set by the operator itself."""
 
 
@@ -69,11 +69,11 @@ def _mistakes(config: ControllerConfig) -> Iterator[str]:
         if not _RESOURCE.fullmatch(name):
             yield f"{where}: must be the name of a resource"
         if accelerator is not None:
-            yield from _mistakes_of_volumes(accelerator, where)
-            yield from _mistakes_of_variables(accelerator, where)
+            yield from _volume_mistakes(accelerator, where)
+            yield from _variable_mistakes(accelerator, where)
 
 
-def _mistakes_of_volumes(accelerator: Accelerator, where: str) -> Iterator[str]:
+def _volume_mistakes(accelerator: Accelerator, where: str) -> Iterator[str]:
     volumes = accelerator.volumes or ()
     for index, volume in enumerate(volumes):
         at = f"{where}.volumes[{index}]"
@@ -89,19 +89,19 @@ def _mistakes_of_volumes(accelerator: Accelerator, where: str) -> Iterator[str]:
         for name, paths in paths_of.items()
         if len(paths) > 1
     )
-    for path in _twice(volume.mount_path.rstrip("/") for volume in volumes):
+    for path in _duplicates(volume.mount_path.rstrip("/") for volume in volumes):
         yield f"{where}.volumes: {path} is mounted twice"
 
 
-def _mistakes_of_variables(accelerator: Accelerator, where: str) -> Iterator[str]:
+def _variable_mistakes(accelerator: Accelerator, where: str) -> Iterator[str]:
     variables = accelerator.env_vars or ()
     for index, variable in enumerate(variables):
         at = f"{where}.envVars[{index}].name"
         if not _VARIABLE.fullmatch(variable.name):
             yield f"{at}: must be the name of an environment variable"
-        elif variable.name in _OURS:
+        elif variable.name in _RESERVED:
             yield f"{at}: {variable.name} is set by the operator"
-    for name in _twice(variable.name for variable in variables):
+    for name in _duplicates(variable.name for variable in variables):
         yield f"{where}.envVars: {name} is set twice"
 
 
@@ -110,7 +110,7 @@ def _is_absolute(text: str) -> bool:
     return path.is_absolute() and ".." not in path.parts
 
 
-def _twice(values: Iterable[str]) -> list[str]:
+def _duplicates(values: Iterable[str]) -> list[str]:
     return [value for value, count in Counter(values).items() if count > 1]
 
 

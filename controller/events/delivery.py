@@ -26,7 +26,7 @@ class Drop(enum.StrEnum):
 
     INVALID = "invalid"  # neither Normal nor Warning
     OVERFLOW = "overflow"  # the buffer was full
-    SPAM = "spam"  # too many events about the object (EV-05); the count is kept for the next write
+    SPAM = "spam"  # rate-limited per object (EV-05); the count is part of the next write
     REFUSED = "refused"  # the API server rejected it
     UNREACHABLE = "unreachable"  # twelve attempts without a valid response
     SHUTDOWN = "shutdown"  # recorded after `stop`, or queued when `run` was cancelled

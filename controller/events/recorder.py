@@ -95,7 +95,7 @@ COMBINED: Final = "(combined from similar events): "
 
 
 class Action(enum.Enum):
-    """What to do with an event."""
+    """The result of correlating an event."""
 
     CREATE = "create"
     UPDATE = "update"

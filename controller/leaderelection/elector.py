@@ -303,9 +303,9 @@ class LeaderElector:
 
     async def _watch_the_lease(self) -> None:
         if self._watch is not None:
-            await self._watch.run(self._see)
+            await self._watch.run(self._on_record)
 
-    def _see(self, record: LeaderElectionRecord | None) -> None:
+    def _on_record(self, record: LeaderElectionRecord | None) -> None:
         if record is None or not record.holder_identity:
             self._freed.set()
         else:

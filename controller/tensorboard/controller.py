@@ -130,7 +130,7 @@ class TensorBoards(Generic[J]):
                         self._needed.set()
             except ForbiddenError as error:
                 # No effect unless a job requests one.
-                log.warning("tensorboards_forbidden", error=str(error), to_do="apply the role of this version")
+                log.warning("tensorboards_forbidden", error=str(error), remedy="apply the role of this version")
             except ApiError as error:
                 log.debug("tensorboard_search_failed", error=str(error))
                 await asyncio.sleep(RETRY_S)

@@ -25,8 +25,11 @@ OPENAPI_V2: Final = "/openapi/v2"
 RETRY_S: Final = 60.0
 """Retry interval if the API server is unavailable or does not serve TFJobs. Nothing waits for the result."""
 _APPLY: Final = "apply the CRD of this version: kubectl apply --server-side --force-conflicts -f manifests/"
-TO_DO: Final = f"{_APPLY}base/crd.yaml"
-_CRDS: Final = ((TFJOBS.group, TFJOBS.version, TO_DO), ("tensorflow.org", "v1alpha1", f"{_APPLY}addons/alpha/crd.yaml"))
+REMEDY: Final = f"{_APPLY}base/crd.yaml"
+_CRDS: Final = (
+    (TFJOBS.group, TFJOBS.version, REMEDY),
+    ("tensorflow.org", "v1alpha1", f"{_APPLY}addons/alpha/crd.yaml"),
+)
 """The group and version of each CRD, and how to install it."""
 _DEFINITION: Final = "org.kubeflow.v1.TFJob"
 _PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
@@ -89,18 +92,18 @@ async def check_crds(client: RestClient, apis: Collection[str]) -> None:
 
 async def _are_served(client: RestClient, groups: Collection[str]) -> bool:
     missing = [crd for crd in _CRDS if crd[0] in groups and not await _is_served(client, crd[0], crd[1])]
-    for group, version, to_do in missing:
-        log.error("crd_missing", resource=f"{TFJOBS.plural}.{group}", version=version, to_do=to_do)
+    for group, version, remedy in missing:
+        log.error("crd_missing", resource=f"{TFJOBS.plural}.{group}", version=version, remedy=remedy)
     return not missing
 
 
 async def _check_schema(client: RestClient) -> None:
     absent = [version for version in OLDER_VERSIONS if not await _is_served(client, TFJOBS.group, version)]
     if absent:
-        log.warning("crd_lacks_versions", versions=absent, to_do=f"if jobs of these versions are wanted, {TO_DO}")
+        log.warning("crd_lacks_versions", versions=absent, remedy=f"if jobs of these versions are wanted, {REMEDY}")
     missing = missing_fields(await _openapi(client))
     if missing:
-        log.error("crd_lacks_fields", fields=missing, to_do=TO_DO)
+        log.error("crd_lacks_fields", fields=missing, remedy=REMEDY)
 
 
 async def _is_served(client: RestClient, group: str, version: str) -> bool:

@@ -40,7 +40,7 @@ from tfjob_operator.workqueue import Clock, slow_start_batch
 
 RETRY_S: Final = 30.0
 """How often a missing permission is retried: the interval at which a reflector lists again."""
-TO_DO: Final = "apply manifests/addons/nodes, or set nodes.enabled=true in the Helm chart"
+REMEDY: Final = "apply manifests/addons/nodes, or set nodes.enabled=true in the Helm chart"
 NODE_INDEX: Final = "pods-by-node"
 log = structlog.get_logger(__name__)
 
@@ -138,8 +138,8 @@ class NodeCache:
         """Log once that nodes may not be read, and queue the jobs that need them, which then report it."""
         if not isinstance(error, ForbiddenError) or self._failure:
             return
-        self._failure = f"onNodes rules and nodeLostTimeoutSeconds have no effect: {error}; to grant this, {TO_DO}"
-        log.warning("nodes_unavailable", error=str(error), to_do=TO_DO)
+        self._failure = f"onNodes rules and nodeLostTimeoutSeconds have no effect: {error}; to grant this, {REMEDY}"
+        log.warning("nodes_unavailable", error=str(error), remedy=REMEDY)
         for key in self._jobs:
             self._queue(key)
 
@@ -188,7 +188,7 @@ class LostPods:
                 await self._end_pods(job, name, pods)
             except ForbiddenError as error:
                 pod = pods[0].pod.metadata.name
-                text = f"Pod {pod} is kept although its node {name} is lost: {error}; to grant this, {TO_DO}"
+                text = f"Pod {pod} is kept although its node {name} is lost: {error}; to grant this, {REMEDY}"
                 self._events.warn(job, EventReason.NODES_UNAVAILABLE, text)
                 self._feed.after(key, RETRY_S)
                 return

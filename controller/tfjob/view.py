@@ -59,7 +59,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, StaleViewError, confirm
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
-from tfjob_operator.controller.tfjob.crd_check import TO_DO
+from tfjob_operator.controller.tfjob.crd_check import REMEDY
 from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, of_earlier_attempts
 from tfjob_operator.controller.tfjob.plan.status import (
@@ -166,7 +166,7 @@ class PrunedStatus:
         fields = _json_names(pruned)
         if not self._logged:
             self._logged = True
-            log.error("status_fields_pruned", fields=fields, to_do=TO_DO)
+            log.error("status_fields_pruned", fields=fields, remedy=REMEDY)
         if uid not in self._sent:
             why = "the installed CRD is outdated or belongs to another operator"
             message = f"Status fields {', '.join(fields)} were pruned: {why}"

@@ -28,7 +28,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaSpec
 from tfjob_operator.controller.alpha import controller, observe
 from tfjob_operator.controller.alpha import plan as alpha
 from tfjob_operator.controller.alpha.controller import AlphaController
-from tfjob_operator.controller.alpha.observe import derived
+from tfjob_operator.controller.alpha.observe import derived_runtime_id
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
 from tfjob_operator.controller.tfjob.plan import attempts, ending, plan, replicas, status
@@ -90,7 +90,7 @@ def _dawdle(*args: Any) -> float | None:
 
 def _by_generation(draft: Any, *_: Any) -> str:
     """The RuntimeId changes with an edit."""
-    return derived(draft.job.metadata.uid, draft.job.metadata.generation)
+    return derived_runtime_id(draft.job.metadata.uid, draft.job.metadata.generation)
 
 
 def _for_good(ended: Any) -> bool:

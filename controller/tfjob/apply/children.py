@@ -66,7 +66,7 @@ from tfjob_operator.controller.jobs.writes import (
     restore_operator_label,
 )
 from tfjob_operator.controller.tfjob.apply.conflicts import (
-    LINGERS_S,
+    LINGER_LIMIT_S,
     LONGEST_DELAY_S,
     BlockedChildren,
 )
@@ -313,7 +313,7 @@ class Creator(ChildWriter):
         try:
             await creating
         except ApiError as error:
-            if _may_be_its_own(error):
+            if _may_affect_one_replica(error):
                 taken = isinstance(error, NameTakenError)
                 self._blocked.refused(job, key.name, at_most_s=TAKEN_DELAY_S if taken else LONGEST_DELAY_S)
             if not isinstance(error, NameTakenError) or not key.type:
@@ -378,7 +378,7 @@ class Creator(ChildWriter):
                 hint=lambda found: _conflict_hint(job, found),
             )
         except NameTakenError as error:
-            if error.passes and self._blocked.refused_for_s(job, name) < LINGERS_S:
+            if error.passes and self._blocked.refused_for_s(job, name) < LINGER_LIMIT_S:
                 log.info("name_taken", kind=kind.name, name=name, why=error.why or str(error))
             elif error.why:
                 taken = f"{kind.name} {name} already exists and is not controlled by this TFJob"
@@ -433,7 +433,7 @@ def _conflict_hint(job: ObjectMeta, found: Pod | Service | _MetadataOnly) -> str
     return conflict_hint(owner)
 
 
-def _may_be_its_own(error: ApiError) -> bool:
+def _may_affect_one_replica(error: ApiError) -> bool:
     """Return True if other replicas may succeed: the name is taken, or an admission policy rejects this replica.
 
     For a policy this is a guess. The batch still ends; in the next one, other replicas come first.

@@ -26,9 +26,9 @@ from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLim
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0
 """Equal to the kubelet's longest back-off and the timeout of an expectation (EX-02). A longer delay would look like a hang."""
-LINGERS_S: Final = 20.0
+LINGER_LIMIT_S: Final = 20.0
 """How long an object that is being deleted may block a name before a Warning is emitted."""
-FORGIVEN_S: Final = LONGEST_DELAY_S
+DELAY_RESET_S: Final = LONGEST_DELAY_S
 """An entry that is not retried for this long after it was due starts with the first delay again."""
 
 
@@ -50,10 +50,10 @@ class Delays:
         """Record an attempt, regardless of its result. Return the seconds until the next one."""
         now = self._clock.monotonic()
         known = self._due.setdefault(owner, {})
-        if now > known.pop(what, now) + FORGIVEN_S:
+        if now > known.pop(what, now) + DELAY_RESET_S:
             self._limiter.forget((owner, what))
         # Entries are ordered by attempt, so only the oldest are checked; checking all of them each time would be quadratic.
-        while known and now > known[oldest := next(iter(known))] + FORGIVEN_S:
+        while known and now > known[oldest := next(iter(known))] + DELAY_RESET_S:
             self._limiter.forget((owner, oldest))
             del known[oldest]
         wait_s = min(at_most_s, self._limiter.when((owner, what)))

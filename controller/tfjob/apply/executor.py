@@ -62,7 +62,7 @@ def only_starts(written: JobStatus, status: JobStatus) -> bool:
     )
 
 
-def is_beginning(status: JobStatus) -> bool:
+def has_only_initial_conditions(status: JobStatus) -> bool:
     """Return True if `status` has no conditions besides Created and Running."""
     return all(each.type in {ConditionType.CREATED, ConditionType.RUNNING} for each in status.conditions)
 
@@ -144,7 +144,7 @@ class StatusWriter:
     def _is_due(self, view: View, status: JobStatus) -> bool:
         busy = self._feed.is_busy
         complete = view.valid_spec is not None and all_active(status, view.valid_spec.sizes)
-        waits_for_pods = view.may_wait and busy and not complete and is_beginning(status)
+        waits_for_pods = view.may_wait and busy and not complete and has_only_initial_conditions(status)
         if status.conditions != view.written.conditions and not waits_for_pods:
             return True
         starts = waits_for_pods or only_starts(view.written, status)

@@ -315,8 +315,8 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, 
         left = _left_s(spec.ttl_s, ended_at, draft.now)
         if left <= 0:
             return Plan(delete_job=True)
-    is_anothers_end = is_from_other_operator(draft.job.status)
-    if is_anothers_end and not (isinstance(spec, TFJobSpec) and spec.sets_clean_pod_policy):
+    finished_by_other = is_from_other_operator(draft.job.status)
+    if finished_by_other and not (isinstance(spec, TFJobSpec) and spec.sets_clean_pod_policy):
         return Plan(requeue_after_s=left)
     policy = _policy(draft, spec)
     deleted = pods_to_clean_up(policy, seen.replicas)
@@ -331,7 +331,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, 
     if kept:
         kept.add(ReplicaKey.of_all(draft.job.metadata.name))
     return Plan(
-        status=None if is_anothers_end else draft.freeze(),
+        status=None if finished_by_other else draft.freeze(),
         delete_pods=tuple(PodDeletion(replica.pod) for replica in (*deleted, *surplus) if not replica.terminating),
         delete_services=seen.services_except(kept),
         requeue_after_s=left,

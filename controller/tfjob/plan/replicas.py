@@ -470,11 +470,11 @@ def find_selector_drift(job: str, services: Iterable[tuple[ReplicaKey, Service]]
             yield Drift(service, key)
 
 
-def labels_wanted(job: str, key: ReplicaKey, *, beside: ChildLabels = NO_LABELS) -> ChildLabels:
-    """Return the expected labels of a child of this replica, or of the shared service, with the other labels of `beside`."""
+def labels_wanted(job: str, key: ReplicaKey, *, others: ChildLabels = NO_LABELS) -> ChildLabels:
+    """Return the expected labels of a child of this replica, or of the shared service, with the other labels of `others`."""
     if not key.type:
         return msgspec.structs.replace(
-            beside, group_name=c.GROUP_NAME, job_name=job, operator_name=c.OPERATOR_NAME, prefixed_job_name=job
+            others, group_name=c.GROUP_NAME, job_name=job, operator_name=c.OPERATOR_NAME, prefixed_job_name=job
         )
     kind, index = key.type.lower(), str(key.index)
     return ChildLabels(
@@ -486,9 +486,9 @@ def labels_wanted(job: str, key: ReplicaKey, *, beside: ChildLabels = NO_LABELS)
         prefixed_job_name=job,
         prefixed_replica_type=kind,
         prefixed_replica_index=index,
-        cluster_spec=beside.cluster_spec,
-        restart_policy=beside.restart_policy,
-        attempt=beside.attempt,
+        cluster_spec=others.cluster_spec,
+        restart_policy=others.restart_policy,
+        attempt=others.attempt,
     )
 
 
@@ -498,7 +498,7 @@ def _find_label_drift(job: str, key: ReplicaKey, child: Pod | Service) -> Iterat
     if meta.deletion_timestamp is not None or meta.name != key.name:
         return
     labels = meta.labels or NO_LABELS
-    wanted = labels_wanted(job, key, beside=labels)
+    wanted = labels_wanted(job, key, others=labels)
     if labels != wanted and labels != _newer_labels(wanted):
         yield Drift(child, key)
 

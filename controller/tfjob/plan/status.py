@@ -54,7 +54,7 @@ from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, nat
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, count
 
-_WORDS: Final = {
+_HOLD_MESSAGES: Final = {
     ConditionReason.INVALID: f"{ON_HOLD}; the spec is invalid",
     ConditionReason.REFUSED: f"{ON_HOLD}; the API server rejected it",
     ConditionReason.TOO_LARGE: "keeps its current size: the requested size exceeds a limit",
@@ -78,7 +78,7 @@ def report_spec(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> None:
 def _set_held(draft: StatusDraft, reason: ConditionReason, mistakes: str) -> None:
     """Report that the job is on hold, once for the same mistakes."""
     if draft.set_held(conditions.TRUE, reason, mistakes):
-        draft.emit(EventType.WARNING, reason, f"TFJob {draft.job.metadata.name} {_WORDS[reason]}: {mistakes}")
+        draft.emit(EventType.WARNING, reason, f"TFJob {draft.job.metadata.name} {_HOLD_MESSAGES[reason]}: {mistakes}")
 
 
 def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
@@ -374,7 +374,7 @@ def merged_status(status: JobStatus, observed: JobStatus) -> JobStatus:
     if status.attempt != observed.attempt:  # restarting the whole job may rerun finished replicas
         older, newer = sorted((status, observed), key=lambda each: each.attempt)
         records = merged(reset_for_new_attempt(older.restarts), newer.restarts)
-        status = msgspec.structs.replace(status, **{name: getattr(newer, name) for name in _OF_ATTEMPTS})
+        status = msgspec.structs.replace(status, **{name: getattr(newer, name) for name in _ATTEMPT_FIELDS})
         finished_indices = newer.finished_indices
     else:
         finished_indices = _merged_indices(status, observed)
@@ -389,7 +389,7 @@ def merged_status(status: JobStatus, observed: JobStatus) -> JobStatus:
     )
 
 
-_OF_ATTEMPTS: Final = (
+_ATTEMPT_FIELDS: Final = (
     "attempt",
     "counted_restarts",
     "observed_restart_request",
@@ -435,9 +435,9 @@ def count_pods(replicas: Sequence[Replica], finished: Finished) -> dict[str, Rep
     }
 
 
-_OF_EVERY_DRAFT: Final = {"conditions", "start_time", "completion_time"}
-_OF_EACH_WRITE: Final = {"last_reconcile_time", "observed_generation", "phase"}
-_KEPT: Final = tuple(x for x in JobStatus.__struct_fields__ if x not in _OF_EVERY_DRAFT | _OF_EACH_WRITE)
+_DRAFT_FIELDS: Final = {"conditions", "start_time", "completion_time"}
+_WRITE_FIELDS: Final = {"last_reconcile_time", "observed_generation", "phase"}
+_KEPT: Final = tuple(x for x in JobStatus.__struct_fields__ if x not in _DRAFT_FIELDS | _WRITE_FIELDS)
 """The status fields that a plan preserves unless it changes them."""
 
 

@@ -17,7 +17,7 @@ from simulation.world import World
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW, Dialect
-from tfjob_operator.controller.alpha.observe import derived
+from tfjob_operator.controller.alpha.observe import derived_runtime_id
 
 FIRST_DAY_S: Final = 45.0
 """Users create no jobs after this time, and stop editing them a little later."""
@@ -80,7 +80,7 @@ class Users(Owner):
             return
         entries = job["spec"].get("replicaSpecs")
         kind = entries[0]["tfReplicaType"] if isinstance(entries, list) and entries else "MASTER"
-        name = f"{kind.lower()}-{derived(job['metadata']['uid'])}-0"
+        name = f"{kind.lower()}-{derived_runtime_id(job['metadata']['uid'])}-0"
         body = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,

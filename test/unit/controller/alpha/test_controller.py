@@ -29,7 +29,7 @@ from tfjob_operator.api.core import Condition, ContainerState, ContainerStateWai
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
-from tfjob_operator.controller.alpha.observe import derived, following
+from tfjob_operator.controller.alpha.observe import derived_runtime_id, next_runtime_id
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.writes import TAKEN_DELAY_S, NameTakenError, StaleViewError
 
@@ -127,14 +127,14 @@ async def test_its_own_status_stands_in_for_the_cache_until_the_watch_brings_it(
 
 async def test_a_runtime_id_that_another_job_has_is_replaced_before_anything_runs() -> None:
     """It is reported once; what was created under the first RuntimeId is deleted."""
-    own = derived(UID)
+    own = derived_runtime_id(UID)
     world = World(job(spec(entry(), entry("WORKER", 1))))
     world.exists("services", f"worker-{own}-0", THEIRS)
     with pytest.raises(NameTakenError, match="belongs to TfJob theirs"):
         await world.sync()
     world.observe_status()
     world.observe(f"master-{own}-0")
-    other = following(UID, own)
+    other = next_runtime_id(UID, own)
     assert await world.sync() == [
         STATUS,
         ("create", "services", f"master-{other}-0"),

@@ -20,7 +20,7 @@ from tfjob_operator.api.v1.types import InvalidSpec, ReplicaStatus
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, AlphaState, Dialect, Phase
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
 from tfjob_operator.controller.alpha.children import BatchJob, Children
-from tfjob_operator.controller.alpha.observe import derived, following
+from tfjob_operator.controller.alpha.observe import derived_runtime_id, next_runtime_id
 from tfjob_operator.controller.alpha.plan import AlphaPlan, effective_spec, plan, refused
 from tfjob_operator.controller.jobs.children import Pod
 
@@ -357,13 +357,13 @@ def test_a_runtime_id_is_four_characters_of_the_uid_and_another_one_when_its_nam
     given = spec(entry(), entry("WORKER", 1))
     found = job(given)
     first = planned(found)
-    own = derived(UID)
+    own = derived_runtime_id(UID)
     assert len(own) == 4
     assert set(own) <= set("0123456789abcdefghijklmnopqrstuvwxyz")
     assert status_of(first).runtime_id == own
     tried = after(found, first)
     second = planned(tried, Children(services=[service(f"master-{own}-0")]), taken={f"worker-{own}-0"})
-    other = following(UID, own)
+    other = next_runtime_id(UID, own)
     assert status_of(second).runtime_id == other != own
     assert names(second.create_services) == [f"master-{other}-0", f"worker-{other}-0"]
     assert names(second.delete) == [f"master-{own}-0"]
@@ -385,11 +385,11 @@ def test_the_names_of_a_job_that_has_begun_stay_and_so_do_those_that_the_author_
 @example(UUID("4780c519-76f1-5e28-86ae-9f3a9da50d73"))
 def test_the_runtime_ids_of_a_job_are_many(uid: object) -> None:
     """So one of them is free, whatever other jobs have. For the UID of the example the eleventh equals the first one."""
-    seen = [derived(str(uid))]
+    seen = [derived_runtime_id(str(uid))]
     for _ in range(20):
-        seen.append(following(str(uid), seen[-1]))
+        seen.append(next_runtime_id(str(uid), seen[-1]))
     assert len(set(seen)) >= 20
-    assert following(str(uid), "another") == derived(str(uid))
+    assert next_runtime_id(str(uid), "another") == derived_runtime_id(str(uid))
 
 
 KINDS = ["MASTER", "WORKER", "PS"]

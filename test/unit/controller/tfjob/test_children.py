@@ -17,7 +17,7 @@ from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.writes import RefusedError
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
-from tfjob_operator.controller.tfjob.apply.conflicts import LINGERS_S, REPEAT_AFTER_S
+from tfjob_operator.controller.tfjob.apply.conflicts import LINGER_LIMIT_S, REPEAT_AFTER_S
 from tfjob_operator.controller.tfjob.build.children import labels_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 
@@ -225,7 +225,7 @@ async def test_a_child_of_an_earlier_job_that_lingers_is_logged_at_once_and_repo
     with capture_logs() as lines:
         await create(world)
     assert [line["why"] for line in lines if line["event"] == "name_taken"] == [why]
-    world.clock.step(LINGERS_S - 1)
+    world.clock.step(LINGER_LIMIT_S - 1)
     await create(world)
     assert world.recorder.events == []
     world.clock.step(1)

@@ -128,7 +128,7 @@ async def test_a_missing_crd_is_logged_with_the_command_that_installs_it_every_m
     """Also where the API server serves a group of that name, for the jobs of other frameworks."""
     lines, transport = await looked_at(NOT_FOUND, discovery("pytorchjobs"), *SERVED, complete())
     assert [(line["event"], line["resource"]) for line in lines] == [("crd_missing", "tfjobs.kubeflow.org")] * 2
-    assert lines[0]["to_do"].endswith("kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml")
+    assert lines[0]["remedy"].endswith("kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml")
     assert transport.sent_at[2] - transport.sent_at[0] == pytest.approx(2 * RETRY_S)
 
 
@@ -136,7 +136,7 @@ async def test_a_missing_crd_of_tensorflow_org_is_logged_where_its_jobs_are_to_b
     """The chart with `crds.install=false` and all three APIs; caches of kubeflow.org wait for it too."""
     (line,), _ = await looked_at(THERE, NOT_FOUND, THERE, THERE, apis=(V1, *ALPHA_APIS))
     assert (line["event"], line["resource"], line["version"]) == ("crd_missing", "tfjobs.tensorflow.org", "v1alpha1")
-    assert line["to_do"].endswith("-f manifests/addons/alpha/crd.yaml")
+    assert line["remedy"].endswith("-f manifests/addons/alpha/crd.yaml")
 
 
 async def test_versions_that_an_older_crd_does_not_serve_are_reported() -> None:

@@ -19,8 +19,8 @@ from tfjob_operator.api.meta import ObjectMeta, meta_key, owner_uid_key
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.apply.conflicts import (
+    DELAY_RESET_S,
     FIRST_DELAY_S,
-    FORGIVEN_S,
     LONGEST_DELAY_S,
     BlockedChildren,
     Delays,
@@ -172,7 +172,7 @@ def test_the_delays_of_what_is_tried_grow_and_are_forgiven() -> None:
         assert (delays.wait_s(OWNER, "this"), delays.wait_s(OWNER, "that")) == (waits[-1], 0)
         clock.step(waits[-1])
     assert waits == [min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S) for failures in range(12)]
-    clock.step(FORGIVEN_S + 1)
+    clock.step(DELAY_RESET_S + 1)
     assert delays.tried(OWNER, "this") == FIRST_DELAY_S
     delays.forget(OWNER)
     assert delays.wait_s(OWNER, "this") == 0
@@ -186,7 +186,7 @@ def test_a_try_costs_the_same_however_much_else_waits() -> None:
     for number in range(20_000):
         delays.tried(OWNER, f"orphan-{number}")
     assert time.process_time() - before < 1.0
-    clock.step(FIRST_DELAY_S + FORGIVEN_S + 1)
+    clock.step(FIRST_DELAY_S + DELAY_RESET_S + 1)
     delays.tried(OWNER, "the last")
     assert [*delays._due[OWNER]] == ["the last"]
 

@@ -206,7 +206,7 @@ def test_the_log_and_each_job_say_so_once() -> None:
     (line,) = logs
     assert (line["event"], line["log_level"]) == ("status_fields_pruned", "error")
     assert line["fields"] == ["finishedIndices", "workerSelector", "observedGeneration"]
-    assert "manifests/base/crd.yaml" in line["to_do"]
+    assert "manifests/base/crd.yaml" in line["remedy"]
     assert world.recorder.reasons == ["StatusFieldsPruned", "StatusFieldsPruned"]
 
 
