@@ -1,6 +1,6 @@
 """A real Kubernetes node on this machine, in addition to the control plane: scheduler, kubelet, kube-proxy, containerd, DNS.
 
-python -m hack.real_node run -- COMMAND...      run COMMAND in a sandbox in which a `RealNode` can be started
+    python -m hack.real_node run -- COMMAND...      run COMMAND in a sandbox in which a `RealNode` can be started
 
 The sandbox consists of network, mount and PID namespaces. Other programs do not see the bridges, iptables rules, mounts and
 containers of the node, and the kernel removes them when the command exits.

@@ -1,6 +1,6 @@
 """Sets up mounts and network inside the sandbox, then runs the command.
 
-python -m hack.real_node.inside FOLDER COMMAND...
+    python -m hack.real_node.inside FOLDER COMMAND...
 
 - Overlays redirect what the node's programs write below /etc, /run and /var into the folder, where paths cannot be configured.
 - The kubelet changes some kernel settings that belong to no namespace; plain files are mounted over them.

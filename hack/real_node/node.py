@@ -1,8 +1,8 @@
 """A running node with its control plane, for tests.
 
-with RealNode.start() as node:
-node.containers.import_image(Path("image.tar"))
-node.plane.run_kubectl("get", "nodes")
+    with RealNode.start() as node:
+        node.containers.import_image(Path("image.tar"))
+        node.plane.run_kubectl("get", "nodes")
 
 It works only in the sandbox (`python -m hack.real_node run -- ...`), and everything ends with the sandbox. Use it from the main
 thread: the kernel kills the parts with the thread that started them.

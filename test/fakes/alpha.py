@@ -42,7 +42,7 @@ def template(**pod_spec: Any) -> dict[str, Any]:
 
 
 def entry(kind: object = None, replicas: object = None, **fields: Any) -> dict[str, Any]:
-    """One entry of replicaSpecs; a PS has no template unless it is given one."""
+    """Return an entry of replicaSpecs; a PS has no template by default."""
     given: dict[str, Any] = {} if kind == "PS" else {"template": template()}
     if kind is not None:
         given["tfReplicaType"] = kind
@@ -52,12 +52,12 @@ def entry(kind: object = None, replicas: object = None, **fields: Any) -> dict[s
 
 
 def spec(*entries: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A specification of these entries, or of one master."""
+    """Return a spec with these entries, or with one master."""
     return {"replicaSpecs": list(entries) or [entry()], **fields}
 
 
 def job(given: object = None, *, name: str = "example-job", status: AlphaStatus | None = None, **meta: Any) -> AlphaJob:
-    """A job as the cache holds it. Without a specification it has one master."""
+    """Return a job from the cache. By default it has one master."""
     metadata = ObjectMeta(name=name, namespace="ns", uid=UID, generation=1, resource_version="1")
     return AlphaJob(
         metadata=changed(metadata, **meta),
@@ -77,7 +77,7 @@ def good(given: object, dialect: Dialect = KUBEFLOW) -> AlphaSpec:
 
 
 def mistakes(given: object, dialect: Dialect = KUBEFLOW, *, name: str = "example-job") -> str:
-    """The mistakes of a specification that must be invalid, in one line."""
+    """Return the errors of an invalid spec, in one line."""
     found = read(given, dialect, name=name)
     assert isinstance(found, InvalidSpec), found
     return found.text
@@ -93,7 +93,7 @@ def batch_job(
     uid: str = "",
     terminating: bool = False,
 ) -> BatchJob:
-    """The Job of a replica, as its cache holds it. `failed` is the reason for which the Job controller gave it up."""
+    """Return the Job of a replica from its cache. `failed`: the reason of the Job controller's Failed condition."""
     name = replica_key(runtime_id, kind, index).name
     conditions = (core.Condition(type="Failed", status="True", reason=failed),) if failed else None
     return BatchJob(
@@ -125,7 +125,7 @@ def pod_of(
     policy: str = core.PodRestartPolicy.ON_FAILURE,
     terminating: bool = False,
 ) -> Pod:
-    """A pod of a Job. With `exit_code` its training has terminated, with `last` it had before it was started again in place."""
+    """Return a pod of a Job. With `exit_code` its container has terminated, with `last` it had before a restart in place."""
 
     def ended(code: int | None) -> core.ContainerStateTerminated | None:
         return None if code is None else core.ContainerStateTerminated(exit_code=code, reason=reason, finished_at=EPOCH)
@@ -162,7 +162,7 @@ def config_map(name: str) -> ConfigMap:
 
 
 def children(found: AlphaSpec, runtime_id: str, **fields: Any) -> Children:
-    """All that a job of this specification has, with a running pod for each Job; `fields` replace parts of it."""
+    """Return all children of a job with this spec, with a running pod for each Job; `fields` replace parts of it."""
     keys = keys_of(found, runtime_id)
     jobs = [batch_job(key.type, key.index, runtime_id=runtime_id) for key in keys]
     every: dict[str, Any] = {
@@ -182,7 +182,7 @@ ONE = spec(RuntimeId="76no")
 
 
 class World:
-    """A controller, its caches, filled by hand, and a client that records."""
+    """A controller, its caches, filled manually, and a client that records."""
 
     def __init__(self, *jobs: AlphaJob, dialect: Dialect = KUBEFLOW) -> None:
         self.clock = VirtualClock()
@@ -207,7 +207,7 @@ class World:
             self.put(each)
 
     def put(self, found: AlphaJob) -> None:
-        """Let the cache see a job, and the server confirm it."""
+        """Add a job to the cache, confirmed by the server."""
         self.jobs.put(found)
         meta = {"name": "example-job", "resourceVersion": found.metadata.resource_version}
         self.client.objects["tfjobs", "example-job"] = {"metadata": meta}
@@ -216,14 +216,14 @@ class World:
         self.put(edited(cast("AlphaJob", self.jobs.indexer.get(KEY)), given))
 
     def exists(self, resource: str, name: str, owner: dict[str, Any], **meta: Any) -> None:
-        """Let the server have a child of this name, which the caches do not show."""
+        """Create a child with this name on the server, not in the caches."""
         self.client.fail["create", resource, name] = status_error(AlreadyExistsError, 409)
         self.client.objects[resource, name] = {
             "metadata": {"name": name, "namespace": "ns", "ownerReferences": [owner]} | meta
         }
 
     async def sync(self) -> list[tuple[str, str, str]]:
-        """Sync the job once. Return what was sent."""
+        """Sync the job once. Return the requests."""
         self.client.actions.clear()
         try:
             await self.controller.sync(KEY)
@@ -238,7 +238,7 @@ class World:
         return cast("dict[str, Any]", self.client.bodies[STATUS][1]["value"])
 
     def observe_status(self) -> AlphaJob:
-        """Let the cache see the status that was written last."""
+        """Add the last written status to the cache."""
         cached = cast("AlphaJob", self.jobs.indexer.get(KEY))
         self.client.given_version = str(int(self.client.given_version) + 1)
         status = msgspec.convert(self.status, AlphaStatus, strict=False)
@@ -247,12 +247,12 @@ class World:
         return found
 
     def observe(self, *names: str) -> None:
-        """Let the caches see services of these names."""
+        """Add Services with these names to the caches."""
         for name in names:
             self.services.put(service(name))
 
     async def begun(self, given: dict[str, Any] = ONE) -> None:
-        """Sync a job of one master until its Job runs."""
+        """Sync a job with one master until its Job runs."""
         self.put(job(given))
         await self.sync()
         self.observe_status()

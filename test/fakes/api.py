@@ -16,7 +16,7 @@ Failure = Callable[[], Exception | None]
 
 
 def answered(raw: bytes, into: Any) -> Any:
-    """What a verb of `RestClient` returns: the bytes of the response, or what they are decoded `into`."""
+    """Return the result of a verb of `RestClient`: the bytes of the response, or decoded as `into`."""
     return raw if into is None else decode_response(raw, into, request="a fake's answer")
 
 
@@ -26,11 +26,11 @@ class _NoTransport:
 
 
 class FakeClient(RestClient):
-    """Records actions as ("create", "pods", "name"). `fail` maps such an action to the error it raises.
+    """Records actions as ("create", "pods", "name"). `fail` maps an action to the error it raises.
 
-    `bodies` holds what was sent, by the same action. `get` returns from `objects`, a list from `listed`, by its resource and
-    with the version `list_version`. Of a status that is patched all fields but those in `drops` are kept; a patch responds
-    with the version `given_version`, and a create with `created_version`.
+    `bodies` has the request bodies by action. `get` returns from `objects`, a list from `listed` by its resource, with the
+    version `list_version`. A patch of a status prunes the fields in `drops` and responds with the version `given_version`, a
+    create with `created_version`.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class FakeClient(RestClient):
         self.before: Callable[[tuple[str, str, str]], None] = lambda _action: None
 
     def has(self, resource: str, name: str, /, **metadata: Any) -> None:
-        """Let there be an object of this name, so that none can be created."""
+        """Add an object with this name, so that a create fails."""
         self.fail["create", resource, name] = status_error(AlreadyExistsError, 409)
         self.objects[resource, name] = {"metadata": {"name": name, "namespace": "ns", "uid": "x"} | metadata}
 

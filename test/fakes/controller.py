@@ -47,7 +47,7 @@ CREATE_POD = ("create", "pods", "mnist-worker-0")
 
 
 class StubInformer:
-    """A store that a test fills by hand, telling the handlers as an informer would."""
+    """A store that a test fills manually; it notifies handlers like an informer."""
 
     def __init__(self, indexer: Indexer[Any]) -> None:
         self.indexer = indexer
@@ -71,7 +71,7 @@ class StubInformer:
                 handler.on_update(old, item)
 
     def list_again(self, version: str) -> None:
-        """A list of this version has come, which shows what the store has."""
+        """Simulate a list with this version and the contents of the store."""
         for handler in self.handlers:
             if isinstance(handler, ListHandler):
                 handler.on_list(version)
@@ -88,7 +88,7 @@ class StubInformer:
 
 
 class ControllerHarness:
-    """A controller and what surrounds it."""
+    """A controller and its dependencies."""
 
     def __init__(
         self, *jobs: TFJob, gang: GangScheduler | None = None, alone: bool = False, ignore_alpha: bool = False
@@ -135,7 +135,7 @@ class ControllerHarness:
 
     @classmethod
     async def of_running(cls, given: dict[str, Any]) -> ControllerHarness:
-        """A job all of whose replicas run, as its status says."""
+        """Return the harness of a job whose replicas all run, according to its status."""
         world = cls(job(given))
         for kind, entry in given["tfReplicaSpecs"].items():
             for index in range(entry["replicas"]):
@@ -147,13 +147,13 @@ class ControllerHarness:
 
     @classmethod
     async def of_untouched(cls, given: dict[str, Any], *, others: int) -> ControllerHarness:
-        """A job that appeared in this leadership term, and other jobs in the queue."""
+        """Return the harness of a job that appeared in this leadership term, with other jobs in the queue."""
         world = cls(alone=True)
         assert world.leadership_term is not None
         world.client.list_version = "40"
         await world.leadership_term.begin()
         world.jobs.put(job(given, resource_version="41"))
-        assert await world.queue.get() == KEY  # the worker's, to sync it
+        assert await world.queue.get() == KEY  # for its sync by the worker
         for number in range(others):
             world.queue.add(f"ns/other-{number}")
         world.taken()
@@ -161,60 +161,60 @@ class ControllerHarness:
 
     @property
     def status(self) -> dict[str, Any]:
-        """The status that was written last."""
+        """The last written status."""
         found: dict[str, Any] = self.client.bodies[STATUS][1]["value"]
         return found
 
     @property
     def conditions(self) -> list[str]:
-        """The types of the conditions that were written last."""
+        """The types of the last written conditions."""
         return [each["type"] for each in self.status["conditions"]]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the workers in this block."""
+        """Run the workers inside the block."""
         workers = asyncio.create_task(self.workers.run())
         yield
         self.queue.shut_down()
         await workers
 
     async def idle(self) -> None:
-        """Take all keys out of the queue, as if workers had done with them."""
+        """Remove all keys from the queue, as if they were synced."""
         while len(self.queue):
             self.queue.done(await self.queue.get())
 
     def confirms(self, version: str = "2") -> None:
-        """Let the API server have the job in this version when it is read."""
+        """Let the API server return this version of the job."""
         self.client.objects["tfjobs", "mnist"] = {"metadata": {"name": "mnist", "resourceVersion": version}}
 
     async def sync(self, version: TFJob | None = None) -> None:
-        """Sync the job once, as the cache has it, or after the cache has seen this `version`."""
+        """Sync the job once, as cached, or after the cache received this `version`."""
         if version is not None:
             self.jobs.put(version)
         await self.controller.sync(KEY)
 
     async def sync_and_observe(self) -> None:
-        """Sync the job once, and let the cache see the status that was written."""
+        """Sync the job once, and add the written status to the cache."""
         await self.sync()
         self.observe_status()
 
     def put_children(self, replica_type: str, index: int, *how: Any) -> None:
-        """Let the caches see the pod and the service of a replica; `how` are the phase and the exit code of the pod."""
+        """Add the pod and Service of a replica to the caches; `how` are the phase and exit code of the pod."""
         self.pods.put(pod(replica_type, index, *how))
         self.services.put(service(replica_type, index))
 
     def taken(self) -> list[tuple[str, str, str]]:
-        """What was sent since the last call."""
+        """Return the requests since the last call."""
         actions = list(self.client.actions)
         self.client.actions.clear()
         return actions
 
     def observe_children(self) -> None:
-        """Let the caches see the worker's pod and service."""
+        """Add the worker's pod and Service to the caches."""
         self.put_children("Worker", 0, "Pending")
 
     def observe_status(self) -> None:
-        """Let the cache see the status that was written last, as far as it was kept."""
+        """Add the last written status to the cache, without pruned fields."""
         sent = self.client.bodies[STATUS][1]["value"]
         status = msgspec.convert({key: value for key, value in sent.items() if key not in self.client.drops}, JobStatus)
         held = cast("TFJob", self.jobs.indexer.get(KEY))
@@ -223,10 +223,10 @@ class ControllerHarness:
 
 
 class Parts:
-    """The parts of a controller that write, each usable by itself; they share a client, a recorder, and what they remember."""
+    """The parts of a controller that write; they share a client, a recorder and state, and each can be used separately."""
 
     def __init__(self, client: Any = None) -> None:
-        """`client` is a FakeClient unless it is given."""
+        """`client` defaults to a FakeClient."""
         self.client = client or FakeClient()
         self.recorder = FakeRecorder()
         self.clock = FakeClock()
@@ -241,7 +241,7 @@ class Parts:
 
 
 def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetrics | None = None) -> StatusWriter:
-    """A status writer by itself."""
+    """Return a separate status writer."""
     feed: Feed = Feed(RateLimitingQueue(ItemExponentialFailureRateLimiter()))
     events = JobEvents(TFJOBS, recorder, VirtualClock())
     pruned = PrunedStatus(events)

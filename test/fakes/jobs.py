@@ -36,32 +36,32 @@ from tfjob_operator.controller.tfjob.plan.status import Replacing, count_restart
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
-"""The key under which the children of a job are found."""
+"""The index key of the children of a job."""
 CONTROLLER = OwnerReference(kind="TFJob", name="mnist", uid=JOB_UID, controller=True)
 
 
 def owned_by(uid: str) -> dict[str, Any]:
-    """Metadata of a child of the job of that UID."""
+    """Return metadata of a child of the job with this UID."""
     return {"ownerReferences": [{"kind": "TFJob", "name": "mnist", "uid": uid, "controller": True}]}
 
 
 def at(seconds: float) -> datetime:
-    """So many seconds after EPOCH."""
+    """Return the time this many seconds after EPOCH."""
     return EPOCH + timedelta(seconds=seconds)
 
 
 def template(**pod_spec: Any) -> dict[str, Any]:
-    """A pod template with one container named tensorflow."""
+    """Return a pod template with one container named tensorflow."""
     return container(pod_spec, image="train:1")
 
 
 def container(pod_spec: dict[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:
-    """A pod template with one container named tensorflow that has these fields."""
+    """Return a pod template with one container named tensorflow that has these fields."""
     return {"spec": {"containers": [{"name": "tensorflow", "image": "i"} | fields], **(pod_spec or {})}}
 
 
 def replica(replicas: int | None = None, restart_policy: str | None = None, **fields: Any) -> dict[str, Any]:
-    """One entry of tfReplicaSpecs."""
+    """Return an entry of tfReplicaSpecs."""
     given: dict[str, Any] = {"template": template()}
     if replicas is not None:
         given["replicas"] = replicas
@@ -71,21 +71,21 @@ def replica(replicas: int | None = None, restart_policy: str | None = None, **fi
 
 
 def spec(policy: str | None = None, /, **fields: Any) -> dict[str, Any]:
-    """A specification: `Worker=2` are two workers with this restart policy, `PS=replica(...)` any entry; others are fields."""
+    """Return a spec: `Worker=2` are two workers with this restart policy, `PS=replica(...)` is an entry; others are fields."""
     kinds = {name: given for name, given in fields.items() if name[0].isupper()}
     entries = {name: given if isinstance(given, dict) else replica(given, policy) for name, given in kinds.items()}
     return {"tfReplicaSpecs": entries} | {name: given for name, given in fields.items() if name not in kinds}
 
 
 def all_workers(count: int, policy: str | None = None) -> dict[str, Any]:
-    """The specification of a job that succeeds when all its workers have."""
+    """Return the spec of a job that succeeds when all its workers have."""
     return spec(policy, Worker=count, successPolicy="AllWorkers")
 
 
 def job(
     spec: dict[str, Any] | None = None, *, name: str = "mnist", status: JobStatus | None = None, **meta: Any
 ) -> TFJob:
-    """A job as the cache holds it. Without `spec` it has two workers."""
+    """Return a job from the cache. By default it has two workers."""
     body = {"tfReplicaSpecs": {"Worker": replica(2)}} if spec is None else spec
     metadata = JobMeta(name=name, namespace="ns", uid=JOB_UID, generation=1, resource_version="1")
     return TFJob(
@@ -96,21 +96,21 @@ def job(
 
 
 def good_spec(tfjob: TFJob) -> TFJobSpec:
-    """The specification of a job that must be valid."""
+    """Return the spec of a valid job."""
     spec = effective_spec(tfjob, read(tfjob))
     assert isinstance(spec, TFJobSpec), spec
     return spec
 
 
 def invalid_spec(tfjob: TFJob) -> InvalidSpec:
-    """The specification of a job that must be invalid."""
+    """Return the spec of an invalid job."""
     found = effective_spec(tfjob, read(tfjob))
     assert isinstance(found, InvalidSpec), found
     return found
 
 
 def mistakes(tfjob: TFJob) -> tuple[str, ...]:
-    """The mistakes of a job that must be invalid."""
+    """Return the errors of an invalid job."""
     return tuple(map(str, invalid_spec(tfjob).mistakes))
 
 
@@ -129,10 +129,10 @@ def pod(
     uid: str = "",
     job_name: str = "mnist",
 ) -> Pod:
-    """A pod of the job, whose replica has the policy Never or ExitCode unless `policy` says otherwise.
+    """Return a pod of the job, with the replica's policy Never or ExitCode unless `policy` is given.
 
-    With `exit_code` its training container has terminated, `ended_s` after EPOCH. One that is `terminating` was deleted at
-    EPOCH with the grace `grace_s`; its own grace is 30 s.
+    With `exit_code` its main container has terminated, `ended_s` after EPOCH. A `terminating` pod was deleted at EPOCH with the
+    grace period `grace_s`; its own grace period is 30 s.
     """
     end = None if ended_s is None else at(ended_s)
     terminated = None if exit_code is None else ContainerStateTerminated(exit_code=exit_code, finished_at=end)
@@ -148,35 +148,35 @@ def pod(
 
 
 def service(replica_type: str, index: int, *, job_name: str = "mnist", terminating: bool = False) -> Service:
-    """A service of the job."""
+    """Return a Service of the job."""
     return Service(metadata=_child_meta(job_name, replica_type, index, "", terminating=terminating))
 
 
 def pod_group(phase: str = "", min_member: int = 1, **spec: Any) -> PodGroup:
-    """The PodGroup of the job."""
+    """Return the PodGroup of the job."""
     meta = ChildMeta(name="mnist", namespace="ns", uid="group-uid", owner_references=(CONTROLLER,))
     return PodGroup(meta, PodGroupSpec(min_member=min_member, **spec), PodGroupStatus(phase=phase))
 
 
 def decide(tfjob: TFJob, *pods: Pod, services: Sequence[Service] = (), at_s: float = 60, **more: Any) -> Plan:
-    """The plan for a job as the controller makes it, a minute after EPOCH."""
+    """Return the controller's plan for a job, a minute after EPOCH."""
     return plan(tfjob, effective_spec(tfjob, read(tfjob)), pods, services, at(at_s), **more)
 
 
 def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:
-    """The job when the status of its plan has been written."""
+    """Return the job after the status of its plan was written."""
     return after(tfjob, decide(tfjob, *pods, at_s=at_s, **more))
 
 
 def accounted(
     records: Iterable[IndexRestarts], replicas: Iterable[Replica], failed: Collection[str]
 ) -> tuple[IndexRestarts, ...]:
-    """The records after these pods were seen at EPOCH; `failed` are the UIDs of those that failed by themselves."""
+    """Return the records after these pods were observed at EPOCH; `failed` has the UIDs of pods that failed by themselves."""
     return count_restarts(records, replicas, Replacing(failed), at(0))
 
 
 def true_of(tfjob: TFJob) -> list[str]:
-    """The types of the conditions that are True, in order."""
+    """Return the types of the True conditions, in order."""
     return [each.type for each in tfjob.status.conditions if each.status == "True"]
 
 
@@ -197,12 +197,12 @@ def _child_meta(
 
 
 def observed(pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()) -> list[Replica]:
-    """The replicas for which these pods of the job stand."""
+    """Return the replicas of these pods of the job."""
     return replicas_of("mnist", pods, records)[0]
 
 
 def names(plan: Plan) -> dict[str, list[str]]:
-    """What a plan does to which children, by name; there is no entry for what it does not do, but it reads as an empty list."""
+    """Return the actions of a plan, with the names of the children; a missing action reads as an empty list."""
     found = {
         "create pods": [slot.name for slot in plan.create_pods],
         "create services": [slot.name for slot in plan.create_services],

@@ -19,11 +19,11 @@ from tfjob_operator.api.meta import Resource
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 AT_ONCE_S = 5.0
-"""What takes milliseconds may take so long on a busy machine; the waits to tell it from take 10 s or more."""
+"""The maximum time on a busy machine of something that takes milliseconds; the waits to distinguish take 10s or more."""
 
 
 class Peer:
-    """One connection, from the server's side."""
+    """The server's side of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: list[Heard]) -> None:
         self.reader = reader
@@ -40,7 +40,7 @@ class Peer:
         return self._heard[-1]
 
     async def say(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes unchanged."""
         self.writer.write(data)
         await self.writer.drain()
 
@@ -50,7 +50,7 @@ class Peer:
         await self.say(f"HTTP/1.1 {status}\r\n{kind}Content-Length: {len(body)}\r\n{headers}\r\n".encode() + body)
 
     async def open_stream(self) -> None:
-        """Begin a response that comes in chunks."""
+        """Start a chunked response."""
         await self.say(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
 
     async def chunk(self, data: bytes) -> None:
@@ -58,13 +58,13 @@ class Peer:
         await self.say(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
     async def gone(self) -> None:
-        """Return when the client has closed the connection."""
+        """Wait until the client has closed the connection."""
         with contextlib.suppress(ConnectionError):
             while await self.reader.read(65536):
                 pass
 
     def reset(self) -> None:
-        """End the connection with a RST."""
+        """End the connection with RST."""
         raw: socket.socket = self.writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         self.writer.transport.abort()
@@ -72,7 +72,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Heard:
-    """A request as it arrived."""
+    """A received request."""
 
     method: str
     target: str
@@ -82,7 +82,7 @@ class Heard:
 
 @dataclass
 class Server:
-    """What a test's server saw."""
+    """What a test's server received."""
 
     url: str = ""
     port: int = 0
@@ -98,7 +98,7 @@ Behaviour = Callable[[Peer], Awaitable[object]]
 async def serving(
     behave: Behaviour, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[Server]:
-    """A server on an address of this machine that treats each connection with `behave`, and is gone after the block."""
+    """Run a server on a local address inside the block; it passes each connection to `behave`."""
     seen = Server()
     tasks: set[asyncio.Task[Any]] = set()
 
@@ -125,7 +125,7 @@ async def serving(
     finally:
         server.close()
         told: set[asyncio.Task[Any]] = set()
-        # A handshake that the client gave up may still become a connection, on a busy machine much later.
+        # A handshake that the client abandoned may still become a connection, much later on a busy machine.
         while tasks or _accepted_by(host, seen.port):
             for task in tasks - told:
                 task.cancel()
@@ -134,14 +134,14 @@ async def serving(
 
 
 def _accepted_by(*address: str | int) -> list[asyncio.BaseTransport]:
-    """The connections of this loop to that address of ours whose sockets are open."""
+    """Return this loop's open connections to that local address."""
     known: Mapping[int, asyncio.BaseTransport] = getattr(asyncio.get_running_loop(), "_transports", {})
     mine = [each for each in known.values() if each.get_extra_info("sockname", ())[:2] == address]
     return [each for each in mine if each.get_extra_info("socket").fileno() >= 0]
 
 
 def get(total_s: float = 0.4) -> Request:
-    """A request for all pods."""
+    """Return a request for all pods."""
     return Request("GET", "/api/v1/pods", total_s=total_s)
 
 
@@ -155,20 +155,20 @@ async def body_of(transport: HttpTransport, request: Request, on_leave: OnLeave 
 
 
 async def never_answers(peer: Peer) -> None:
-    """Hear a request and say nothing until the client leaves."""
+    """Read a request, and send nothing until the client disconnects."""
     await peer.request()
     await peer.gone()
 
 
 async def stalls_after_the_head(peer: Peer) -> None:
-    """Send the head of a response and no body."""
+    """Send the head of a response without a body."""
     await peer.request()
     await peer.say(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
     await peer.gone()
 
 
 async def trickles(peer: Peer) -> None:
-    """Never silent for longer than a read may be, and never done: only the limit on the whole request ends it."""
+    """Send data slowly and endlessly: never silent longer than a read may take, so only the total limit ends it."""
     await peer.request()
     await peer.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
     while True:
@@ -177,25 +177,25 @@ async def trickles(peer: Peer) -> None:
 
 
 async def closes_without_a_word(peer: Peer) -> None:
-    """Hear a request and close the connection."""
+    """Read a request, and close the connection."""
     await peer.request()
 
 
 async def resets(peer: Peer) -> None:
-    """Hear a request and reset the connection."""
+    """Read a request, and reset the connection."""
     await peer.request()
     peer.reset()
 
 
 async def fine_for_ever(peer: Peer) -> None:
-    """Answer every request with an empty object."""
+    """Respond to all requests with an empty object."""
     while True:
         await peer.request()
         await peer.answer()
 
 
 async def forward(peer: Peer, host: str, port: int) -> None:
-    """Copy bytes both ways until either side is done."""
+    """Copy bytes in both directions until one side closes."""
     reader, writer = await asyncio.open_connection(host, port)
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -216,7 +216,7 @@ async def forward(peer: Peer, host: str, port: int) -> None:
 
 
 def trusting(authority: Authority) -> FixedCredentials:
-    """Credentials of a client that trusts the servers of this authority."""
+    """Return client credentials that trust the servers of this authority."""
     return FixedCredentials(
         Credentials(None, Access("https://", authority=authority.certificate.read_text()).tls_context())
     )
@@ -225,7 +225,7 @@ def trusting(authority: Authority) -> FixedCredentials:
 async def follow(
     client: RestClient, seen: list[bytes], *, idle_s: float = 5.0, options: ListOptions | None = None
 ) -> None:
-    """Watch config maps, and note each line that arrives in `seen`."""
+    """Watch config maps, and add each received line to `seen`."""
     async with client.watch(CONFIG_MAPS, options or ListOptions(namespace="ns"), idle_s=idle_s) as lines:
         async for batch in lines:
             seen.extend(batch)

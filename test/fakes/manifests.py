@@ -9,22 +9,22 @@ from hack.yaml_text import document, documents
 
 
 def read_documents(path: Path) -> list[Any]:
-    """All documents of a file."""
+    """Return all documents of a file."""
     return documents(path.read_text())
 
 
 @cache
 def crd() -> dict[str, Any]:
-    """The CRD of kubeflow.org, which must not be changed. It is read once, and when it is needed: that takes a second."""
+    """Return the CRD of kubeflow.org; do not modify it. It is parsed once on demand, which takes a second."""
     found: dict[str, Any] = read_document(CRD)
     return found
 
 
 def is_crd(path: Path) -> bool:
-    """Whether a file is a CRD, by its text."""
+    """Return True if the text of a file is a CRD."""
     return "\nkind: CustomResourceDefinition\n" in path.read_text()
 
 
 def read_document(path: Path) -> Any:
-    """The only document of a file. Raises ValueError if there are others."""
+    """Return the only document of a file. Raises ValueError if there are several."""
     return document(path.read_text())

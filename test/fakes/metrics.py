@@ -7,7 +7,7 @@ from tfjob_operator.workqueue.metrics import Metric
 
 
 class Series:
-    """Counter, gauge and histogram in one; it records what is counted and observed."""
+    """Counter, gauge and histogram in one; records increments and observations."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -22,12 +22,12 @@ class Series:
 
 
 class FakeMetrics:
-    """`MetricsProvider`: the series by the name of their metric and the values of their labels."""
+    """`MetricsProvider`: series by the name of their metric and their label values."""
 
     def __init__(self) -> None:
         self.series: dict[tuple[str, ...], Series] = {}
         self.families: dict[Metric, Callable[[], Mapping[tuple[str, ...], float]]] = {}
-        """What reads each family whose series are not made one by one."""
+        """The function that reads each family whose series are not created one by one."""
 
     def counter(self, metric: Metric, *values: str) -> Series:
         assert len(values) == len(metric.labels), f"{metric.name} has the labels {metric.labels}, not {values}"
@@ -45,18 +45,18 @@ class FakeMetrics:
         del self.series[metric.name, *values]
 
     def __getitem__(self, metric: Metric | str) -> Series:
-        """The one series of a family, which must have been made."""
+        """Return the only series of a family, which must exist."""
         name = metric if isinstance(metric, str) else metric.name
         (found,) = [series for key, series in self.series.items() if key[0] == name]
         return found
 
     def counted(self, metric: Metric) -> dict[tuple[str, ...], int]:
-        """How often each series of a family was counted, by its labels; those at zero are left out."""
+        """Return the count of each series of a family by its labels, without zeros."""
         return {key[1:]: series.count for key, series in self.series.items() if key[0] == metric.name and series.count}
 
 
 class Drops(FakeMetrics):
-    """What recorders drop, by type and reason."""
+    """Events dropped by recorders, by type and reason."""
 
     @property
     def count(self) -> dict[tuple[str, ...], int]:

@@ -26,7 +26,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def changed(found: T, /, **fields: Any) -> T:
-    """Return the struct with these fields; `status__phase="Failed"` reaches into a field that is a struct itself."""
+    """Return the struct with these fields; `status__phase="Failed"` sets a field of a nested struct."""
     for path, value in fields.items():
         name, _, rest = path.partition("__")
         found = msgspec.structs.replace(
@@ -36,7 +36,7 @@ def changed(found: T, /, **fields: Any) -> T:
 
 
 def edited(job: T, spec: Any = None, /, **fields: Any) -> T:
-    """Return the job in its next generation, with another specification and these other fields."""
+    """Return the job in its next generation, with another spec and these other fields."""
     given: Any = job
     if spec is not None:
         fields["spec"] = msgspec.Raw(msgspec.json.encode(spec))
@@ -44,11 +44,11 @@ def edited(job: T, spec: Any = None, /, **fields: Any) -> T:
 
 
 def after(job: T, plan: Any) -> T:
-    """Return the job when the status of a plan, if there is one, has been written."""
+    """Return the job after the status of a plan, if any, was written."""
     return job if plan.status is None else changed(job, status=plan.status)
 
 
 def labelled(child: T, **labels: str) -> T:
-    """Return the child of a job with these labels changed; "" takes one away."""
+    """Return the child of a job with these labels; "" removes one."""
     given: Any = child
     return changed(child, metadata__labels=changed(given.metadata.labels or NO_LABELS, **labels))

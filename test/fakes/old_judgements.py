@@ -11,7 +11,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import Replica
 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
-    """M1: only a terminal phase counts as an end. Stands for `ending.pods_to_clean_up`."""
+    """M1: only a terminal phase counts as an end. Replaces `ending.pods_to_clean_up`."""
     if policy == CleanPodPolicy.NONE:
         return []
     ended = {PodPhase.SUCCEEDED, PodPhase.FAILED}
@@ -19,7 +19,7 @@ def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
 
 
 def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
-    """M2, M10: `deletionTimestamp` is never moved, and Succeeded is a pod's own end. Stands for `pods.was_stopped`."""
+    """M2, M10: `deletionTimestamp` never changes, and Succeeded is always a pod's own end. Replaces `pods.was_stopped`."""
     leaves_at = pod.metadata.deletion_timestamp
     if leaves_at is None:
         return pod.status.phase == PodPhase.FAILED and is_disrupted(pod)
@@ -29,7 +29,7 @@ def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
 
 
 def is_final(pod: Pod, status: ContainerStatus) -> bool:
-    """M3: the pod's own policy decides, and no container's. Stands for `pods.is_final`."""
+    """M3: the pod's policy decides, never a container's. Replaces `pods.is_final`."""
     ended, policy = status.state.terminated, pod.spec.restart_policy
     return (
         ended is not None

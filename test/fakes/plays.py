@@ -11,11 +11,11 @@ from hack.hollow_node.script import PREFIX
 
 @dataclass(frozen=True)
 class Play:
-    """What the containers of a scenario do, and how the recording may differ from what is played.
+    """What the containers of a scenario do, and how the recording may differ.
 
-    `mended` is `run` after the tester has mended what kept the pod from starting. `quick`: the run is so short that a watch
-    may not see it. `ended_early`: the end of a container may be reported before the phase, since the deletion came at the same
-    moment. `forgets`: `lastState` is lost when the kubelet of 1.20 removes the containers of earlier runs.
+    `mended` is `run` after the tester fixed what kept the pod from starting. `quick`: the run may be too short for a watch to
+    see. `ended_early`: the end of a container may be reported before the phase, because the deletion came at that moment.
+    `forgets`: `lastState` is lost when the kubelet of 1.20 removes the containers of earlier runs.
     """
 
     run: str = "2s:0"
@@ -27,7 +27,7 @@ class Play:
     forgets: bool = False
 
     def annotations(self, run: str) -> dict[str, str]:
-        """The annotations of a pod with this script."""
+        """Return the annotations of a pod with this script."""
         runs = {f"run.{name}": text for name, text in self.others.items()}
         return {PREFIX + key: text for key, text in {"run": run, "on-stop": self.on_stop, **runs}.items()}
 

@@ -13,14 +13,16 @@ STAMP: Final = "2024-05-01T10:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """An operator, and how it wrote. `jobs` and `role` are the names of its labels for these, `replica` begins two more.
+    """An operator, and the form of what it wrote.
 
-    version: of the API that it served, which its owner references name.
-    group: labels that are the same on all its children.
-    nests_policies: whether it read policies in `spec.runPolicy`, not in `spec` itself, and has the namespace in its messages.
-    stores_defaults: whether it wrote whole objects, with its defaults and with what Go makes of empty fields, and counted
-        pods in `tfReplicaStatuses`.
-    watched: whether its children have the label by which this operator's watch selects, which it counted by a selector.
+    jobs, role: the names of its labels for these.
+    replica: the prefix of two more labels.
+    version: of its API, as in its owner references.
+    group: labels that all its children have.
+    nests_policies: whether it read policies in `spec.runPolicy` instead of `spec`, and has the namespace in its messages.
+    stores_defaults: whether it wrote whole objects, with its defaults and Go's empty fields, and counted pods in
+        `tfReplicaStatuses`.
+    watched: whether its children have the label that this operator's watch selects; it counted them by a selector.
     """
 
     name: str
@@ -63,7 +65,7 @@ class Predecessor:
         }
 
     def pod(self, job: str, uid: str, kind: str, index: int, replica: dict[str, Any], *, master: bool = False) -> Any:
-        """Return a replica's pod. Without a policy of its own a replica had Never, whatever its template says."""
+        """Return a replica's pod. A replica without a policy had Never, whatever its template says."""
         template = replica["template"]
         policy = replica.get("restartPolicy", "Never")
         meta = self.child(job, uid, kind, index, master=master)
@@ -107,7 +109,7 @@ class Predecessor:
         return {"tfReplicaSpecs": replicas, **policy}
 
     def created(self, name: str) -> dict[str, Any]:
-        """Return the status of a job for which nothing was made yet. Most wrote null for a map that was missing."""
+        """Return the status of a job without children. Most operators wrote null for a missing map."""
         status: dict[str, Any] = {"conditions": [condition("Created", f"TFJob {name} is created.")]}
         return status if self.watched else status | {self.counters: None}
 
@@ -141,7 +143,7 @@ class Predecessor:
 
 
 def _as_go_stores(replica: dict[str, Any]) -> dict[str, Any]:
-    """Return a replica with defaults, and with what Go writes for fields that are empty."""
+    """Return a replica with defaults, and with Go's representation of empty fields."""
     template = replica["template"]
     containers = [
         each | {"resources": {}, "ports": [{"name": "tfjob-port", "containerPort": 2222}]}
@@ -165,7 +167,7 @@ def condition(kind: str, message: str, *, at: str = STAMP) -> dict[str, Any]:
 
 _PREFIX: Final = "training.kubeflow.org/"
 _GROUP: Final = {"group-name": "kubeflow.org"}
-# The branch is that from which the image of Kubeflow 1.1 was built; the release is of another year.
+# The branch from which the image of Kubeflow 1.1 was built; the release is from another year.
 _BRANCH: Final = _GROUP | {"controller-name": "tf-operator"}
 _TRAINING: Final = {f"{_PREFIX}operator-name": "tfjob-controller"}
 PREDECESSORS: Final = (
@@ -188,7 +190,7 @@ PREDECESSORS: Final = (
 
 
 class Alpha:
-    """tf-operator 0.3 as it worked on kubeflow.org/v1alpha1: pods of its own, and no conditions."""
+    """tf-operator 0.3 on kubeflow.org/v1alpha1: its own pods, and no conditions."""
 
     VERSION: Final = "kubeflow.org/v1alpha1"
 
@@ -213,7 +215,7 @@ class Alpha:
 
     @classmethod
     def pod(cls, meta: dict[str, Any], template: dict[str, Any]) -> Any:
-        """Return a replica's pod; `meta` is what `child` returns."""
+        """Return a replica's pod; `meta` is the result of `child`."""
         annotations = template.get("metadata", {}).get("annotations", {})
         return {
             "apiVersion": "v1",

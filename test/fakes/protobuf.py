@@ -17,7 +17,7 @@ def encode(found: dict[str, Any], of: Message) -> bytes:
 
 
 def envelope(kind: str, body: bytes) -> bytes:
-    """Write a whole response: `runtime.Unknown` after the magic bytes."""
+    """Encode a whole response: `runtime.Unknown` after the magic bytes."""
     what = with_length(1, b"v1") + with_length(2, kind.encode())
     return MAGIC + with_length(1, what) + with_length(2, body) + with_length(3, b"") + with_length(4, b"")
 
@@ -32,7 +32,7 @@ def with_length(number: int, content: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Write a number; a negative one as Go does, in ten bytes."""
+    """Encode a number; a negative one in ten bytes like Go."""
     value &= (1 << 64) - 1
     written = bytearray()
     while value > 127:

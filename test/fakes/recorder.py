@@ -10,7 +10,7 @@ from tfjob_operator.workqueue import Clock
 
 
 class FakeRecorder(EventRecorder):
-    """Keeps events as (type, reason, message)."""
+    """Stores events as (type, reason, message)."""
 
     def __init__(self) -> None:
         super().__init__(FakeClient(), component="test", clock=FakeClock())

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a history: an event of the watch (`type` and `object`), or what the tester did (`action`)."""
+    """One line of a history: a watch event (`type` and `object`), or an `action` of the tester."""
 
     t: float
     type: str = ""
@@ -28,20 +28,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Life:
-    """One pod of a history, from its first event on: its manifest as it was sent, and what became of it."""
+    """One pod of a history, from its first event: its manifest as sent, and its events."""
 
     manifest: dict[str, Any]
     steps: tuple[Step, ...]
 
     @property
     def events(self) -> tuple[Step, ...]:
-        """The events of the watch."""
+        """The watch events."""
         return tuple(step for step in self.steps if step.object is not None)
 
 
 @dataclass(frozen=True)
 class History:
-    """What became of one pod, or of several of one name. `about` says how it was made."""
+    """The history of one pod, or of several with one name. `about` describes how it was recorded."""
 
     version: str
     scenario: str
@@ -50,12 +50,12 @@ class History:
 
     @property
     def name(self) -> str:
-        """Its key in tables that tell versions apart."""
+        """Its key in tables with different entries per version."""
         return f"{self.version}/{self.scenario}"
 
     @property
     def lives(self) -> list[Life]:
-        """Each pod by itself, in the order of their creation; an action belongs to the pod that was seen last."""
+        """The pods, in the order of their creation; an action belongs to the pod seen last."""
         manifest: dict[str, Any] = {}
         lives: dict[str, tuple[dict[str, Any], list[Step]]] = {}
         uid = ""
@@ -71,40 +71,40 @@ class History:
         return [Life(sent, tuple(steps)) for sent, steps in lives.values()]
 
     def entry(self, table: Mapping[str, T]) -> T | None:
-        """What a table has for it: by version and scenario, else by the scenario alone; None if it has nothing."""
+        """Return its entry in a table: by version and scenario, else by the scenario; None if there is none."""
         return table.get(self.name, table.get(self.scenario))
 
 
 @cache
 def histories() -> tuple[History, ...]:
-    """All histories, sorted by version and name."""
+    """Return all histories, sorted by version and name."""
     return tuple(_read(version, path) for version in VERSIONS for path in _files(version, "pods"))
 
 
 def api_groups() -> list[tuple[str, Path]]:
-    """The files of recorded requests and responses, each with its version."""
+    """Return the files of recorded requests and responses, each with its version."""
     return [(version, path) for version in VERSIONS for path in _files(version, "api")]
 
 
 def chapter_file(version: str, chapter: str) -> Path:
-    """Where the transcript of a conformance chapter is."""
+    """Return the path of the transcript of a conformance chapter."""
     return FOLDER / version / "conformance" / f"{chapter}.json"
 
 
 def texts_file(version: str, kind: str) -> Path:
-    """Where the `refusals` of a server are kept, or the messages of its `scheduling`."""
+    """Return the path of a server's `refusals`, or of its `scheduling` messages."""
     return FOLDER / version / f"{kind}.json"
 
 
 def texts(version: str, kind: str) -> dict[str, str]:
-    """What a server or scheduler of this version says, by the case."""
+    """Return the messages of a server or scheduler of this version, by case."""
     found: dict[str, str] = msgspec.json.decode(texts_file(version, kind).read_bytes())
     return found
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One event of a watch beside Kueue: of which `resource`, and the object as it was then."""
+    """A watch event beside Kueue: its `resource`, and the object at that time."""
 
     t: datetime
     event: str
@@ -114,7 +114,7 @@ class Seen:
 
 @cache
 def kueue(name: str) -> tuple[Seen, ...]:
-    """What happened beside Kueue 0.19.2, in the order of events; `name` is that of a file."""
+    """Return the events beside Kueue 0.19.2 in order; `name` is a file name."""
     _, *lines = (FOLDER / "kueue-0.19.2" / f"{name}.jsonl").read_bytes().splitlines()
     return tuple(msgspec.json.decode(line, type=Seen) for line in lines)
 

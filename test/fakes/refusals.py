@@ -3,11 +3,11 @@
 from typing import Any, Final
 
 SECRET: Final = "Hunter2Secret"
-"""In every refused pod. It has capital letters, which the names of containers and most others may not have."""
+"""In every rejected pod. It has capital letters, which most names must not contain."""
 
 
 def refused_pods() -> dict[str, dict[str, Any]]:
-    """The pods, by what is wrong with them."""
+    """Return the pods, by their error."""
     neighbour = {"name": "PASSWORD", "value": SECRET}
     containers: dict[str, dict[str, Any]] = {
         "env value is a number": {"env": [neighbour, {"name": "A", "value": 3}]},

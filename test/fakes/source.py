@@ -21,14 +21,14 @@ from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, 
 from tfjob_operator.informers.listwatch import Batch
 
 Arrival = Batch[T] | ApiError | None
-"""What a watch brings: a batch, an error, or None where the server ends it."""
+"""A watch result: a batch, an error, or None if the server ends the watch."""
 
 Stream = asyncio.Queue[Arrival[T]]
 """One open watch."""
 
 
 async def settle(after_s: float = 0.0) -> None:
-    """Let time pass, and then every task run until all of them wait: virtual time goes on only when nothing else can happen."""
+    """Let time pass, then run every task until all wait: virtual time advances only if no task is ready."""
     if after_s:
         await asyncio.sleep(after_s)
     await asyncio.sleep(0.001)
@@ -36,7 +36,7 @@ async def settle(after_s: float = 0.0) -> None:
 
 @asynccontextmanager
 async def running(body: Coroutine[object, object, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Run `body` in a task beside the block, and cancel it at the end. What it raised is raised here."""
+    """Run `body` in a task beside the block; cancel it at the end and raise its exception."""
     task = asyncio.create_task(body)
     try:
         yield task
@@ -49,7 +49,7 @@ async def running(body: Coroutine[object, object, None]) -> AsyncIterator[asynci
 
 @asynccontextmanager
 async def settled(body: Coroutine[object, object, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """As `running`; the block begins when every task waits."""
+    """Like `running`, but the block starts when every task waits."""
     async with running(body) as task:
         await settle()
         yield task
@@ -58,18 +58,18 @@ async def settled(body: Coroutine[object, object, None]) -> AsyncIterator[asynci
 def pod(
     name: str, namespace: str = "ns", *, uid: str = "", labels: dict[str, str] | None = None, node: str = ""
 ) -> Pod:
-    """A pod; its UID is made of its name unless told otherwise. `node` tells versions apart."""
+    """Return a pod; its UID is derived from its name by default. `node` marks versions."""
     metadata = ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-{name}", labels=labels)
     return Pod(metadata=metadata, status=PodStatus(message=node))
 
 
 def expired(message: str = "too old resource version") -> ExpiredError:
-    """The 410 that an API server sends when a version is compacted."""
+    """Return the API server's 410 for a compacted version."""
     return ExpiredError(Status(kind="Status", code=410, reason="Expired", message=message))
 
 
 def status_error(code: int, reason: str, *, retry_after_s: float | None = None) -> StatusError:
-    """Any other Status, as the base class: for what has a class of its own use that."""
+    """Return any other Status as the base class; use the specific class if there is one."""
     return StatusError(Status(kind="Status", code=code, reason=reason, message=reason), retry_after_s=retry_after_s)
 
 
@@ -77,29 +77,30 @@ class FakeSource(Generic[T]):
     """`ListerWatcher` over objects in memory."""
 
     def __init__(self, *objects: T, **given: Any) -> None:
-        """Begin with these objects, and with these values of attributes."""
+        """Start with these objects, and with these values of attributes."""
         self.version = 10
         self.paging = False
-        """If not, `limit` is ignored, as by a server that responds from its watch cache."""
+        """If False, `limit` is ignored, as by a server that responds from its watch cache."""
         self.streaming = False
-        """If not, streaming lists are refused, as by Kubernetes 1.20 (test/data/recordings)."""
+        """If False, streaming lists are rejected, as by Kubernetes 1.20 (test/data/recordings)."""
         self.lists: list[ListOptions] = []
         self.streams: list[ListOptions] = []
-        """Watches that asked for the collection first, whatever became of them."""
+        """Watches that requested initial events, even failed ones."""
         self.watches: list[ListOptions] = []
         """All others."""
         self.transcript: list[str] = []
-        """Every request with the second in which it came: `0.8 watch 11`, or `0 list newest` where no version was given."""
+        """All requests with their time in seconds: `0.8 watch 11`, or `0 list newest` without a version."""
         self.list_errors: list[Exception] = []
         """Raised by the next lists, one each; `watch_errors` and `stream_errors` when the next ones are opened."""
         self.watch_errors: list[ApiError] = []
         self.stream_errors: list[ApiError] = []
         self.initial_events: list[Arrival[T]] = []
-        """What the next streams bring instead of the collection, one each: a batch, and they stay open; or their end."""
+        """Results of the next streams instead of the collection, one each: a batch, after which they stay open, or their end.
+        """
         self.skipped: list[Skipped] = []
         """What every list without pages reports as skipped."""
         self.hold = asyncio.Event()
-        """Lists wait while this is not set."""
+        """Lists wait until this is set."""
         self.hold.set()
         self.open_watches = 0
         self._objects: dict[str, T] = {}
@@ -110,17 +111,17 @@ class FakeSource(Generic[T]):
         for item in objects:
             self.add(item, notify=False)
 
-    # What the test does to the collection
+    # Actions of the test
 
     def add(self, item: T, *, notify: bool = True) -> T:
-        """Create an object; return it as it was stored, with its resourceVersion."""
+        """Create an object; return it with its resourceVersion."""
         stored = self._stamp(item)
         self._objects[meta_key(stored.metadata)] = stored
         self._tell(Added(stored), notify=notify)
         return stored
 
     def modify(self, item: T, *, notify: bool = True) -> T:
-        """Replace an object, perhaps by one with another UID."""
+        """Replace an object, possibly by one with another UID."""
         stored = self._stamp(item)
         self._objects[meta_key(stored.metadata)] = stored
         self._tell(Modified(stored), notify=notify)
@@ -133,7 +134,7 @@ class FakeSource(Generic[T]):
         return gone
 
     def objects(self) -> tuple[T, ...]:
-        """What exists now."""
+        """The current objects."""
         return (*self._objects.values(),)
 
     def bookmark(self) -> None:
@@ -142,7 +143,7 @@ class FakeSource(Generic[T]):
         self.send(Bookmark(str(self.version)))
 
     def send(self, *events: WatchEvent[T]) -> None:
-        """Send a batch of events as they are down every open stream."""
+        """Send a batch of events unchanged on every open stream."""
         for stream in self._streams:
             stream.put_nowait([*events])
 
@@ -152,7 +153,7 @@ class FakeSource(Generic[T]):
             stream.put_nowait(error)
 
     def compact(self) -> None:
-        """Forget the log: a watch from any version before this moment gets a 410."""
+        """Drop the log: a watch from any earlier version gets 410."""
         self._log.clear()
         self._compacted = self.version
 
@@ -167,7 +168,7 @@ class FakeSource(Generic[T]):
     # ListerWatcher
 
     async def list(self, options: ListOptions) -> ListPage[T]:
-        """Return a page. A continue token is the number of objects that went before."""
+        """Return a page. A continue token is the number of objects on earlier pages."""
         self._note_request(self.lists, "list", options)
         await self.hold.wait()
         if self.list_errors:
@@ -181,7 +182,7 @@ class FakeSource(Generic[T]):
 
     @asynccontextmanager
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:
-        """Open a stream that begins after `options.resource_version`."""
+        """Open a stream that starts after `options.resource_version`."""
         stream: Stream[T] = asyncio.Queue()
         if options.send_initial_events:
             self._note_request(self.streams, "stream", options)

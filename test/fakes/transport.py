@@ -17,10 +17,10 @@ from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 
 @dataclass(frozen=True)
 class FakeResponse:
-    """What the server says, `after_s` seconds after it was asked.
+    """A response of the server, `after_s` seconds after the request.
 
-    `body` is bytes, or the pieces of a stream: bytes arrive, a number of seconds passes, an error breaks the stream. The
-    stream ends with its last piece.
+    `body` is bytes, or the parts of a stream: bytes are received, a number waits that many seconds, an error breaks the stream.
+    The stream ends after its last part.
     """
 
     status: int = 200
@@ -32,7 +32,7 @@ class FakeResponse:
 def refusal(
     code: int, reason: str = "", *, retry_after: str | None = None, message: str = "", **details: object
 ) -> FakeResponse:
-    """A failure with a Status body, as an API server sends it; `retry_after` is the header."""
+    """Return a failure with a Status body, like an API server's; `retry_after` is the header."""
     status = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
     if details:
         status["details"] = details
@@ -41,7 +41,7 @@ def refusal(
 
 
 class FakeTransport:
-    """See the module. `requests` are all that were sent, `unclosed` the responses that nobody closed yet."""
+    """See the module. `requests` has all requests, `unclosed` the responses not yet closed."""
 
     def __init__(self, *script: FakeResponse | Exception) -> None:
         self.requests: list[Request] = []
@@ -50,7 +50,7 @@ class FakeTransport:
         self._script = list(script)
 
     def then(self, *script: FakeResponse | Exception) -> None:
-        """Go on with these when the script so far is used up."""
+        """Continue with these after the current script."""
         self._script.extend(script)
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
@@ -66,7 +66,7 @@ class FakeTransport:
 
 
 class SlowServer:
-    """Takes a second for each request, behind the operator's 32 connections; has every object except those in `missing`."""
+    """Takes a second per request, behind the operator's 32 connections; has every object except those in `missing`."""
 
     def __init__(self, *missing: str) -> None:
         self.missing = missing

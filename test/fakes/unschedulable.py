@@ -6,7 +6,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Case:
-    """A pod, the nodes as a file of nodes describes them, the names of those that are cordoned, and the pods on them."""
+    """A pod, the nodes as in a nodes file, the names of cordoned ones, and the pods on them."""
 
     nodes: str
     pod: dict[str, Any]
@@ -15,13 +15,13 @@ class Case:
 
 
 def asks(**resources: str) -> dict[str, Any]:
-    """A pod's spec with these requests; `nvidia_gpu` is `nvidia.com/gpu`."""
+    """Return a pod spec with these requests; `nvidia_gpu` is `nvidia.com/gpu`."""
     named = {name.replace("nvidia_", "nvidia.com/").replace("_", "-"): text for name, text in resources.items()}
     return {"containers": [{"name": "main", "image": "img", "resources": {"requests": named, "limits": named}}]}
 
 
 def affinity(operator: str, *values: str, key: str = "pool") -> dict[str, Any]:
-    """A pod's spec that requires a node with such a label."""
+    """Return a pod spec that requires a node with such a label."""
     terms = [{"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {**asks(), "affinity": {"nodeAffinity": required}}

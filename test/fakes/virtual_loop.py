@@ -23,7 +23,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class DeadlockError(RuntimeError):
-    """Every task waits for another one: nothing is ready and no timer is set."""
+    """Every task waits for another one: none is ready and no timer is set."""
 
 
 class _JumpingSelector(selectors.BaseSelector):
@@ -55,7 +55,7 @@ class _JumpingSelector(selectors.BaseSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """A stock loop with `_JumpingSelector`; its time starts at 0 and stands still while tasks run."""
+    """A stock loop with `_JumpingSelector`; its time starts at 0 and does not advance while tasks run."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -66,10 +66,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 PROCESS: Final = ContextVar("process", default="")
-"""The simulated process that a task belongs to; tasks and callbacks inherit it. "" is the world outside, never stalled."""
+"""The simulated process of a task, inherited by its tasks and callbacks. "" is outside of all processes, and is never stalled.
+"""
 
 WAIT_ANOTHER_TURN: Final = 16
-"""One task step in so many is put off to the next turn: often enough that three in a row happen in every run."""
+"""One in this many task steps is delayed to the next turn: often enough that three in a row happen in every run."""
 
 
 LONGEST_MOMENT: Final = 20_000
@@ -77,14 +78,14 @@ LONGEST_MOMENT: Final = 20_000
 
 
 class LivelockError(RuntimeError):
-    """Tasks wake each other for ever, and time never goes on."""
+    """Tasks wake each other endlessly, and time does not advance."""
 
 
 class _NumberedTask(asyncio.Task[Any]):
     """A task whose hash is its number, so that sets of tasks (a TaskGroup's) have the same order in every run."""
 
     def __init__(self, number: int, coro: Any, **options: Any) -> None:
-        self._number = number  # before the base class, which puts the task into a set
+        self._number = number  # before the base class, which adds the task to a set
         super().__init__(coro, **options)
 
     def __hash__(self) -> int:
@@ -95,15 +96,14 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 class SeededLoop(VirtualTimeLoop):
-    """A virtual-time loop on which a seed decides what asyncio leaves open: which task goes on first.
+    """A virtual-time loop on which a seed decides what asyncio leaves open: the order of tasks.
 
-    What asyncio promises is kept: plain callbacks (`call_soon`, a future's callbacks) run in the order in which
-    they were registered, timers by due time, and no task step runs before a callback that was registered before it.
-    A step may only come later than on a stock loop, in any order among the steps, now and then a whole turn later.
-    That is no more than what other tasks, sockets and the kernel do to a real program, so code that breaks here is
-    code that relied on luck.
+    It keeps asyncio's guarantees: plain callbacks (`call_soon`, a future's callbacks) run in the order of registration, timers
+    by due time, and no task step runs before a callback that was registered earlier. A step may only run later than on a stock
+    loop, in any order among the steps, sometimes a whole turn later. Other tasks, sockets and the kernel do the same to a real
+    program, so code that breaks here depends on luck.
 
-    The same seed gives the same run. No I/O and no threads: the selector is never asked.
+    The same seed gives the same run. I/O and threads are not supported: the selector is never polled.
     """
 
     _ready: deque[asyncio.Handle]
@@ -112,14 +112,14 @@ class SeededLoop(VirtualTimeLoop):
 
     def __init__(self, seed: int | str) -> None:
         super().__init__()
-        self._random = Random(f"loop {seed}")  # a text: Random hashes it with SHA-512, the same in every process
+        self._random = Random(f"loop {seed}")  # a string: Random hashes it with SHA-512, equal in all processes
         self._tasks_made = 0
         self._stalled: dict[str, list[asyncio.Handle]] = {}
         self._turns_at_this_moment = 0
         self.set_task_factory(self._make_task)
 
     def stall(self, process: str, seconds: float) -> None:
-        """Let nothing of a process run for a while (a paused VM, a blocked loop), while time goes on for everyone else."""
+        """Stop a process for a while (a paused VM, a blocked loop), while time advances for all others."""
         if process not in self._stalled:
             self._stalled[process] = []
             self.call_later(seconds, self._resume, process, context=Context())
@@ -132,7 +132,7 @@ class SeededLoop(VirtualTimeLoop):
         return _NumberedTask(self._tasks_made, coro, loop=loop, **options)
 
     def _run_once(self) -> None:
-        """One turn, in place of the stock loop's: jump to the next timer if nothing is ready, then run what is."""
+        """Run one turn, instead of the stock loop's: jump to the next timer if nothing is ready, then run what is."""
         self._release_timers()
         turn = [*self._ready]
         self._ready.clear()
@@ -202,13 +202,13 @@ class VirtualClock:
 
 
 class FakeClock:
-    """`workqueue.clock.Clock` for tests without a loop: stands still until `step`."""
+    """`workqueue.clock.Clock` for tests without a loop: advances only by `step`."""
 
     def __init__(self) -> None:
         self._elapsed = 0.0
 
     def step(self, seconds: float) -> None:
-        """Move both readings forward by `seconds`."""
+        """Move both clocks forward by `seconds`."""
         self._elapsed += seconds
 
     def monotonic(self) -> float:

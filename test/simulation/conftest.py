@@ -1,9 +1,9 @@
 """How seeds are selected, run and reported.
 
-pytest test/simulation                    the default number of seeds, half a minute
-pytest test/simulation --seeds 20000      more seeds
-pytest test/simulation/test_x.py::test_y --seed 1234      one seed: the replay of a failure
-pytest test/simulation --seed 50000 --seeds 1000          a thousand seeds from 50000 on
+    pytest test/simulation                    the default number of seeds, half a minute
+    pytest test/simulation --seeds 20000      more seeds
+    pytest test/simulation/test_x.py::test_y --seed 1234      one seed: the replay of a failure
+    pytest test/simulation --seed 50000 --seeds 1000          a thousand seeds from 50000 on
 
 A test uses the fixture `seeds` to play a scenario. All seeds of a scenario are one test, because pytest's overhead per test
 exceeds the time of most seeds.

@@ -27,10 +27,14 @@ LATENCIES_S: Final = (0.0, 0.02, 0.3, 1.5)
 class Weather:
     """Rates of faults per request up to `refusals`, per watch or list up to `stale`, then numbers of server faults.
 
-    lost_request, lost_reply: the connection breaks, or no response arrives, before or after the server has acted. refusals:
-    409, 429, 5xx and HTML pages of proxies without a cause. error_event: a watch ends with an ERROR. closed_at_once: a very
-    short watch. frozen: a watch stays open without events. duplicate: a new watch repeats the last event first. stale: a list
-    comes from a lagging watch cache. freezes: the watch cache of a resource stops for a while.
+    lost_request, lost_reply: the connection breaks, or no response arrives, before or after the server has acted.
+    refusals: 409, 429, 5xx and HTML pages of proxies without a cause.
+    error_event: a watch ends with an ERROR.
+    closed_at_once: a very short watch.
+    frozen: a watch stays open without events.
+    duplicate: a new watch repeats the last event first.
+    stale: a list comes from a lagging watch cache.
+    freezes: the watch cache of a resource stops for a while.
     """
 
     latency_s: float

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 async def arriving(chunks: Iterable[bytes | Exception]) -> AsyncIterator[bytes]:
-    """The chunks of a body; an error among them is raised there."""
+    """Yield the chunks of a body; raise an error among them at its place."""
     for chunk in chunks:
         if isinstance(chunk, Exception):
             raise chunk
@@ -17,13 +17,13 @@ async def arriving(chunks: Iterable[bytes | Exception]) -> AsyncIterator[bytes]:
 
 
 def chunked(body: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """The body, cut at these places."""
+    """Return the body, cut at these positions."""
     places = sorted({cut % (len(body) + 1) for cut in cuts} | {0, len(body)})
     return [body[begin:end] for begin, end in pairwise(places)]
 
 
 async def turns_during(work: Awaitable[T]) -> tuple[T, int]:
-    """What this results in, and how often the loop ran while it was worked on."""
+    """Return the result, and the number of turns of the loop until then."""
     turns = 0
 
     async def count() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 
 def for_each(name: str, values: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run a test for each value of one of its arguments; the first that fails ends it, with a note that names the value.
+    """Run a test for each value of one of its arguments; the first failure ends it, with a note that names the value.
 
-    For tests that do not change their other arguments: a fixture is made once for all values.
+    For tests that do not change their other arguments: a fixture is created once for all values.
     """
     table = list(values)
 
@@ -30,7 +30,7 @@ def for_each(name: str, values: Iterable[Any]) -> Callable[[Callable[..., Any]],
         found: Any = coroutine if inspect.iscoroutinefunction(test) else plain
         signature = inspect.signature(test)
         rest = [parameter for parameter in signature.parameters.values() if parameter.name != name]
-        found.__signature__ = signature.replace(parameters=rest)  # pytest takes fixtures and parameters from this
+        found.__signature__ = signature.replace(parameters=rest)  # pytest reads fixtures and parameters from this
         return found  # type: ignore[no-any-return]
 
     return looped

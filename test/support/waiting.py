@@ -16,9 +16,9 @@ LIMIT_S: Final = 60.0
 def eventually(
     holds: Callable[[], Any], what: str, *, limit_s: float = LIMIT_S, yet: Callable[[], object] = str
 ) -> Any:
-    """Call `holds` until its result is true, and return that.
+    """Poll `holds` until its result is truthy, and return that.
 
-    After `limit_s` seconds the test fails, with `what` was waited for, and the result of `yet`.
+    After `limit_s` seconds the test fails, with `what` it waited for and the result of `yet`.
     """
     deadline, pause_s = time.monotonic() + limit_s, 0.05
     while not (answer := holds()):
@@ -30,7 +30,7 @@ def eventually(
 
 
 async def until(holds: Callable[[], object], *, limit_s: float = LIMIT_S) -> None:
-    """Return when `holds` returns true, for changes in this loop that no event announces. Raises TimeoutError."""
+    """Poll `holds` until it returns true, for changes in this loop without events. Raises TimeoutError."""
     async with asyncio.timeout(limit_s):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.005)

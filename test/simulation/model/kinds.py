@@ -16,10 +16,12 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=Fal
 class Kind:
     """A resource, and how the server treats it.
 
-    status: it has a status subresource, and the main resource cannot change the status. custom: it is a custom resource:
-    generations, no strategic merge, items of lists have `kind` and `apiVersion`. unconditional: a PUT without resourceVersion
-    is accepted (SV-11). creates_on_update: a PUT of a missing object creates it. graceful: a DELETE of a pod on a node only
-    sets its deletionTimestamp. bookmark: a bookmark's fields besides its metadata: those that Go writes for an empty object.
+    status: it has a status subresource, and the main resource cannot change the status.
+    custom: it is a custom resource: generations, no strategic merge, items of lists have `kind` and `apiVersion`.
+    unconditional: a PUT without resourceVersion is accepted (SV-11).
+    creates_on_update: a PUT of a missing object creates it.
+    graceful: a DELETE of a pod on a node only sets its deletionTimestamp.
+    bookmark: a bookmark's fields besides its metadata: those that Go writes for an empty object.
     """
 
     resource: Resource
