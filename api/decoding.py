@@ -81,7 +81,7 @@ def is_deeper_than(body: bytes | msgspec.Raw, levels: int) -> bool:
     return False
 
 
-MOST: Final = 4096
+MAX_VALUES: Final = 4096
 """The most cached values: two per job for the last one or two thousand jobs, and the values that all have in common. Older
 ones rarely recur; a value that was dropped is stored once more."""
 LARGEST: Final = 1024
@@ -99,7 +99,7 @@ class SharedValues(dict[Hashable, Any]):
 
     __slots__ = ("_most",)
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MAX_VALUES) -> None:
         """Cache up to `most` values."""
         super().__init__()
         self._most = most

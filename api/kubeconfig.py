@@ -19,7 +19,7 @@ from tfjob_operator.api.access import Access, AccessError, basic, bearer, checke
 from tfjob_operator.api.credential_plugin import Plugin
 
 NOTHING: Final[Mapping[str, Any]] = {}
-DEEPEST: Final = 100  # nesting levels that are read; kubeconfigs have about ten
+MAX_DEPTH: Final = 100  # nesting levels that are read; kubeconfigs have about ten
 _TYPES: Final = {str: "a string", bool: "true or false", list: "a list", dict: "a mapping"}
 _AUTHORITY: Final = ("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")
 _CERTIFICATE: Final = ("client-certificate", "client-certificate-data", "client-key", "client-key-data")
@@ -175,7 +175,7 @@ def _load(path: Path, where: str) -> dict[str, Any] | None:
         loader, depth = getattr(yaml, "CSafeLoader", yaml.SafeLoader), 0
         for event in yaml.parse(text, Loader=loader):  # `load` would exhaust the stack on deeply nested YAML
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
+            if depth > MAX_DEPTH:
                 raise AccessError(f"{where} is nested too deeply")
         document = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe
     except FileNotFoundError:

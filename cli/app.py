@@ -36,11 +36,13 @@ COMMANDS: Final = {
     "version": "Print the versions of plugin, cluster and operator.",
 }
 """The commands in the order of the help, with summaries. Each is the function `command` of its module, such as `list_`."""
-_BESIDE: Final = {"status": "watch", "wait": "watch", "resume": "suspend", "convert": "validate"}
+_IN_MODULE_OF: Final = {"status": "watch", "wait": "watch", "resume": "suspend", "convert": "validate"}
 """Commands that are implemented in the module of another command, as a function of their own name."""
 ALIASES: Final = {"get": "list", "describe": "status"}
 """kubectl command names that are accepted as aliases."""
-OF_KUBECTL: Final = frozenset({"annotate", "apply", "create", "delete", "diff", "edit", "label", "patch", "replace"})
+KUBECTL_COMMANDS: Final = frozenset(
+    {"annotate", "apply", "create", "delete", "diff", "edit", "label", "patch", "replace"}
+)
 """kubectl commands that also work on TFJobs."""
 
 
@@ -56,11 +58,11 @@ class Commands(click.Group):
         cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"tfjob_operator.cli.commands.{_BESIDE.get(cmd_name, cmd_name)}_")
+        module = import_module(f"tfjob_operator.cli.commands.{_IN_MODULE_OF.get(cmd_name, cmd_name)}_")
         if not gc.isenabled():
             gc.freeze()  # otherwise all imported objects would be traversed at once
             gc.enable()
-        command: click.Command = getattr(module, cmd_name if cmd_name in _BESIDE else "command")
+        command: click.Command = getattr(module, cmd_name if cmd_name in _IN_MODULE_OF else "command")
         return command
 
     def resolve_command(
@@ -72,7 +74,7 @@ class Commands(click.Group):
 
             near = get_close_matches(args[0], COMMANDS, n=1)
             meant = f" Did you mean {near[0]}?" if near else ""
-            if args[0] in OF_KUBECTL:
+            if args[0] in KUBECTL_COMMANDS:
                 files = args[0] in {"apply", "create", "diff", "replace"}
                 meant = f" Use kubectl {args[0]} {'-f FILE' if files else 'tfjob NAME'}."
             ctx.fail(f"unknown command {args[0]!r}.{meant}")

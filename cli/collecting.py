@@ -34,18 +34,18 @@ LEASE: Final = "tf-operator"
 """The name of the operator's Lease, in any namespace."""
 OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
 """Selects the operator's Deployments. The page's Deployment has the same name label."""
-MOST_LOGS: Final = 3
+MAX_LOGS: Final = 3
 """The most containers whose logs are read: the others usually have the same messages."""
-MOST_LAST_LINES: Final = 10
+MAX_LAST_LINES: Final = 10
 """The most running replicas whose last log line is read, with one request each."""
 SILENT_AFTER_S: Final = 600.0
 """A running replica that has logged nothing for this long may hang."""
-MOST_NODES: Final = 20
+MAX_NODES: Final = 20
 """The most nodes of running pods that are read, with one request each."""
 _LINES: Final = 40
 _LOG_BYTES: Final = 65_536
 _CHUNK: Final = 500
-_MOST_EVENTS: Final = 50_000
+_MAX_EVENTS: Final = 50_000
 """The most events of a namespace that are read, with one request per `_CHUNK`: those of the job may be the last."""
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
@@ -159,7 +159,7 @@ class _EvidenceReader:
         return self._list(path, kind, resource.plural, {"labelSelector": selector})
 
     def events(self, concerns: Callable[[objects.EventDetails], bool]) -> list[objects.EventDetails]:
-        """Return the matching events among the first `_MOST_EVENTS` of the namespace; sets `events_cut` if there are more."""
+        """Return the matching events among the first `_MAX_EVENTS` of the namespace; sets `events_cut` if there are more."""
         path = core.EVENTS.path(self._session.namespace)
         return self._list(path, objects.EventDetails, "events", {}, concerns) or []
 
@@ -167,7 +167,7 @@ class _EvidenceReader:
         """Return the nodes of the first pods, None without permission."""
         names = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
         found: list[objects.NodeDetails] = []
-        for name in names[:MOST_NODES]:
+        for name in names[:MAX_NODES]:
             node = self.one(objects.NODES, objects.NodeDetails, name, "nodes")
             if node is None and "nodes" in self.forbidden:
                 return None
@@ -246,12 +246,12 @@ class _EvidenceReader:
         """Return the last log lines of failed containers."""
         found: dict[tuple[str, str], str] = {}
         for each in (failed for pod in pods for failed in exits_of(pod)):
-            if len(found) == MOST_LOGS or "logs" in self.forbidden:
+            if len(found) == MAX_LOGS or "logs" in self.forbidden:
                 break
             pod = each.pod.metadata.name
             path = core.PODS.path(self._session.namespace, pod, "log")
             query = {"container": each.container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
-            with suppress(_NothingThereError):
+            with suppress(_NoLogError):
                 raw = self._read(path, "logs", query | ({} if each.now else {"previous": "true"}), may_fail=True)
                 found[pod, each.container] = (raw or b"").decode(errors="replace")
         return found
@@ -265,10 +265,10 @@ class _EvidenceReader:
             since, name = running_since(pod), pod.metadata.name
             if since is None or seconds_between(since, now) < silent_after_s or not trains(pod):
                 continue
-            if len(found) == MOST_LAST_LINES or "logs" in self.forbidden:
+            if len(found) == MAX_LAST_LINES or "logs" in self.forbidden:
                 break
             query = {"container": c.CONTAINER_NAME, "tailLines": 1, "limitBytes": _LOG_BYTES, "timestamps": "true"}
-            with suppress(_NothingThereError):
+            with suppress(_NoLogError):
                 raw = self._read(core.PODS.path(self._session.namespace, name, "log"), "logs", query, may_fail=True)
                 at, _, text = (raw or b"").decode(errors="replace").partition(" ")
                 found[name] = LastLine(_time(at), text)
@@ -277,7 +277,7 @@ class _EvidenceReader:
     def _list(
         self, path: str, kind: type[T], words: str, query: Mapping[str, Any], chosen: Callable[[T], bool] | None = None
     ) -> list[T] | None:
-        """Return the objects; if there is a filter, of the first `_MOST_EVENTS`."""
+        """Return the objects; if there is a filter, of the first `_MAX_EVENTS`."""
         found: list[T] = []
         seen, following = 0, ""
         while True:
@@ -289,7 +289,7 @@ class _EvidenceReader:
             found += read if chosen is None else filter(chosen, read)
             seen += len(page.items or ())
             following = page.metadata.get("continue") or ""
-            if following and chosen is not None and seen >= _MOST_EVENTS:
+            if following and chosen is not None and seen >= _MAX_EVENTS:
                 self.events_cut = True
                 return found
             if not following:
@@ -305,17 +305,17 @@ class _EvidenceReader:
             if error.code == _FORBIDDEN:
                 self.forbidden.add(words)
             elif may_fail:  # 400 and 404: there is none; 5xx: the kubelet does not respond
-                raise _NothingThereError from error
+                raise _NoLogError from error
             elif error.code != _NOT_FOUND:
                 raise
             return None
         except CliError as error:
             if may_fail:
-                raise _NothingThereError from error
+                raise _NoLogError from error
             raise
 
 
-class _NothingThereError(Exception):
+class _NoLogError(Exception):
     """A container has no log or no previous log, or its node is unreachable."""
 
 

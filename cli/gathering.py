@@ -14,7 +14,7 @@ from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.timelines.values import ReplicaName, TimelineJob, job_of, replica_of
 
 T = TypeVar("T")
-_MOST_EVENTS: Final = 10_000
+_MAX_EVENTS: Final = 10_000
 """The most pod events that are read: this many take a few seconds."""
 
 
@@ -47,7 +47,7 @@ def pods_from(bodies: Iterable[Mapping[str, Any]]) -> list[PodDetails]:
 def events_of(session: Session, job: TimelineJob) -> list[EventDetails]:
     """Return the events about a job, and those about pods that may belong to it. Raises CliError.
 
-    The labels of deleted pods cannot be read, so the events of all pods are, up to `_MOST_EVENTS`. In the alpha dialect
+    The labels of deleted pods cannot be read, so the events of all pods are, up to `_MAX_EVENTS`. In the alpha dialect
     those about the replicas' Jobs are read too, on which the Job controller reports pods.
     """
     name, runtime_id = job.metadata.name, job.status.runtime_id
@@ -64,7 +64,7 @@ def events_of(session: Session, job: TimelineJob) -> list[EventDetails]:
 def _events(session: Session, selector: str) -> list[EventDetails]:
     found: list[EventDetails] = []
     where = f"/api/v1/namespaces/{session.namespace}/events"
-    for page in jobs.chunks(session, where, _MOST_EVENTS, fieldSelector=selector):
+    for page in jobs.chunks(session, where, _MAX_EVENTS, fieldSelector=selector):
         bodies = ({"kind": "Event", **each} for each in page.get("items") or ())
         found += [event for body in bodies if (event := _decoded(body, EventDetails)) is not None]
     return found

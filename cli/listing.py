@@ -36,7 +36,7 @@ QUIET: Final = frozenset({"Terminating", "Suspended", "Queued", "Pending", "Cont
 """Reasons that are intended, or temporary."""
 BACK_OFF: Final = "BackOff:"
 """The reason of a job with a delayed restart, followed by the remaining time."""
-_MOST_MESSAGE: Final = 1000
+_MAX_MESSAGE: Final = 1000
 _SLOW_S: Final = 60.0
 """The seconds within which the operator should have created a job's pods."""
 _BACK_OFF_S: Final = 600.0
@@ -186,7 +186,7 @@ class Listing:
             duration(end - job.started) if job.started is not None and end is not None else "",
             duration(now - job.created) if job.created is not None else UNKNOWN,
             clean(reason, MAX_NAME),
-            " ".join(clean(message, _MOST_MESSAGE).split()),
+            " ".join(clean(message, _MAX_MESSAGE).split()),
         )
 
     def ordered(self, keys: Iterable[str], now: float) -> list[str]:
@@ -222,7 +222,7 @@ class Listing:
         if job.reason == "Queued" and (waits := self._waits.get(job.uid)):
             from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS  # it imports msgspec
 
-            return "NeverFits" if NEVER_FITS.search(waits[:_MOST_MESSAGE]) else job.reason, waits
+            return "NeverFits" if NEVER_FITS.search(waits[:_MAX_MESSAGE]) else job.reason, waits
         if job.reason and not (job.over and job.reason == "TFJobFailed"):
             return job.reason, job.message
         reasons = Counter(each.reason for each in newest if each.reason)

@@ -41,9 +41,9 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1")
 """The versions of kubeflow.org that the CRD serves; tensorflow.org has only v1alpha1."""
-_DEEPEST: Final = 100
+_MAX_DEPTH: Final = 100
 """The nesting levels that are read; deeper specifications are rejected anyway."""
-_MOST_NODES: Final = 1_000_000
+_MAX_NODES: Final = 1_000_000
 """The most values in a file, including those repeated by aliases. API servers and kubectl accept three megabytes."""
 
 
@@ -123,11 +123,11 @@ def _check_size(file: str, text: str) -> None:
             nodes += 1
             if event.anchor is not None:
                 sizes[event.anchor] = 1
-        if len(inside) > _DEEPEST or nodes > _MOST_NODES:
+        if len(inside) > _MAX_DEPTH or nodes > _MAX_NODES:
             why = (
-                f"more than {_DEEPEST} levels of nesting"
-                if len(inside) > _DEEPEST
-                else f"more than {_MOST_NODES:,} values"
+                f"more than {_MAX_DEPTH} levels of nesting"
+                if len(inside) > _MAX_DEPTH
+                else f"more than {_MAX_NODES:,} values"
             )
             line = event.start_mark.line + 1 if event.start_mark is not None else 1
             raise CliError(f"{file}:{line}: {why}")
@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
 
 
 def _lines(node: yaml.Node, path: str, depth: int = 0) -> Iterator[tuple[str, int]]:
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:

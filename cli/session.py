@@ -27,9 +27,9 @@ JSON: Final = "application/json"
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 """kubectl's `Accept` header that requests columns from the server."""
 MERGE_PATCH: Final = "application/merge-patch+json"
-_PART: Final = 65_536
+_MAX_READ: Final = 65_536
 """The most bytes per read of a stream."""
-_MOST_SHOWN: Final = 300
+_MAX_SHOWN: Final = 300
 """The most characters shown of a body that is not a Status, such as a proxy's page."""
 
 
@@ -131,7 +131,7 @@ class Session:
         """Yield the chunks of a response, possibly forever, as they arrive. Raises ConnectionLostError."""
         response = self._send("GET", path, query, {"Accept": "*/*"}, is_stream=True)
         try:
-            while part := response.read1(_PART):
+            while part := response.read1(_MAX_READ):
                 yield part
         except (OSError, http.client.HTTPException) as error:
             raise StreamBrokenError(f"connection to {self._access.shown} lost: {error}") from error
@@ -310,7 +310,7 @@ def _refusal(response: http.client.HTTPResponse) -> ApiServerError:
         status = json.loads(body)
         message, reason = str(status["message"]), str(status.get("reason", ""))
     except (ValueError, KeyError, TypeError):
-        text = " ".join(body.decode(errors="replace").split())[:_MOST_SHOWN]
+        text = " ".join(body.decode(errors="replace").split())[:_MAX_SHOWN]
         message, reason = f"{response.status} {response.reason}: {text}".rstrip(": "), ""
     if response.status == http.client.UNAUTHORIZED:
         message = f"{message}: the credentials in the kubeconfig were rejected; log in again"

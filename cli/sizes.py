@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-_MOST_REPLICAS: Final = 100_000
+_MAX_REPLICAS: Final = 100_000
 """The most replicas of a type that are counted: ten times what the operator accepts."""
 
 
@@ -24,7 +24,7 @@ def sizes_of(job: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 def _size(entry: object) -> int:
     number = entry.get("replicas", 1) if isinstance(entry, dict) else 1
-    return min(max(number, 0), _MOST_REPLICAS) if isinstance(number, int) and not isinstance(number, bool) else 1
+    return min(max(number, 0), _MAX_REPLICAS) if isinstance(number, int) and not isinstance(number, bool) else 1
 
 
 def restarts_of(job: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:

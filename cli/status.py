@@ -222,9 +222,9 @@ def _state(pod: PodDetails) -> tuple[str, str]:
     return status.phase or "Pending", ""
 
 
-NARROWEST: Final = 30
+MIN_WIDTH: Final = 30
 """The minimum width in columns; lines on a narrower terminal are this long."""
-_MOST_NODES: Final = 10
+_MAX_NODES: Final = 10
 _NAMES: Final = ("REPLICA", "STATE", "NODE", "AGE", "RESTARTS", "EXIT")
 _LEFT_OUT: Final = ("NODE", "AGE", "RESTARTS", "EXIT")
 """The columns that a narrow terminal omits, in this order."""
@@ -258,7 +258,7 @@ def render(
     standing: JobSummary, now: datetime, paint: Paint, width: int = 80, signs: TreeSymbols = UNICODE
 ) -> list[str]:
     """Return the lines: the job and its conditions, then the replicas of each type with their last messages."""
-    width = max(width, NARROWEST)
+    width = max(width, MIN_WIDTH)
     return [*_head(standing, now, paint, width), "", *_tree(standing, now, paint, width, signs)]
 
 
@@ -292,8 +292,8 @@ def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:
         yield f"Attempt {each.number} ended {ago(now, end)}{ran}: {ended_by(each)}"
     nodes = list(avoided_now(job.avoided_nodes, now).values())
     if nodes and job.ended is None:
-        more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
-        yield f"Avoids {', '.join(nodes[:_MOST_NODES])}{more}"
+        more = f" and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
+        yield f"Avoids {', '.join(nodes[:_MAX_NODES])}{more}"
 
 
 def _tree(job: JobSummary, now: datetime, paint: Paint, width: int, signs: TreeSymbols) -> Iterator[str]:

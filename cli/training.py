@@ -42,7 +42,7 @@ class Progress(NamedTuple):
         return min(self.step / self.total, 1.0) if self.total else None
 
 
-MOST_BYTES: Final = 4096
+MAX_BYTES: Final = 4096
 """The most bytes of a line that are read; a Keras bar with a dozen metrics has 500. The rest is skipped."""
 _OVERWRITES: Final = re.compile(rb"[\r\x08]+")
 _ESCAPES: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[ -Z\\\\^-~])")
@@ -88,7 +88,7 @@ class LineReader:
             self._keep(each)
 
     def _keep(self, data: bytes) -> None:
-        self._part += data[: MOST_BYTES - len(self._part)]
+        self._part += data[: MAX_BYTES - len(self._part)]
 
     def _ended(self) -> Iterator[Line]:
         """Yield the completed line unless it is empty."""
@@ -350,9 +350,9 @@ class _Keras:
         return step, Progress(step, whole)
 
 
-MOST_POINTS: Final = 1000
+MAX_POINTS: Final = 1000
 """The most points of a curve: screens do not have more columns. They take 100 KB of memory."""
-MOST_NAMES: Final = 40
+MAX_NAMES: Final = 40
 """The most curves of a log; others are omitted."""
 
 
@@ -363,7 +363,7 @@ class Curves:
     with too many points keeps every second one, then every fourth, and so on, and always the last.
     """
 
-    def __init__(self, most_points: int = MOST_POINTS, most_names: int = MOST_NAMES) -> None:
+    def __init__(self, most_points: int = MAX_POINTS, most_names: int = MAX_NAMES) -> None:
         """Limit the points of a curve (to 2 at least), and the number of curves."""
         self._most_points = max(most_points, 2)
         self._most_names = most_names

@@ -14,9 +14,9 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.session import Session, StreamBrokenError
 
-_MOST: Final = 1_000
+_MAX_QUEUED: Final = 1_000
 """The most queued changes: beyond that, connections are not read, as with a single watch."""
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 """How often a thread that cannot enqueue a change checks whether the consumer still exists."""
 _Item = tuple[int, dict[str, Any] | CliError | None]
 
@@ -36,7 +36,7 @@ def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, d
         for event in _events(session, watches[0]):
             yield 0, event
         return
-    items = Queue[_Item](_MOST)
+    items = Queue[_Item](_MAX_QUEUED)
     over = Event()
     sessions = [session.another() for _ in watches]
     try:
@@ -74,7 +74,7 @@ def _enqueue(items: Queue[_Item], item: _Item, over: Event) -> None:
     """Enqueue an item, unless the consumer is gone."""
     while not over.is_set():
         try:
-            items.put(item, timeout=_LOOK_S)
+            items.put(item, timeout=_POLL_S)
         except Full:
             continue
         return

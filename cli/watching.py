@@ -24,7 +24,7 @@ from tfjob_operator.cli.training import STEP_TIME, LogReader, Progress
 from tfjob_operator.cli.watches import versions
 
 _LOG_RETRY_S: Final = 1.0
-_LEAVE_S: Final = 0.2
+_STOP_S: Final = 0.2
 """How long to wait for a thread to stop; one that is just connecting may take longer."""
 _PRINT_S: Final = 10.0
 """How often steps without a total are printed on separate lines."""
@@ -78,7 +78,7 @@ class LiveJob:
         for session in self._sessions:
             session.abort()
         for thread in self._threads:
-            thread.join(_LEAVE_S)
+            thread.join(_STOP_S)
 
     def wait(self, timeout_s: float) -> LiveState:
         """Wait for a change, at most `timeout_s`, and return the state. Raises the CliError that ended the watch."""
@@ -163,9 +163,9 @@ class LiveJob:
 
 
 _BAR: Final = 30
-_LEAST_BAR: Final = 5
+_MIN_BAR: Final = 5
 """The fewest columns for a useful progress bar."""
-_MOST_NUMBERS: Final = 3
+_MAX_NUMBERS: Final = 3
 _TENTHS: Final = 10
 
 
@@ -183,14 +183,14 @@ def progress_line(seen: LiveState, width: int = 0, bar: tuple[str, str] = ("#", 
     at = seen.progress
     of = f" of {at.total}" if at.total is not None else ""
     before = f"{seen.source}: {at.unit} {at.step}{of}"
-    named = [(name, value) for name, value in seen.numbers.items() if name != STEP_TIME][:_MOST_NUMBERS]
+    named = [(name, value) for name, value in seen.numbers.items() if name != STEP_TIME][:_MAX_NUMBERS]
     after = "".join(f"  {quoted(name)} {value:.4g}" for name, value in named)
     if at.share is None:
         return before + after
     after = f" {at.share:.0%}{after}"
     room = min(width - len(before) - len(after) - 1, _BAR)
     full = round(at.share * room)
-    return f"{before} {bar[0] * full}{bar[1] * (room - full)}{after}" if room >= _LEAST_BAR else before + after
+    return f"{before} {bar[0] * full}{bar[1] * (room - full)}{after}" if room >= _MIN_BAR else before + after
 
 
 class Screen:

@@ -22,15 +22,15 @@ from tfjob_operator.api.v1.types import Mistake
 E = TypeVar("E", bound=StrEnum)
 LARGEST: Final = 2**63 - 1
 """The largest int64. A larger limit is treated as unlimited."""
-MOST: Final = 20
+MAX_REPORTED: Final = 20
 """How many errors, and how many warnings, are reported: more than a person corrects at once."""
-_MOST_BYTES: Final = 3600
+_MAX_BYTES: Final = 3600
 """The total size of all errors: the size of a message (`api.text.MAX_BYTES`) minus the text around them."""
 _ALIKE: Final = 0.8
 """Minimum similarity between an unknown key and a known one to report a typo, such as `prots` for `ports`. Only 14 of the
 356 known pod fields are this similar to another field of their object, so few fields that Kubernetes adds later will
 be."""
-_MOST_COMPARED: Final = 50
+_MAX_COMPARED: Final = 50
 _LONGEST: Final = 50
 """The most keys that are compared with known ones, and the longest such key; a comparison takes about 100 us."""
 
@@ -52,7 +52,7 @@ class Path:
 
 
 class Reader:
-    """Collects errors: the first `MOST`, and how many `more` there were. Every method returns a usable value."""
+    """Collects errors: the first `MAX_REPORTED`, and how many `more` there were. Every method returns a usable value."""
 
     def __init__(self) -> None:
         self.mistakes: list[Mistake] = []
@@ -64,7 +64,7 @@ class Reader:
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
-        """One message for each of the first `MOST` unknown fields, and one with the number of the others."""
+        """One message for each of the first `MAX_REPORTED` unknown fields, and one with the number of the others."""
         rest = [f"and {self._more_unknown} more"] if self._more_unknown else []
         return (*self._unknown, *rest)
 
@@ -76,7 +76,7 @@ class Reader:
 
     def error(self, path: Path | str, message: str) -> None:
         """Report an error."""
-        if len(self.mistakes) >= MOST or self._bytes > _MOST_BYTES:
+        if len(self.mistakes) >= MAX_REPORTED or self._bytes > _MAX_BYTES:
             self.more += 1
             return
         mistake = Mistake(str(path), message)
@@ -101,7 +101,7 @@ class Reader:
         like = self.like(key, known)
         if not (like or certain):
             return
-        if len(self._unknown) >= MOST:
+        if len(self._unknown) >= MAX_REPORTED:
             self._more_unknown += 1
             return
         hint = f"; did you mean {like}?" if like else ""
@@ -109,7 +109,7 @@ class Reader:
 
     def like(self, key: str, known: Collection[str]) -> str:
         """Return the known name that a key resembles, or ""."""
-        if len(key) > _LONGEST or self._compared >= _MOST_COMPARED:
+        if len(key) > _LONGEST or self._compared >= _MAX_COMPARED:
             return ""
         self._compared += 1
         from difflib import get_close_matches  # most operators never see a misspelled field

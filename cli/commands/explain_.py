@@ -70,7 +70,7 @@ def _aimed(diagnosis: Diagnosis, target: Target) -> Diagnosis:
     )
 
 
-NARROWEST: Final = 20
+MIN_WIDTH: Final = 20
 """The minimum width in columns; lines on a narrower terminal are this long."""
 
 
@@ -79,7 +79,7 @@ def render(diagnosis: Diagnosis, width: int = 80) -> list[str]:
 
     Text is wrapped at `width` columns. A command is never wrapped, since users copy it; it has a line of its own.
     """
-    width = max(width, NARROWEST)
+    width = max(width, MIN_WIDTH)
     lines = _wrap(diagnosis.standing, width, "", "  ")
     if not diagnosis.causes:
         lines += _wrap("Nothing wrong was found.", width, "", "  ")

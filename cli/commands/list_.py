@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tfjob_operator.cli.watches import Watch
 
 
-_MOST_EVENTS: Final = 5_000
+_MAX_EVENTS: Final = 5_000
 """The most Warning events that are read."""
 _WARNINGS: Final = "type=Warning"
 _STATE, _DURATION, _AGE, _REASON = (COLUMNS.index(name) for name in ("STATE", "DURATION", "AGE", "REASON"))
@@ -106,7 +106,7 @@ def read_pods(session: Session, query: Query, listing: Listing, now: float, *, w
                 listing.put_pod(body, now)
         watches.append(Watch(f"{where}/pods", page["metadata"].get("resourceVersion", ""), POD_SELECTOR))
         if watch or listing.needs_events():
-            for page in jobs.chunks(session, f"{where}/events", _MOST_EVENTS, fieldSelector=_WARNINGS):
+            for page in jobs.chunks(session, f"{where}/events", _MAX_EVENTS, fieldSelector=_WARNINGS):
                 for body in page["items"]:
                     listing.put_event(body)
             watches.append(Watch(f"{where}/events", page["metadata"].get("resourceVersion", ""), fields=_WARNINGS))

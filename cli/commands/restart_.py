@@ -17,7 +17,7 @@ from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error,
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 
-NOTED_WITHIN_S: Final = 10.0
+ACKNOWLEDGED_WITHIN_S: Final = 10.0
 """How long the operator may take to acknowledge a request, which is a single write of the status."""
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
@@ -75,7 +75,7 @@ def _noted(session: Session, name: str) -> dict[str, Any]:
     """Wait until the operator acknowledges the request, and return the job. Raises CliError if it does not."""
     from tfjob_operator.cli.watches import versions
 
-    until = time.monotonic() + NOTED_WITHIN_S
+    until = time.monotonic() + ACKNOWLEDGED_WITHIN_S
     for seen in versions(session, name, clock=time.monotonic, pause=time.sleep, until=until):
         if seen is None:
             raise CliError(f"{name} was deleted")
@@ -107,7 +107,7 @@ def _withdraw(session: Session, name: str) -> dict[str, Any]:
         some = (
             f"kubectl tfjob restart {name} -n {meta['namespace']} --replica={(jobs.types_of(job) or ['worker'])[0]}-0"
         )
-        text = f"no operator noted the request within {NOTED_WITHIN_S:.0f}s, and it was withdrawn"
+        text = f"no operator noted the request within {ACKNOWLEDGED_WITHIN_S:.0f}s, and it was withdrawn"
         raise CliError(
             f"{name} was not restarted: {text}. An operator that cannot restart whole jobs recreates pods: {some}"
         )

@@ -9,7 +9,7 @@ from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.target import Target
 
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 """The field is an int32."""
 
 
@@ -45,6 +45,6 @@ def _size(given: str) -> tuple[str, int]:
     kind, _, count = given.partition("=")
     if not kind or not count.isdecimal() or not count.isascii():
         raise click.BadParameter(f"{given!r} is not of the form TYPE=COUNT, such as worker=4", param_hint="TYPE=COUNT")
-    if len(count) > _MOST_DIGITS:
-        raise click.BadParameter(f"too many replicas: {kind}={count[:_MOST_DIGITS]}...", param_hint="TYPE=COUNT")
+    if len(count) > _MAX_DIGITS:
+        raise click.BadParameter(f"too many replicas: {kind}={count[:_MAX_DIGITS]}...", param_hint="TYPE=COUNT")
     return kind.lower(), int(count)

@@ -23,7 +23,7 @@ from tfjob_operator.cli.replicas import pods_path
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target, kubectl
 
-LOOK_S: Final = 2.0
+POLL_S: Final = 2.0
 """The interval at which the pod is polled."""
 _OPERATOR: Final = "training.kubeflow.org/operator-name=tensorboard-controller"
 """The label of the objects that the operator creates for TensorBoards."""
@@ -93,7 +93,7 @@ class Forwarding:
                 finally:
                     process.terminate()
             self._print("reconnecting")
-            self._pause(LOOK_S)
+            self._pause(POLL_S)
 
     def _next_pod(self) -> dict[str, Any] | None:
         """Wait for a ready pod and return it; None if the job is deleted."""
@@ -114,7 +114,7 @@ class Forwarding:
                 return None
             phase = (pods[0].get("status") or {}).get("phase") if pods else None
             self._print(f"waiting for its pod ({phase or 'not created'})")
-            self._pause(LOOK_S)
+            self._pause(POLL_S)
 
     def _print(self, text: str) -> None:
         if text != self._printed:
@@ -140,7 +140,7 @@ class Forwarding:
             Thread(target=_drain, args=[stream], daemon=True).start()
         while True:
             try:
-                process.wait(LOOK_S)
+                process.wait(POLL_S)
             except subprocess.TimeoutExpired:
                 with suppress(CliError):  # an unreachable server does not mean that the pod is gone
                     if not self._is_there(uid):

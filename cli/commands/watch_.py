@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 GONE: Final = 3
 TIMED_OUT: Final = 124
 """The exit code of GNU `timeout`."""
-AGES_S: Final = 1.0
+REDRAW_S: Final = 1.0
 """How often the job is redrawn without changes, since ages grow."""
-_CALM_S: Final = 0.1
+_MIN_REDRAW_S: Final = 0.1
 """The minimum time between redraws: while a job of a thousand pods starts, it may change a thousand times per second."""
 
 
@@ -54,7 +54,7 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
     full = f"{jobs.FULL_NAME}/{name}"
     with LiveJob(session, name, time.monotonic) as live:
         while True:
-            seen = live.wait(AGES_S)
+            seen = live.wait(REDRAW_S)
             if seen.is_gone:
                 click.echo(f"{full} was deleted", err=True)
                 raise click.exceptions.Exit(GONE)
@@ -67,7 +67,7 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
             if end is not None:
                 click.echo(f"{full} {end.condition}: {clean(end.message)}")
                 raise click.exceptions.Exit(end.code)
-            time.sleep(_CALM_S)
+            time.sleep(_MIN_REDRAW_S)
 
 
 @click.command("wait")

@@ -50,7 +50,7 @@ _DELETE_PODS: Final = (
     f"kubectl -n {{namespace}} delete pod --selector={LABEL_PREFIX}{LABEL_JOB_NAME}={{job}} "
     "--field-selector=status.phase!=Succeeded"
 )
-_MOST_PODS: Final = 30
+_MAX_PODS: Final = 30
 """The most pods in one command; the others appear when the job is explained again."""
 _V1_LABEL: Final = f"{LABEL_PREFIX}{LABEL_JOB_NAME}="
 _NEEDS: Final = (
@@ -90,7 +90,7 @@ def steps(
         elif isinstance(step, WhileRunning):
             lines += [step.text] if facts.pods and not facts.finished else ()
         elif ("{pod}" not in step or values.get("pod") in present) and ("{pods}" not in step or pods):
-            lines.append(step.replace("{pods}", " ".join(map(_named_in_command, pods[:_MOST_PODS]))))
+            lines.append(step.replace("{pods}", " ".join(map(_named_in_command, pods[:_MAX_PODS]))))
         if step == LOGS and facts.finished and values.get("pod") not in remaining and not keeps_log:
             lines.append(_LOG_GONE)
     if recreate and not facts.finished:
@@ -136,7 +136,7 @@ def _recreated(facts: Facts, whom: Sequence[str]) -> Iterator[str]:
         present = {pod.metadata.name for pod in facts.pods}
         names, kind = [name for name in whom if name in present], "pod"
     if names:
-        yield f"{_RECREATE}{kind} {' '.join(names[:_MOST_PODS])}"
+        yield f"{_RECREATE}{kind} {' '.join(names[:_MAX_PODS])}"
 
 
 def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:

@@ -113,7 +113,7 @@ _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 _LOST: Final = re.compile(r"\bNodeLost \(Node (\S{1,253}) is lost\)")
 """The condition of a failed job: controller/tfjob/nodes.py and controller/tfjob/plan/ending.py."""
 _RULE: Final = re.compile(r"has failed by rule (\S{1,128}): (.*)", re.DOTALL)
-_MOST_DIGITS: Final = 9
+_MAX_DIGITS: Final = 9
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -167,7 +167,7 @@ def history(facts: Facts) -> list[str]:
 def attempt_of(pod: PodDetails) -> int:
     """Return the attempt of a pod; 0 if its label is not a number."""
     label = (pod.metadata.labels or {}).get(LABEL_ATTEMPT, "")
-    return int(label) if label.isascii() and label.isdecimal() and len(label) <= _MOST_DIGITS else 0
+    return int(label) if label.isascii() and label.isdecimal() and len(label) <= _MAX_DIGITS else 0
 
 
 def _earlier_pods(facts: Facts) -> Iterator[Finding]:

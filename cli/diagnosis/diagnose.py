@@ -16,13 +16,13 @@ from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Sever
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural
 from tfjob_operator.cli.diagnosis.pods import is_ready
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.table import FINDERS, LEFT_OUT
+from tfjob_operator.cli.diagnosis.table import FINDERS, SUPERSEDED_BY
 from tfjob_operator.cli.diagnosis.words import ago, safe_name
 from tfjob_operator.cli.durations import duration
 
-MOST_CAUSES: Final = 20
+MAX_CAUSES: Final = 20
 """More than users will look at; a job of ten thousand replicas could have as many causes."""
-MOST_PROOFS: Final = 4
+MAX_PROOFS: Final = 4
 """The most lines of evidence for one cause."""
 MAX_PROOF: Final = 800
 """The most bytes of a line of evidence: an event's message and its source."""
@@ -36,13 +36,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     facts = Facts(evidence)
     findings = [finding for find in FINDERS for finding in find(facts)] if _ours(facts) else list(operator.find(facts))
     found = {finding.problem.id for finding in findings}
-    relevant = [finding for finding in findings if not LEFT_OUT.get(finding.problem.id, frozenset()) & found]
+    relevant = [finding for finding in findings if not SUPERSEDED_BY.get(finding.problem.id, frozenset()) & found]
     merged: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in relevant:
         merged[finding.problem.id, finding.key].append(finding)
     ranked = sorted(merged.values(), key=_rank)
     stopped = bool(operator.STOPPED & found)
-    causes = tuple(_cause(facts, group, stopped=stopped) for group in ranked[:MOST_CAUSES])
+    causes = tuple(_cause(facts, group, stopped=stopped) for group in ranked[:MAX_CAUSES])
     return Diagnosis(causes, state_line(facts), _unseen(evidence))
 
 
@@ -75,13 +75,13 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
     who = safe_name(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
     title = " ".join(fill(first.problem.title, values | {"who": who}).split())
     proofs = _once(ordered)
-    shown = [*proofs[: MOST_PROOFS - 1], f"and {len(proofs) - MOST_PROOFS + 1} more"]
+    shown = [*proofs[: MAX_PROOFS - 1], f"and {len(proofs) - MAX_PROOFS + 1} more"]
     to_do = [step for problem in (first.problem, *first.also) for step in problem.to_do]
     return Cause(
         id=first.problem.id,
         severity=first.problem.severity,
         title=title,
-        evidence=tuple(clean(proof, MAX_PROOF) for proof in (proofs if len(proofs) <= MOST_PROOFS else shown)),
+        evidence=tuple(clean(proof, MAX_PROOF) for proof in (proofs if len(proofs) <= MAX_PROOFS else shown)),
         to_do=steps(facts, to_do, values | {"who": whom[0]}, whom, stopped=stopped),
         whom=whom,
     )

@@ -78,9 +78,9 @@ TROUBLES: Final = defined(globals())
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
 _OFTEN: Final = 3
-_MOST_WORDS: Final = 160
+_MAX_WORDS: Final = 160
 _KILLED: Final = frozenset({137, 143})
-_MOST_NODES: Final = 20
+_MAX_NODES: Final = 20
 """Only this many nodes are read; whether others exist is unknown."""
 _NODE_NAME: Final = re.compile(rb'"nodeName"\s*:\s*"([^"]{1,253})"')
 _USUAL: Final = IMAGE_REASONS | {"", "ContainerCreating", "PodInitializing", "CrashLoopBackOff", "Completed"}
@@ -166,7 +166,7 @@ def _status(pod: PodDetails) -> Finding | None:
 def _node(facts: Facts, pod: PodDetails) -> Finding | None:
     nodes, node, name = facts.evidence.nodes, pod.spec.node_name, pod.metadata.name
     bound = {each.spec.node_name for each in facts.pods}
-    if nodes is None or not node or len(bound) > _MOST_NODES or node in {each.metadata.name for each in nodes}:
+    if nodes is None or not node or len(bound) > _MAX_NODES or node in {each.metadata.name for each in nodes}:
         return None
     return Finding(NO_NODE, name, (f"pod {safe_name(name)}: nodeName {safe_name(node)}: not found",), _of(pod), node)
 
@@ -230,7 +230,7 @@ def _recent(facts: Facts, pod: PodDetails) -> list[EventDetails]:
 def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, problem: Problem, reason: str) -> Finding:
     words = value(event.message.removeprefix(f"{reason}: "))
     how = words.find("exited with ")
-    words = short(words[how if len(words) > _MOST_WORDS and how >= 0 else 0 :]) or "no message"
+    words = short(words[how if len(words) > _MAX_WORDS and how >= 0 else 0 :]) or "no message"
     return Finding(problem, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
 
 

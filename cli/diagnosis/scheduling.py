@@ -211,15 +211,15 @@ _RULES: Final = (
 _AFFINITY: Final = "didn't match Pod's node affinity"
 _LATE_S: Final = 60.0
 """Schedulers process a new pod within seconds."""
-_MOST_REASONS: Final = 3
+_MAX_REASONS: Final = 3
 """The most reasons of a message for which advice is given."""
 _DAY_S: Final = 86_400.0
 _TIME_OF_DAY: Final = "%H:%M:%S"
 _DATE_AND_TIME: Final = "%Y-%m-%d %H:%M:%S"
-_MOST_NODES: Final = 3
+_MAX_NODES: Final = 3
 """The most avoided nodes named in a title."""
 _LONGEST: Final = 2000
-_MOST_TEXT: Final = 240
+_MAX_TEXT: Final = 240
 """The most characters of a message quoted in a title."""
 _CUT: Final = re.compile(r"\.? (preemption: |no new claims to deallocate)")
 
@@ -268,14 +268,14 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
 def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:
     """Return a finding with the scheduler's message, and advice for the reasons in it."""
     text = _CUT.split(message[:_LONGEST], 1)[0].rstrip(".")
-    found = list(dict.fromkeys(each.problem for each in _RULES if each.pattern.search(text)))[:_MOST_REASONS]
+    found = list(dict.fromkeys(each.problem for each in _RULES if each.pattern.search(text)))[:_MAX_REASONS]
     nodes = avoided_now(facts.job.status.avoided_nodes, facts.now)
     if nodes and _AFFINITY in text:
         found.insert(0, AVOIDED)
         proofs += (f"job: avoids {', '.join(nodes.values())}",)
         values = values | {"nodes": _avoided_until(facts, nodes)}
     problem, *also = found or [UNSCHEDULABLE]
-    return Finding(problem, name, proofs, values | {"short": short(value(text), _MOST_TEXT)}, text, tuple(also))
+    return Finding(problem, name, proofs, values | {"short": short(value(text), _MAX_TEXT)}, text, tuple(also))
 
 
 def _avoided_until(facts: Facts, names: Collection[str]) -> str:
@@ -285,5 +285,5 @@ def _avoided_until(facts: Facts, names: Collection[str]) -> str:
         if each.name in names:
             shown = _TIME_OF_DAY if -(facts.age_s(each.expiration_time) or 0.0) < _DAY_S else _DATE_AND_TIME
             avoided.append(f"{safe_name(each.name)} until {each.expiration_time:{shown}} UTC")
-    more = f" and {len(avoided) - _MOST_NODES} more" if len(avoided) > _MOST_NODES else ""
-    return f"{', '.join(avoided[:_MOST_NODES])}{more}"
+    more = f" and {len(avoided) - _MAX_NODES} more" if len(avoided) > _MAX_NODES else ""
+    return f"{', '.join(avoided[:_MAX_NODES])}{more}"

@@ -221,7 +221,7 @@ _MISTAKES: Final = (
 )
 _BETWEEN: Final = re.compile(r"; (?=(?:spec|metadata)\.[^ ]+: )")
 _MORE: Final = re.compile(r"; and (\d{1,9}) more$")
-_MOST_TEXT: Final = 260
+_MAX_TEXT: Final = 260
 """The most characters of errors quoted in a title: as many errors as fit, but at least one."""
 _ALL_MISTAKES: Final = f"See all mistakes: {DESCRIBE_JOB}"
 _OF_RULE: Final = re.compile(r"spec\.runPolicy\.failurePolicy\.rules\[(\d{1,2})\]\.")
@@ -294,7 +294,7 @@ def _mistake(facts: Facts, message: str, proof: str) -> Finding:
         text, is_cut = _those_that_fit(parts)
         problem = replace(INVALID, to_do=(_ALL_MISTAKES, *INVALID.to_do)) if is_cut else INVALID
         return Finding(problem, facts.name, (proof,), {"mistake": text}, also=also)
-    return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": short(value(mistake), _MOST_TEXT)})
+    return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": short(value(mistake), _MAX_TEXT)})
 
 
 def _those_that_fit(mistakes: Sequence[str]) -> tuple[str, bool]:
@@ -302,9 +302,9 @@ def _those_that_fit(mistakes: Sequence[str]) -> tuple[str, bool]:
     *parts, last = mistakes
     more = int(found[1]) if (found := _MORE.search(last)) is not None else 0
     parts.append(_MORE.sub("", last))
-    text = short(value(parts[0]), _MOST_TEXT)
+    text = short(value(parts[0]), _MAX_TEXT)
     for number, part in enumerate(parts[1:], 1):
-        if len(text) + len(part) + 2 > _MOST_TEXT:
+        if len(text) + len(part) + 2 > _MAX_TEXT:
             more += len(parts) - number
             break
         text = f"{text}; {value(part)}"

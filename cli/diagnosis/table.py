@@ -76,7 +76,7 @@ _KNOWN: Final = frozenset(
 )
 
 _RESTARTS: Final = frozenset({attempts.EARLIER_PODS.id, attempts.DELAYED.id})
-LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
+SUPERSEDED_BY: Final[Mapping[str, frozenset[str]]] = {
     operator.UNSERVED.id: operator.STOPPED - {operator.UNSERVED.id},
     scheduling.UNBOUND.id: frozenset(each.id for each in storage.TROUBLES),
     scheduling.UNSCHEDULABLE.id: frozenset(each.id for each in storage.TROUBLES),

@@ -12,7 +12,7 @@ from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
 from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.durations import duration
 
-MOST_WORDS: Final = 400
+MAX_WORDS: Final = 400
 """The most bytes of a message in a line of evidence: three terminal lines."""
 _SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", "NodeSick", "NotRunningAgain", "RestartRequested"})
 """Attempt reasons that add nothing to the rest of the line, or to its message."""
@@ -42,7 +42,7 @@ def amount(resource: str, number: Decimal) -> str:
 
 def quote(text: str) -> str:
     """Sanitize a message and put it on one line."""
-    return last_words(text, MOST_WORDS) or last_words(text[:MOST_WORDS], MOST_WORDS)
+    return last_words(text, MAX_WORDS) or last_words(text[:MAX_WORDS], MAX_WORDS)
 
 
 def safe_name(name: str) -> str:

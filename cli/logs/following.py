@@ -67,11 +67,11 @@ def _exit(ended: Mapping[str, Any]) -> str:
     return f"exit code {ended.get('exitCode', '?')}{f', {reason}' if reason else ''}"
 
 
-AGAIN_S: Final = 1.0
+RETRY_S: Final = 1.0
 """The delay after which an ended stream is requested again although no restart of its container was observed: the kubelet
 itself may have restarted."""
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
+FIRST_RETRY_DELAY_S: Final = 1.0
+MAX_RETRY_DELAY_S: Final = 30.0
 """The longest delay between retries while the kubelet or the server does not respond; it doubles with each retry."""
 _CLOSING_S: Final = 1.0
 _NO_LOG: Final = 400
@@ -101,7 +101,7 @@ class LogEnd(NamedTuple):
 Message = Lines | Note | LogEnd
 
 
-class _GoneError(Exception):
+class _PodDeletedError(Exception):
     """The pod was deleted, or another one has its name."""
 
 
@@ -197,7 +197,7 @@ class Tail:
         try:
             with self._session:
                 self._follow()
-        except _GoneError:
+        except _PodDeletedError:
             pass
         except CliError as error:
             failure = error
@@ -207,13 +207,13 @@ class Tail:
             self._put(LogEnd(self, failure))
 
     def _follow(self) -> None:
-        """Read until the log ends. Raises _GoneError if the pod is deleted, CliError without permission."""
-        known, seen, pause_s = NOT_STARTED, None, FIRST_PAUSE_S
+        """Read until the log ends. Raises _PodDeletedError if the pod is deleted, CliError without permission."""
+        known, seen, pause_s = NOT_STARTED, None, FIRST_RETRY_DELAY_S
         while True:
-            standing = self._next(seen, AGAIN_S if seen and seen.run != NOT_STARTED and not seen.over else None)
+            standing = self._next(seen, RETRY_S if seen and seen.run != NOT_STARTED and not seen.over else None)
             seen = standing
             if standing.gone:
-                raise _GoneError
+                raise _PodDeletedError
             if standing.run == NOT_STARTED:
                 if standing.pod_over:
                     return
@@ -228,12 +228,12 @@ class Tail:
             except CliError as error:
                 if self._stopped or (isinstance(error, ApiServerError) and error.is_denied):
                     raise
-                if pause_s == FIRST_PAUSE_S:
+                if pause_s == FIRST_RETRY_DELAY_S:
                     self._put(Note(self, f"cannot read logs, retrying: {error.message}"))
                 self._next(standing, pause_s)
-                seen, pause_s = None, min(2 * pause_s, LONGEST_PAUSE_S)
+                seen, pause_s = None, min(2 * pause_s, MAX_RETRY_DELAY_S)
                 continue
-            pause_s = FIRST_PAUSE_S
+            pause_s = FIRST_RETRY_DELAY_S
             if standing.pod_over:
                 return
 
@@ -254,13 +254,13 @@ class Tail:
         try:
             for part in self._session.stream(path, container=self._container, timestamps="true", **query, **more):
                 if not begun and self._pod_reader.is_another(self.replica.pod_name, self.replica.uid):
-                    raise _GoneError
+                    raise _PodDeletedError
                 begun = True
                 self._held = None
                 self._hand_on(lines.feed(part))
         except ApiServerError as error:
             if error.is_not_found:
-                raise _GoneError from error
+                raise _PodDeletedError from error
             if error.code != _NO_LOG:  # 400: it is waiting to start, or has no previous run
                 raise
         rest = lines.rest()
@@ -279,17 +279,17 @@ class Tail:
         self._held = self._position.peek(rest)
 
 
-MOST_LOGS: Final = 50
+MAX_LOGS: Final = 50
 """The most streams, as in stern's --max-log-requests: each is a connection to the API server and one from it to a kubelet."""
-QUIET_S: Final = 0.5
+IDLE_S: Final = 0.5
 """The idle time after which it is checked whether all logs have ended."""
 GRACE_S: Final = 5.0
 """How long the stream of a deleted pod may be idle before it is closed: with a dead node it never ends."""
-ASK_S: Final = 2.0
+POLL_S: Final = 2.0
 """The interval at which the job is polled while no log is read."""
 _BATCHES: Final = 256
 """The most chunks of up to 64 KB that are queued for printing."""
-PAUSE_S: Final = 1.0
+LIST_RETRY_S: Final = 1.0
 """The delay before pods are read again after an error."""
 
 
@@ -371,7 +371,7 @@ class Following:
     def _print(self) -> None:
         while True:
             try:
-                message = self._queue.get(timeout=QUIET_S)
+                message = self._queue.get(timeout=IDLE_S)
             except Empty:
                 if self._is_at_end():
                     return
@@ -382,7 +382,7 @@ class Following:
         """Pass a message to the main thread, which limits the number of queued messages."""
         while not self._stopped:
             with suppress(Full):
-                self._queue.put(message, timeout=QUIET_S)
+                self._queue.put(message, timeout=IDLE_S)
                 return
 
     def _handle(self, message: Message | Pods | PodsUnreadable) -> None:
@@ -456,7 +456,7 @@ class Following:
             if tail.is_gone and now - self._gone.setdefault(name, now) >= GRACE_S:
                 tail.stop()
                 self._end(tail.replica)
-        if any(tail.has_started for tail in self._tails.values()) or now - self._asked_at < ASK_S:
+        if any(tail.has_started for tail in self._tails.values()) or now - self._asked_at < POLL_S:
             return False
         self._asked_at = now
         try:
@@ -486,7 +486,7 @@ class Following:
                     if isinstance(error, ApiServerError) and error.is_denied:
                         self._put(PodsUnreadable(error))
                         return
-                    self._rest(PAUSE_S)
+                    self._rest(LIST_RETRY_S)
 
     def _rest(self, seconds: float) -> None:
         self._pause(seconds)

@@ -58,13 +58,13 @@ HEADERS: Final = {
     "Server": "kubectl-tfjob",
 }
 """On every response. No external resources are loaded, no script may write HTML, and the page cannot be framed."""
-MOST_SESSIONS: Final = 50
+MAX_SESSIONS: Final = 50
 """The most browser sessions; a new one replaces the oldest."""
 
 READS: Final = frozenset({"GET", "HEAD"})
 ONLY_READS: Final = (405, "The dashboard is read-only: only GET is allowed.")
 UNKNOWN_NAME: Final = (421, "Unknown host name: open the page by its own address.")
-FOREIGN: Final = (403, "Requests from other sites are refused.")
+CROSS_SITE: Final = (403, "Requests from other sites are refused.")
 """Refusals: a status code and a message."""
 
 
@@ -79,9 +79,9 @@ def _same(given: str, kept: str) -> bool:
     return hmac.compare_digest(given.encode(errors="replace"), kept.encode())
 
 
-OURS: Final = "/-/"
+INTERNAL_PREFIX: Final = "/-/"
 """The prefix of all paths that are not pages: no namespace can have this name."""
-ENTER: Final = f"{OURS}enter"
+ENTER: Final = f"{INTERNAL_PREFIX}enter"
 TOKEN: Final = "TFJob-Token"  # noqa: S105 - the name of a header
 SESSION: Final = "TFJob-Session"
 """Headers."""
@@ -123,7 +123,7 @@ class LocalAuthenticator:
         self.token = secrets.token_urlsafe(32)
         session = secrets.token_urlsafe(32)
         self._sessions[session] = None
-        while len(self._sessions) > MOST_SESSIONS:
+        while len(self._sessions) > MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         return session
 
@@ -137,7 +137,7 @@ class LocalAuthenticator:
             return ONLY_READS
         if request.headers.get("Host", "") != self._host:
             return UNKNOWN_NAME
-        return FOREIGN if is_of_another_page(request.headers) else None
+        return CROSS_SITE if is_of_another_page(request.headers) else None
 
     async def viewer(self, request: web.Request) -> Viewer | None:
         """Return who sends a request, None if unknown."""

@@ -21,7 +21,7 @@ from tfjob_operator.cli.page.views import SpecSummary, job_view, row_of, spec_su
 
 B = TypeVar("B")
 
-MOST_GONE: Final = 1_000
+MAX_DELETIONS: Final = 1_000
 """The number of deletions that are kept. A browser that has missed older ones gets everything again."""
 
 
@@ -86,7 +86,7 @@ class ChangeFeed(Generic[B]):
             yield key, body
 
     def _forget(self) -> None:
-        while len(self._gone) > MOST_GONE:
+        while len(self._gone) > MAX_DELETIONS:
             oldest = next(iter(self._gone))
             del self._gone[oldest]
             self._forgotten = self._entries.pop(oldest)[0]
@@ -94,11 +94,11 @@ class ChangeFeed(Generic[B]):
 
 STATE: Final = "#state"
 """The key of the state of the page itself; no job has such a name."""
-TOGETHER_S: Final = 0.1
+BATCH_S: Final = 0.1
 """Changes within this time are sent together: while a job of a hundred pods starts, it changes hundreds of times."""
-LOOK_S: Final = 0.2
+POLL_S: Final = 0.2
 """The interval at which the caches are checked until they have synced: an empty list causes no change."""
-MOST_VIEWS: Final = 64
+MAX_VIEWS: Final = 64
 """The most views of jobs that are cached between two changes, for several browsers that show the same jobs."""
 
 
@@ -139,12 +139,12 @@ class Board:
         self._woken.set()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if self._shown_synced else LOOK_S):
+                async with asyncio.timeout(None if self._shown_synced else POLL_S):
                     await self._woken.wait()
             if not self._woken.is_set() and not cluster.has_synced:
                 continue
             self._woken.clear()
-            await asyncio.sleep(TOGETHER_S)
+            await asyncio.sleep(BATCH_S)
             await self._publish(cluster)
 
     def version(self, key: str) -> int:
@@ -163,7 +163,7 @@ class Board:
             about = self._cluster.events_of(key) if events else []
             kept = version, msgspec.json.encode(job_view(job, self._spec_summary(key, job), shown, about))
         self._views[key, pods, events] = kept
-        while len(self._views) > MOST_VIEWS:
+        while len(self._views) > MAX_VIEWS:
             del self._views[next(iter(self._views))]
         return kept[1]
 

@@ -40,9 +40,9 @@ from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.listwatch import Batch, ListerWatcher
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 
-LOOK_S: Final = 120.0
+POLL_S: Final = 120.0
 """How often it is checked whether an API that is not served has been installed."""
-LOOK_AGAIN_S: Final = 5.0
+FIRST_RECHECK_S: Final = 5.0
 """When missing jobs are first checked again: an API server that starts serves CRDs a moment later."""
 
 
@@ -104,7 +104,7 @@ class JobCaches:
         while True:
             if not await self._is_served(False):
                 self._is_absent = True
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
                 continue
             caches = self.caches = self._make()
             async with at_once(*(each.run() for each in caches[:2])):
@@ -115,7 +115,7 @@ class JobCaches:
     async def _until_absent(self) -> None:
         while True:
             await self._not_found.wait()
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(FIRST_RECHECK_S)
             if not await self._is_served(True):
                 self._not_found.clear()
                 return

@@ -15,16 +15,23 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from aiohttp import web
 
-from tfjob_operator.cli.page.authenticator import FOREIGN, ONLY_READS, OURS, READS, UNKNOWN_NAME, is_of_another_page
-from tfjob_operator.cli.page.reviews import Answer, Reviews, User
+from tfjob_operator.cli.page.authenticator import (
+    CROSS_SITE,
+    INTERNAL_PREFIX,
+    ONLY_READS,
+    READS,
+    UNKNOWN_NAME,
+    is_of_another_page,
+)
+from tfjob_operator.cli.page.reviews import CachedResult, Reviews, User
 from tfjob_operator.cli.page.viewers import ClusterViewer, DeniedError, UnauthenticatedError, Viewer
 
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 COOKIE: Final = "tfjob-page"
-MOST_COOKIE: Final = 3_800
+MAX_COOKIE: Final = 3_800
 """The most bytes of a token in a cookie: browsers drop cookies of more than 4096."""
-LOGIN: Final = f"{OURS}login"
-LOGOUT: Final = f"{OURS}logout"
+LOGIN: Final = f"{INTERNAL_PREFIX}login"
+LOGOUT: Final = f"{INTERNAL_PREFIX}logout"
 OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths without authentication: they reveal nothing about jobs."""
 AUTHENTICATED: Final = "system:authenticated"
@@ -70,7 +77,7 @@ class ClusterAuthenticator:
         self._proxies = proxies
 
     def routes(self) -> list[web.RouteDef]:
-        """See `TokenEntrance.routes`."""
+        """See `LocalAuthenticator.routes`."""
         own = {"/metrics": self._show_metrics, "/healthz": self._health, "/readyz": self._health}
         return [
             web.post(LOGIN, self._log_in),
@@ -91,7 +98,7 @@ class ClusterAuthenticator:
         return response
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
-        """See `TokenEntrance.refusal`. The kubelet and Prometheus use the pod's address, so their paths need no host name."""
+        """See `LocalAuthenticator.refusal`. Paths of the kubelet and Prometheus, which use the pod's address, need no host name."""
         logs_in = request.method == "POST" and request.path in {LOGIN, LOGOUT}
         if request.method not in READS and not logs_in:
             return ONLY_READS
@@ -100,16 +107,16 @@ class ClusterAuthenticator:
         if self._hosts and _host(request.headers.get("Host", "")) not in self._hosts:
             return UNKNOWN_NAME
         if logs_in and (request.content_type != "application/json" or not _is_from_here(request)):
-            return FOREIGN
-        return FOREIGN if is_of_another_page(request.headers) else None
+            return CROSS_SITE
+        return CROSS_SITE if is_of_another_page(request.headers) else None
 
     async def viewer(self, request: web.Request) -> Viewer | None:
-        """See `TokenEntrance.viewer`. Raises UnansweredError; DeniedError if someone other than a known proxy names a user."""
+        """See `LocalAuthenticator.viewer`. Raises ReviewFailedError, and DeniedError if an unknown proxy names a user."""
         user = self._named_by_proxy(request)
         if user is not None:
 
-            async def identify() -> Answer[User | None]:
-                return Answer(user, math.inf)
+            async def identify() -> CachedResult[User | None]:
+                return CachedResult(user, math.inf)
 
             return self._guest(identify, user, "proxy")
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
@@ -120,7 +127,7 @@ class ClusterAuthenticator:
         found = (await self._reviews.user(shown)).value
         return self._guest(lambda: self._reviews.user(shown), found, by) if found is not None else None
 
-    def _guest(self, identify: Callable[[], Awaitable[Answer[User | None]]], user: User, by: str) -> Viewer:
+    def _guest(self, identify: Callable[[], Awaitable[CachedResult[User | None]]], user: User, by: str) -> Viewer:
         return ClusterViewer(self._reviews, identify, user.name, scope=self._scope, by=by)
 
     async def _log_in(self, request: web.Request) -> web.Response:
@@ -129,7 +136,7 @@ class ClusterAuthenticator:
             token = msgspec.json.decode(await request.read(), type=_Login).token.strip()
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise web.HTTPBadRequest(text="a token is required") from None
-        if len(token) > MOST_COOKIE:
+        if len(token) > MAX_COOKIE:
             raise DeniedError("This token is too long for a browser's cookie: a proxy can send it as a header.")
         if not token or (await self._reviews.user(token)).value is None:
             raise UnauthenticatedError

@@ -24,7 +24,7 @@ from tfjob_operator.cli.commands.top_ import ABSENT, POD_METRICS, total
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.errors import ApiServerError as Refusal
 from tfjob_operator.cli.page.objects import POD_SELECTOR, TENSORFLOW_V1ALPHA1, JobKey
-from tfjob_operator.cli.page.reviews import Answers, Question
+from tfjob_operator.cli.page.reviews import ResourceAttributes, ResultCache
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.yaml_text import yaml_text
 
@@ -37,7 +37,7 @@ _NAME: Final = "[a-z0-9][a-z0-9.-]*"
 class LimitedSession(Session):
     """A session that only sends these reads, and rejects other requests like the API server."""
 
-    def __init__(self, access: Access, readable: frozenset[Question]) -> None:
+    def __init__(self, access: Access, readable: frozenset[ResourceAttributes]) -> None:
         """`readable` are the user's permissions: `get` and `list` of resources."""
         super().__init__(access)
         self._readable = readable
@@ -50,26 +50,26 @@ class LimitedSession(Session):
         return super()._send(method, path, query, *more, **how)
 
 
-def allows(question: Question, path: str, query: Mapping[str, Any]) -> bool:
+def allows(attributes: ResourceAttributes, path: str, query: Mapping[str, Any]) -> bool:
     """Return True if a permission covers a read, like the API server's authorizer; False for any watch."""
-    collection = question.resource.path(question.namespace)
+    collection = attributes.resource.path(attributes.namespace)
     if "watch" in query:
         return False
-    if question.verb == "list":
-        named = not question.name or query.get("fieldSelector") == f"metadata.name={question.name}"
+    if attributes.verb == "list":
+        named = not attributes.name or query.get("fieldSelector") == f"metadata.name={attributes.name}"
         return path == collection and named
-    below = f"/{question.subresource}" if question.subresource else ""
+    below = f"/{attributes.subresource}" if attributes.subresource else ""
     found = re.fullmatch(rf"{re.escape(collection)}/({_NAME}){below}", path)
-    return found is not None and question.name in {"", found[1]}
+    return found is not None and attributes.name in {"", found[1]}
 
 
 FRESH_S: Final = 5.0
 """How long a diagnosis is cached: it reads about ten lists."""
-AT_A_TIME: Final = 2
+MAX_CONCURRENT: Final = 2
 """The most concurrent diagnoses, each in a thread."""
 USAGE_S: Final = 10.0
 """How long the usage in a namespace is cached: metrics-server measures every 15 s."""
-MOST: Final = 100
+MAX_CACHED: Final = 100
 """The most cached diagnoses, and namespaces with their usage."""
 
 
@@ -97,9 +97,9 @@ class Details:
         """`read` returns the access to the server for a namespace."""
         self._client = client
         self._read = read
-        self._diagnoses = Answers[bytes](MOST)
-        self._usages = Answers[dict[str, Usage] | None](MOST)
-        self._some = asyncio.Semaphore(AT_A_TIME)
+        self._diagnoses = ResultCache[bytes](MAX_CACHED)
+        self._usages = ResultCache[dict[str, Usage] | None](MAX_CACHED)
+        self._some = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def close(self) -> None:
         """Cancel all reads."""
@@ -112,7 +112,7 @@ class Details:
         found.get("metadata", {}).pop("managedFields", None)
         return yaml_text(found, sort_keys=False)
 
-    async def diagnosis(self, job: JobKey, readable: frozenset[Question] | None = None) -> bytes:
+    async def diagnosis(self, job: JobKey, readable: frozenset[ResourceAttributes] | None = None) -> bytes:
         """Return the output of `explain -o json`, limited to `readable` if given; it may be `FRESH_S` old."""
 
         async def make() -> bytes:
@@ -147,7 +147,7 @@ class Details:
                 return f"http://{f'[{host}]' if ':' in host else host}:{service['spec']['ports'][0]['port']}/"
         return ""
 
-    def _diagnose(self, job: JobKey, readable: frozenset[Question] | None) -> bytes:
+    def _diagnose(self, job: JobKey, readable: frozenset[ResourceAttributes] | None) -> bytes:
         access = self._read(job.namespace)
         with Session(access) if readable is None else LimitedSession(access, readable) as session:
             return msgspec.json.encode(diagnose(collect(session, job.full_name, datetime.now(UTC))))

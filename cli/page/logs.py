@@ -22,20 +22,20 @@ from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, place_of, seconds
 from tfjob_operator.cli.timelines.build import training_of
 from tfjob_operator.cli.training import Curves, LogReader
 
-MOST_LOGS: Final = 50
+MAX_LOGS: Final = 50
 """The most logs of one job that are followed at a time, as `kubectl tfjob logs` does by default."""
-MOST_RUNS: Final = 6
+MAX_RUNS: Final = 6
 """The most runs in one chart: more colors would look alike."""
-AHEAD: Final = 8
+PREFETCH: Final = 8
 """The most logs that are opened ahead of the one being sent; the client buffers up to 256 KiB of each."""
-TOGETHER_S: Final = 1.0
+BATCH_S: Final = 1.0
 """The interval between messages of curves: a program may report each step, and each message contains the whole curves."""
-AGAIN_S: Final = 3.0
+RETRY_S: Final = 3.0
 """The interval at which pods are checked for new containers after their logs have ended."""
-BEAT_S: Final = 10.0
-_WAITING: Final = 16
+HEARTBEAT_S: Final = 10.0
+_MAX_QUEUED: Final = 16
 """The most pieces of logs that are queued for a slow reader."""
-_PIECE: Final = 65_536
+_MAX_LINE: Final = 65_536
 """The most bytes of a line that are buffered; a longer line is split."""
 _WITH_METRICS: Final = (c.CHIEF, c.MASTER, c.WORKER)
 """The types of replicas whose logs report metrics, in order of preference."""
@@ -68,18 +68,18 @@ class Logs:
         return _Merged(self._client, self._cluster, key, options).lines()
 
     async def curves(self, keys: Sequence[str]) -> AsyncGenerator[bytes, None]:
-        """Yield a run as JSON whenever it has changed, and b"" after `BEAT_S` without a change."""
+        """Yield a run as JSON whenever it has changed, and b"" after `HEARTBEAT_S` without a change."""
         runs = [Run(key) for key in keys]
         silent_s = 0.0
         async with at_once(*(run.read(self._cluster, self._client) for run in runs)):
             while True:
-                await asyncio.sleep(TOGETHER_S)
+                await asyncio.sleep(BATCH_S)
                 changed = [run for run in runs if run.changed]
                 for run in changed:
                     run.changed = False
                     yield run.body()
-                silent_s = 0.0 if changed else silent_s + TOGETHER_S
-                if silent_s >= BEAT_S:
+                silent_s = 0.0 if changed else silent_s + BATCH_S
+                if silent_s >= HEARTBEAT_S:
                     silent_s = 0.0
                     yield b""
 
@@ -92,7 +92,7 @@ class _Merged:
         self._cluster = cluster
         self._key = key
         self._options = options
-        self._queue = asyncio.Queue[list[str] | ForbiddenError | None](_WAITING)
+        self._queue = asyncio.Queue[list[str] | ForbiddenError | None](_MAX_QUEUED)
         self._reading: dict[Place, asyncio.Task[None]] = {}
         self._positions: dict[str, Position] = {}
         self._read: dict[Place, tuple[str, int]] = {}
@@ -130,7 +130,7 @@ class _Merged:
                 if reading:
                     self._before[place] = reading[-1]
                 reading.append(self._start(place, pod))
-                if len(reading) > AHEAD:
+                if len(reading) > PREFETCH:
                     await reading.pop(0)
         await asyncio.gather(*reading)
         await self._queue.put(None)
@@ -143,12 +143,12 @@ class _Merged:
                 if not has_log(pod) or (self._read.get(place) == _mark(pod) and not is_running(pod)):
                     continue
                 running = [each for each in self._reading.values() if not each.done()]
-                if len(running) >= MOST_LOGS:
+                if len(running) >= MAX_LOGS:
                     break
                 if place not in self._reading or self._reading[place].done():
                     self._read[place] = _mark(pod)
                     self._start(place, pod)
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
     def _start(self, place: Place, pod: PodDetails) -> asyncio.Task[None]:
         task = asyncio.create_task(self._read_pod(place, pod), name=f"log of {_name(place)}")
@@ -158,7 +158,7 @@ class _Merged:
     def _cut(self, wanted: int) -> list[str]:
         namespace, _, name = self._key.partition("/")
         more = f"kubectl tfjob logs -n {namespace} -f {name} --max-log-requests={wanted}"
-        return [f"Following {MOST_LOGS} of {wanted} replicas. To follow all: {more}"] if wanted > MOST_LOGS else []
+        return [f"Following {MAX_LOGS} of {wanted} replicas. To follow all: {more}"] if wanted > MAX_LOGS else []
 
     async def _read_pod(self, place: Place, pod: PodDetails) -> None:
         """Read a log to its end. A followed log is read again after an error."""
@@ -172,7 +172,7 @@ class _Merged:
             since=since or "",
             tail_lines=self._options.tail_lines if since is None else None,
         )
-        splitter = Splitter(_PIECE)
+        splitter = Splitter(_MAX_LINE)
         try:
             async with self._client.logs(PODS, pod.metadata.namespace, pod.metadata.name, options) as chunks:
                 await self._queue.put([])
@@ -243,7 +243,7 @@ class Run:
                 self._set_source(self._pod, _words(unread) if unread is not None else "no replica has a pod")
             elif (mark := _mark(pod)) != seen or is_running(pod):
                 seen = mark if await self._follow(client, pod) else None
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
     async def _follow(self, client: RestClient, pod: PodDetails) -> bool:
         """Read a log to its end; return False if it has to be read again."""

@@ -16,12 +16,12 @@ from aiohttp import web
 
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.cli.page.authenticator import HEADERS
-from tfjob_operator.cli.page.reviews import Question, UnansweredError
+from tfjob_operator.cli.page.reviews import ResourceAttributes, ReviewFailedError
 from tfjob_operator.cli.page.viewers import DeniedError, UnauthenticatedError, Viewer
 
-MOST: Final = 500
+MAX_OPEN: Final = 500
 """The most open responses."""
-MOST_OF_ONE: Final = 30
+MAX_PER_VIEWER: Final = 30
 """The most open responses of a cluster user: each tab has one or two."""
 RETRY_S: Final = 10
 """When a browser may retry after reaching these limits."""
@@ -29,9 +29,9 @@ STALLED_S: Final = 30.0
 """A browser that reads nothing for this long is disconnected. It reconnects when it is active again."""
 CHECK_S: Final = 2.0
 """The interval at which permissions of viewers are checked."""
-PART: Final = 32_768
+MAX_WRITE: Final = 32_768
 """The most bytes per write: unread bytes are copied."""
-_WITHDRAWN: Final = (DeniedError, UnauthenticatedError, UnansweredError)
+_WITHDRAWN: Final = (DeniedError, UnauthenticatedError, ReviewFailedError)
 _ENDS: Final = (ConnectionError, TimeoutError, ApiError, *_WITHDRAWN)
 """Errors that end a response that has started."""
 
@@ -58,13 +58,15 @@ class LongResponses:
         viewer: Viewer,
         pieces: AsyncGenerator[bytes, None],
         headers: dict[str, str],
-        *needs: Question,
+        *needs: ResourceAttributes,
     ) -> web.StreamResponse:
         """Send pieces until they end or the viewer loses one of the permissions `needs`. Raises what the first piece raises."""
-        if viewer.name and self._of[viewer.name] >= MOST_OF_ONE:
-            message = f"You have {MOST_OF_ONE} streams and logs of this page open, the maximum. Close some of its tabs."
+        if viewer.name and self._of[viewer.name] >= MAX_PER_VIEWER:
+            message = (
+                f"You have {MAX_PER_VIEWER} streams and logs of this page open, the maximum. Close some of its tabs."
+            )
             raise web.HTTPTooManyRequests(text=message, headers={"Retry-After": str(RETRY_S)})
-        if len(self) >= MOST:
+        if len(self) >= MAX_OPEN:
             raise web.HTTPServiceUnavailable(
                 text="Too many streams and logs of this page are open. Try again later.",
                 headers={"Retry-After": str(RETRY_S)},
@@ -112,12 +114,12 @@ async def _write(response: web.StreamResponse, first: bytes, pieces: AsyncGenera
 
 
 async def _write_parts(response: web.StreamResponse, piece: bytes) -> None:
-    for begin in range(0, len(piece), PART):
+    for begin in range(0, len(piece), MAX_WRITE):
         async with asyncio.timeout(STALLED_S):
-            await response.write(piece[begin : begin + PART])
+            await response.write(piece[begin : begin + MAX_WRITE])
 
 
-async def _until_withdrawn(viewer: Viewer, needs: Sequence[Question]) -> None:
+async def _until_withdrawn(viewer: Viewer, needs: Sequence[ResourceAttributes]) -> None:
     try:
         while True:
             await asyncio.sleep(CHECK_S)

@@ -1,7 +1,7 @@
 """Authentication and authorization of viewers by the API server's TokenReview and SubjectAccessReview.
 
 Results are cached for a while, and concurrent requests for the same one share a review. A failed review is neither yes
-nor no: `UnansweredError`. Tokens never appear in messages, log lines or cache keys.
+nor no: `ReviewFailedError`. Tokens never appear in messages, log lines or cache keys.
 """
 
 from __future__ import annotations
@@ -18,39 +18,41 @@ from tfjob_operator.api.meta import Resource, Struct
 
 V = TypeVar("V")
 
-MOST: Final = 10_000
+MAX_CACHED: Final = 10_000
 """The most cached results; a new one replaces the oldest."""
 
 
-class Answer(NamedTuple, Generic[V]):
+class CachedResult(NamedTuple, Generic[V]):
     """The result of a review that was sent at the loop's time `at`."""
 
     value: V
     at: float
 
 
-class Answers(Generic[V]):
+class ResultCache(Generic[V]):
     """Cached results by request. Belongs to one loop.
 
     Invariants: at most one review per request is in flight; a result is as old as its request, so no change is missed
     for longer than callers accept; failures are not cached.
     """
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MAX_CACHED) -> None:
         """Cache up to `most` results."""
         self._most = most
-        self._kept: dict[Hashable, Answer[V]] = {}
-        self._asking: dict[Hashable, asyncio.Task[Answer[V]]] = {}
+        self._kept: dict[Hashable, CachedResult[V]] = {}
+        self._asking: dict[Hashable, asyncio.Task[CachedResult[V]]] = {}
 
-    async def get(self, question: Hashable, ask: Callable[[], Awaitable[V]], keep_s: Callable[[V], float]) -> Answer[V]:
+    async def get(
+        self, key: Hashable, ask: Callable[[], Awaitable[V]], keep_s: Callable[[V], float]
+    ) -> CachedResult[V]:
         """Return a result cached for `keep_s`, or call `ask` once for all waiters; cancelling one waiter cancels nothing."""
-        kept = self._kept.get(question)
+        kept = self._kept.get(key)
         if kept is not None and asyncio.get_running_loop().time() - kept.at < keep_s(kept.value):
             return kept
-        asking = self._asking.get(question)
+        asking = self._asking.get(key)
         if asking is None:
-            asking = self._asking[question] = asyncio.create_task(self._ask(question, ask), name="question")
-            asking.add_done_callback(lambda task: self._asked(question, task))
+            asking = self._asking[key] = asyncio.create_task(self._ask(key, ask), name="review")
+            asking.add_done_callback(lambda task: self._asked(key, task))
         return await asyncio.shield(asking)
 
     async def close(self) -> None:
@@ -60,32 +62,32 @@ class Answers(Generic[V]):
             each.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
 
-    async def _ask(self, question: Hashable, ask: Callable[[], Awaitable[V]]) -> Answer[V]:
+    async def _ask(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> CachedResult[V]:
         at = asyncio.get_running_loop().time()
-        answer = Answer(await ask(), at)
-        self._kept.pop(question, None)
-        self._kept[question] = answer
+        answer = CachedResult(await ask(), at)
+        self._kept.pop(key, None)
+        self._kept[key] = answer
         while len(self._kept) > self._most:
             del self._kept[next(iter(self._kept))]
         return answer
 
-    def _asked(self, question: Hashable, task: asyncio.Task[Answer[V]]) -> None:
-        del self._asking[question]
+    def _asked(self, key: Hashable, task: asyncio.Task[CachedResult[V]]) -> None:
+        del self._asking[key]
         if not task.cancelled():
             task.exception()  # waiters have received it; there may be none left
 
 
 T = TypeVar("T")
 
-KEPT_S: Final = 20.0
+ALLOWED_TTL_S: Final = 20.0
 """How long a yes is cached. Including the time until the next check, a withdrawn permission works for 30 s at most."""
-REFUSED_S: Final = 5.0
+DENIED_TTL_S: Final = 5.0
 """How long a no is cached: the longest wait until a granted permission takes effect."""
-MISSING_S: Final = 60.0
+STREAM_DENIED_TTL_S: Final = 60.0
 """How long a stream uses a no: of a hundred namespaces most viewers may see only one."""
 REVIEW_S: Final = 4.0
 """The timeout of a review."""
-AT_A_TIME: Final = 20
+MAX_CONCURRENT: Final = 20
 """The most concurrent reviews: a client that sends a thousand wrong tokens waits, and does not load the API server."""
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEWS: Final = Resource(
@@ -104,7 +106,7 @@ class User(NamedTuple):
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-class Question(NamedTuple):
+class ResourceAttributes(NamedTuple):
     """An action that requires permission. Without a namespace: in all namespaces; without a name: on all objects."""
 
     verb: str
@@ -124,7 +126,7 @@ class Question(NamedTuple):
         )
 
 
-class UnansweredError(Exception):
+class ReviewFailedError(Exception):
     """A review failed. The message is the reason, in one line for users."""
 
 
@@ -157,26 +159,28 @@ class Reviews:
         """`audiences`: a token must have one of these, or the API server's own if there are none."""
         self._client = client
         self._audiences = [*audiences]
-        self._users = Answers[User | None]()
-        self._rights = Answers[bool]()
-        self._some = asyncio.Semaphore(AT_A_TIME)
+        self._users = ResultCache[User | None]()
+        self._rights = ResultCache[bool]()
+        self._some = asyncio.Semaphore(MAX_CONCURRENT)
         kinds = TOKEN_REVIEWS.kind, ACCESS_REVIEWS.kind
         self.counts = {(kind, answer): 0 for kind in kinds for answer in ("yes", "no", "failed")}
         """The number of reviews by kind and result."""
 
-    async def user(self, token: str) -> Answer[User | None]:
-        """Return the user of a token, None if it is invalid or expired. Raises UnansweredError."""
+    async def user(self, token: str) -> CachedResult[User | None]:
+        """Return the user of a token, None if it is invalid or expired. Raises ReviewFailedError."""
         key = hashlib.sha256(token.encode(errors="replace")).digest()
         return await self._users.get(
-            key, lambda: self._review_token(token), lambda user: REFUSED_S if user is None else KEPT_S
+            key, lambda: self._review_token(token), lambda user: DENIED_TTL_S if user is None else ALLOWED_TTL_S
         )
 
-    async def may(self, user: User, question: Question, *, refused_s: float = REFUSED_S) -> Answer[bool]:
-        """Return whether a user has a permission; a no may be `refused_s` old. Raises UnansweredError."""
+    async def may(
+        self, user: User, attributes: ResourceAttributes, *, refused_s: float = DENIED_TTL_S
+    ) -> CachedResult[bool]:
+        """Return whether a user has a permission; a no may be `refused_s` old. Raises ReviewFailedError."""
         return await self._rights.get(
-            (user, question),
-            lambda: self._review_right(user, question),
-            lambda allowed: KEPT_S if allowed else refused_s,
+            (user, attributes),
+            lambda: self._review_right(user, attributes),
+            lambda allowed: ALLOWED_TTL_S if allowed else refused_s,
         )
 
     async def close(self) -> None:
@@ -200,22 +204,22 @@ class Reviews:
             return None  # the authenticator does not support audiences: the token is for the API server
         return User(info.username, info.uid, info.groups or (), tuple(sorted((info.extra or {}).items())))
 
-    async def _review_right(self, user: User, question: Question) -> bool:
-        attributes = {
-            "verb": question.verb,
-            "group": question.resource.group,
-            "version": question.resource.version,
-            "resource": question.resource.plural,
-            "subresource": question.subresource,
-            "namespace": question.namespace,
-            "name": question.name,
+    async def _review_right(self, user: User, attributes: ResourceAttributes) -> bool:
+        fields = {
+            "verb": attributes.verb,
+            "group": attributes.resource.group,
+            "version": attributes.resource.version,
+            "resource": attributes.resource.plural,
+            "subresource": attributes.subresource,
+            "namespace": attributes.namespace,
+            "name": attributes.name,
         }
         spec = {
             "user": user.name,
             "uid": user.uid,
             "groups": user.groups,
             "extra": dict(user.extra),
-            "resourceAttributes": {key: value for key, value in attributes.items() if value},
+            "resourceAttributes": {key: value for key, value in fields.items() if value},
         }
         return await self._ask(
             ACCESS_REVIEWS, spec, _Review[_AccessStatus], lambda status: status.allowed and not status.denied
@@ -229,11 +233,11 @@ class Reviews:
             async with asyncio.timeout(REVIEW_S), self._some:
                 found = read((await self._client.create(resource, "", body, into)).status)
         except TimeoutError as error:
-            raise UnansweredError(f"the API server did not answer a {resource.kind} in time") from error
+            raise ReviewFailedError(f"the API server did not answer a {resource.kind} in time") from error
         except StatusError as error:
-            raise UnansweredError(f"the API server refused a {resource.kind}: {error.status_message}") from error
+            raise ReviewFailedError(f"the API server refused a {resource.kind}: {error.status_message}") from error
         except ApiError as error:
-            raise UnansweredError(
+            raise ReviewFailedError(
                 f"the API server could not be asked for a {resource.kind}: {error.message}"
             ) from error
         else:

@@ -33,7 +33,7 @@ from tfjob_operator.cli.page.logs import Logs
 from tfjob_operator.cli.page.server import Page, Parts
 
 AGENT: Final = "kubectl-tfjob"
-END_S: Final = 1.0
+SHUTDOWN_S: Final = 1.0
 """The timeout of open requests after Ctrl-C."""
 
 
@@ -110,7 +110,7 @@ async def listening(page: Page, on: socket.socket, tls: ssl.SSLContext | None = 
     logger = logging.getLogger(__name__)
     logger.addFilter(_is_ours)
     runner = web.AppRunner(
-        page.application(), access_log=None, logger=logger, handler_cancellation=True, shutdown_timeout=END_S
+        page.application(), access_log=None, logger=logger, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
     )
     await runner.setup()
     try:

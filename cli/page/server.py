@@ -22,15 +22,15 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.commands.top_ import NOT_AVAILABLE, POD_METRICS
 from tfjob_operator.cli.errors import ApiServerError as Refusal
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.authenticator import HEADERS, ONLY_READS, OURS, File, LocalAuthenticator
+from tfjob_operator.cli.page.authenticator import HEADERS, INTERNAL_PREFIX, ONLY_READS, File, LocalAuthenticator
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.logs import MOST_RUNS, Logs, Run
+from tfjob_operator.cli.page.logs import MAX_RUNS, Logs, Run
 from tfjob_operator.cli.page.long_responses import LongResponses
 from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, TENSORFLOW_V1ALPHA1_NAME, JobKey, read_key
-from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
+from tfjob_operator.cli.page.reviews import DENIED_TTL_S, ResourceAttributes, ReviewFailedError
 from tfjob_operator.cli.page.streams import Streams
 from tfjob_operator.cli.page.viewers import DeniedError, UnauthenticatedError, Viewer
 from tfjob_operator.cli.page.views import MAX_WORDS
@@ -38,7 +38,7 @@ from tfjob_operator.cli.page.views import MAX_WORDS
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 EVENT_STREAM: Final = "text/event-stream"
-MOST_LINES: Final = 10_000
+MAX_LINES: Final = 10_000
 _VIEWER: Final[ContextVar[Viewer]] = ContextVar("viewer")
 """The sender of the current request."""
 _JOBS: Final = ("/{namespace}/{name}", f"/{{namespace}}/{{kind:{re.escape(TENSORFLOW_V1ALPHA1_NAME)}}}/{{name}}")
@@ -84,10 +84,10 @@ class Page:
             "usage": self._usage,
             "tensorboard": self._tensorboard,
         }
-        app.add_routes([web.get(OURS + path, handler, allow_head=False) for path, handler in long.items()])
-        app.add_routes([web.get("/", self._index), web.get(f"{OURS}static/{{file}}", self._static)])
+        app.add_routes([web.get(INTERNAL_PREFIX + path, handler, allow_head=False) for path, handler in long.items()])
+        app.add_routes([web.get("/", self._index), web.get(f"{INTERNAL_PREFIX}static/{{file}}", self._static)])
         for job in _JOBS:
-            app.add_routes([web.get(f"{OURS}{path}{job}", handler) for path, handler in short.items()])
+            app.add_routes([web.get(f"{INTERNAL_PREFIX}{path}{job}", handler) for path, handler in short.items()])
             app.add_routes([web.get(job, self._index)])
         own = self._authenticator.routes()
         app.add_routes(own)
@@ -108,9 +108,9 @@ class Page:
             response = self._no_entry(request)
         except DeniedError as error:
             response = _refusal(403, str(error))
-        except UnansweredError as error:
+        except ReviewFailedError as error:
             response = _refusal(503, str(error))
-            response.headers["Retry-After"] = f"{REFUSED_S:.0f}"
+            response.headers["Retry-After"] = f"{DENIED_TTL_S:.0f}"
         except (ApiError, CliError) as error:
             response = _failure(error)
         if not response.prepared:
@@ -134,7 +134,7 @@ class Page:
         return await handler(request)
 
     def _no_entry(self, request: web.Request) -> web.Response:
-        if request.path.startswith(OURS) or not self._authenticator.login_page:
+        if request.path.startswith(INTERNAL_PREFIX) or not self._authenticator.login_page:
             return _refusal(401, self._authenticator.words)
         return self._file(self._authenticator.login_page, status=401)
 
@@ -159,19 +159,19 @@ class Page:
 
     async def _manifest(self, request: web.Request) -> web.Response:
         job = _job(request)
-        await _VIEWER.get().require(Question("get", *job))
+        await _VIEWER.get().require(ResourceAttributes("get", *job))
         text = await self._parts.details.manifest(job)
         return web.Response(text=text, headers={"Content-Type": TEXT})
 
     async def _explain(self, request: web.Request) -> web.Response:
         job, viewer = _job(request), _VIEWER.get()
-        await viewer.require(Question("get", *job))
+        await viewer.require(ResourceAttributes("get", *job))
         body = await self._parts.details.diagnosis(job, await viewer.readable(job))
         return web.Response(body=body, headers={"Content-Type": JSON})
 
     async def _usage(self, request: web.Request) -> web.Response:
         job = _job(request)
-        await _VIEWER.get().require(Question("list", POD_METRICS, job.namespace))
+        await _VIEWER.get().require(ResourceAttributes("list", POD_METRICS, job.namespace))
         used = await self._parts.details.usage(job.namespace)
         pods = {pod.metadata.name for pod in self._parts.cluster.pods_of(str(job))}
         shown = {pod: usage for pod, usage in (used or {}).items() if pod in pods}
@@ -180,13 +180,13 @@ class Page:
 
     async def _tensorboard(self, request: web.Request) -> web.Response:
         job = _job(request)
-        await _VIEWER.get().require(Question("list", SERVICES, job.namespace))
+        await _VIEWER.get().require(ResourceAttributes("list", SERVICES, job.namespace))
         return _json({"url": await self._parts.details.tensorboard(job)})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         """Send the log of a replica's pod line by line as it is written."""
         namespace, name, options = request.match_info["namespace"], request.match_info["name"], _log_options(request)
-        needs = Question("get", PODS, namespace, name, "log")
+        needs = ResourceAttributes("get", PODS, namespace, name, "log")
         await _VIEWER.get().require(needs)
         if self._parts.cluster.pod(object_key(namespace, name)) is None:
             raise web.HTTPNotFound(text=f"{PODS.kind} {name} not found")
@@ -196,7 +196,10 @@ class Page:
     async def _job_logs(self, request: web.Request) -> web.StreamResponse:
         """Send the logs of all replicas of a job. Requires `list` of pods and `get` of logs in its namespace."""
         job, viewer, options = _job(request), _VIEWER.get(), _log_options(request)
-        needs = Question("list", PODS, job.namespace), Question("get", PODS, job.namespace, subresource="log")
+        needs = (
+            ResourceAttributes("list", PODS, job.namespace),
+            ResourceAttributes("get", PODS, job.namespace, subresource="log"),
+        )
         for each in needs:
             await viewer.require(each)
         if self._parts.cluster.job(str(job)) is None:
@@ -206,8 +209,8 @@ class Page:
 
     async def _curves(self, request: web.Request) -> web.StreamResponse:
         """Send the curves of jobs whenever they change, or the reason why a job has none."""
-        viewer, runs = _VIEWER.get(), _keys(request, "run")[:MOST_RUNS]
-        reads = {run: Question("get", PODS, run.partition("/")[0], subresource="log") for run in runs}
+        viewer, runs = _VIEWER.get(), _keys(request, "run")[:MAX_RUNS]
+        reads = {run: ResourceAttributes("get", PODS, run.partition("/")[0], subresource="log") for run in runs}
         allowed = [run for run in reads if await viewer.may(reads[run])]
 
         async def messages() -> AsyncGenerator[bytes, None]:
@@ -254,7 +257,7 @@ def _log_options(request: web.Request) -> LogOptions:
         container=container,
         follow=query.get("follow") == "true",
         previous=query.get("previous") == "true",
-        tail_lines=min(int(tail), MOST_LINES) if tail.isdecimal() and len(tail) < 9 else MOST_LINES,
+        tail_lines=min(int(tail), MAX_LINES) if tail.isdecimal() and len(tail) < 9 else MAX_LINES,
     )
 
 

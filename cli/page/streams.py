@@ -13,20 +13,20 @@ import msgspec
 
 from tfjob_operator.api.core import EVENTS
 from tfjob_operator.cli.page.board import STATE, Board, Row, Update
-from tfjob_operator.cli.page.reviews import MISSING_S, Question
+from tfjob_operator.cli.page.reviews import STREAM_DENIED_TTL_S, ResourceAttributes
 from tfjob_operator.cli.page.viewers import EVERYTHING, Viewer, Visibility
 
-BEAT_S: Final = 10.0
+HEARTBEAT_S: Final = 10.0
 """The idle time after which a heartbeat is sent; a browser reconnects after 25 s without data."""
-MOST_MADE: Final = 8
+MAX_SHARED: Final = 8
 """The most messages that are cached for other browsers in the same state with the same permissions."""
 
 
 class Streams:
     """Creates streams. A browser that reconnects with `Last-Event-ID` gets the changes since then, or everything.
 
-    Nothing is sent based on a permission that was last confirmed more than `KEPT_S` ago. Missing permissions are
-    checked once in `MISSING_S`, and whenever a browser reconnects.
+    Nothing is sent based on a permission that was last confirmed more than `ALLOWED_TTL_S` ago. Missing permissions are
+    checked once in `STREAM_DENIED_TTL_S`, and whenever a browser reconnects.
     """
 
     def __init__(self, board: Board) -> None:
@@ -37,7 +37,7 @@ class Streams:
     async def messages(self, viewer: Viewer, seen: str, job: str) -> AsyncGenerator[bytes, None]:
         """Yield messages, the first immediately. `seen` is the last ID that the browser has received; `job` may be "".
 
-        Raises UnansweredError and NotLetInError.
+        Raises ReviewFailedError and UnauthenticatedError.
         """
         board, clock = self._board, asyncio.get_running_loop()
         visibility = await viewer.visibility(board.places)
@@ -49,7 +49,7 @@ class Streams:
         while True:
             rounds = board.feed.rounds
             if clock.time() >= visibility.until or not (visibility.asked is None or board.places <= visibility.asked):
-                before, visibility = visibility, await viewer.visibility(board.places, refused_s=MISSING_S)
+                before, visibility = visibility, await viewer.visibility(board.places, refused_s=STREAM_DENIED_TTL_S)
                 number = number if visibility.shown == before.shown else 0
             if board.feed.number > number:
                 parts.append(self._rows(number, visibility))
@@ -68,7 +68,7 @@ class Streams:
             parts = []
             silent = True
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(BEAT_S, visibility.until - clock.time())):
+                async with asyncio.timeout(min(HEARTBEAT_S, visibility.until - clock.time())):
                     await board.feed.wait(rounds)
                     silent = False
 
@@ -82,8 +82,8 @@ class Streams:
         """Return the version of a job's view and whether pods and events are visible; None if the job is not."""
         if not visibility.shows_job(job):
             return None
-        question = Question("list", EVENTS, job.partition("/")[0])
-        events = await viewer.may(question, refused_s=MISSING_S)
+        attributes = ResourceAttributes("list", EVENTS, job.partition("/")[0])
+        events = await viewer.may(attributes, refused_s=STREAM_DENIED_TTL_S)
         return self._board.version(job), visibility.shows_pods(job), events
 
     def _rows(self, since: int, visibility: Visibility) -> bytes:
@@ -93,7 +93,7 @@ class Streams:
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = message_of(update, self._instance, visibility)
-            while len(self._made) > MOST_MADE:
+            while len(self._made) > MAX_SHARED:
                 del self._made[next(iter(self._made))]
         return made
 

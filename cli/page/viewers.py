@@ -17,7 +17,7 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.collecting import LEASE
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, JobKey, namespaces_in, read_key
-from tfjob_operator.cli.page.reviews import KEPT_S, REFUSED_S, Answer, Question, Reviews, User
+from tfjob_operator.cli.page.reviews import ALLOWED_TTL_S, DENIED_TTL_S, CachedResult, ResourceAttributes, Reviews, User
 
 Namespaces = frozenset[str] | None
 """A set of namespaces, or None for all."""
@@ -63,7 +63,7 @@ EVERYTHING: Final = Visibility(None, None, None, None, math.inf)
 class Viewer:
     """A viewer with access: the user who started the page, with whose permissions it reads. The API server denies the rest.
 
-    All methods raise UnansweredError, and NotLetInError once the credentials are no longer valid.
+    All methods raise ReviewFailedError, and UnauthenticatedError once the credentials are no longer valid.
     """
 
     name = ""
@@ -71,20 +71,20 @@ class Viewer:
     about: dict[str, object] | None = None
     """What the page shows about the user, None for its owner."""
 
-    async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
+    async def may(self, attributes: ResourceAttributes, *, refused_s: float = DENIED_TTL_S) -> bool:
         """Return whether the viewer has a permission; a no may be `refused_s` old."""
         return True
 
-    async def require(self, question: Question) -> None:
+    async def require(self, attributes: ResourceAttributes) -> None:
         """Raise DeniedError if the viewer lacks this permission."""
-        if not await self.may(question):
-            raise DeniedError(question.refusal(self.name))
+        if not await self.may(attributes):
+            raise DeniedError(attributes.refusal(self.name))
 
-    async def visibility(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Visibility:
+    async def visibility(self, places: frozenset[str], *, refused_s: float = DENIED_TTL_S) -> Visibility:
         """Return what is visible of these places; a no may be `refused_s` old."""
         return EVERYTHING
 
-    async def readable(self, job: JobKey) -> frozenset[Question] | None:
+    async def readable(self, job: JobKey) -> frozenset[ResourceAttributes] | None:
         """Return what the viewer may read to explain a job, None if the server decides that."""
         return None
 
@@ -95,7 +95,7 @@ class ClusterViewer(Viewer):
     def __init__(
         self,
         reviews: Reviews,
-        identify: Callable[[], Awaitable[Answer[User | None]]],
+        identify: Callable[[], Awaitable[CachedResult[User | None]]],
         name: str,
         *,
         scope: str,
@@ -108,12 +108,12 @@ class ClusterViewer(Viewer):
         self.name = name
         self.about = {"name": name, "by": by}
 
-    async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
+    async def may(self, attributes: ResourceAttributes, *, refused_s: float = DENIED_TTL_S) -> bool:
         """See `Viewer.may`."""
         user, _ = await self._user()
-        return (await self._reviews.may(user, question, refused_s=refused_s)).value
+        return (await self._reviews.may(user, attributes, refused_s=refused_s)).value
 
-    async def visibility(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Visibility:
+    async def visibility(self, places: frozenset[str], *, refused_s: float = DENIED_TTL_S) -> Visibility:
         """See `Viewer.sight`. Permissions for the oldest API are only checked where it has jobs."""
         user, at = await self._user()
         now = asyncio.get_running_loop().time()
@@ -126,13 +126,13 @@ class ClusterViewer(Viewer):
         )
         seen = (here if jobs is None else jobs) | (first_here if first is None else first)
         pods, pods_at = await self._where(user, PODS, seen, refused_s)
-        return Visibility(jobs, first, pods, places, min(at, now, jobs_at, first_at, pods_at) + KEPT_S)
+        return Visibility(jobs, first, pods, places, min(at, now, jobs_at, first_at, pods_at) + ALLOWED_TTL_S)
 
-    async def readable(self, job: JobKey) -> frozenset[Question] | None:
+    async def readable(self, job: JobKey) -> frozenset[ResourceAttributes] | None:
         """See `Viewer.readable`. A page of one namespace reads no cluster-scoped resources and no other namespaces."""
         asked = [*reads_of(job), *(READS_OF_CLUSTER if not self._scope else ())]
         answers = await asyncio.gather(*map(self.may, asked))
-        return frozenset(question for question, answer in zip(asked, answers, strict=True) if answer)
+        return frozenset(attributes for attributes, answer in zip(asked, answers, strict=True) if answer)
 
     async def _user(self) -> tuple[User, float]:
         user, at = await self._identify()
@@ -145,29 +145,31 @@ class ClusterViewer(Viewer):
     ) -> tuple[Namespaces, float]:
         """Return in which namespaces a user may list a resource, and the time of the oldest result."""
         if not self._scope:
-            everywhere = await self._reviews.may(user, Question("list", resource), refused_s=refused_s)
+            everywhere = await self._reviews.may(user, ResourceAttributes("list", resource), refused_s=refused_s)
             if everywhere.value:
                 return None, everywhere.at
         names = sorted(namespaces)
-        asked = (self._reviews.may(user, Question("list", resource, name), refused_s=refused_s) for name in names)
+        asked = (
+            self._reviews.may(user, ResourceAttributes("list", resource, name), refused_s=refused_s) for name in names
+        )
         answers = zip(names, await asyncio.gather(*asked), strict=True)
         allowed = {name: answer.at for name, answer in answers if answer.value}
         return frozenset(allowed), min(allowed.values(), default=math.inf)
 
 
-READS_OF_CLUSTER: Final = (Question("get", objects.NODES), Question("list", LEASES, name=LEASE))
+READS_OF_CLUSTER: Final = (ResourceAttributes("get", objects.NODES), ResourceAttributes("list", LEASES, name=LEASE))
 """The cluster-wide reads of a diagnosis; only the operator's Lease."""
 
 
-def reads_of(job: JobKey) -> list[Question]:
+def reads_of(job: JobKey) -> list[ResourceAttributes]:
     """Return the reads of a diagnosis in the job's namespace."""
     here = job.namespace
     listed = (PODS, EVENTS, SERVICES, objects.CLAIMS, objects.RESOURCE_QUOTAS, objects.LIMIT_RANGES, objects.BATCH_JOBS)
     return [
-        Question("get", job.resource, here, job.name),
-        Question("get", PODS, here, subresource="log"),
-        Question("get", objects.NAMESPACES, here, here),
-        *(Question("list", each, here) for each in listed),
+        ResourceAttributes("get", job.resource, here, job.name),
+        ResourceAttributes("get", PODS, here, subresource="log"),
+        ResourceAttributes("get", objects.NAMESPACES, here, here),
+        *(ResourceAttributes("list", each, here) for each in listed),
     ]
 
 

@@ -39,7 +39,7 @@ from tfjob_operator.cli.timelines.values import (
     replica_of,
 )
 
-MOST_EVENTS: Final = 200
+MAX_EVENTS: Final = 200
 """The most events of a job that are shown, newest ones: the API server keeps them for an hour."""
 
 _PLAIN_ENDS: Final = {"", c.ConditionReason.FAILED, c.ConditionReason.SUCCEEDED}
@@ -290,10 +290,10 @@ def _events(job: PageJob, events: Iterable[EventDetails]) -> list[dict[str, Any]
         if each.involved_object.kind != own or each.involved_object.uid in {"", job.metadata.uid}
         if (seconds(each.at) or created) >= created - 1  # pods of an earlier job had the same names
     ]
-    return sorted(shown, key=lambda each: (-(each["at"] or 0), each["id"]))[:MOST_EVENTS]
+    return sorted(shown, key=lambda each: (-(each["at"] or 0), each["id"]))[:MAX_EVENTS]
 
 
-MOST_LANES: Final = 200
+MAX_LANES: Final = 200
 """The most replicas that are drawn, those with most restarts first: a screen has no room for more."""
 
 
@@ -307,8 +307,8 @@ def timeline_view(job: PageJob, pods: Sequence[PodDetails], events: Sequence[Eve
     return {
         "start": seconds(timeline.start),
         "end": seconds(timeline.end),
-        "lanes": [_lane(timeline.replicas[place], timeline.start) for place in sorted(worst[:MOST_LANES])],
-        "more": max(0, len(timeline.replicas) - MOST_LANES),
+        "lanes": [_lane(timeline.replicas[place], timeline.start) for place in sorted(worst[:MAX_LANES])],
+        "more": max(0, len(timeline.replicas) - MAX_LANES),
         "attempts": [_plain(each) for each in timeline.attempts],
         "spans": [
             {"kind": kind, **_plain(each)}

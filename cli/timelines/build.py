@@ -207,7 +207,7 @@ def _lies(time: datetime | None, start: datetime | None, end: datetime | None) -
 
 _SAME: Final = timedelta(seconds=2)
 """The largest difference between times of the same thing from two clocks, such as a condition and its event."""
-_MOST_NAMES: Final = 1_000
+_MAX_NAMES: Final = 1_000
 """The most names read from an event: the operator writes at most 64."""
 _ENDS: Final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 _REPEATABLE: Final = frozenset({ConditionReason.SUSPENDED, ConditionReason.RESUMED, ConditionReason.MENDED})
@@ -362,7 +362,7 @@ def _created(own: Iterable[EventDetails]) -> dict[str, set[datetime]]:
     for event in own:
         if _is_creation(event):
             times = {time for time in (utc(event.first_timestamp), utc(event.at)) if time is not None}
-            for name in names_in(event.message.partition(": ")[2], _MOST_NAMES):  # "Created pod: mnist-worker-0"
+            for name in names_in(event.message.partition(": ")[2], _MAX_NAMES):  # "Created pod: mnist-worker-0"
                 found[name] |= times
     return found
 
@@ -431,8 +431,8 @@ def _happenings(
     for condition in job.status.conditions or ():
         at = utc(condition.last_transition_time)
         # for other conditions, False carries no information
-        off_tells = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}
-        if at is not None and (condition.status == "True" or off_tells):
+        shows_end = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}
+        if at is not None and (condition.status == "True" or shows_end):
             bad = condition.status == "True" and condition.type in {ConditionType.FAILED, ConditionType.HELD}
             reported.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
     reasons = [*(each.message for each in reported), *(each.message for each in own)]

@@ -19,10 +19,10 @@ from tfjob_operator.cli.timelines.values import (
     Timeline,
 )
 
-NARROWEST: Final = 40
+MIN_WIDTH: Final = 40
 """The minimum width in columns; lines on a narrower terminal are this long."""
 _DAY_S: Final = 86_400
-MOST_HAPPENINGS: Final = 100
+MAX_HAPPENINGS: Final = 100
 """The most conditions and events that are listed, newest ones."""
 _LABEL: Final = 24
 """The maximum width of names."""
@@ -64,16 +64,16 @@ class Frame(NamedTuple):
 
 def render(timeline: Timeline, name: str, frame: Frame, paint: Callable[[str, str], str]) -> list[str]:
     """Return the lines: the time range, a bar for each replica, the legend, and all happenings."""
-    frame = frame._replace(width=max(frame.width, NARROWEST))
+    frame = frame._replace(width=max(frame.width, MIN_WIDTH))
     start, end = _bounds(timeline, frame.now)
     lines = [_head(timeline, name, start, end, frame), ""]
     chart = _Chart(start, end, timeline, frame, paint)
     lines += chart.lines(timeline)
     if timeline.happenings:
         shown = _joined(timeline.happenings)
-        if len(shown) > MOST_HAPPENINGS:
-            lines += ["", f"... {len(shown) - MOST_HAPPENINGS} more before these"]
-        shown = shown[-MOST_HAPPENINGS:]
+        if len(shown) > MAX_HAPPENINGS:
+            lines += ["", f"... {len(shown) - MAX_HAPPENINGS} more before these"]
+        shown = shown[-MAX_HAPPENINGS:]
         lines += ["", *(line for each, more in shown for line in _happening(each, more, frame, end - start, paint))]
     return lines
 
@@ -113,7 +113,7 @@ class _Chart:
         labels = [_label(each) for each in timeline.replicas] + ["suspended"]
         self._label = min(max(map(len, labels)), _LABEL, frame.width // 3)
         notes = [_note(each) for each in timeline.replicas]
-        self._note = max(map(len, notes), default=0) if frame.width >= 2 * NARROWEST else 0
+        self._note = max(map(len, notes), default=0) if frame.width >= 2 * MIN_WIDTH else 0
         self._columns = frame.width - self._label - 1 - (self._note and self._note + 1)
         self._start, self._end = start, end
         self._frame, self._paint = frame, paint

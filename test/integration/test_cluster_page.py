@@ -21,7 +21,7 @@ from integration.operator_process import ROOT, with_token
 from integration.pages import Page
 from support.waiting import eventually
 from tfjob_operator.cli.page import cluster as cluster_
-from tfjob_operator.cli.page.reviews import KEPT_S
+from tfjob_operator.cli.page.reviews import ALLOWED_TTL_S
 from unit.cli.page.browser import a_page, rows_of, take, until_known
 
 ADDONS = ROOT / "manifests" / "addons"
@@ -182,7 +182,7 @@ def test_requests_within_20_s_cost_one_review_of_each_kind_and_a_withdrawn_right
         began = time.monotonic()
         for _ in range(60):
             assert shown.ask("/-/manifest/team-a/mnist", viewer.token)[0] == 200
-        periods = int((time.monotonic() - began) // KEPT_S) + 1
+        periods = int((time.monotonic() - began) // ALLOWED_TTL_S) + 1
         asked = reviews() - before
         assert all(1 <= asked[kind] <= periods for kind in ("tokenreviews", "subjectaccessreviews")), asked
         seen = shown.lists(viewer.token)
@@ -234,8 +234,8 @@ async def test_jobs_of_the_first_api_come_with_its_crd_and_go_with_it(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the page runs. What is asked meanwhile does not fail, on a real API server."""
-    monkeypatch.setattr(cluster_, "LOOK_S", 0.2)
-    monkeypatch.setattr(cluster_, "LOOK_AGAIN_S", 0.2)
+    monkeypatch.setattr(cluster_, "POLL_S", 0.2)
+    monkeypatch.setattr(cluster_, "FIRST_RECHECK_S", 0.2)
     plane.run_kubectl("delete", "crd", FIRST, "--ignore-not-found")
     plane.create_namespace("old-team")
     key = "old-team/tfjob.tensorflow.org/old"

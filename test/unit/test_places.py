@@ -24,7 +24,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt, JobStatus, StartRecord, TFJobSpec
 from tfjob_operator.api.v1alpha1 import constants as alpha
-from tfjob_operator.cli.app import _BESIDE, COMMANDS
+from tfjob_operator.cli.app import _IN_MODULE_OF, COMMANDS
 from tfjob_operator.controller.options import _parser as options_parser
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, merged_status
 
@@ -219,5 +219,5 @@ def test_each_verb_has_its_module_and_its_place_in_the_guide() -> None:
     modules = {
         path.stem.removesuffix("_") for path in (ROOT / "cli" / "commands").glob("*_.py") if path.stem != "__init__"
     }
-    assert modules == COMMANDS.keys() - _BESIDE.keys()
+    assert modules == COMMANDS.keys() - _IN_MODULE_OF.keys()
     assert not [name for name in COMMANDS if not re.search(rf"`(kubectl tfjob )?{name}\b", page("kubectl-tfjob.md"))]

@@ -178,7 +178,7 @@ def test_restart_of_the_whole_job_prints_what_the_operator_has_made_of_it(
     server: Server, mocker: MockerFixture, seen: list[Any], printed: str, errors: str
 ) -> None:
     """A request that nobody notes is withdrawn: an operator that is installed later would follow it."""
-    mocker.patch.object(restart_, "NOTED_WITHIN_S", 5.0 if "deleted" in errors else 0.0)
+    mocker.patch.object(restart_, "ACKNOWLEDGED_WITHIN_S", 5.0 if "deleted" in errors else 0.0)
     mocker.patch("time.sleep")
     before = requested(noted="", attempt=2)
     before["metadata"]["annotations"] = None
@@ -408,7 +408,7 @@ def board_pod(uid: str, *, ready: bool = True) -> dict[str, Any]:
 @pytest.fixture
 def fast(mocker: MockerFixture) -> None:
     """The pod is polled at short intervals."""
-    mocker.patch.object(tensorboard_, "LOOK_S", 0.02)
+    mocker.patch.object(tensorboard_, "POLL_S", 0.02)
 
 
 @pytest.mark.usefixtures("fast")

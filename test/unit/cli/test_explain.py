@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tfjob_operator.cli.collecting import MOST_LAST_LINES, MOST_LOGS, collect
+from tfjob_operator.cli.collecting import MAX_LAST_LINES, MAX_LOGS, collect
 from tfjob_operator.cli.diagnosis.facts import Absent, Evidence, LastLine
 from unit.cli.conftest import Server, job, operator_deployment, operator_lease
 from unit.cli.conftest import pod as a_pod
@@ -81,7 +81,7 @@ def test_of_failed_containers_the_end_of_the_log_is_read(server: Server) -> None
     for each in pods[1:]:
         server.answers(f"{CORE}/pods/{each['metadata']['name']}/log", b"Traceback\nValueError: \xff")
     found = collected(server)
-    assert len(found.logs) == MOST_LOGS
+    assert len(found.logs) == MAX_LOGS
     assert found.logs["mnist-worker-1", "tensorflow"] == "Traceback\nValueError: \N{REPLACEMENT CHARACTER}"
     asked = [path for _, path, *_ in server.asked if "/log?" in path]
     assert ["previous=true" in path for path in asked] == [True, False, True, True]
@@ -104,10 +104,10 @@ def test_of_running_replicas_the_last_line_is_read_and_not_of_parameter_servers(
     """Of ten at most, with one request each; a parameter server logs nothing while it serves."""
     _running(server, 12)
     found = collected(server)
-    assert len(found.last_lines) == MOST_LAST_LINES
+    assert len(found.last_lines) == MAX_LAST_LINES
     assert found.last_lines["mnist-worker-0"] == LastLine(datetime(2025, 12, 31, 23, 30, 0, 500_000, UTC), "epoch 3\n")
     asked = [path for _, path, *_ in server.asked if "/log?" in path]
-    assert len(asked) == MOST_LAST_LINES
+    assert len(asked) == MAX_LAST_LINES
     assert all("tailLines=1" in path and "timestamps=true" in path and "-ps-" not in path for path in asked)
 
 
@@ -172,7 +172,7 @@ def test_events_beyond_the_first_pages_are_read_and_those_of_others_dropped(
     pages = {"items": [other] * 3, "metadata": {"continue": "more"}}, {"items": [mine], "metadata": {}}
     for most, cut in ((50_000, False), (3, True)):
         server.answers(f"{CORE}/events", *pages)
-        monkeypatch.setattr("tfjob_operator.cli.collecting._MOST_EVENTS", most)
+        monkeypatch.setattr("tfjob_operator.cli.collecting._MAX_EVENTS", most)
         with server.session() as session:
             found = collect(session, "mnist", NOW)
         assert (len(found.events), found.events_cut) == (0 if cut else 1, cut)

@@ -39,7 +39,7 @@ def short_pauses(mocker: MockerFixture) -> None:
     mocker.patch.object(watching_, "_LOG_RETRY_S", 0.02)
     mocker.patch.object(replicas, "RETRY_S", 0.02)
     mocker.patch.object(watches, "RETRY_S", 0.02)
-    mocker.patch.object(watch_, "_CALM_S", 0.02)
+    mocker.patch.object(watch_, "_MIN_REDRAW_S", 0.02)
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_steps_without_a_total_are_told_every_ten_seconds(capsys: pytest.Capture
 
 
 def test_ages_are_drawn_anew_though_nothing_changes() -> None:
-    assert 0 < watch_.AGES_S <= 1
+    assert 0 < watch_.REDRAW_S <= 1
 
 
 LIMIT_S = 60.0

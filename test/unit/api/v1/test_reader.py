@@ -13,7 +13,7 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.text import MAX_BYTES
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.reader import MOST, TEXT, Fields, Kind, Leaf, ListOf, MapOf, Path, Reader, check
+from tfjob_operator.api.v1.reader import MAX_REPORTED, TEXT, Fields, Kind, Leaf, ListOf, MapOf, Path, Reader, check
 from tfjob_operator.api.v1.templates import MAX_DEPTH, POD_TEMPLATE
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
@@ -55,13 +55,13 @@ def test_mistakes_without_number_make_a_short_message(containers: list[Any]) -> 
 def test_the_rest_is_counted() -> None:
     """D1: 15,000 empty containers, none of which is named tensorflow."""
     found = invalid_spec(job(with_pod(containers=[{}] * 15_000)))
-    assert len(found.mistakes) == MOST
+    assert len(found.mistakes) == MAX_REPORTED
     assert found.mistakes[0] == (
         "spec.tfReplicaSpecs.Worker.template.spec.containers[0]",
         "must be a container with a name and an image",
     )
-    assert found.more == 15_001 - MOST
-    assert found.text.endswith(f"; and {15_001 - MOST} more")
+    assert found.more == 15_001 - MAX_REPORTED
+    assert found.text.endswith(f"; and {15_001 - MAX_REPORTED} more")
 
 
 def test_keys_of_the_users_choice_are_cut_and_cleaned() -> None:
@@ -250,8 +250,8 @@ def test_at_most_twenty_unknown_fields_are_listed() -> None:
     """U6: and comparing them with known fields takes a bounded time, however many there are."""
     fields = {f"replica{number}": 1 for number in range(30_000)}
     told = warnings({"tfReplicaSpecs": {"Worker": replica() | fields}})
-    assert len(told) == MOST + 1
-    assert told[-1] == f"and {30_000 - MOST} more"
+    assert len(told) == MAX_REPORTED + 1
+    assert told[-1] == f"and {30_000 - MAX_REPORTED} more"
     assert warnings(with_container(**{f"{'x' * 40}{number}": 1 for number in range(30_000)})) == []
 
 

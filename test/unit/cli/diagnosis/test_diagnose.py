@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.cli.diagnosis.advice import aimed
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Problem, Severity
-from tfjob_operator.cli.diagnosis.diagnose import MOST_CAUSES, MOST_PROOFS, diagnose
+from tfjob_operator.cli.diagnosis.diagnose import MAX_CAUSES, MAX_PROOFS, diagnose
 from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, TROUBLES
 from unit.cli.diagnosis.cases import CASES, world_of
@@ -49,7 +49,7 @@ def test_each_trouble_is_on_line_one_with_evidence_and_what_to_do(id_: str) -> N
     first = first_of(world_of(id_))
     assert first.id == id_
     assert 1 <= len(first.to_do) <= 5
-    assert 1 <= len(first.evidence) <= MOST_PROOFS
+    assert 1 <= len(first.evidence) <= MAX_PROOFS
     assert all(re.match(r"[\w ./:-]+[:,(] |node |and |\d+ other", line) for line in first.evidence), first.evidence
     assert not re.search(
         r"\b(WHO|QUOTA|WEBHOOK|IMAGE|SHORT|RESOURCE|LIMIT|AGE|CONTAINER|POD|WORDS|REASON)\b", first.title
@@ -689,8 +689,8 @@ def test_the_diagnosis_of_a_huge_job_is_bounded() -> None:
         more["status"]["containerStatuses"][0]["image"] = f"image-{index}"
         world.pods[more["metadata"]["name"]] = more
     found = diagnose(world.evidence())
-    assert len(found.causes) == MOST_CAUSES
-    assert all(len(cause.evidence) <= MOST_PROOFS for cause in found.causes)
+    assert len(found.causes) == MAX_CAUSES
+    assert all(len(cause.evidence) <= MAX_PROOFS for cause in found.causes)
 
 
 def test_every_trouble_is_used_and_every_id_is_words() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfjob_operator.cli.commands.explain_ import NARROWEST, render
+from tfjob_operator.cli.commands.explain_ import MIN_WIDTH, render
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, WhileRunning, fill
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.table import GROUPS
@@ -43,12 +43,12 @@ def test_a_cause_has_its_title_what_was_seen_and_what_to_do() -> None:
     ]
 
 
-@pytest.mark.parametrize("width", [1, NARROWEST, 40, 80, 200])
+@pytest.mark.parametrize("width", [1, MIN_WIDTH, 40, 80, 200])
 def test_prose_keeps_to_the_width_and_a_command_stays_whole(width: int) -> None:
     """Commands are never broken, since people copy them; in prose even a word that is too long is."""
     for id_ in CASES:
         for line in lines_of(id_, width):
-            assert len(line) <= max(width, NARROWEST) or "kubectl " in line, line
+            assert len(line) <= max(width, MIN_WIDTH) or "kubectl " in line, line
             assert line == line.rstrip()
         assert commands_of(id_, width) == commands_of(id_, 1000)
 

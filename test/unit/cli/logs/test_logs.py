@@ -52,9 +52,9 @@ class Logs:
 
 @pytest.fixture
 def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
-    for name in ("AGAIN_S", "FIRST_PAUSE_S", "QUIET_S", "PAUSE_S"):
+    for name in ("RETRY_S", "FIRST_RETRY_DELAY_S", "IDLE_S", "LIST_RETRY_S"):
         mocker.patch.object(following, name, 0.02)
-    mocker.patch.object(following, "ASK_S", 0.0)
+    mocker.patch.object(following, "POLL_S", 0.0)
     mocker.patch.object(replicas, "RETRY_S", 0.02)
     cluster = Cluster()
     with serving(cluster) as url:
@@ -173,7 +173,7 @@ def test_following_ends_when_the_job_has_ended_and_all_was_printed(logs: Logs) -
 def test_a_restart_in_place_goes_on_in_the_new_log(logs: Logs, mocker: MockerFixture) -> None:
     """What the first run wrote at its very end, after its stream was lost, is printed too."""
     # The watch tells of the restart before the stream is requested again.
-    mocker.patch.object(following, "AGAIN_S", 60.0)
+    mocker.patch.object(following, "RETRY_S", 60.0)
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "one")
     with logs.followed() as ended:

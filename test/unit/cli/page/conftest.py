@@ -23,10 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def page_cluster(mocker: MockerFixture) -> Iterator[PageCluster]:
     """An API server with nothing in it. What the page does at intervals of seconds it does at short ones."""
-    mocker.patch.object(logs, "TOGETHER_S", 0.02)
-    mocker.patch.object(logs, "AGAIN_S", 0.02)
-    mocker.patch.object(caches, "LOOK_S", 0.02)
-    mocker.patch.object(caches, "LOOK_AGAIN_S", 0.02)
+    mocker.patch.object(logs, "BATCH_S", 0.02)
+    mocker.patch.object(logs, "RETRY_S", 0.02)
+    mocker.patch.object(caches, "POLL_S", 0.02)
+    mocker.patch.object(caches, "FIRST_RECHECK_S", 0.02)
     mocker.patch.object(reflector, "Backoff", partial(Backoff, 0.02, 0.1))
     with PageCluster().running() as cluster:
         yield cluster

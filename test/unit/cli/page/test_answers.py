@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tfjob_operator.cli.page.reviews import Answers
+from tfjob_operator.cli.page.reviews import ResultCache
 
 
 class Oracle:
@@ -31,7 +31,7 @@ def keep_s(answer: str) -> float:
 
 async def test_an_answer_is_used_for_as_long_as_its_kind_allows_counted_from_the_question() -> None:
     """Else a right that was withdrawn while it was asked about would live on for longer."""
-    oracle, answers = Oracle(), Answers[str]()
+    oracle, answers = Oracle(), ResultCache[str]()
     for said, seconds in (("yes", 60), ("no", 5)):
         oracle.says, oracle.asked = said, 0
         await answers.get(said, oracle, keep_s)
@@ -45,7 +45,7 @@ async def test_an_answer_is_used_for_as_long_as_its_kind_allows_counted_from_the
 
 async def test_all_who_wait_for_the_same_answer_share_one_request() -> None:
     """Those who want to know something else do not."""
-    oracle, answers = Oracle(), Answers[str]()
+    oracle, answers = Oracle(), ResultCache[str]()
     got = await asyncio.gather(
         *(answers.get("a", oracle, keep_s) for _ in range(100)), answers.get("b", oracle, keep_s)
     )
@@ -55,7 +55,7 @@ async def test_all_who_wait_for_the_same_answer_share_one_request() -> None:
 
 async def test_a_failure_reaches_all_who_wait_and_is_not_kept() -> None:
     """It is neither yes nor no."""
-    oracle, answers = Oracle(), Answers[str]()
+    oracle, answers = Oracle(), ResultCache[str]()
     oracle.says = OSError("gone")
     got = await asyncio.gather(*(answers.get("a", oracle, keep_s) for _ in range(3)), return_exceptions=True)
     assert [str(each) for each in got] == ["gone"] * 3
@@ -66,7 +66,7 @@ async def test_a_failure_reaches_all_who_wait_and_is_not_kept() -> None:
 
 async def test_somebody_who_goes_away_takes_the_answer_from_nobody() -> None:
     """A browser that is closed cancels its request, and others wait for the same review."""
-    oracle, answers = Oracle(), Answers[str]()
+    oracle, answers = Oracle(), ResultCache[str]()
     first = asyncio.create_task(answers.get("a", oracle, keep_s))
     second = asyncio.create_task(answers.get("a", oracle, keep_s))
     await asyncio.sleep(0.5)
@@ -79,7 +79,7 @@ async def test_somebody_who_goes_away_takes_the_answer_from_nobody() -> None:
 
 async def test_the_oldest_of_many_answers_is_dropped() -> None:
     """However many wrong tokens somebody sends, memory is bounded."""
-    oracle, answers = Oracle(), Answers[str](most=3)
+    oracle, answers = Oracle(), ResultCache[str](most=3)
     for question in "abcd":
         await answers.get(question, oracle, keep_s)
     await answers.get("d", oracle, keep_s)
@@ -91,7 +91,7 @@ async def test_the_oldest_of_many_answers_is_dropped() -> None:
 
 async def test_closing_ends_what_is_under_way() -> None:
     """And whoever still waits is told by a cancellation."""
-    oracle, answers = Oracle(), Answers[str]()
+    oracle, answers = Oracle(), ResultCache[str]()
     waiting = asyncio.create_task(answers.get("a", oracle, keep_s))
     await asyncio.sleep(0.5)
     await answers.close()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.page_objects import job
-from tfjob_operator.cli.page.board import LOOK_S, MOST_GONE, STATE, TOGETHER_S, Board, ChangeFeed
+from tfjob_operator.cli.page.board import BATCH_S, MAX_DELETIONS, POLL_S, STATE, Board, ChangeFeed
 from tfjob_operator.cli.page.objects import PageJob
 
 CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([b"1", b"2", None])))
@@ -56,13 +56,13 @@ def test_deletions_are_forgotten_after_so_many_and_late_readers_get_everything()
     """So memory is bounded by what is there. A number of the future comes from an earlier process."""
     feed = ChangeFeed[bytes]()
     feed.put("stays", b"1")
-    for each in range(MOST_GONE + 5):
+    for each in range(MAX_DELETIONS + 5):
         feed.put(f"job-{each}", b"1")
         feed.put(f"job-{each}", None)
     assert feed.since(2).full
     assert feed.since(feed.number + 1).full
     assert not feed.since(feed.number - 4).full
-    assert len(feed._entries) == MOST_GONE + 1
+    assert len(feed._entries) == MAX_DELETIONS + 1
 
 
 async def test_readers_wait_for_what_is_announced_together() -> None:
@@ -89,13 +89,13 @@ async def test_of_an_empty_cluster_it_is_told_that_all_was_read() -> None:
     cluster: Any = SimpleNamespace(scope="", has_synced=False, read_errors={}, places=frozenset())
     board = Board({})
     running = asyncio.create_task(board.run(cluster))
-    await asyncio.sleep(10 * LOOK_S)
+    await asyncio.sleep(10 * POLL_S)
     assert not state_of(board)["synced"]
     cluster.has_synced = True
-    await asyncio.sleep(2 * (LOOK_S + TOGETHER_S))
+    await asyncio.sleep(2 * (POLL_S + BATCH_S))
     assert state_of(board)["synced"]
     told = board.feed.rounds
-    await asyncio.sleep(10 * LOOK_S)
+    await asyncio.sleep(10 * POLL_S)
     assert board.feed.rounds == told
     running.cancel()
     await asyncio.wait([running])
@@ -112,7 +112,7 @@ async def test_a_job_that_is_created_anew_is_another_one_also_for_a_browser_that
         jobs.pop("team/a", None)
         jobs |= {"team/a": each} if each is not None else {}
         board.changed("team/a")
-        await asyncio.sleep(10 * TOGETHER_S)
+        await asyncio.sleep(10 * BATCH_S)
         seen.append((board.version("team/a"), json.loads(board.view("team/a") or b"null")))
     [(before, old), (_, gone), (after, new)] = seen
     assert before != after

@@ -223,7 +223,7 @@ async def test_a_right_that_is_withdrawn_is_withdrawn_on_open_streams_too(
     cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the time for which answers are kept, without any event in the cluster; here that is shorter. So are tokens."""
-    for number in ("reviews.KEPT_S", "viewers.KEPT_S", "streams.MISSING_S"):
+    for number in ("reviews.ALLOWED_TTL_S", "viewers.ALLOWED_TTL_S", "streams.STREAM_DENIED_TTL_S"):
         monkeypatch.setattr(f"tfjob_operator.cli.page.{number}", 0.3)
     async with synced(cluster) as browser:
         known: dict[str, Any] = {}
@@ -248,7 +248,7 @@ async def test_a_browser_that_comes_back_with_fewer_rights_is_sent_everything_an
         async with browser.stream(Authorization=ANN) as events:
             seen = next(number for number, kind, _ in [await anext(events), await anext(events)] if kind == "rows")
         cluster.rights.discard(("team-members", "list", "tfjobs", "nlp"))
-        monkeypatch.setattr("tfjob_operator.cli.page.reviews.KEPT_S", 0.0)
+        monkeypatch.setattr("tfjob_operator.cli.page.reviews.ALLOWED_TTL_S", 0.0)
         async with browser.stream(Authorization=ANN, Last_Event_ID=seen) as events:
             async for _, kind, data in events:
                 if kind == "rows":
@@ -260,7 +260,7 @@ async def test_a_namespace_that_gets_its_first_job_appears(
     cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To who may list its jobs, and to nobody else: others are not even told that something has happened."""
-    monkeypatch.setattr("tfjob_operator.cli.page.streams.BEAT_S", 2.0)
+    monkeypatch.setattr("tfjob_operator.cli.page.streams.HEARTBEAT_S", 2.0)
     cluster.grant("team-members", "new")
     async with (
         synced(cluster) as browser,

@@ -16,7 +16,7 @@ from hack.page_objects import a_job, a_pod, ended, pod, running, waiting
 from support.waiting import until
 from tfjob_operator.api.client.options import LogOptions
 from tfjob_operator.cli.diagnosis.objects import PodDetails
-from tfjob_operator.cli.page.logs import AHEAD, MOST_RUNS, Logs, metrics_pod
+from tfjob_operator.cli.page.logs import MAX_RUNS, PREFETCH, Logs, metrics_pod
 from tfjob_operator.cli.page.views import MAX_LINE, LogLines
 from unit.cli.page.browser import Browser, a_page
 
@@ -91,7 +91,7 @@ async def test_no_more_logs_are_followed_than_may_be_and_the_first_line_says_so(
     page_cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log that has ended makes room for the next one."""
-    monkeypatch.setattr("tfjob_operator.cli.page.logs.MOST_LOGS", 1)
+    monkeypatch.setattr("tfjob_operator.cli.page.logs.MAX_LOGS", 1)
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
     for index in range(3):
         page_cluster.put("pods", a_pod("mnist", index=index, status=ended(0) if index == 0 else None))
@@ -113,7 +113,7 @@ async def test_no_more_logs_are_followed_than_may_be_and_the_first_line_says_so(
 
 async def test_the_next_logs_are_opened_ahead_and_all_are_sent_in_order() -> None:
     """At most eight, whose memory is bounded: one after another a thousand would take minutes."""
-    pods = [pod("mnist", index=each, status=ended(0)) for each in range(3 * AHEAD)]
+    pods = [pod("mnist", index=each, status=ended(0)) for each in range(3 * PREFETCH)]
     opened: list[str] = []
     closed: list[str] = []
 
@@ -125,8 +125,8 @@ async def test_the_next_logs_are_opened_ahead_and_all_are_sent_in_order() -> Non
             yield b"last\n"
 
         opened.append(name)
-        assert len(opened) - len(closed) <= 1 + AHEAD
-        yield chunks(min(len(opened) + AHEAD, len(pods)))
+        assert len(opened) - len(closed) <= 1 + PREFETCH
+        yield chunks(min(len(opened) + PREFETCH, len(pods)))
         closed.append(name)
 
     client, cluster = SimpleNamespace(logs=logs), SimpleNamespace(pods_of=lambda _: pods)
@@ -189,7 +189,7 @@ async def test_what_keeps_a_run_from_being_read_is_said(page_cluster: PageCluste
     async with a_page(page_cluster) as browser:
         runs = "&".join(f"run=team/{name}" for name in "abcdefghijk")
         found = await messages(browser, runs, lambda found: "pods/log" in found.get("team/a", {}).get("error", ""))
-        found |= await messages(browser, runs, lambda found: len(found) == MOST_RUNS)
+        found |= await messages(browser, runs, lambda found: len(found) == MAX_RUNS)
         assert found["team/b"]["error"] == "no replica has a pod"
         assert {*found} == {f"team/{name}" for name in "abcdef"}
         page_cluster.forbidden.add("pods")

@@ -48,8 +48,8 @@ async def test_a_viewer_may_have_so_many_open_and_all_viewers_some_more(
     cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever they are. One that reads nothing is closed, and makes room."""
-    monkeypatch.setattr(long_responses, "MOST_OF_ONE", 4)
-    monkeypatch.setattr(long_responses, "MOST", 5)
+    monkeypatch.setattr(long_responses, "MAX_PER_VIEWER", 4)
+    monkeypatch.setattr(long_responses, "MAX_OPEN", 5)
     monkeypatch.setattr(long_responses, "STALLED_S", 60.0)
     async with a_cluster_page(cluster) as browser:
         silent = [not_reading(browser, path) for path in PATHS]
@@ -85,7 +85,7 @@ async def test_what_is_open_ends_when_the_right_to_it_is_withdrawn_though_nothin
 ) -> None:
     """After the time for which answers are kept; the review is asked again, and a second request is refused."""
     monkeypatch.setattr(long_responses, "CHECK_S", 0.02)
-    monkeypatch.setattr("tfjob_operator.cli.page.reviews.KEPT_S", 0.1)
+    monkeypatch.setattr("tfjob_operator.cli.page.reviews.ALLOWED_TTL_S", 0.1)
     async with a_cluster_page(cluster) as browser:
         async with browser.http.get(f"{browser.home}/-/{path}", headers={"Authorization": "Bearer ann"}) as response:
             assert response.status == 200

@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.commands.top_ import POD_METRICS
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.page.details import allows
-from tfjob_operator.cli.page.reviews import Question, Reviews, UnansweredError, User
+from tfjob_operator.cli.page.reviews import ResourceAttributes, ReviewFailedError, Reviews, User
 
 
 class Server:
@@ -45,7 +45,7 @@ async def test_a_token_is_somebodys_with_groups_and_extra() -> None:
     assert user == User("ann", "7", ("a", "b"), (("scopes", ("x", "y")),))
     assert server.asked == [("authentication.k8s.io/v1 TokenReview", {"token": "abc"})]
     server = Server(allowed=True)
-    assert (await server.reviews().may(user, Question("get", PODS, "team", "p", "log"))).value
+    assert (await server.reviews().may(user, ResourceAttributes("get", PODS, "team", "p", "log"))).value
     attributes = {
         "verb": "get",
         "version": "v1",
@@ -99,17 +99,17 @@ async def test_a_right_that_is_denied_is_none() -> None:
         {"allowed": False, "evaluationError": "no role"},
         {"allowed": True, "denied": True},
     ):
-        assert not (await Server(**status).reviews().may(User("ann"), Question("list", TFJOBS))).value
+        assert not (await Server(**status).reviews().may(User("ann"), ResourceAttributes("list", TFJOBS))).value
 
 
 async def test_an_answer_without_a_decision_is_none() -> None:
     """It is neither yes nor no, and nothing is kept of it."""
     server = Server()
     reviews = server.reviews()
-    with pytest.raises(UnansweredError):
-        await reviews.may(User("ann"), Question("list", TFJOBS))
+    with pytest.raises(ReviewFailedError):
+        await reviews.may(User("ann"), ResourceAttributes("list", TFJOBS))
     server.status = {"allowed": True}
-    assert (await reviews.may(User("ann"), Question("list", TFJOBS))).value
+    assert (await reviews.may(User("ann"), ResourceAttributes("list", TFJOBS))).value
 
 
 async def test_reviews_of_tokens_and_of_rights_end_when_they_are_closed(mocker: MockerFixture) -> None:
@@ -119,7 +119,7 @@ async def test_reviews_of_tokens_and_of_rights_end_when_they_are_closed(mocker: 
     server = Server()
     mocker.patch.object(server, "create", hang)
     reviews = server.reviews()
-    asked = [reviews.user("abc"), reviews.may(User("ann"), Question("get", PODS))]
+    asked = [reviews.user("abc"), reviews.may(User("ann"), ResourceAttributes("get", PODS))]
     tasks = [asyncio.create_task(each) for each in asked]
     await asyncio.sleep(0)
     await reviews.close()
@@ -128,26 +128,26 @@ async def test_reviews_of_tokens_and_of_rights_end_when_they_are_closed(mocker: 
 
 def test_a_refusal_reads_like_the_api_servers() -> None:
     """Users know these words, and administrators search for them."""
-    assert Question("list", TFJOBS).refusal("ann") == (
+    assert ResourceAttributes("list", TFJOBS).refusal("ann") == (
         'tfjobs.kubeflow.org is forbidden: User "ann" cannot list resource "tfjobs" in API group "kubeflow.org" '
         "at the cluster scope"
     )
-    assert Question("get", PODS, "team", "p", "log").refusal("ann") == (
+    assert ResourceAttributes("get", PODS, "team", "p", "log").refusal("ann") == (
         'pods "p" is forbidden: User "ann" cannot get resource "pods/log" in API group "" in the namespace "team"'
     )
 
 
-READS: dict[str, Question | None] = {
-    "/api/v1/namespaces/team/pods": Question("list", PODS, "team"),
-    "/api/v1/namespaces/team/pods/p": Question("get", PODS, "team"),
-    "/api/v1/namespaces/team/pods/p/log": Question("get", PODS, "team", subresource="log"),
-    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist": Question("get", TFJOBS, "team", "mnist"),
-    "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods": Question("list", POD_METRICS, "team"),
-    "/api/v1/namespaces/team": Question("get", objects.NAMESPACES, "team", "team"),
-    "/api/v1/namespaces": Question("list", objects.NAMESPACES),
-    "/api/v1/pods": Question("list", PODS),
-    "/api/v1/nodes/node-1": Question("get", objects.NODES),
-    "/apis/coordination.k8s.io/v1/leases?of": Question("list", LEASES, name="of"),
+READS: dict[str, ResourceAttributes | None] = {
+    "/api/v1/namespaces/team/pods": ResourceAttributes("list", PODS, "team"),
+    "/api/v1/namespaces/team/pods/p": ResourceAttributes("get", PODS, "team"),
+    "/api/v1/namespaces/team/pods/p/log": ResourceAttributes("get", PODS, "team", subresource="log"),
+    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist": ResourceAttributes("get", TFJOBS, "team", "mnist"),
+    "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods": ResourceAttributes("list", POD_METRICS, "team"),
+    "/api/v1/namespaces/team": ResourceAttributes("get", objects.NAMESPACES, "team", "team"),
+    "/api/v1/namespaces": ResourceAttributes("list", objects.NAMESPACES),
+    "/api/v1/pods": ResourceAttributes("list", PODS),
+    "/api/v1/nodes/node-1": ResourceAttributes("get", objects.NODES),
+    "/apis/coordination.k8s.io/v1/leases?of": ResourceAttributes("list", LEASES, name="of"),
     "/apis/coordination.k8s.io/v1/leases": None,
     "/apis/coordination.k8s.io/v1/leases?other": None,
     "/apis/coordination.k8s.io/v1/leases?of,a=b": None,
@@ -166,6 +166,10 @@ def test_a_read_is_allowed_by_the_right_to_it_and_by_no_other(read: str) -> None
     """With its API group, and for a list of one name with `metadata.name` in the field selector; no right allows a watch."""
     path, _, name = read.partition("?")
     query = {"fieldSelector": f"metadata.name={name}"} if name else {}
-    rights = [*filter(None, READS.values()), Question("get", PODS, "other"), Question("get", PODS, "team", "q")]
+    rights = [
+        *filter(None, READS.values()),
+        ResourceAttributes("get", PODS, "other"),
+        ResourceAttributes("get", PODS, "team", "q"),
+    ]
     assert [each for each in rights if allows(each, path, query)] == [each for each in [READS[read]] if each]
     assert not any(allows(each, path, {**query, "watch": "true"}) for each in rights)

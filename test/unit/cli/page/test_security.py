@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hack.page_cluster import PageCluster
-from tfjob_operator.cli.page.authenticator import ENTER, HEADERS, MOST_SESSIONS, LocalAuthenticator, read_files
+from tfjob_operator.cli.page.authenticator import ENTER, HEADERS, MAX_SESSIONS, LocalAuthenticator, read_files
 from unit.cli.page.browser import MIXED, PAGES, READS, a_cluster_page, a_page, routes_of
 
 BOTH = pytest.mark.parametrize("serve", [a_page, a_cluster_page])
@@ -123,7 +123,7 @@ def test_the_oldest_of_many_browsers_is_forgotten() -> None:
     first = authenticator.create_session(authenticator.token)
     assert first is not None
     assert authenticator.knows(first)
-    for _ in range(MOST_SESSIONS):
+    for _ in range(MAX_SESSIONS):
         assert authenticator.create_session(authenticator.token)
     assert not authenticator.knows(first)
     assert not authenticator.knows("")

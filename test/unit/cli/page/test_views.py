@@ -7,7 +7,7 @@ import pytest
 
 from hack.page_objects import CREATED, CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
 from tfjob_operator.cli.page.objects import PageJob, by_job_of_pod, marks_of_event, with_unreadable_status
-from tfjob_operator.cli.page.views import MAX_WHY, MOST_EVENTS, job_view, row_of, spec_summary_of, timeline_view
+from tfjob_operator.cli.page.views import MAX_EVENTS, MAX_WHY, job_view, row_of, spec_summary_of, timeline_view
 
 
 def row(item: PageJob, *pods: Any, events: Any = ()) -> dict[str, Any]:
@@ -186,9 +186,9 @@ def test_control_characters_of_users_are_shown_as_what_they_are() -> None:
 
 def test_events_are_the_newest_first_and_bounded() -> None:
     """Those of the job and of its pods."""
-    many = [event("mnist", number=each % 60) for each in range(MOST_EVENTS)]
+    many = [event("mnist", number=each % 60) for each in range(MAX_EVENTS)]
     shown = view(job(), (), [*many, event("mnist-worker-0", "Pod", number=59)])["events"]
-    assert len(shown) == MOST_EVENTS
+    assert len(shown) == MAX_EVENTS
     assert [each["at"] for each in shown] == sorted((each["at"] for each in shown), reverse=True)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.timelines.render import ASCII, MOST_HAPPENINGS, Frame, render
+from tfjob_operator.cli.timelines.render import ASCII, MAX_HAPPENINGS, Frame, render
 from tfjob_operator.cli.timelines.values import (
     AttemptSpan,
     Happening,
@@ -126,7 +126,7 @@ def test_of_ten_thousand_events_the_newest_are_listed() -> None:
     whole = tuple(Happening(at(n), "mnist", f"Reason{n}") for n in range(10_000))
     lines = drawn(Timeline(start=at(0), happenings=whole), 100)
     assert lines[4] == "... 9900 more before these"
-    assert len(lines) == 6 + MOST_HAPPENINGS
+    assert len(lines) == 6 + MAX_HAPPENINGS
     assert lines[-1].endswith("mnist  Reason9999")
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.training import MOST_BYTES, Curves, Line, LineReader, LogReader, Point, Progress
+from tfjob_operator.cli.training import MAX_BYTES, Curves, Line, LineReader, LogReader, Point, Progress
 
 KERAS = (
     "Epoch 1/2\n"
@@ -193,7 +193,7 @@ def test_a_line_of_10_megabytes_is_cut() -> None:
     reader = LineReader()
     for _ in range(100):
         assert list(reader.feed(b"x" * 100_000)) == []
-    assert list(reader.feed(b"\nstep 1\n")) == [Line("x" * MOST_BYTES), Line("step 1")]
+    assert list(reader.feed(b"\nstep 1\n")) == [Line("x" * MAX_BYTES), Line("step 1")]
 
 
 UNITS = [
@@ -203,7 +203,7 @@ UNITS = [
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_no_line_takes_longer_than_its_length(unit: str) -> None:
-    line = ("step 1 loss " + unit * MOST_BYTES)[: MOST_BYTES - 1].encode() + b"\n"
+    line = ("step 1 loss " + unit * MAX_BYTES)[: MAX_BYTES - 1].encode() + b"\n"
     reader = LogReader()
     started = time.process_time()
     for _ in range(25):
