@@ -24,7 +24,7 @@ a megabyte, 1.8 with docstrings. The operator's pages are served by `http_server
 
 
 def import_prometheus_client() -> None:
-    """Import prometheus_client with empty classes in place of unused modules; normally if that fails.
+    """Import prometheus_client with empty classes in place of unused modules; falls back to a normal import.
 
     No effect if it is imported already. The replaced modules can be imported normally afterwards. Code that needs
     `start_http_server` or `push_to_gateway` must not call this. See docs/design/scale.md.

@@ -2,7 +2,7 @@
 
 This module does not depend on Prometheus. Each package declares its metric families as `Metric`s and gets their series from a
 `MetricsProvider`. `PrometheusMetrics` (`controller.observability`) is the provider for Prometheus; `NO_METRICS` records
-nothing. prometheus_client's labelled children satisfy the protocols directly. A queue without a provider or a name has no
+nothing. prometheus_client's labeled children satisfy the protocols directly. A queue without a provider or a name has no
 `QueueMetrics`; the only cost is a None check.
 
 Gauges are computed at scrape time, on the queue's own loop: they are exact, and free between scrapes.

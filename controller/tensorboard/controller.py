@@ -188,7 +188,7 @@ LONGEST_DELAY_S: Final = 300.0
 class TensorBoardControllers:
     """The TensorBoard controllers of a process, one per kind of job; they share their caches.
 
-    Modules needed only for jobs with a TensorBoard are imported when there is one, as in most clusters there is none.
+    Modules needed only for TensorBoards are imported when a job requests one: in most clusters none does.
     """
 
     def __init__(

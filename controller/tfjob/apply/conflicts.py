@@ -95,8 +95,8 @@ class _BlockedJob:
 class BlockedChildren:
     """The children that could not be created, by job and name.
 
-    Records are dropped when the job is deleted (`forget`) and when the child is created; delays of rejected pods persist until
-    then, since kubelets reject pods later. So the number of records is bounded by the number of replicas.
+    Records are dropped when the job is deleted (`forget`), those of a child also when it is created. Delays of rejected pods
+    are kept after that, since kubelets reject pods later. So the number of records is bounded by the number of replicas.
     """
 
     def __init__(self, clock: Clock, delays: Delays) -> None:

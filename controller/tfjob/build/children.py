@@ -160,7 +160,7 @@ class PodBuilder:
     ) -> None:
         """`domain` is the cluster's DNS domain if TF_CONFIG needs it; `gang` the enabled gang scheduler, if any.
 
-        `last_words` if the end of the log is used as termination message of a training container that fails without one.
+        With `last_words`, the end of the log becomes the termination message of a training container that fails without one.
         """
         self._last_words = last_words
         self._job = job.metadata

@@ -140,9 +140,10 @@ def past_start_deadline(
 ) -> Decision:
     """Return the replicas that did not start running in time, and when to check again.
 
-    The deadline counts from the latest of: the creation or resumption of the job, the start of the attempt, and the creation of
-    the pod or, if it is missing, its predecessor's failure and the end of the back-off. A terminating pod is not late. The
-    deadline no longer applies once all replicas have run at the same time. `keys` are the replicas that should have a pod.
+    The deadline counts from the latest of three times: the creation or resumption of the job; the start of the attempt; and the
+    creation of the pod or, if it is missing, the failure of its predecessor and the end of the back-off. A terminating pod is
+    not late. The deadline no longer applies once all replicas have run at the same time. `keys` are the replicas that should
+    have a pod.
     """
     if draft.begun is not None and draft.begun.all_ran:
         return NO_DECISION

@@ -411,7 +411,7 @@ def _merged_indices(status: JobStatus, observed: JobStatus) -> dict[str, str]:
 def _merged_begun(status: JobStatus, observed: JobStatus) -> StartRecord | None:
     """Return the lower generation, the sizes of the later spec, and the state of the later attempt.
 
-    The hashes are those of `status`: until the other status is written, the user was not warned about outdated pods.
+    The hashes are those of `status`: until the other status is written, the user has not been warned about outdated pods.
     """
     if status.begun is None or observed.begun is None:
         return status.begun or observed.begun
