@@ -98,7 +98,7 @@ class ClusterAuthenticator:
         return response
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
-        """See `LocalAuthenticator.refusal`. Paths of the kubelet and Prometheus, which use the pod's address, need no host name."""
+        """See `LocalAuthenticator.refusal`. The kubelet and Prometheus use the pod's address; their paths need no host name."""
         logs_in = request.method == "POST" and request.path in {LOGIN, LOGOUT}
         if request.method not in READS and not logs_in:
             return ONLY_READS
