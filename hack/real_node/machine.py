@@ -30,6 +30,7 @@ INSTALLED: Final = (
     "iproute2",
     "socat",
     "dnsmasq-base",  # without the service, which is in `dnsmasq`
+    *("curl", "openssl"),  # for the commands of the README
 )
 
 
