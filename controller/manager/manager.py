@@ -230,7 +230,7 @@ async def _end(tasks: list[asyncio.Task[None]], gate: GatedTransport | None, lim
             async with asyncio.timeout(limit_s):
                 await gate.drain()
         except TimeoutError:
-            log.warning("write_cut_short", tasks=[task.get_name() for task in tasks], limit_s=limit_s)
+            log.warning("write_interrupted", tasks=[task.get_name() for task in tasks], limit_s=limit_s)
     await _cancel(*tasks)
 
 

@@ -167,7 +167,7 @@ def test_leaders_that_are_stopped_in_a_burst_hand_over_at_once(site: Site) -> No
         begun = datetime.now(UTC)
         assert leader.end()[0] == 0
         assert leader.lines("lease_released"), leader.lines("lease_kept")
-        assert leader.lines("write_cut_short") == []
+        assert leader.lines("write_interrupted") == []
         assert 0 < workers_created(leader, f"large-{number}") < LARGE, "it was not stopped in a burst"
         # By the timestamps in the log, since reading a long log takes time.
         moments = [*leader.lines("operator_stopping"), *leader.lines("lease_released"), first_act(successor)]

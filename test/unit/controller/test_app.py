@@ -223,7 +223,7 @@ async def test_a_process_that_is_told_to_stop_in_a_burst_hands_over_too() -> Non
         assert a.writes.cut_off == []
         told = [line["event"] for line in lines]
         assert "lease_released" in told
-        assert not {"lease_kept", "sync_failed", "sync_crashed", "write_cut_short"} & set(told)
+        assert not {"lease_kept", "sync_failed", "sync_crashed", "write_interrupted"} & set(told)
         assert set(cluster.written("a")[begun:]) == {"events"}, "what began before had reached the server by then"
         events = cluster.server.storage.collections["events"].objects.values()
         assert {event.body["type"] for event in events} == {"Normal"}
@@ -241,7 +241,7 @@ async def test_a_write_that_gets_no_response_keeps_the_lease() -> None:
         await cluster.create("mnist", wait_s=0.1)
         with capture_logs() as lines:
             assert DRAIN_S <= await a.end() < 10.0
-        assert {"write_cut_short", "lease_kept"} <= {line["event"] for line in lines}
+        assert {"write_interrupted", "lease_kept"} <= {line["event"] for line in lines}
         assert cluster.holder() == "a"
 
 
