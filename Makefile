@@ -3,9 +3,9 @@
 SHELL := bash
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
-# On all cores. Bytecode is kept, even if the environment forbids Python to write it, so tests are not compiled at each run.
+# On all cores. Bytecode is cached even if the environment disables that, so that tests are not compiled in each run.
 UNIT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode $(PYTEST) -n auto --dist worksteal
-# Integration tests mostly wait for servers, so two run in parallel, each with its own control plane.
+# Integration tests mostly wait for servers, so two processes run them, each with its own control plane.
 BESIDE := $(PYTEST) -n 2 --dist loadfile
 SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfile.py
 
@@ -15,7 +15,7 @@ SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfi
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: venv ## Show the operator at work on a real API server: the example jobs from creation to deletion
+demo: venv ## Run the example jobs with the operator on a real API server, from creation to deletion
 	@$(PYTHON) -m hack.demo
 
 .PHONY: picture
@@ -53,7 +53,7 @@ image: venv ## Build the operator's image as an OCI archive in build/, without a
 advisories: venv ## Look up known vulnerabilities of the packages in the image's lock file; downloads pip-audit
 	@hack/advisories.sh
 
-e2e: venv ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root). They install a dry run of the release
+e2e: venv ## Install a dry run of the release on a real node and run the end-to-end tests: kubelet, containers, cluster DNS (root)
 	@$(PYTHON) -m hack.real_node check
 	@$(PYTHON) -m hack.release --dry-run
 	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e
@@ -105,11 +105,11 @@ format: venv ## Format the code
 control-plane: venv ## Start etcd and kube-apiserver on loopback and a shell that uses them; they stop when the shell exits
 	@$(PYTHON) -m hack.control_plane run
 
-soak: venv ## Run an operator for half an hour with random users and faults, and compare its memory (MINUTES=480: a night, BUG=name)
+soak: venv ## Run an operator for half an hour with random users and faults, and check its memory (MINUTES=480: a night, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/soak/test_soak.py -s --minutes $(or $(MINUTES),30) $(if $(BUG),--planted $(BUG))
 
-degraded: venv ## Kill, restart, fill up and let expire the parts of a cluster with three etcds and two API servers, at five new jobs a second (MINUTES=10: twice ten, BUG=name)
+degraded: venv ## Degrade a cluster with three etcds and two API servers (killed, disk full, expired certificates) at five new jobs a second (MINUTES=10: twice ten, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/soak/test_degraded_cluster.py -s --minutes $(or $(MINUTES),10) $(if $(BUG),--planted $(BUG) --trouble etcd_full)
 

@@ -1,7 +1,9 @@
 """Prometheus and Alertmanager on loopback for tests: Debian's packages, unpacked because installing them starts services.
 
-with Prometheus.start(folder, targets={"tf-job-operator": "127.0.0.1:8443"}, rules=file) as prometheus:
-    prometheus.query("up")
+For example:
+
+    with Prometheus.start(folder, targets={"tf-job-operator": "127.0.0.1:8443"}, rules=file) as prometheus:
+        prometheus.query("up")
 """
 
 import json

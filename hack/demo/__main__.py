@@ -179,10 +179,10 @@ class Demo:
 
         self.until("all jobs have ended", lambda: ends().keys() >= jobs.keys())
         if wrong := [f"{name} has {ends()[name]}" for name, end in jobs.items() if ends()[name] != end]:
-            raise ControlPlaneError(f"ended otherwise than expected: {', '.join(wrong)}")
+            raise ControlPlaneError(f"did not end as expected: {', '.join(wrong)}")
         over = re.compile("Succeeded|Failed").match
         self.until(
-            "pods that run are deleted, as the default clean-up policy says",
+            "running pods are deleted by the default clean-up policy",
             lambda: all(over(state_of("pod", pod)) for pod in self._seen["pod"].values()),
         )
         self.kubectl("get", "tfjobs,pods,services", "--namespace=kubeflow")
@@ -278,7 +278,7 @@ def at_work(demo: Demo, kubelet: Kubernetes) -> Iterator[None]:
             demo.plane, f"hollow-node-{kubelet}", "hack.hollow_node", f"--kubernetes={kubelet}", f"--nodes={nodes}"
         ),
     ):
-        demo.say(f"operator and hollow node started; the node behaves as a kubelet of Kubernetes {kubelet}")
+        demo.say(f"operator and hollow node started; the node behaves like a kubelet of Kubernetes {kubelet}")
         try:
             yield
         except ControlPlaneError as error:
@@ -292,7 +292,7 @@ def show(demo: Demo, *, page: bool) -> None:
         demo.plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / manifest))
     demo.plane.wait_for_crd("tfjobs.kubeflow.org")
     demo.plane.wait_for_crd("tfjobs.tensorflow.org")
-    demo.plane.restart_controller_manager()  # otherwise its garbage collector may take half a minute to notice TFJobs
+    demo.plane.restart_controller_manager()  # otherwise its garbage collector may need 30s to discover TFJobs
     demo.plane.create_namespace("kubeflow")
     demo.say("TFJob CRD applied")
     if page:
@@ -302,8 +302,8 @@ def show(demo: Demo, *, page: bool) -> None:
         with at_work(demo, kubelet):
             demo.play()
     count = len(EXAMPLES) + len(POLICIES) + len(ALPHA)
-    demo.say(f"done: {count} jobs ended as they should, on kubelets of {OLDEST} and {NEWEST}")
-    demo.say("to look at such jobs on a live page: make demo-page")
+    demo.say(f"done: {count} jobs ended as expected, on kubelets of {OLDEST} and {NEWEST}")
+    demo.say("to see such jobs in the dashboard: make demo-page")
 
 
 def main() -> int:
@@ -317,7 +317,7 @@ def main() -> int:
         print(f"\ndemo failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ninterrupted; everything that ran has been stopped", file=sys.stderr)
+        print("\ninterrupted; all processes were stopped", file=sys.stderr)
         return 130
     return 0
 

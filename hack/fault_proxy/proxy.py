@@ -321,7 +321,7 @@ class Exchange:
     async def wait_for_the_client_to_go(self) -> NoReturn:
         """Do nothing; the server cancels the handler when the connection is closed."""
         await asyncio.get_running_loop().create_future()
-        raise AssertionError("nobody sets this future")
+        raise AssertionError("this future is never set")
 
     def _transport(self) -> asyncio.Transport:
         transport = self._request.transport

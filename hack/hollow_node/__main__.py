@@ -26,24 +26,26 @@ from tfjob_operator.informers import InformerError
 def flags() -> argparse.ArgumentParser:
     """Return the flags of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m hack.hollow_node", description="Simulate scheduler and kubelet for pods that nobody runs."
+        prog="python -m hack.hollow_node", description="Simulate scheduler and kubelet on an API server without nodes."
     )
     add = parser.add_argument
-    add("--kubeconfig", required=True, help="how to reach the API server")
+    add("--kubeconfig", required=True, help="kubeconfig of the API server")
     add("--name", default="hollow-node", help="name of the Node object (default: %(default)s)")
-    nodes = "YAML: these nodes (name, count, labels, taints, allocatable), not one with room for everything"
-    add("--nodes", type=_told(_read(parse_nodes)), default=(), metavar="FILE", help=nodes)
-    images = "YAML: what images do (run, log, memory), for pods without annotations about it"
-    add("--images", type=_told(_read(parse_images)), default={}, metavar="FILE", help=images)
-    add("--namespace", default="", help="only pods of this namespace (default: all)")
-    scale = "scales the kubelet's back-off and the like, but not the runs of containers (default: %(default)s)"
+    nodes = (
+        "YAML file with nodes (name, count, labels, taints, allocatable); default: one node with room for everything"
+    )
+    add("--nodes", type=_with_message(_read(parse_nodes)), default=(), metavar="FILE", help=nodes)
+    images = "YAML file with scripts of images (run, log, memory), for pods without annotations"
+    add("--images", type=_with_message(_read(parse_images)), default={}, metavar="FILE", help=images)
+    add("--namespace", default="", help="only run pods in this namespace (default: all)")
+    scale = "factor for the kubelet's delays such as back-off, not for the runs of containers (default: %(default)s)"
     add("--time-scale", type=float, default=DEFAULT_SCALE, help=scale)
-    version = f"behave as the kubelet of this version, from {OLDEST} to {NEWEST} (default: %(default)s)"
-    add("--kubernetes", type=_told(_version), default=NEWEST, metavar="VERSION", help=version)
+    version = f"simulate the kubelet of this version, from {OLDEST} to {NEWEST} (default: %(default)s)"
+    add("--kubernetes", type=_with_message(_version), default=NEWEST, metavar="VERSION", help=version)
     return parser
 
 
-def _told(parse: Callable[[str], object]) -> Callable[[str], object]:
+def _with_message(parse: Callable[[str], object]) -> Callable[[str], object]:
     """Return a parser whose error message argparse shows; it hides the message of a ValueError."""
 
     def parsed(text: str) -> object:

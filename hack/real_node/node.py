@@ -83,7 +83,7 @@ state = "{folder / "containerd-state"}"
   address = "{folder / SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
-  # In a container that runs tests nobody may have the right to lower a process's score.
+  # In a container that runs tests, even root may lack the permission to lower a process's score.
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
@@ -276,7 +276,7 @@ class RealNode(Stoppable):
         """Start a control plane and a node, and return when pods can run. Raises ControlPlaneError outside of the sandbox."""
         sandbox = os.environ.get(FOLDER_VARIABLE)
         if sandbox is None:
-            raise ControlPlaneError("a real node runs in its sandbox alone: python -m hack.real_node run -- COMMAND")
+            raise ControlPlaneError("a real node runs only in its sandbox: python -m hack.real_node run -- COMMAND")
         tools = Tools(
             **{name: Path(path) for name, path in json.loads((Path(sandbox) / TOOLS_FILE).read_text()).items()}
         )

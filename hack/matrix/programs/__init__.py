@@ -1,1 +1,1 @@
-"""The programs that run in an SDK's own virtual environment: of this project they import `steps` and nothing else."""
+"""Programs that run in the environment of an SDK. They import nothing of this project except `steps` and each other."""

@@ -1,7 +1,7 @@
-"""`python -m hack.matrix.programs.life KUBECONFIG NAMESPACE`: the life of a job by the SDK of this environment.
+"""`python -m hack.matrix.programs.life KUBECONFIG NAMESPACE`: a job's life cycle with the SDK of this environment.
 
-That is kubeflow-tfjob, of the years of tf-operator 1.0, or kubeflow-training, some of whose calls have other names in 1.7:
-`create_tfjob`, later `create_job`. It ends at the first step that is not as it should be.
+The SDK is kubeflow-tfjob (tf-operator 1.0) or kubeflow-training. Some of the latter's calls have other names in 1.7:
+`create_tfjob`, later `create_job`. The program stops at the first failed step.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hack.matrix.programs.steps import LIMIT_S, LOG, RUN, error_of, output_of, u
 NAME: Final = "life"
 PRINTED: Final = "loading data"
 DONE: Final = {"metadata": {"annotations": {RUN: "0s:0"}}}
-"""The patch that lets a pod that would run for ever succeed: so its job runs for as long as the steps before it take."""
+"""The patch that lets a running pod succeed. Pods run forever until then, so a job lasts as long as its steps take."""
 WORKERS: Final = {f"{NAME}-worker-0", f"{NAME}-worker-1"}
 IS_TFJOB: Final = importlib.util.find_spec("kubeflow.tfjob") is not None
 SDK: Final[Any] = importlib.import_module("kubeflow.tfjob" if IS_TFJOB else "kubeflow.training")
 
 
 def a_job(namespace: str) -> Any:
-    """Two workers and a parameter server, which run for ever. Where the clean-up policy stands depends on the SDK's time."""
+    """Return a job whose two workers and parameter server run forever. The SDK determines where the clean-up policy is."""
     prefix = "V1" if IS_TFJOB else "KubeflowOrgV1"
 
     def replica(replicas: int) -> Any:
@@ -88,7 +88,7 @@ def live_by_tfjob(kubeconfig: str, namespace: str) -> None:
 
 
 def train() -> None:
-    """Stand in for a training; the SDK sends the source of this function."""
+    """Simulate a training; the SDK sends the source of this function."""
     print("trained")
 
 
@@ -130,7 +130,7 @@ def live_by_training(kubeconfig: str, namespace: str) -> None:
     assert pods(replica_type="worker", replica_index=1) == {f"{NAME}-worker-1"}
     check_logs()
     job = get(NAME, **here)
-    job.metadata.resource_version = None  # the operator may write a status at any time
+    job.metadata.resource_version = None  # the operator may write the status at any time
     job.spec.tf_replica_specs["Worker"].replicas = 3
     update(job, NAME, **here)
     until(lambda: f"{NAME}-worker-2" in pods(replica_type="worker"))
@@ -151,7 +151,7 @@ def create_from_function(client: Any, is_old: bool, here: dict[str, str]) -> Non
     """Run the last steps with kubeflow-training: a job from a Python function."""
     image = {"name": "from-function", "base_image": "busybox:1.36", **here}
     if is_old:
-        # The SDK's own mistake: it names a model that it does not have, before anything is sent; 1.8 mended it.
+        # A bug of the SDK: before it sends a request, it uses a model that does not exist; fixed in 1.8.
         said = error_of(lambda: client.create_tfjob_from_func(func=train, num_worker_replicas=1, **image))
         assert "has no attribute 'V1RunPolicy'" in said, said
         return

@@ -1,12 +1,12 @@
-"""Workers that train one model together, by MultiWorkerMirroredStrategy, and go on from the last checkpoint after a loss.
+"""Workers that train one model with MultiWorkerMirroredStrategy and continue from the last checkpoint after a failure.
 
-TensorFlow finds its peers by TF_CONFIG, which the operator sets; nothing of it is read or written here. Every worker holds the
-whole model, and gradients are averaged over all of them at each step.
+TensorFlow finds the other workers through TF_CONFIG, which the operator sets; this program does not use it directly. Each
+worker has a copy of the model, and gradients are averaged over all workers in each step.
 
     python multi_worker.py FOLDER STEPS      FOLDER is on a volume that all workers share
 
-Exit codes: 0, and 138 when a peer was lost. Under the restart policy ExitCode 138 means "run me again", as does the 137 of a
-process that was killed; so all workers meet again, and start from the newest checkpoint.
+Exit codes: 0, and 138 if another worker was lost. Under the restart policy ExitCode, 138 and the 137 of a killed process mean
+"run again": all workers reconnect and continue from the latest checkpoint.
 """
 
 import os
@@ -17,10 +17,10 @@ import tensorflow as tf
 
 CLASSES, PIXELS, HIDDEN, BATCH, RATE = 10, 28 * 28, 32, 64, 0.1
 EVERY = 20
-"""Steps between two checkpoints, and two lines of the log."""
+"""Steps between two checkpoints and between two log lines."""
 RUN_AGAIN = 138
 SCALAR = tf.compat.v1.SummaryMetadata(plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"))
-"""What `tf.summary.scalar` says of a value, where TensorBoard is installed: TensorFlow 2.21 alone has no such function."""
+"""The metadata that `tf.summary.scalar` adds. TensorFlow 2.21 has that function only if TensorBoard is installed."""
 PEER_LOST = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -32,7 +32,7 @@ PEER_LOST = (
 
 
 def digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Made digits, in MNIST's form: noisy copies of ten pictures."""
+    """Generated digits in MNIST's format: noisy copies of ten pictures."""
     pictures = np.random.default_rng(0).random((CLASSES, PIXELS), dtype=np.float32) - 0.5
     random = np.random.default_rng(seed)
     labels = random.integers(0, CLASSES, count)
@@ -40,7 +40,7 @@ def digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Model(tf.Module):
-    """One hidden layer. Each worker adds its own gradients, and the variables' aggregation averages them."""
+    """One hidden layer. Each worker adds its own gradients, and the aggregation of the variables averages them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Model(tf.Module):
         return tf.nn.relu(images @ first + bias) @ second
 
     def learn(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Take one step on one batch; return its loss."""
+        """Train one step on one batch; return its loss."""
         with tf.GradientTape() as tape:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self(images))
             loss = tf.reduce_mean(losses)
@@ -71,11 +71,11 @@ class Model(tf.Module):
 
 
 def train(folder: str, steps: int) -> None:
-    """Train up to so many steps in all, over all lives of this process, and save the model."""
+    """Train up to a total number of steps, including those before restarts, and save the model."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     place = strategy.cluster_resolver
     is_first = place.task_id == 0
-    # All workers must save, since all take part in it; only the first one's files count.
+    # All workers must save, because saving is collective; only the first worker's files are used.
     mine = folder if is_first else f"/tmp/{place.task_type}-{place.task_id}"
     images, labels = digits(4096, seed=place.task_id)
     with strategy.scope():
@@ -112,4 +112,4 @@ if __name__ == "__main__":
         train(sys.argv[1], int(sys.argv[2]))
     except PEER_LOST as error:
         print(f"lost a peer: {type(error).__name__}", flush=True)
-        os._exit(RUN_AGAIN)  # threads of TensorFlow may still wait for the peer
+        os._exit(RUN_AGAIN)  # TensorFlow threads may still wait for the lost worker

@@ -1,8 +1,8 @@
-"""A chief, workers and parameter servers, by ParameterServerStrategy.
+"""A chief, workers and parameter servers with ParameterServerStrategy.
 
-The same program runs in every replica, and TF_CONFIG, which the operator sets, says which one it is: workers and parameter
-servers serve for ever, and the chief gives them work. When the chief ends the job has succeeded, and the operator takes the
-others away (cleanPodPolicy Running).
+All replicas run this program, and read their role from TF_CONFIG, which the operator sets. Workers and parameter servers run
+forever, and the chief assigns them work. When the chief exits, the job succeeds, and the operator deletes the others
+(cleanPodPolicy Running).
 
     python parameter_server.py FOLDER STEPS      FOLDER is where the chief saves the model
 """
@@ -17,7 +17,7 @@ CLASSES, PIXELS, BATCH, RATE = 10, 28 * 28, 64, 0.003
 
 
 def digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Made digits, in MNIST's form: noisy copies of ten pictures."""
+    """Generated digits in MNIST's format: noisy copies of ten pictures."""
     pictures = np.random.default_rng(0).random((CLASSES, PIXELS), dtype=np.float32)
     random = np.random.default_rng(seed)
     labels = random.integers(0, CLASSES, count)
@@ -25,7 +25,7 @@ def digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def serve(place: tf.distribute.cluster_resolver.TFConfigClusterResolver) -> None:
-    """Be a worker or a parameter server, until the pod is taken away."""
+    """Run a worker or a parameter server until the pod is deleted."""
     print(f"{place.task_type} {place.task_id} serves", flush=True)
     tf.distribute.Server(
         place.cluster_spec(), job_name=place.task_type, task_index=place.task_id, protocol="grpc", start=True
@@ -33,7 +33,7 @@ def serve(place: tf.distribute.cluster_resolver.TFConfigClusterResolver) -> None
 
 
 def coordinate(place: tf.distribute.cluster_resolver.TFConfigClusterResolver, folder: str, steps: int) -> None:
-    """Be the chief: variables lie on the parameter servers, and steps are done by whichever worker is free."""
+    """Run the chief: it places variables on the parameter servers, and schedules steps on free workers."""
     strategy = tf.distribute.ParameterServerStrategy(place)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():

@@ -72,7 +72,7 @@ def test_a_client_of_the_other_matrix_is_a_wrong_argument(
     mocker.patch.object(sys, "argv", ["matrix", *arguments])
     with pytest.raises(SystemExit, match="2"):
         command.main()
-    assert f"none of the matrix {arguments[0]}: {arguments[1]}" in capsys.readouterr().err
+    assert f"not in the matrix {arguments[0]}: {arguments[1]}" in capsys.readouterr().err
 
 
 def test_the_programs_tell_the_hollow_node_in_its_own_words() -> None:
