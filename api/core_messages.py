@@ -11,7 +11,18 @@ from typing import Final
 
 from tfjob_operator.api.core import CONFIG_MAPS, NODES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.api.protobuf import METADATA, OBJECT_META, Message, many, number, numbers, one, pairs, text, time
+from tfjob_operator.api.protobuf import (
+    METADATA,
+    OBJECT_META,
+    Message,
+    many,
+    number,
+    numbers,
+    one,
+    string_map,
+    text,
+    time,
+)
 
 _EXIT_CODES: Final = Message({1: text("operator"), 2: numbers("values")})
 _RESTART_RULE: Final = Message({1: text("action"), 2: one("exitCodes", _EXIT_CODES)})
@@ -52,7 +63,7 @@ _POD_STATUS: Final = Message(
 )
 POD: Final = Message({1: one("metadata", OBJECT_META), 2: one("spec", _POD_SPEC), 3: one("status", _POD_STATUS)})
 
-_SERVICE_SPEC: Final = Message({2: pairs("selector")})
+_SERVICE_SPEC: Final = Message({2: string_map("selector")})
 SERVICE: Final = Message({1: one("metadata", OBJECT_META), 2: one("spec", _SERVICE_SPEC)})
 
 _TAINT: Final = Message({1: text("key", always=True), 2: text("value"), 3: text("effect"), 4: time("timeAdded")})

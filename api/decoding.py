@@ -31,10 +31,10 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | memoryview | msgspec.
     try:
         return decoder.decode(body)
     except RecursionError:
-        return decoder.decode(levelled(bytes(body)))
+        return decoder.decode(truncated_to_levels(bytes(body)))
 
 
-def levelled(body: bytes) -> bytes:
+def truncated_to_levels(body: bytes) -> bytes:
     """Return the JSON with null for everything deeper than `LEVELS`."""
     kept: list[bytes] = []
     start = depth = 0

@@ -182,7 +182,7 @@ def numbers(name: str) -> Field:
     return Field(name, put_whole=put)
 
 
-def truth(name: str) -> Field:
+def boolean(name: str) -> Field:
     """Declare a boolean field."""
 
     def put(found: _Object, value: int) -> None:
@@ -209,7 +209,7 @@ def many(name: str, of: Message) -> Field:
     return Field(name, put, of=of)
 
 
-def pairs(name: str) -> Field:
+def string_map(name: str) -> Field:
     """Declare a map of strings."""
 
     def put(found: _Object, buffer: bytes, begin: int, end: int) -> None:
@@ -289,7 +289,7 @@ _PAIR: Final = Message({1: text("key"), 2: text("value")}, alike=True)
 LIST_META: Final = Message({2: text("resourceVersion"), 3: text("continue")})
 META, ITEMS = 1, 2
 """Fields of every list: its metadata, and its items."""
-_OWNER: Final = Message({1: text("kind"), 3: text("name"), 4: text("uid"), 6: truth("controller")}, alike=True)
+_OWNER: Final = Message({1: text("kind"), 3: text("name"), 4: text("uid"), 6: boolean("controller")}, alike=True)
 OBJECT_META: Final = Message(
     {
         1: text("name"),
@@ -300,7 +300,7 @@ OBJECT_META: Final = Message(
         8: time("creationTimestamp"),
         9: time("deletionTimestamp"),
         10: number("deletionGracePeriodSeconds"),
-        11: pairs("labels"),
+        11: string_map("labels"),
         13: many("ownerReferences", _OWNER),
     }
 )

@@ -24,7 +24,7 @@ from tfjob_operator.cli.diagnosis import objects, operator
 from tfjob_operator.cli.diagnosis.causes import fill
 from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, Facts, LastLine
 from tfjob_operator.cli.diagnosis.operator import is_renewed
-from tfjob_operator.cli.diagnosis.pods import exits_of, running_since, trains
+from tfjob_operator.cli.diagnosis.pods import exits_of, is_training, running_since
 from tfjob_operator.cli.diagnosis.words import seconds_between
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.replicas import selector_of
@@ -263,7 +263,7 @@ class _EvidenceReader:
         found: dict[str, LastLine] = {}
         for pod in pods:
             since, name = running_since(pod), pod.metadata.name
-            if since is None or seconds_between(since, now) < silent_after_s or not trains(pod):
+            if since is None or seconds_between(since, now) < silent_after_s or not is_training(pod):
                 continue
             if len(found) == MAX_LAST_LINES or "logs" in self.forbidden:
                 break

@@ -82,7 +82,7 @@ def _status(phase: str, state: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"phase": phase, "containerStatuses": [{"name": "tensorflow", "state": state, **more}]}
 
 
-def a_first_job(name: str = "old", *states: str, status: Any = None, **meta: Any) -> dict[str, Any]:
+def a_tensorflow_job(name: str = "old", *states: str, status: Any = None, **meta: Any) -> dict[str, Any]:
     """Return a TfJob of tensorflow.org with a MASTER, two WORKERs and the RuntimeId x7ab; see `a_job`."""
     replicas = {"MASTER": 1, "WORKER": 2}
     spec = {
@@ -139,7 +139,7 @@ def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..
     return lambda *given, **more: msgspec.json.decode(msgspec.json.encode(make(*given, **more)), type=kind)
 
 
-job, first_job = _decoding(a_job, PageJob), _decoding(a_first_job, TensorFlowV1Alpha1Job)
+job, tensorflow_job = _decoding(a_job, PageJob), _decoding(a_tensorflow_job, TensorFlowV1Alpha1Job)
 pod, alpha_pod, event = (
     _decoding(a_pod, PodDetails),
     _decoding(an_alpha_pod, PodDetails),

@@ -19,7 +19,7 @@ import msgspec
 
 from tfjob_operator.api.client.decoding import UNDECODABLE, lines_of
 from tfjob_operator.api.client.errors import DecodeError
-from tfjob_operator.api.decoding import after_first, decode, levelled
+from tfjob_operator.api.decoding import after_first, decode, truncated_to_levels
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, meta_key
 from tfjob_operator.api.protobuf import METADATA, MalformedError, Message, read
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, T
@@ -302,7 +302,7 @@ class Codec(Generic[T]):
     def _substitute(self, raw: msgspec.Raw, error: Exception) -> T | Skipped:
         if self._on_undecodable is not None:
             try:
-                return self._on_undecodable(levelled(bytes(raw)), error)
+                return self._on_undecodable(truncated_to_levels(bytes(raw)), error)
             except Exception as failure:  # noqa: BLE001 - an error in the callback affects this object only
                 error = failure
         return _skip(self._read_head(raw), error)

@@ -15,7 +15,7 @@ from tfjob_operator.api.meta import JSON, MAX_NAME_LENGTH
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1.reader import Path, Reader, check
 from tfjob_operator.api.v1.templates import VOLUME_MOUNTS, VOLUMES, decode_spec
-from tfjob_operator.api.v1.types import text_of
+from tfjob_operator.api.v1.types import format_errors
 from tfjob_operator.api.v1.validation import DNS_1035
 
 _PATH: Final = "spec.tensorBoard"
@@ -84,7 +84,7 @@ def _read(job: str, given: object) -> TensorBoard | InvalidTensorBoard:
     fields = reader.mapping(given, _PATH)
     reader.known(fields, TENSOR_BOARD_FIELDS, _PATH)
     board = read_fields(reader, fields, _PATH)
-    return InvalidTensorBoard(text_of(reader.mistakes, reader.more)) if reader.mistakes else board
+    return InvalidTensorBoard(format_errors(reader.mistakes, reader.more)) if reader.mistakes else board
 
 
 def _check_name(reader: Reader, job: str) -> None:

@@ -386,7 +386,7 @@ class Mistake(NamedTuple):
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
-def text_of(mistakes: Iterable[Mistake], more: int) -> str:
+def format_errors(mistakes: Iterable[Mistake], more: int) -> str:
     """Format errors as one line, with the number of `more` errors that were not kept. Nothing else formats them."""
     rest = [f"and {more} more"] if more else []
     return "; ".join([*map(str, mistakes), *rest])
@@ -459,7 +459,7 @@ class InvalidSpec:
     @property
     def text(self) -> str:
         """All errors in one line."""
-        return text_of(self.mistakes, self.more)
+        return format_errors(self.mistakes, self.more)
 
     @classmethod
     def of(

@@ -47,7 +47,7 @@ def command(target: Target, name: str, output: str | None, silent_after: float) 
     from tfjob_operator.cli.diagnosis.diagnose import diagnose
 
     with target.session() as session:
-        diagnosis = _aimed(diagnose(collect(session, name, datetime.now(UTC), silent_after)), target)
+        diagnosis = _for_cluster(diagnose(collect(session, name, datetime.now(UTC), silent_after)), target)
     if output is not None:
         print_value(diagnosis, output)
         return
@@ -56,16 +56,16 @@ def command(target: Target, name: str, output: str | None, silent_after: float) 
         click.echo(line)
 
 
-def _aimed(diagnosis: Diagnosis, target: Target) -> Diagnosis:
+def _for_cluster(diagnosis: Diagnosis, target: Target) -> Diagnosis:
     """Return the diagnosis with commands for the selected cluster, which may not be that of the current context."""
-    from tfjob_operator.cli.diagnosis.advice import aimed
+    from tfjob_operator.cli.diagnosis.advice import for_cluster
 
     given = (("kubeconfig", target.kubeconfig), ("context", target.context))
     flags = [shlex.quote(f"--{name}={value}") for name, value in given if value]
     return replace(
         diagnosis,
         causes=tuple(
-            replace(each, to_do=tuple(aimed(line, flags) for line in each.to_do)) for each in diagnosis.causes
+            replace(each, to_do=tuple(for_cluster(line, flags) for line in each.to_do)) for each in diagnosis.causes
         ),
     )
 

@@ -43,9 +43,9 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
         _check(name, job)
         choice = choice.of(name, job)
         whole = choice == Choice()
-        has_begun = whole and bool((job.get("status") or {}).get("begun"))
-        replicas = () if has_begun else find(session, job, choice).replicas
-        if not (has_begun or replicas):
+        has_started = whole and bool((job.get("status") or {}).get("begun"))
+        replicas = () if has_started else find(session, job, choice).replicas
+        if not (has_started or replicas):
             raise no_pods_error(name, job, choice)
         _check_operator(session, name, job)
         if whole:

@@ -21,11 +21,11 @@ from tfjob_operator.cli.diagnosis.advice import (
     RETRIED,
     SAVE,
 )
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, WhileRunning, defined, error
-from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, WhileRunning, error, problems_in
+from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural_sort_key
 from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import amount, join_some, safe_name
+from tfjob_operator.cli.diagnosis.words import format_amount, join_some, safe_name
 from tfjob_operator.cli.durations import duration
 
 _RESOURCES: Final = ManifestChange("correct resources in the template")
@@ -219,7 +219,7 @@ NO_PODS: Final = error(
     (DESCRIBE_JOB, OPERATOR_LOGS),
     "Replicas have had no pod for a minute, and no event gives a reason",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 _RULES: Final = (
     # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go,
@@ -323,7 +323,7 @@ def _child_of(event: EventDetails, missing: set[str], wanted: Collection[str]) -
     names = [name for name in _CHILD.findall(event.message) if name in wanted]
     if names:
         return next((str(name) for name in names if name in missing), "")
-    return min(missing, key=natural)
+    return min(missing, key=natural_sort_key)
 
 
 def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
@@ -365,7 +365,7 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
         for resource in ("pods", "count/pods", "services"):
             hard, used = (parse_quantity((part or {}).get(resource)) for part in (quota.status.hard, quota.status.used))
             if hard is not None and used is not None and used + Decimal(1) > hard:
-                short = f"{resource}: used {amount(resource, used)} of {amount(resource, hard)}"
+                short = f"{resource}: used {format_amount(resource, used)} of {format_amount(resource, hard)}"
                 proof = f"quota {safe_name(quota.metadata.name)}: {short}"
                 yield Finding(
                     QUOTA, who, (proof,), {"quota": value(quota.metadata.name), "short": short}, quota.metadata.name

@@ -103,7 +103,7 @@ def _named_in_command(pod: str) -> str:
     return fill("{pod}", {"pod": pod}, command=True)
 
 
-def aimed(line: str, flags: Sequence[str]) -> str:
+def for_cluster(line: str, flags: Sequence[str]) -> str:
     """Return a step with a command for the cluster selected by these kubectl flags."""
     found = _COMMAND.search(line)
     if found is None or not flags:

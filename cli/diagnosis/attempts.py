@@ -10,11 +10,11 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
 from tfjob_operator.cli.diagnosis.objects import PodDetails
-from tfjob_operator.cli.diagnosis.rules import short, value
+from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.diagnosis.words import ago, ended_by, failed_line, safe_name, seconds_between
 from tfjob_operator.cli.durations import duration
 
@@ -107,7 +107,7 @@ NOT_AVOIDED: Final = info(
     ),
     "A gang scheduler or Kueue's topology assignment decides about the nodes of the job",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 _LOST: Final = re.compile(r"\bNodeLost \(Node (\S{1,253}) is lost\)")
@@ -122,7 +122,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     if failed is not None and failed.reason == ConditionReason.BY_RULE:
         found = _RULE.search(failed.message)
         rule, words = (found[1], found[2]) if found is not None else ("", failed.message)
-        values = {"rule": value(rule), "words": short(value(words)) or "no reason given"}
+        values = {"rule": value(rule), "words": shorten(value(words)) or "no reason given"}
         yield Finding(BY_RULE, facts.name, (failed_line(failed), *history(facts)), values)
     if failed is not None and (found := _LOST.search(failed.message)) is not None:
         node = value(found[1])
@@ -141,7 +141,7 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
     for problem, reason in ((NO_RIGHT, EventReason.NODES_UNAVAILABLE), (NOT_AVOIDED, EventReason.NODES_NOT_AVOIDED)):
         for event in latest(facts.job_events(reason)):
             if problem is NOT_AVOIDED or not _acted_on_nodes_since(facts, event.at):
-                values = {"words": short(value(event.message)), "ago": ago(facts.now, event.at) or "once"}
+                values = {"words": shorten(value(event.message)), "ago": ago(facts.now, event.at) or "once"}
                 yield Finding(problem, facts.name, (facts.line(event),), values)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import AGAIN
-from tfjob_operator.cli.diagnosis.causes import Finding, WhileRunning, defined, error
+from tfjob_operator.cli.diagnosis.causes import Finding, WhileRunning, error, problems_in
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import value
@@ -43,7 +43,7 @@ UNSEEN: Final = error(
     ),
     "A Job of the alpha dialect has no status a minute after its creation",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 _LATE_S: Final = 60.0
 

@@ -74,7 +74,7 @@ def info(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str)
     return Problem(id_, rank, Severity.INFO, title, to_do, meaning)
 
 
-def defined(names: Mapping[str, object]) -> tuple[Problem, ...]:
+def problems_in(names: Mapping[str, object]) -> tuple[Problem, ...]:
     """Return the problems defined in a module, in order of definition."""
     return tuple(each for each in names.values() if isinstance(each, Problem))
 

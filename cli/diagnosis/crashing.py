@@ -11,7 +11,7 @@ from tfjob_operator.api.text import clean, last_words
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
 from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
@@ -21,12 +21,12 @@ from tfjob_operator.cli.diagnosis.pods import (
     exits_of,
     is_down_after,
     is_up,
+    lookup_location,
     running_since,
-    searched,
     statuses,
 )
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
-from tfjob_operator.cli.diagnosis.words import ago, counted, quote, safe_name
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
+from tfjob_operator.cli.diagnosis.words import ago, format_restarts, quote, safe_name
 
 _ARGUMENTS: Final = ManifestChange("correct command and args in the template")
 _CAUSE: Final = ManifestChange(
@@ -182,7 +182,7 @@ AFTER_SUCCESS: Final = warning(
     (ManifestChange("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),),
     "A container exits with code 0, and its restart policy starts it again",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 _BY_CODE: Final = {
     126: NOT_EXECUTABLE,
@@ -318,7 +318,7 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         before=not each.now,
         loops=0 if pod.status.phase == "Failed" else each.restarts,
         limit=memory_limit(pod, each.container),
-        where=searched(pod, each.container),
+        where=lookup_location(pod, each.container),
     )
 
 
@@ -336,7 +336,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "pod": end.pod,
         "container": value(end.container),
         "code": str(end.code),
-        "times": counted(end.loops),
+        "times": format_restarts(end.loops),
         "previous": str(end.before).lower(),
         "limit": end.limit or " ",
         "where": end.where,
@@ -359,7 +359,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem = CRASH_LOOP if end.loops else FAILED
         last = last_words(end.words, _LAST_WORDS) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
         more = {"words": f": {last}" if last else " "}
-    more = {name: short(text) for name, text in more.items()}
+    more = {name: shorten(text) for name, text in more.items()}
     return Finding(problem, end.pod, end.proofs, values | more, "" if problem is not FAILED else str(end.code))
 
 
@@ -375,14 +375,15 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
         well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
         if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
-            seen = f"pod {safe_name(name)}: container {safe_name(well.name)} exited with code 0, {counted(well.restart_count)}"
+            restarts = format_restarts(well.restart_count)
+            seen = f"pod {safe_name(name)}: container {safe_name(well.name)} exited with code 0, {restarts}"
             often = "once" if well.restart_count == 1 else f"{well.restart_count} times"
             yield Finding(AFTER_SUCCESS, name, (seen,), {"times": often, "pod": name})
             continue
         if times == 0 or any(is_down_after(each, facts.now) for each in exits_of(pod)):
             continue
         now = "running now" if is_up(pod) else "not running now"
-        proofs = [f"pod {safe_name(name)}: {counted(times)}"]
+        proofs = [f"pod {safe_name(name)}: {format_restarts(times)}"]
         values = {"times": str(times), "now": now, "pod": name, "container": CONTAINER_NAME, "previous": "false"}
         for each in list(exits_of(pod))[:1]:
             reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""

@@ -13,7 +13,7 @@ from tfjob_operator.api.v1alpha1.constants import AlphaState
 from tfjob_operator.cli.diagnosis import operator, suspension
 from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
-from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural
+from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
 from tfjob_operator.cli.diagnosis.pods import is_ready
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.table import FINDERS, SUPERSEDED_BY
@@ -53,7 +53,7 @@ def _ours(facts: Facts) -> bool:
 
 def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
     problem = group[0].problem
-    who = min(natural(finding.who) for finding in group)
+    who = min(natural_sort_key(finding.who) for finding in group)
     return (
         _ORDER[Severity.ERROR if problem is suspension.BY_USER else problem.severity],  # it explains why nothing runs
         problem.rank,
@@ -66,7 +66,7 @@ def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
 
 def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
     """Merge findings of one kind into a cause; `whom` names all replicas, and the values are those of the first."""
-    ordered = sorted(group, key=lambda finding: natural(finding.who))
+    ordered = sorted(group, key=lambda finding: natural_sort_key(finding.who))
     first, whom = ordered[0], tuple(dict.fromkeys(finding.who for finding in ordered))
     given = {"job": facts.name, "namespace": facts.namespace, "resource": facts.shape.resource} | dict(first.values)
     if facts.evidence.lease is not None:

@@ -199,7 +199,7 @@ class Facts:
             self.earlier[replica] += replica in newest
             newest[replica] = pod
         self.pods: tuple[PodDetails, ...] = tuple(
-            sorted(newest.values(), key=lambda pod: (natural(pod.metadata.name), pod.metadata.uid))
+            sorted(newest.values(), key=lambda pod: (natural_sort_key(pod.metadata.name), pod.metadata.uid))
         )
 
     def _order(self, pod: PodDetails) -> tuple[float, str]:
@@ -319,7 +319,7 @@ class Facts:
         return (kind, name) in self._absent
 
 
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+def natural_sort_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key that orders worker-10 after worker-9."""
     parts = _NUMBER.split(name)
     return tuple(

@@ -10,11 +10,19 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD, LOGS, RESTART
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, WhileRunning, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import (
+    Finding,
+    ManifestChange,
+    Problem,
+    WhileRunning,
+    error,
+    problems_in,
+    warning,
+)
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import exits_of, is_ready, statuses
-from tfjob_operator.cli.diagnosis.rules import short, value
+from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
 
@@ -73,7 +81,7 @@ RECREATED: Final = warning(
     ),
     "A replica's pod disappears and is created again and again",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
@@ -132,7 +140,7 @@ def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
             name, code = pod.metadata.name, str(each.ended.exit_code)
             last = quote((facts.log(name, each.container) or each.ended.message).strip().rpartition("\n")[2])
             seen = f"pod {safe_name(name)}: container {safe_name(each.container)} exited with code {code}{last and ': '}{last}"
-            words = f": {short(last)}" if last else " "
+            words = f": {shorten(last)}" if last else " "
             values = _of(pod, container=each.container, code=code, words=words, previous=str(not each.now).lower())
             return Finding(SIDECAR, name, (seen,), values, each.container)
     return None
@@ -159,7 +167,7 @@ def _status(pod: PodDetails) -> Finding | None:
             reasons.append((state.waiting.reason, state.waiting.message))
     for reason, message in reasons[:1]:
         seen = f"pod {safe_name(name)}: {safe_name(reason)}: {quote(message)}"
-        return Finding(STATUS, name, (seen,), _of(pod, reason=reason, words=short(message) or "no message"), reason)
+        return Finding(STATUS, name, (seen,), _of(pod, reason=reason, words=shorten(message) or "no message"), reason)
     return None
 
 
@@ -199,7 +207,7 @@ def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
             warned = [each for each in facts.events_of("Pod", name) if each.type == "Warning"][-1:]
             words = f": nodeName {node} is set in the template" if node else " "
             for event in warned:
-                words = f": {value(event.reason)}: {short(value(event.message))}"
+                words = f": {value(event.reason)}: {shorten(value(event.message))}"
             seen = (facts.line(last[name]), *map(facts.line, warned))
             yield Finding(RECREATED, name, seen, {"times": str(count), "words": words})
 
@@ -230,7 +238,7 @@ def _recent(facts: Facts, pod: PodDetails) -> list[EventDetails]:
 def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, problem: Problem, reason: str) -> Finding:
     words = value(event.message.removeprefix(f"{reason}: "))
     how = words.find("exited with ")
-    words = short(words[how if len(words) > _MAX_WORDS and how >= 0 else 0 :]) or "no message"
+    words = shorten(words[how if len(words) > _MAX_WORDS and how >= 0 else 0 :]) or "no message"
     return Finding(problem, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
 
 

@@ -8,10 +8,10 @@ from typing import Final
 from tfjob_operator.api.core import POD_GROUP_PENDING
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import PodGroupDetails
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.diagnosis.words import quote, safe_name
 
 _GROUP: Final = "kubectl -n {namespace} describe podgroup {job}"
@@ -77,7 +77,7 @@ OTHER_SCHEDULER: Final = warning(
     (ManifestChange("remove schedulerName from the template", recreate=False),),
     "A template's schedulerName is not the gang scheduler",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 _RULES: Final = (
     # scheduler-plugins: pkg/coscheduling/core/core.go, coscheduling.go
@@ -103,7 +103,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         for event in latest(facts.job_events(EventReason.POD_GROUPS_UNKNOWN)):
             yield Finding(UNAVAILABLE, facts.name, (facts.line(event),))
         for event in latest(facts.job_events(EventReason.FAILED_CREATE_POD_GROUP)):
-            words = short(value(event.message.removeprefix("Error creating: ")))
+            words = shorten(value(event.message.removeprefix("Error creating: ")))
             yield Finding(GROUP_REFUSED, facts.name, (facts.line(event),), {"words": words})
     if facts.unscheduled or (group is not None and facts.missing):
         yield from _waiting(facts, group)

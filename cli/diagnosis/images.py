@@ -7,7 +7,7 @@ from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import statuses
@@ -130,7 +130,7 @@ SLOW: Final = warning(
     ("Large images take minutes", DESCRIBE_POD),
     "An image has been pulled for more than five minutes",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 _RULES: Final = (
     # kubernetes: pkg/kubelet/images/image_manager.go

@@ -23,10 +23,10 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJobSpec
 from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
-from tfjob_operator.cli.diagnosis.rules import short, value
+from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.diagnosis.words import ago, failed_line, quote, safe_name
 from tfjob_operator.cli.durations import duration
 
@@ -216,7 +216,7 @@ WITHOUT_OTHERS: Final = info(
     ("With successPolicy: AllWorkers in spec, a job succeeds when all of its workers have",),
     "Worker 0 exited with code 0 and ended the job, and other workers had not succeeded by then",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 _NEAR_S: Final = 600.0
 _LATE_S: Final = 60.0
@@ -241,7 +241,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         limit, deadline_s = limit_of(failed.reason, failed.message), facts.spec.active_deadline_s
         start_s = facts.spec.start_deadline_s if isinstance(facts.spec, TFJobSpec) else None
         values = {
-            "words": short(value(failed.message)) or value(failed.reason) or "no reason given",
+            "words": shorten(value(failed.message)) or value(failed.reason) or "no reason given",
             "reason": str(limit or failed.reason),
             # None: a limit of a newer operator
             "field": "spec.runPolicy" if limit is None else f"spec.{LIMITS[limit].field}",

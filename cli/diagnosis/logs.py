@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
-from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem, Step, defined, error
+from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem, Step, error, problems_in
 from tfjob_operator.cli.diagnosis.rules import MessageRule, rule
 
 
@@ -127,7 +127,7 @@ SHARED_MEMORY: Final = _log(
     (ManifestChange("mount an emptyDir with medium: Memory at /dev/shm"),),
     "Data loaders or NCCL fill /dev/shm",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 # Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), CUDA and NCCL.
 RULES: Final[tuple[MessageRule, ...]] = (

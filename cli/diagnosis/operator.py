@@ -10,7 +10,7 @@ from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
-from tfjob_operator.cli.diagnosis.causes import Finding, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import OperatorDeployment
 from tfjob_operator.cli.diagnosis.pods import statuses
@@ -175,7 +175,7 @@ CRD_OLD: Final = warning(
     ),
     "The CRD lacks fields that the operator writes; successes and restarts may be lost",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 STOPPED: Final = frozenset(
     each.id for each in (NOT_RUNNING, NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, NOT_ACTING, NOT_SERVED, UNSERVED)
 )

@@ -62,7 +62,7 @@ def is_ready(pod: PodDetails) -> bool:
     return is_up(pod) and all(each.ready for each in pod.status.container_statuses or ())
 
 
-def searched(pod: PodDetails, container: str) -> str:
+def lookup_location(pod: PodDetails, container: str) -> str:
     """Return for a title where the program of a container was looked up."""
     here = next((one for one in pod.spec.containers or () if one.name == container), ContainerDetails())
     if "PATH" in {each.name for each in here.env or ()}:
@@ -78,7 +78,7 @@ def running_since(pod: PodDetails) -> datetime | None:
     return running.started_at if running is not None else None
 
 
-def trains(pod: PodDetails) -> bool:
+def is_training(pod: PodDetails) -> bool:
     """Return False for a parameter server, which logs nothing while it serves."""
     labels = pod.metadata.labels or {}
     kind = labels.get(LABEL_PREFIX + LABEL_REPLICA_TYPE) or labels.get(LABEL_JOB_TYPE, "")

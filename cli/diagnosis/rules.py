@@ -46,7 +46,7 @@ def value(text: str) -> str:
     return clean(" ".join(text.split()), _LONGEST_VALUE)
 
 
-def short(text: str, most: int = _MAX_WORDS) -> str:
+def shorten(text: str, most: int = _MAX_WORDS) -> str:
     """Shorten a message for a title: cut before a word, with an ellipsis."""
     if len(text) <= most:
         return text

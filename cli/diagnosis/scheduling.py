@@ -9,11 +9,11 @@ from typing import Final
 from tfjob_operator.api.v1.constants import QUEUE_GATE
 from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, Step, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, Step, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.diagnosis.rules import rule, short, value
+from tfjob_operator.cli.diagnosis.rules import rule, shorten, value
 from tfjob_operator.cli.diagnosis.words import avoided_now, quote, safe_name
 from tfjob_operator.cli.durations import duration
 
@@ -176,7 +176,7 @@ AVOIDED: Final = error(
     ("Wait until then: the operator creates the pods anew that still wait for a node", _MORE_NODES),
     "The job avoids nodes on which it failed, and no other node has room",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 # kubernetes: pkg/scheduler/framework/plugins/*, pkg/scheduler/scheduler.go (ErrReason...), in the words of 1.20 to
 # 1.36. A node is counted under the first filter that it fails (taints, affinity, resources, volumes, other pods), so
@@ -275,7 +275,7 @@ def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], 
         proofs += (f"job: avoids {', '.join(nodes.values())}",)
         values = values | {"nodes": _avoided_until(facts, nodes)}
     problem, *also = found or [UNSCHEDULABLE]
-    return Finding(problem, name, proofs, values | {"short": short(value(text), _MAX_TEXT)}, text, tuple(also))
+    return Finding(problem, name, proofs, values | {"short": shorten(value(text), _MAX_TEXT)}, text, tuple(also))
 
 
 def _avoided_until(facts: Facts, names: Collection[str]) -> str:

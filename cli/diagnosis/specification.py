@@ -16,13 +16,13 @@ from tfjob_operator.cli.diagnosis.causes import (
     ManifestChange,
     Problem,
     WhileRunning,
-    defined,
     error,
     info,
+    problems_in,
     warning,
 )
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.diagnosis.words import failed_line, quote
 
 _FIX: Final = ManifestChange("correct what is named, or undo the edit; running pods continue", recreate=False)
@@ -203,7 +203,7 @@ NEVER_RESTARTED: Final = info(
     ("No change is needed. A restart is a new pod, so files that a container wrote outside of volumes are lost",),
     "The failure policy is about replicas with restartPolicy Always or OnFailure",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 # Messages of api/v1/validation.py, controller/tfjob/plan/status.py, api/v1/tf_config.py and apply/children.py;
 # api/v1alpha1/validation.py and controller/alpha/executor.py.
@@ -294,7 +294,9 @@ def _mistake(facts: Facts, message: str, proof: str) -> Finding:
         text, is_cut = _those_that_fit(parts)
         problem = replace(INVALID, to_do=(_ALL_MISTAKES, *INVALID.to_do)) if is_cut else INVALID
         return Finding(problem, facts.name, (proof,), {"mistake": text}, also=also)
-    return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": short(value(mistake), _MAX_TEXT)})
+    return Finding(
+        found[0] if found else INVALID, facts.name, (proof,), {"mistake": shorten(value(mistake), _MAX_TEXT)}
+    )
 
 
 def _those_that_fit(mistakes: Sequence[str]) -> tuple[str, bool]:
@@ -302,7 +304,7 @@ def _those_that_fit(mistakes: Sequence[str]) -> tuple[str, bool]:
     *parts, last = mistakes
     more = int(found[1]) if (found := _MORE.search(last)) is not None else 0
     parts.append(_MORE.sub("", last))
-    text = short(value(parts[0]), _MAX_TEXT)
+    text = shorten(value(parts[0]), _MAX_TEXT)
     for number, part in enumerate(parts[1:], 1):
         if len(text) + len(part) + 2 > _MAX_TEXT:
             more += len(parts) - number

@@ -8,11 +8,11 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import ConditionType, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, WhileRunning, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, WhileRunning, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
-from tfjob_operator.cli.diagnosis.pods import searched, statuses
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
+from tfjob_operator.cli.diagnosis.pods import lookup_location, statuses
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
 
@@ -137,7 +137,7 @@ STARTS_SLOWLY: Final = warning(
     (DESCRIBE_POD, "Check whether the kubelet is Ready: kubectl describe node {node}"),
     "A pod has been on a node for more than five minutes, and no container runs",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 RULES: Final = (
     # kubernetes: pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables), kuberuntime/security_context_others.go
@@ -177,7 +177,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             reason = value(pod.status.reason)
             message = quote(pod.status.message)
             seen = f"pod {safe_name(pod.metadata.name)}: {safe_name(reason)}: {message}"
-            reported = short(message.removeprefix("Pod was rejected: "))
+            reported = shorten(message.removeprefix("Pod was rejected: "))
             more = {"reason": reason, "words": f": {reported}" if reported else " "}
             yield Finding(REJECTED, pod.metadata.name, (seen,), _values(pod) | more, reason)
     for pod in facts.live_pods:
@@ -207,7 +207,7 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
         return
     name = pod.metadata.name
     for event in latest(facts.pod_events(pod, "FailedCreatePodSandBox", "NetworkNotReady")):
-        yield Finding(SANDBOX, name, (facts.line(event),), _values(pod) | {"words": short(value(event.message))})
+        yield Finding(SANDBOX, name, (facts.line(event),), _values(pod) | {"words": shorten(value(event.message))})
         return
     yield from _slow(facts, pod)
 
@@ -224,10 +224,10 @@ def _of_container(pod: PodDetails, status: ContainerStatusDetails) -> Finding | 
         f"pod {safe_name(pod.metadata.name)}: container {safe_name(status.name)}: {safe_name(reason)}: {quote(message)}"
     )
     problem, more = first_match(RULES, message) or (CANNOT_START, {"words": value(reason)})
-    more = {name: short(text) for name, text in more.items()}
+    more = {name: shorten(text) for name, text in more.items()}
     if "kind" in more:
         more["kind"] = more["kind"].lower()
-    values = _values(pod) | {"container": value(status.name), "where": searched(pod, status.name)} | more
+    values = _values(pod) | {"container": value(status.name), "where": lookup_location(pod, status.name)} | more
     return Finding(problem, pod.metadata.name, (seen,), values, more.get("name", ""))
 
 

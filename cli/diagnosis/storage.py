@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import PersistentVolumeClaim, PodDetails
 from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.diagnosis.words import quote, safe_name
 
 _CLAIM: Final = "kubectl -n {namespace} describe pvc {claim}"
@@ -123,7 +123,7 @@ MOUNT_FAILED: Final = error(
     (DESCRIBE_POD, _DRIVER),
     "FailedMount or FailedAttachVolume, for another reason",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 # kubernetes: pkg/controller/volume/persistentvolume/pv_controller.go; messages of the scheduler: plugins/volumebinding
 _CLAIM_RULES: Final = (
@@ -158,7 +158,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             specific = [each for each in reported if "timed out waiting for the condition" not in each.message]
             for event in latest(specific) or latest(reported):
                 problem, values = first_match(_MOUNT_RULES, event.message) or (MOUNT_FAILED, {})
-                values = {name: short(text) for name, text in values.items()}
+                values = {name: shorten(text) for name, text in values.items()}
                 name = pod.metadata.name
                 yield Finding(problem, name, (facts.line(event),), values | {"pod": name}, values.get("name", ""))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error, info
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, problems_in
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import Workload
 from tfjob_operator.cli.diagnosis.pods import condition_of
@@ -140,7 +140,7 @@ ONE_BY_ONE: Final = error(
     ),
     "A pod has Kueue's scheduling gate, or Kueue suspended a Job of the alpha dialect: Kueue does not know the job",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 
 # kueue: pkg/controller/core/workload_controller.go, pkg/workload/resources.go,
 # pkg/scheduler/flavorassigner/flavorassigner.go; before 0.10 "insufficient quota for X in flavor Y, request > maximum

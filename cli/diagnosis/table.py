@@ -27,26 +27,26 @@ from tfjob_operator.cli.diagnosis.causes import Finding, Problem, Severity
 from tfjob_operator.cli.diagnosis.facts import Facts
 
 GROUPS: Final[Mapping[str, tuple[Problem, ...]]] = {
-    "The operator": operator.TROUBLES,
-    "The specification": specification.TROUBLES,
-    "Suspension and Kueue": suspension.TROUBLES,
-    "Pods that cannot be created": admission.TROUBLES,
-    "Jobs of replicas (alpha dialect)": batch_jobs.TROUBLES,
-    "Gangs": gang.TROUBLES,
-    "Storage": storage.TROUBLES,
-    "Scheduling": scheduling.TROUBLES,
-    "Images": images.TROUBLES,
-    "Starting": starting.TROUBLES,
-    "Failing": crashing.TROUBLES,
-    "Last words": logs.TROUBLES,
-    "On the way": lifecycle.TROUBLES,
-    "Failure policies": attempts.TROUBLES,
-    "Quoted": fallback.TROUBLES,
-    "TensorBoard": tensorboard.TROUBLES,
+    "The operator": operator.PROBLEMS,
+    "The specification": specification.PROBLEMS,
+    "Suspension and Kueue": suspension.PROBLEMS,
+    "Pods that cannot be created": admission.PROBLEMS,
+    "Jobs of replicas (alpha dialect)": batch_jobs.PROBLEMS,
+    "Gangs": gang.PROBLEMS,
+    "Storage": storage.PROBLEMS,
+    "Scheduling": scheduling.PROBLEMS,
+    "Images": images.PROBLEMS,
+    "Starting": starting.PROBLEMS,
+    "Failing": crashing.PROBLEMS,
+    "Last words": logs.PROBLEMS,
+    "On the way": lifecycle.PROBLEMS,
+    "Failure policies": attempts.PROBLEMS,
+    "Quoted": fallback.PROBLEMS,
+    "TensorBoard": tensorboard.PROBLEMS,
 }
 """All problems by subject, as in docs/design/plugin.md."""
 
-TROUBLES: Final[Mapping[str, Problem]] = {problem.id: problem for group in GROUPS.values() for problem in group}
+PROBLEMS: Final[Mapping[str, Problem]] = {problem.id: problem for group in GROUPS.values() for problem in group}
 
 FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     operator.find,
@@ -71,27 +71,27 @@ _VAGUE: Final = frozenset(
 )
 _KNOWN: Final = frozenset(
     each.id
-    for each in TROUBLES.values()
-    if each.severity is Severity.ERROR and each not in _VAGUE and each not in fallback.TROUBLES
+    for each in PROBLEMS.values()
+    if each.severity is Severity.ERROR and each not in _VAGUE and each not in fallback.PROBLEMS
 )
 
 _RESTARTS: Final = frozenset({attempts.EARLIER_PODS.id, attempts.DELAYED.id})
 SUPERSEDED_BY: Final[Mapping[str, frozenset[str]]] = {
     operator.UNSERVED.id: operator.STOPPED - {operator.UNSERVED.id},
-    scheduling.UNBOUND.id: frozenset(each.id for each in storage.TROUBLES),
-    scheduling.UNSCHEDULABLE.id: frozenset(each.id for each in storage.TROUBLES),
+    scheduling.UNBOUND.id: frozenset(each.id for each in storage.PROBLEMS),
+    scheduling.UNSCHEDULABLE.id: frozenset(each.id for each in storage.PROBLEMS),
     starting.STARTS_SLOWLY.id: frozenset(
-        each.id for each in (*storage.TROUBLES, lifecycle.NODE_AWAY, *fallback.TROUBLES)
+        each.id for each in (*storage.PROBLEMS, lifecycle.NODE_AWAY, *fallback.PROBLEMS)
     ),
     lifecycle.JOB_FAILED.id: frozenset(
         each.id
         for each in (
-            *specification.TROUBLES,
-            *batch_jobs.TROUBLES,
-            *crashing.TROUBLES,
-            *logs.TROUBLES,
-            *images.TROUBLES,
-            *starting.TROUBLES,
+            *specification.PROBLEMS,
+            *batch_jobs.PROBLEMS,
+            *crashing.PROBLEMS,
+            *logs.PROBLEMS,
+            *images.PROBLEMS,
+            *starting.PROBLEMS,
         )
         if each.severity is Severity.ERROR
     )
@@ -99,26 +99,26 @@ SUPERSEDED_BY: Final[Mapping[str, frozenset[str]]] = {
     lifecycle.RESTARTING.id: _RESTARTS
     | frozenset(
         each.id
-        for each in (*admission.TROUBLES, *crashing.TROUBLES)
+        for each in (*admission.PROBLEMS, *crashing.PROBLEMS)
         if each.severity is Severity.ERROR and each is not admission.NO_PODS
     ),
     admission.NO_PODS.id: frozenset(
         each.id
         for each in (
-            *operator.TROUBLES,
-            *gang.TROUBLES,
-            *batch_jobs.TROUBLES,
-            *specification.TROUBLES,
+            *operator.PROBLEMS,
+            *gang.PROBLEMS,
+            *batch_jobs.PROBLEMS,
+            *specification.PROBLEMS,
             lifecycle.STUCK,
             lifecycle.RESTARTING,
-            *attempts.TROUBLES,
-            *fallback.TROUBLES,
+            *attempts.PROBLEMS,
+            *fallback.PROBLEMS,
         )
     ),
     crashing.KILLED.id: frozenset({fallback.START.id}),
     crashing.TERMINATED.id: frozenset({fallback.START.id}),
     crashing.CRASH_LOOP.id: frozenset({fallback.START.id}),
-    **{each.id: _KNOWN for each in fallback.TROUBLES},
+    **{each.id: _KNOWN for each in fallback.PROBLEMS},
     fallback.TERMINATING.id: _KNOWN | {attempts.EARLIER_PODS.id},
     fallback.RECREATED.id: _KNOWN | _RESTARTS,
 }

@@ -8,10 +8,10 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import EventDetails
-from tfjob_operator.cli.diagnosis.rules import short, value
+from tfjob_operator.cli.diagnosis.rules import shorten, value
 
 INVALID: Final = warning(
     "tensorboard-invalid",
@@ -34,7 +34,7 @@ UNAVAILABLE: Final = warning(
     ("Ask your cluster administrator to apply the RBAC manifests of the operator's version",),
     "The operator may not list Deployments",
 )
-TROUBLES: Final = defined(globals())
+PROBLEMS: Final = problems_in(globals())
 _REASONS: Final = {
     EventReason.INVALID_TENSOR_BOARD: INVALID,
     EventReason.FAILED_TENSOR_BOARD: FAILED,
@@ -54,7 +54,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             complaint = None
     if complaint is not None:
         problem = _REASONS[EventReason(complaint.reason)]
-        yield Finding(problem, facts.name, (facts.line(complaint),), {"words": short(value(complaint.message))})
+        yield Finding(problem, facts.name, (facts.line(complaint),), {"words": shorten(value(complaint.message))})
 
 
 def _takes_back(success: EventDetails, complaint: EventDetails) -> bool:

@@ -31,7 +31,7 @@ def seconds_between(then: datetime, now: datetime) -> float:
     return (now - then).total_seconds()
 
 
-def amount(resource: str, number: Decimal) -> str:
+def format_amount(resource: str, number: Decimal) -> str:
     """Format an amount of a resource: memory and storage in binary units, anything else as a plain number."""
     if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
         for unit, size in _BINARY:
@@ -50,7 +50,7 @@ def safe_name(name: str) -> str:
     return quoted(name)
 
 
-def counted(restarts: int) -> str:
+def format_restarts(restarts: int) -> str:
     """Format a number of restarts: `1 restart`, `2 restarts`."""
     return f"{restarts} restart{'s' * (restarts != 1)}"
 

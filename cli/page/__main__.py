@@ -21,7 +21,7 @@ import structlog
 from tfjob_operator.api.access import Access
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.authenticator import read_files
-from tfjob_operator.cli.page.cluster import at_once
+from tfjob_operator.cli.page.cluster import background_tasks
 from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator, RequestHeaders, exposition
 from tfjob_operator.cli.page.reviews import Reviews
 from tfjob_operator.cli.page.run import listening, reading
@@ -76,7 +76,7 @@ async def serving(plan: ClusterPageOptions) -> AsyncIterator[None]:
         )
         page = Page(authenticator, parts, files)
         try:
-            async with at_once(_reload(tls, plan.certificate)), listening(page, plan.on, tls):
+            async with background_tasks(_reload(tls, plan.certificate)), listening(page, plan.on, tls):
                 yield
         finally:
             await reviews.close()

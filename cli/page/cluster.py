@@ -47,7 +47,7 @@ FIRST_RECHECK_S: Final = 5.0
 
 
 @asynccontextmanager
-async def at_once(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def background_tasks(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run these tasks within the context, which ends if one of them fails."""
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(each) for each in work]
@@ -89,7 +89,7 @@ class JobCaches:
         self._not_found = asyncio.Event()
 
     @property
-    def is_settled(self) -> bool:
+    def is_complete(self) -> bool:
         """Return True if all jobs are cached and handled, cannot be read, or are not served."""
         if self.caches is None:
             return self._is_absent
@@ -107,7 +107,7 @@ class JobCaches:
                 await asyncio.sleep(POLL_S)
                 continue
             caches = self.caches = self._make()
-            async with at_once(*(each.run() for each in caches[:2])):
+            async with background_tasks(*(each.run() for each in caches[:2])):
                 await self._until_absent()
             self._is_absent, self.caches, self.cannot_be_read = True, None, False
             self._gone(caches)
@@ -249,7 +249,7 @@ class Cluster:
     def has_synced(self) -> bool:
         """True if jobs and pods are complete, or cannot be read."""
         pods = self._pods_handled.has_synced or self._pods.name in self.read_errors
-        return pods and all(each.is_settled for each in self._apis.values())
+        return pods and all(each.is_complete for each in self._apis.values())
 
     @property
     def places(self) -> frozenset[str]:
@@ -269,7 +269,7 @@ class Cluster:
     def running(self) -> AbstractAsyncContextManager[None]:
         """Run the informers within the context."""
         jobs = (each.run() for each in self._apis.values())
-        return at_once(self._pods.run(), self._pod_events.run(), self._read_events_of_batch_jobs(), *jobs)
+        return background_tasks(self._pods.run(), self._pod_events.run(), self._read_events_of_batch_jobs(), *jobs)
 
     def job(self, key: str) -> PageJob | None:
         """Return a job, None if it does not exist."""

@@ -17,7 +17,7 @@ from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.logs.lines import Position, Splitter
-from tfjob_operator.cli.page.cluster import Cluster, at_once
+from tfjob_operator.cli.page.cluster import Cluster, background_tasks
 from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, place_of, seconds
 from tfjob_operator.cli.timelines.build import training_of
 from tfjob_operator.cli.training import Curves, LogReader
@@ -71,7 +71,7 @@ class Logs:
         """Yield a run as JSON whenever it has changed, and b"" after `HEARTBEAT_S` without a change."""
         runs = [Run(key) for key in keys]
         silent_s = 0.0
-        async with at_once(*(run.read(self._cluster, self._client) for run in runs)):
+        async with background_tasks(*(run.read(self._cluster, self._client) for run in runs)):
             while True:
                 await asyncio.sleep(BATCH_S)
                 changed = [run for run in runs if run.changed]

@@ -27,7 +27,7 @@ from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.authenticator import LocalAuthenticator, read_files
 from tfjob_operator.cli.page.board import Board
-from tfjob_operator.cli.page.cluster import Cluster, at_once, readable_scope
+from tfjob_operator.cli.page.cluster import Cluster, background_tasks, readable_scope
 from tfjob_operator.cli.page.details import Details
 from tfjob_operator.cli.page.logs import Logs
 from tfjob_operator.cli.page.server import Page, Parts
@@ -96,7 +96,7 @@ async def reading(
         about = {"server": "" if shared else access.shown, "context": "" if shared else access.context}
         board = Board(about, bare=shared)
         cluster = Cluster(streams, scope, board.changed)
-        async with cluster.running(), at_once(board.run(cluster)):
+        async with cluster.running(), background_tasks(board.run(cluster)):
             details = Details(client, read)
             try:
                 yield Parts(board, cluster, details, Logs(streams, cluster), client)

@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.types import InvalidSpec, child_name, parse_indices
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
-from tfjob_operator.cli.diagnosis.facts import natural
+from tfjob_operator.cli.diagnosis.facts import natural_sort_key
 from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, EventDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.diagnosis.words import ended_by
@@ -263,7 +263,9 @@ def _replicas(job: PageJob, summary: SpecSummary, pods: Sequence[PodDetails]) ->
                 name = _name_of(job, summary, kind, index)
                 if ((kind, index) if summary.alpha else name) not in there:
                     found.append(missing_view(name, kind, index, done=index in done, restarts=restarts[kind, index]))
-    return sorted(found, key=lambda each: (order_of(ReplicaName(each["type"], each["index"])), natural(each["name"])))
+    return sorted(
+        found, key=lambda each: (order_of(ReplicaName(each["type"], each["index"])), natural_sort_key(each["name"]))
+    )
 
 
 def _name_of(job: PageJob, summary: SpecSummary, kind: str, index: int) -> str:
@@ -380,12 +382,12 @@ def place_of(pod: PodDetails) -> tuple[str, int]:
 def is_ready(pod: PodDetails) -> bool:
     """Return True if a pod is running, ready, and not being deleted."""
     ready = condition_of(pod.status.conditions, "Ready")
-    return pod.status.phase == "Running" and ready is not None and ready.status == "True" and not _goes(pod)
+    return pod.status.phase == "Running" and ready is not None and ready.status == "True" and not _is_terminating(pod)
 
 
 def problem_of(pod: PodDetails) -> str:
     """Return the problem of a pod in one word, "" for none."""
-    if pod.status.phase == "Succeeded" or _goes(pod):
+    if pod.status.phase == "Succeeded" or _is_terminating(pod):
         return ""
     for status in statuses(pod):
         waiting = status.state.waiting if status.state is not None else None
@@ -453,10 +455,10 @@ def _state(pod: PodDetails, main: ContainerStatusDetails | None) -> tuple[str, i
     last = main.last_state.terminated if main is not None and main.last_state is not None else None
     if state is not None and state.terminated is not None:
         over = state.terminated
-        word = "Terminating" if _goes(pod) else pod.status.phase or "Ended"
+        word = "Terminating" if _is_terminating(pod) else pod.status.phase or "Ended"
         return word, over.exit_code, over.message or pod.status.message or over.reason
     code = last.exit_code if last is not None else None
-    if _goes(pod):
+    if _is_terminating(pod):
         return "Terminating", code, pod.status.message
     if state is not None and state.waiting is not None and state.waiting.reason:
         return state.waiting.reason, code, (last.message if last is not None else "") or state.waiting.message
@@ -466,7 +468,7 @@ def _state(pod: PodDetails, main: ContainerStatusDetails | None) -> tuple[str, i
     return pod.status.phase or "Pending", code, pod.status.message
 
 
-def _goes(pod: PodDetails) -> bool:
+def _is_terminating(pod: PodDetails) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 

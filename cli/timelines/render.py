@@ -236,9 +236,9 @@ def _happening(
 ) -> Iterator[str]:
     when = _clock(each.at.timestamp(), frame, length_s)
     often = f" (x{each.times})" if each.times > 1 else ""
-    said = " ".join(clean(each.message, 1000).split())
+    message = " ".join(clean(each.message, 1000).split())
     about = f"{quoted(each.about)}{f' and {more} more' if more else ''}"
-    text = f"{when}  {about}  {quoted(each.reason)}{often}{': ' if said else ''}{said}"
+    text = f"{when}  {about}  {quoted(each.reason)}{often}{': ' if message else ''}{message}"
     first, *rest = textwrap.wrap(text, frame.width, subsequent_indent="    ", max_lines=4)
     reason = quoted(each.reason)
     yield first.replace(reason, paint(reason, "red"), 1) if each.is_warning else first

@@ -17,7 +17,7 @@ from tfjob_operator.api.v1.tensorboard import (
     read_tensor_board,
     tensor_board_name,
 )
-from tfjob_operator.api.v1.types import TFJob, text_of
+from tfjob_operator.api.v1.types import TFJob, format_errors
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.types import AlphaJob, is_alpha
 from tfjob_operator.api.v1alpha1.validation import TENSORBOARD, canonical_spec
@@ -97,7 +97,7 @@ def alpha_request_of(api: c.Dialect, job: AlphaJob) -> TensorBoardRequest | Unma
     reader.known(settings, TENSORBOARD.known, _PATH)
     board = read_fields(reader, _with_image(settings, spec), _PATH)
     if reader.mistakes:
-        return Unmanaged(text_of(reader.mistakes, reader.more))
+        return Unmanaged(format_errors(reader.mistakes, reader.more))
     return TensorBoardRequest(f"{APPLICATION}-{runtime_id.lower()}", _labels(api, job, runtime_id), board)
 
 

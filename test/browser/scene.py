@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hack.page_cluster import KINDS, PageCluster
-from hack.page_objects import a_first_job, a_job, a_pod, an_alpha_pod, an_event, wanting
+from hack.page_objects import a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, wanting
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 NO_MODULE = "ModuleNotFoundError: No module named 'sentencepiece'"
@@ -134,7 +134,7 @@ def _running() -> Iterator[dict[str, Any]]:
 def _of_2017() -> Iterator[dict[str, Any]]:
     """A TfJob of tensorflow.org: one worker has been created anew, and the pod before it is gone."""
     name, namespace = "mnist-2017", "legacy"
-    yield a_first_job(name, "Created", "Running", namespace=namespace, creationTimestamp=before(5_000))
+    yield a_tensorflow_job(name, "Created", "Running", namespace=namespace, creationTimestamp=before(5_000))
     for kind, index in (("MASTER", 0), ("WORKER", 0), ("WORKER", 1)):
         age = 600 if index else 4_950
         status = pod(name, kind, index, age, runs(age))["status"]

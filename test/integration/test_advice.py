@@ -28,7 +28,7 @@ from integration.test_pod_troubles import STARTING
 from integration.test_troubles import scaled
 from support.waiting import eventually
 from tfjob_operator.cli.commands.explain_ import render
-from tfjob_operator.cli.diagnosis.table import TROUBLES
+from tfjob_operator.cli.diagnosis.table import PROBLEMS
 
 WORKER: Final = "spec tfReplicaSpecs Worker"
 TEMPLATE: Final = f"{WORKER} template spec"
@@ -505,6 +505,6 @@ def test_the_advice_of_each_trouble_is_followed_or_has_a_reason_why_not() -> Non
     without = [id_ for ids in NOT_FOLLOWED.values() for id_ in ids.split()]
     rows = {each.problem.id for each in ADVICE}
     assert (len(without), rows & set(without)) == (len(set(without)), set())
-    assert rows | set(without) == TROUBLES.keys()
+    assert rows | set(without) == PROBLEMS.keys()
     assert {each.id for each in ADVICE} >= set(QUICK.split())
     assert len(QUICK.split()) <= 25

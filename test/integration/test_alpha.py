@@ -236,7 +236,7 @@ def test_the_plugin_shows_a_job_of_either_api(plane: ControlPlane, world: AlphaC
     assert plugin("explain", "old").startswith("old: Succeeded ")
 
 
-TROUBLES = {
+PROBLEMS = {
     "crash-loop": [entry("MASTER", "forever"), entry("WORKER", "0.1s:1", restartPolicy="OnFailure")],
     "image-pull-failed": [entry("MASTER", "image-pull-back-off")],
     "exit-code": [entry("MASTER", "0.1s:3")],
@@ -263,7 +263,7 @@ def test_why_a_job_of_the_alpha_dialect_does_not_run_is_on_line_one(
 ) -> None:
     """Pods' troubles as in v1, what the Job controller meets when it creates pods, and mistakes in the words of the dialect."""
     world.dialect = dialect
-    for name, entries in TROUBLES.items():
+    for name, entries in PROBLEMS.items():
         world.create_alpha(name, {"replicaSpecs": entries, "cleanupPodPolicy": "None"})
     world.wait_for_phase("batch-job-failed", "Running")
     late = f"worker-{world.status('batch-job-failed')['runtimeId']}-0"
@@ -276,7 +276,7 @@ def test_why_a_job_of_the_alpha_dialect_does_not_run_is_on_line_one(
         def first(name: str) -> str:
             return next((cause.id for cause in stage.explain(name, LATER.get(name, 0.0)).causes), "")
 
-        for name in TROUBLES:
+        for name in PROBLEMS:
             # On a busy machine the container has restarted several times when its turn comes.
             found = {name, "crash-loop"} if name == "exit-code" else {name}
             eventually(lambda: first(name) in found, name, yet=lambda: str(stage.explain(name)))  # noqa: B023

@@ -15,7 +15,7 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from hack.page_cluster import ADDON, page_of
-from hack.page_objects import a_first_job, a_job, a_pod
+from hack.page_objects import a_job, a_pod, a_tensorflow_job
 from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
 from integration.operator_process import ROOT, with_token
 from integration.pages import Page
@@ -200,7 +200,7 @@ def test_every_right_of_the_page_is_used_and_none_is_missing(
     install_first_api(plane)
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     placed = pod("placed", "team-b", nodeName="node-1", volumes=[claim])
-    create(plane, a_job("placed", namespace="team-b"), placed, a_first_job(namespace="team-b"))
+    create(plane, a_job("placed", namespace="team-b"), placed, a_tensorflow_job(namespace="team-b"))
     viewer = Viewer(plane, "team-b", "busy")
     lists = "services,persistentvolumeclaims,resourcequotas,limitranges,jobs.batch,pods.metrics.k8s.io"
     viewer.bind("team-b", *ALL, (READS, FIRST), ("list", lists), ("get", "namespaces"))
@@ -244,7 +244,7 @@ async def test_jobs_of_the_first_api_come_with_its_crd_and_go_with_it(
         assert key not in known
         assert known[""]["troubles"] == []
         await asyncio.to_thread(install_first_api, plane)
-        await asyncio.to_thread(create, plane, a_first_job(namespace="old-team"))
+        await asyncio.to_thread(create, plane, a_tensorflow_job(namespace="old-team"))
         await until_known(events, known, lambda: key in known)
         assert (await browser.get(f"/-/manifest/{key}"))[0] == 200
         await asyncio.to_thread(plane.run_kubectl, "delete", "crd", FIRST)

@@ -18,13 +18,13 @@ from integration.cluster import replica, specs, with_policy
 from integration.operator_process import ROOT
 from integration.stage import MERGE, POD, TRAINING, Problem, Stage, Then, judge, one
 from integration.test_alpha import NOT_SERVED
-from integration.test_alpha import TROUBLES as OF_ALPHA_JOBS
+from integration.test_alpha import PROBLEMS as OF_ALPHA_JOBS
 from integration.test_denied_troubles import DENIED_BY_WEBHOOK, NO_GROUP
 from integration.test_gang_scheduling import VOLCANO, install
 from integration.test_life_troubles import LIVES, NODE_LOST
 from integration.test_pod_troubles import NO_NODES, NOT_STARTED, UNSCHEDULED
 from support.waiting import eventually
-from tfjob_operator.cli.diagnosis.table import TROUBLES
+from tfjob_operator.cli.diagnosis.table import PROBLEMS
 
 # What the operator says of a specification
 
@@ -389,5 +389,5 @@ def test_the_page_lists_the_causes_that_are_not_reproduced() -> None:
     alone = [NO_GROUPS, NO_GROUP, NODE_LOST, NO_NODES]
     made = {each.id for each in itertools.chain(alone, *tables)} | QUEUED.keys() | BY_THEMSELVES
     made |= OF_ALPHA_JOBS.keys() | set(NOT_SERVED)
-    assert set(re.findall(r"`([a-z]+(?:-[a-z]+)+|[a-z]+)`", text)) == TROUBLES.keys() - made
-    assert made <= TROUBLES.keys()
+    assert set(re.findall(r"`([a-z]+(?:-[a-z]+)+|[a-z]+)`", text)) == PROBLEMS.keys() - made
+    assert made <= PROBLEMS.keys()

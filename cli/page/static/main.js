@@ -18,7 +18,7 @@ class App {
     this.list = new List(this);
     this.page = null;
     this.watch = new Watch(() => this.later(), (key) => this.go(`/${key}`));
-    this.stream = new Stream((...news) => this.told(...news), () => this.watch.keys.size > 0);
+    this.stream = new Stream((...news) => this.receive(...news), () => this.watch.keys.size > 0);
     this.due = false;
     this.home = '/'; // the URL of the list with its last filter
   }
@@ -55,7 +55,7 @@ class App {
     this.route();
   }
 
-  told(kind, data, reason = '') {
+  receive(kind, data, reason = '') {
     if (kind === 'live') {
       if (data === this.live && reason === this.reason) return;
       this.live = data;

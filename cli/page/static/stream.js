@@ -60,10 +60,10 @@ export async function events(path, signal, take) {
 }
 
 export class Stream {
-  /** `told` receives ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out", why); `stays`: stay connected in a hidden tab. */
-  constructor(told, stays) {
-    this.told = told;
-    this.stays = stays;
+  /** `notify` receives ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out", why); `staysConnected`: stay connected in a hidden tab. */
+  constructor(notify, staysConnected) {
+    this.notify = notify;
+    this.staysConnected = staysConnected;
     this.job = '';
     this.seen = '';
     this.failures = 0;
@@ -89,8 +89,8 @@ export class Stream {
       this.failures = 0;
       this.wait();
       if (id) this.seen = id;
-      this.told('live', 'live');
-      if (data) this.told(event, JSON.parse(data));
+      this.notify('live', 'live');
+      if (data) this.notify(event, JSON.parse(data));
     });
     if (source === this.source) this.lost(code === 401 ? 'out' : 'lost', code ? error : '');
   }
@@ -110,13 +110,13 @@ export class Stream {
     this.close();
     const pause = PAUSES_MS[Math.min(this.failures, PAUSES_MS.length - 1)];
     this.failures += 1;
-    this.told('live', how, why);
+    this.notify('live', how, why);
     this.timer = setTimeout(() => this.open(), pause);
   }
 
   looked() {
     clearTimeout(this.hidden);
-    if (document.hidden) this.hidden = setTimeout(() => this.stays() || this.close(), HIDDEN_MS);
+    if (document.hidden) this.hidden = setTimeout(() => this.staysConnected() || this.close(), HIDDEN_MS);
     else if (!this.source) this.open();
   }
 }

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfjob_operator.api.decoding import LARGEST, LEVELS, SharedValues, after_first, decode, is_deeper_than, levelled
+from tfjob_operator.api.decoding import (
+    LARGEST,
+    LEVELS,
+    SharedValues,
+    after_first,
+    decode,
+    is_deeper_than,
+    truncated_to_levels,
+)
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference, owner_key
 
 json_values = st.recursive(
@@ -43,7 +51,7 @@ def levels_of(value: Any) -> int:
 def test_what_is_not_deep_stays_as_it_is(value: Any) -> None:
     """B01: brackets in strings do not count."""
     raw = msgspec.json.encode(value)
-    assert levelled(raw) == raw
+    assert truncated_to_levels(raw) == raw
     assert decode(msgspec.json.Decoder(), raw) == value
     for levels in range(5):
         assert is_deeper_than(raw, levels) is (depth_of(value) > levels)
@@ -55,11 +63,11 @@ def test_what_lies_too_deep_is_read_as_null_and_the_rest_as_it_is(depth: int, op
     """B01: on every Python, whatever its recursion limit."""
     deep = opening * depth + b"1" + closing * depth
     body = b'{"a":"x","deep":' + deep + b',"b":[' + deep + b',"y"]}'
-    found = decode(msgspec.json.Decoder(), levelled(body))
+    found = decode(msgspec.json.Decoder(), truncated_to_levels(body))
     assert (found["a"], found["b"][1]) == ("x", "y")
     assert levels_of(found["deep"]) == LEVELS - 1
     assert is_deeper_than(body, LEVELS)
-    assert not is_deeper_than(levelled(body), LEVELS)
+    assert not is_deeper_than(truncated_to_levels(body), LEVELS)
     raw = decode(msgspec.json.Decoder(dict[str, msgspec.Raw]), body)
     assert msgspec.json.decode(raw["a"]) == "x"
 

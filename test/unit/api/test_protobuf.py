@@ -21,16 +21,16 @@ from tfjob_operator.api.protobuf import (
     STATUS,
     MalformedError,
     Message,
+    boolean,
     many,
     number,
     numbers,
     one,
     open_envelope,
-    pairs,
     read,
+    string_map,
     text,
     time,
-    truth,
 )
 from tfjob_operator.controller.jobs.children import ChildLabels, ConfigMap, Pod, Service
 
@@ -137,8 +137,8 @@ def test_what_was_read_before_changes_nothing() -> None:
 
 def _table() -> Message:
     """Return fields of all kinds, of which nothing has been read."""
-    inner = Message({1: text("kind"), 2: truth("controller")}, alike=True)
-    middle = Message({1: many("owners", inner), 2: pairs("labels"), 3: time("created"), 4: numbers("codes")})
+    inner = Message({1: text("kind"), 2: boolean("controller")}, alike=True)
+    middle = Message({1: many("owners", inner), 2: string_map("labels"), 3: time("created"), 4: numbers("codes")})
     return Message({1: text("name"), 2: one("metadata", middle), 300: number("version")})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tfjob_operator.api.v1.types import text_of
+from tfjob_operator.api.v1.types import format_errors
 from tfjob_operator.cli import manifests
 from tfjob_operator.cli.manifests import validate
 from unit.cli.conftest import run
@@ -123,7 +123,7 @@ def test_a_file_that_can_not_be_read_is_told_and_the_others_go_on(tmp_path: Path
 def test_the_examples_are_judged_as_the_operator_judges_them(path: Path) -> None:
     for manifest in manifests.read(str(path)):
         judged = validate(manifest)
-        assert bool(judged.mistakes) == ("invalid" in path.name), text_of(judged.mistakes, judged.more)
+        assert bool(judged.mistakes) == ("invalid" in path.name), format_errors(judged.mistakes, judged.more)
 
 
 @pytest.mark.parametrize("path", sorted((EXAMPLES / "migration").rglob("*.yaml")), ids=lambda path: path.name)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
-from tfjob_operator.api.decoding import levelled
+from tfjob_operator.api.decoding import truncated_to_levels
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.api.v1.templates import MAX_DEPTH
@@ -92,7 +92,7 @@ def test_what_is_nested_deeper_than_can_be_read_is_a_mistake(depth: int) -> None
     brackets = b"[" * depth + b"]" * depth
     deep = b'{"tfReplicaSpecs":' + brackets + b"}"
     in_template = msgspec.json.encode(workers(template=template(someField="@"))).replace(b'"@"', brackets)
-    for raw in (deep, in_template, levelled(deep)):
+    for raw in (deep, in_template, truncated_to_levels(deep)):
         assert read_spec("job", msgspec.Raw(raw)) == InvalidSpec((Mistake("spec", "is nested too deeply"),))
 
 

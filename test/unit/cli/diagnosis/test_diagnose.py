@@ -12,11 +12,11 @@ from fakes.recordings import kueue
 from support.cases import for_each
 from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
-from tfjob_operator.cli.diagnosis.advice import aimed
+from tfjob_operator.cli.diagnosis.advice import for_cluster
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Problem, Severity
 from tfjob_operator.cli.diagnosis.diagnose import MAX_CAUSES, MAX_PROOFS, diagnose
 from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS
-from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, TROUBLES
+from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, PROBLEMS
 from unit.cli.diagnosis.cases import CASES, world_of
 from unit.cli.diagnosis.troubled import PREEMPTION, Troubled, deployment
 from unit.cli.diagnosis.world import WORKER, ago, condition
@@ -39,9 +39,9 @@ def test_nothing_is_wrong_with_a_healthy_job() -> None:
 
 
 def test_there_is_a_case_of_every_trouble_and_no_other() -> None:
-    assert CASES.keys() == TROUBLES.keys()
-    assert len(TROUBLES) == sum(map(len, GROUPS.values())), "two troubles have one ID"
-    assert len(TROUBLES) >= 60
+    assert CASES.keys() == PROBLEMS.keys()
+    assert len(PROBLEMS) == sum(map(len, GROUPS.values())), "two troubles have one ID"
+    assert len(PROBLEMS) >= 60
 
 
 @for_each("id_", CASES)
@@ -122,7 +122,7 @@ def test_batch_jobs_that_kueue_suspends_are_queued_one_by_one() -> None:
 
 def test_no_value_of_a_title_is_glued_to_a_word() -> None:
     """Values are trimmed: a space between a word and a value must stand in the title itself."""
-    assert [title for problem in TROUBLES.values() if re.search(r"\w\{|\}\w", title := problem.title)] == []
+    assert [title for problem in PROBLEMS.values() if re.search(r"\w\{|\}\w", title := problem.title)] == []
 
 
 def test_optional_values_are_separate_words() -> None:
@@ -277,9 +277,9 @@ def test_a_suspension_is_information_and_stands_before_warnings() -> None:
 def test_commands_are_for_the_cluster_that_was_asked() -> None:
     """With --context they would otherwise change what is in another cluster."""
     flags = ["--context=gpu"]
-    assert aimed("Edit: kubectl -n a edit tfjob b", flags) == "Edit: kubectl --context=gpu -n a edit tfjob b"
-    assert aimed("kubectl tfjob resume b -n a", flags) == "kubectl tfjob resume b -n a --context=gpu"
-    assert aimed("Ask somebody", flags) == "Ask somebody"
+    assert for_cluster("Edit: kubectl -n a edit tfjob b", flags) == "Edit: kubectl --context=gpu -n a edit tfjob b"
+    assert for_cluster("kubectl tfjob resume b -n a", flags) == "kubectl tfjob resume b -n a --context=gpu"
+    assert for_cluster("Ask somebody", flags) == "Ask somebody"
 
 
 def _noise(world: Troubled) -> Troubled:

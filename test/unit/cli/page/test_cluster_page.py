@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from hack.page_cluster import PageCluster
-from hack.page_objects import a_board, a_first_job, a_job, a_pod, an_alpha_pod, an_event, ended
+from hack.page_objects import a_board, a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, ended
 from support.waiting import until
 from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator
 from unit.cli.page.browser import MIXED, PAGES, READS, Browser, a_cluster_page, routes_of, rows_of, until_known, views
@@ -121,7 +121,7 @@ async def test_no_route_shows_anything_of_another_namespace(cluster: PageCluster
     assert routes_of(authenticator) == {*anybody, *PAGES, *MIXED, *READS}
     cluster.served.add("tfjobs.tensorflow.org")
     hidden = {"namespace": "nlp", "annotations": {"a": "secret"}}
-    cluster.put("tfjobs.tensorflow.org", a_first_job("old", "Running", **hidden))
+    cluster.put("tfjobs.tensorflow.org", a_tensorflow_job("old", "Running", **hidden))
     cluster.put("pods", an_alpha_pod("old", namespace="nlp"))
     cluster.put("tfjobs", a_job("bert", "Running", labels={"kueue.x-k8s.io/queue-name": "secret"}, **hidden))
     cluster.put("pods", a_pod("bert", namespace="nlp"))

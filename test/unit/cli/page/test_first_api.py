@@ -8,16 +8,16 @@ import msgspec
 from hack.page_cluster import PageCluster
 from hack.page_objects import (
     CREATED_S,
-    a_first_job,
     a_job,
     a_pod,
+    a_tensorflow_job,
     alpha_pod,
     an_alpha_pod,
     an_event,
     ended,
     event,
-    first_job,
     running,
+    tensorflow_job,
     waiting,
 )
 from support.waiting import until
@@ -48,7 +48,7 @@ async def until_keys(events: Any, known: dict[str, Any], wanted: set[str]) -> No
 def test_a_row_counts_its_replicas_by_v1s_names() -> None:
     """From the status in the form of that API, and from pods; restarts are those in place and those by a new pod."""
     told = {"replicaStatuses": [{"tf_replica_type": "WORKER", "ReplicasStates": {"Succeeded": 1, "Running": 1}}]}
-    job = first_job("old", "Created", "Running", status=told)
+    job = tensorflow_job("old", "Created", "Running", status=told)
     failed = alpha_pod("old", index=1, suffix="aaaaa", status=ended(1))
     again = alpha_pod("old", index=1, creationTimestamp="2026-03-01T10:05:00Z", status=running(restartCount=2))
     row = row_of(job, spec_summary_of(job), [again, failed, alpha_pod("old", "MASTER")])
@@ -60,7 +60,7 @@ def test_a_row_counts_its_replicas_by_v1s_names() -> None:
 
 def test_a_replica_is_its_newest_pod_and_one_without_a_pod_has_the_name_of_its_job() -> None:
     """The Job controller leaves pods that have failed beside the next one."""
-    job = first_job("old", "Running")
+    job = tensorflow_job("old", "Running")
     failed = alpha_pod("old", suffix="aaaaa", status=ended(1))
     again = alpha_pod("old", creationTimestamp="2026-03-01T10:05:00Z")
     shown = job_view(job, spec_summary_of(job), [again, failed], [])["replicas"]
@@ -88,7 +88,7 @@ def test_events_of_jobs_and_pods_of_an_alpha_job_belong_to_it_by_the_runtime_id(
 
 def test_pods_that_are_gone_have_a_lane_and_events_are_shown() -> None:
     """Those that the Job controller tells of, and those of which only the kubelet's events are left."""
-    job = first_job("old", "Running")
+    job = tensorflow_job("old", "Running")
     made = event("worker-x7ab-1", "Job", 1, reason="SuccessfulCreate", message="Created pod: worker-x7ab-1-aaaaa")
     gone = event("worker-x7ab-1", "Job", 9, reason="SuccessfulDelete", message="Deleted pod: worker-x7ab-1-aaaaa")
     about = {"kind": "Pod", "name": "worker-x7ab-0-bbbbb", "uid": "u"}
@@ -103,10 +103,10 @@ def test_pods_that_are_gone_have_a_lane_and_events_are_shown() -> None:
 
 def test_a_mistake_of_the_first_api_is_told_and_a_status_that_nobody_can_read_harms_nothing() -> None:
     """With the phase, which says whose job it is, and the RuntimeId."""
-    broken = first_job("old")
+    broken = tensorflow_job("old")
     broken = msgspec.structs.replace(broken, spec=msgspec.Raw(b'{"replicaSpecs": 7}'))
     assert "replicaSpecs" in spec_summary_of(broken).mistakes
-    raw = msgspec.json.encode(a_first_job("old", "Running", status={"replicaStatuses": "none"}))
+    raw = msgspec.json.encode(a_tensorflow_job("old", "Running", status={"replicaStatuses": "none"}))
     found = with_unreadable_status(TensorFlowV1Alpha1Job)(raw, ValueError())
     assert (found.key, found.status.phase, found.status.runtime_id) == (KEY, "Running", "x7ab")
     assert row_of(found, spec_summary_of(found), [])["state"] == "Running"
@@ -117,7 +117,7 @@ async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(page_cl
     page_cluster.served.add(FIRST)
     page_cluster.put("tfjobs", a_job("old", "Running"))
     page_cluster.put("pods", a_pod("old"))
-    page_cluster.put(FIRST, a_first_job("old", "Running"))
+    page_cluster.put(FIRST, a_tensorflow_job("old", "Running"))
     stuck = waiting("InvalidImageName", 'couldn\'t parse image name "Train:1"')
     page_cluster.put("pods", an_alpha_pod("old", status=stuck))
     owner = {"kind": "TfJob", "name": "old", "uid": "uid-old", "controller": True}
@@ -153,7 +153,7 @@ async def test_an_api_that_is_not_served_costs_no_request_and_its_jobs_come_with
         assert known[""]["troubles"] == []
         await until(lambda: page_cluster.paths.count("/apis") > 5)
         assert first_paths(page_cluster) == []
-        page_cluster.put(FIRST, a_first_job("old", "Running"))
+        page_cluster.put(FIRST, a_tensorflow_job("old", "Running"))
         async with browser.stream() as events:
             page_cluster.served.add(FIRST)
             await until_keys(events, known, {"team/mnist", KEY})
@@ -175,7 +175,7 @@ async def test_jobs_of_the_first_api_that_may_not_be_read_are_left_out_without_a
     page_cluster.served.add(FIRST)
     page_cluster.forbidden.add(FIRST)
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
-    page_cluster.put(FIRST, a_first_job("old", "Running"))
+    page_cluster.put(FIRST, a_tensorflow_job("old", "Running"))
     async with a_page(page_cluster) as browser:
         found = await rows_of(browser)
         assert {*found} == {"", "team/mnist"}
@@ -188,7 +188,7 @@ async def test_jobs_of_the_first_api_that_may_not_be_read_are_left_out_without_a
 async def test_a_cluster_with_the_first_api_alone_has_a_page(page_cluster: PageCluster) -> None:
     """An operator with `--apis=tensorflow.org/v1alpha1` needs no other CRD."""
     page_cluster.served = {FIRST}
-    page_cluster.put(FIRST, a_first_job("old", "Running"))
+    page_cluster.put(FIRST, a_tensorflow_job("old", "Running"))
     async with a_page(page_cluster) as browser:
         found = await rows_of(browser)
     assert {*found} == {"", KEY}
@@ -210,7 +210,7 @@ async def test_the_right_to_jobs_of_one_api_is_none_to_those_of_the_other(page_c
             known: dict[str, Any] = {}
             await until_keys(events, known, {"team/mnist"})
             assert not [each for each in page_cluster.reviews if FIRST in each]
-            page_cluster.put(FIRST, a_first_job("old", "Running"))
+            page_cluster.put(FIRST, a_tensorflow_job("old", "Running"))
             page_cluster.put("pods", an_alpha_pod("old"))
             await until_keys(events, known, {"team/mnist", KEY})
         shown = {}
