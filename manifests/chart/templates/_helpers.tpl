@@ -11,7 +11,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The operator's image. It has no default: there is no public image, and a name without a registry refers to Docker Hub. */}}
 {{- define "tf-job-operator.image" -}}
-{{- $repository := required "image.repository is required, for example --set image.repository=registry.example.com/team/tfjob-operator (docs/install.md says how to build the image). helm upgrade drops the release's values unless called with --reuse-values" .Values.image.repository }}
+{{- $repository := required "image.repository is required, for example --set image.repository=registry.example.com/team/tfjob-operator (docs/install.md says how to build the image). helm upgrade drops the release's values unless called with --reset-then-reuse-values, or with --reuse-values and the same chart" .Values.image.repository }}
 {{- if regexMatch "[:@]" (base $repository) }}{{/* a colon before the last slash separates a port */}}
 {{- fail (printf "image.repository: %s has a tag or digest: name the image without it, and set image.tag" $repository) }}
 {{- end }}
