@@ -588,7 +588,10 @@ def test_every_value_has_a_test_of_its_effect() -> None:
         ("extraArgs={debug}", "extraArgs"),
         ("serviceMonitor=true", "serviceMonitor"),
         # As with `helm upgrade --reuse-values` from 0.1.0, which keeps the defaults of the old chart.
-        ("nodes=null,podDisruptionBudget=null,serviceAccount=null", "nodes(?s:.*)podDisruptionBudget(?s:.*)serviceAccount"),
+        (
+            "nodes=null,podDisruptionBudget=null,serviceAccount=null",
+            "nodes(?s:.*)podDisruptionBudget(?s:.*)serviceAccount",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(rendered: Renderer, setting: str, named: str) -> None:
