@@ -221,12 +221,12 @@ def test_a_job_without_success_is_an_error(tmp_path: Path, capfd: pytest.Capture
 
 def test_a_recorded_run_is_a_row_with_the_time_of_all_its_processes(tmp_path: Path) -> None:
     """Other suites keep their entries, a total comes first; the exit code is that of the command."""
-    tree = write(tmp_path, LIVING | {"test/core-seconds.json": '{"unit": 1.5, "chart": 7.0}'})
+    tree = write(tmp_path, LIVING | {"test/core-seconds.json": '{"unit": 900.0, "chart": 7.0}'})
     burn = "import time\nwhile time.process_time() < 0.4: pass"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); sys.exit(3)"
     assert weight.record("unit", [sys.executable, "-c", parent], tree) == 3
     figures = weight.measure(tree)
-    assert 0.4 <= figures["core-seconds: unit"] < 5
+    assert 0.3 <= figures["core-seconds: unit"] < 60, figures
     assert (figures["core-seconds: chart"], figures["one job: files"]) == (7.0, 3)
     assert figures["core-seconds: total"] == round(7.0 + figures["core-seconds: unit"], 1)
 
