@@ -1,9 +1,9 @@
 """`python -m hack.chart [--home URL]`: check the chart with each helm, and pack it into build/.
 
-`--home` is the address of the repository from which it is published, as GitHub and GitLab have it: the chart names it, and its
-alerts lead to the runbooks there.
+`--home` is the URL of the repository (GitHub or GitLab) from which the chart is published. The chart's metadata and the runbook
+links of its alerts refer to it.
 
-Exit codes: 0 all is well, 1 something is wrong, 2 a helm cannot be had (no network, a package that is gone).
+Exit codes: 0 success, 1 an error in the chart, 2 helm is not available (no network, package removed).
 """
 
 import argparse
@@ -28,7 +28,7 @@ BUILD: Final = ROOT / "build"
 
 
 def documents(image: str = "") -> dict[Path, str]:
-    """Return the files that are made from the schema, and what they should hold; `image` becomes the default of the image."""
+    """Return the files generated from the schema, with their expected content; `image` becomes the default image."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     if image:
         fields = schema["properties"]["image"]["properties"]
@@ -39,8 +39,8 @@ def documents(image: str = "") -> dict[Path, str]:
 
 def main() -> int:
     """Check and pack the chart; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m hack.chart", description="Check the Helm chart, and pack it.")
-    parser.add_argument("--home", default="", help="the repository from which it is published")
+    parser = argparse.ArgumentParser(prog="python -m hack.chart", description="Check and pack the Helm chart.")
+    parser.add_argument("--home", default="", help="URL of the repository from which it is published")
     repository: str = parser.parse_args().home
     try:
         programs = {release.helm: helm_of(release) for release in HELMS}
@@ -49,7 +49,7 @@ def main() -> int:
             for version, program in programs.items():
                 helm = Helm(program, Path(home))
                 helm("lint", "--strict", str(CHART))
-                print(f"helm {version} finds nothing wrong")
+                print(f"helm {version} found no errors")
             print(pack(BUILD, home=repository))
     except ControlPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -58,9 +58,9 @@ def main() -> int:
 
 
 def pack(target: Path, *, home: str = "", image: str = "") -> Path:
-    """Write the package of the chart into a folder, and return it. The same chart always makes the same bytes.
+    """Write the chart's package into a folder, and return its path. Packages are reproducible.
 
-    home: the repository from which it is published. image: the default of the value `image`, with its tag.
+    home: the URL of the publishing repository. image: the default of the value `image`, with its tag.
     """
     about = (CHART / "Chart.yaml").read_text()
     name, version = (yaml.safe_load(about)[key] for key in ("name", "version"))

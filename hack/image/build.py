@@ -153,7 +153,7 @@ class Layer:
 
 
 def pack(folder: Path, target: Path, prefix: str = "") -> Layer:
-    """Pack the content of `folder` into the tar file `target`, below `prefix` in the image; devices are left out."""
+    """Pack the content of `folder` into the tar file `target`, below `prefix` in the image, without devices."""
     draft = target.with_name(f"{target.name}.draft")
     with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(folder.iterdir()):
@@ -184,7 +184,7 @@ MEDIA = "application/vnd.oci.image"
 
 
 def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str, Any]) -> str:
-    """Write the archive of an image for this machine's architecture; return the digest of its manifest, as for a pull.
+    """Write an image for this machine's architecture; return the digest of its manifest, as used in a pull.
 
     `config` is the part of that name in OCI's configuration: User, Entrypoint, Env, Labels. Raises ControlPlaneError.
     """
@@ -311,7 +311,7 @@ def build(target: Path) -> str:
     Raises ControlPlaneError: not root, no Debian mirror, a failing tool.
     """
     if os.geteuid() != 0:
-        raise ControlPlaneError("root is needed to build the image: debootstrap makes files of all kinds")
+        raise ControlPlaneError("root is required to build the image: debootstrap creates device files")
     progress = Progress("image")
     runner = LoggedRunner(packages.root() / "image.log", progress)
     with tempfile.TemporaryDirectory(prefix="image-", dir=packages.root()) as name:
@@ -338,9 +338,7 @@ def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
     progress.say(f"debootstrap: Debian {RELEASE} with Python, about a minute")
     mirror = next((source.uri for source in debian_sources() if source.release == RELEASE), None)
     if mirror is None:
-        raise ControlPlaneError(
-            f"apt on this machine knows no source of Debian {RELEASE}; has `apt-get update` been run?"
-        )
+        raise ControlPlaneError(f"apt on this machine has no source of Debian {RELEASE}; run `apt-get update`")
     tree = work / "debian"
     options = ("--variant=minbase", "--include=python3", "--force-check-gpg")
     runner.run("debootstrap", *options, RELEASE, str(tree), mirror, limit_s=1800.0)
@@ -358,7 +356,7 @@ def _dependencies(work: Path, runner: LoggedRunner, progress: Progress) -> Layer
     kept = packages.root() / f"image-dependencies-{_digest(REQUIREMENTS.read_bytes())}.tar"
     if kept.exists():
         return read(kept)
-    progress.say("installing the operator's dependencies into a layer of their own")
+    progress.say("installing the operator's dependencies into a separate layer")
     site = work / "dependencies" / SITE
     _pip(runner, "install", f"--target={site}", "--require-hashes", f"--requirement={REQUIREMENTS}")
     _finish(site)
@@ -366,7 +364,7 @@ def _dependencies(work: Path, runner: LoggedRunner, progress: Progress) -> Layer
 
 
 def _operator(work: Path, runner: LoggedRunner) -> Layer:
-    # Built in a copy: setuptools leaves folders beside the sources.
+    # Build in a copy, because setuptools writes folders next to the sources.
     sources = work / "sources"
     sources.mkdir()
     for name in SOURCES:
@@ -406,7 +404,7 @@ def _finish(site: Path) -> None:
     for name in OF_PIP:
         for file in site.glob(f"*.dist-info/{name}"):
             file.unlink()
-    # If this Python has another version than the image's, the bytecode is not used, and the operator starts slowly.
+    # If this Python's version differs from the image's, the bytecode is not used, and the operator starts slowly.
     output_of(sys.executable, *COMPILE, "-s", str(site), "-p", f"/{SITE}", str(site), limit_s=600.0)
 
 

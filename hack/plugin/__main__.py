@@ -21,8 +21,8 @@ OUTPUT: Final = ROOT / "build" / "plugin"
 
 def main() -> int:
     """Pack the plugin; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m hack.plugin", description="Packs kubectl tfjob for each platform.")
-    parser.add_argument("--url", help="where the archives will lie; with it krew's manifest is written")
+    parser = argparse.ArgumentParser(prog="python -m hack.plugin", description="Pack kubectl tfjob for each platform.")
+    parser.add_argument("--url", help="URL of the published archives; also writes the krew manifest")
     given = parser.parse_args()
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)
@@ -30,7 +30,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="tfjob-plugin-") as scratch:
             made = pack_all(build_wheel(Path(scratch)), OUTPUT)
     except subprocess.CalledProcessError as error:
-        print(f"the plugin could not be packed: {error}", file=sys.stderr)
+        print(f"cannot pack the plugin: {error}", file=sys.stderr)
         return 1
     if given.url:
         (OUTPUT / MANIFEST).write_text(yaml_text(manifest(VERSION, given.url, made), sort_keys=False))

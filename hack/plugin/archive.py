@@ -1,6 +1,6 @@
-"""An archive of the plugin for one platform: two programs, and a folder with all modules that they need except Python's own.
+"""An archive of the plugin for one platform: two programs, and a folder with all their modules except Python's own.
 
-krew unpacks it; for users without krew there is also a single file (`zipapp.py`).
+krew unpacks it; for users without krew there is also a single file.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from hack import packages
 from hack.image.build import SETUP, SOURCES
 
-# The wheel of this checkout, built in a copy: setuptools leaves folders beside the sources.
+# The wheel of this checkout. It is built in a copy, because setuptools writes folders next to the sources.
 
 
 ROOT: Final = Path(__file__).parents[2]
@@ -32,12 +32,12 @@ CONSTRAINTS: Final = ROOT / "hack" / "constraints.txt"
 
 
 def build_wheel(scratch: Path) -> Path:
-    """Build the wheel in a folder for temporary files, and return it. Raises CalledProcessError."""
+    """Build the wheel in a temporary folder, and return its path. Raises CalledProcessError."""
     return _build("wheel", scratch)
 
 
 def build_sdist(scratch: Path) -> Path:
-    """Build the source distribution as `build_wheel` does. It is packed anew, since setuptools writes the time of the build."""
+    """Like `build_wheel` for the source distribution. It is repacked, because setuptools stores the build time."""
     made = _build("sdist", scratch)
     files: dict[str, tuple[bytes, int]] = {}
     with tarfile.open(made) as unpacked:
@@ -65,13 +65,13 @@ def _build(kind: str, scratch: Path) -> Path:
 
 
 def _copy(source: str | Path, target: str | Path) -> None:
-    """Copy a file without its mode, which depends on the umask of the checkout and would be recorded in the wheel."""
+    """Copy a file without its mode: it depends on the checkout's umask and would be stored in the wheel."""
     shutil.copyfile(source, target)
     Path(target).chmod(0o644)
 
 
 def run(command: Sequence[str], folder: Path) -> None:
-    """Run a program with the usual umask, and without PYTHON variables, so that the modules that it installs are compiled."""
+    """Run a program with the standard umask and without PYTHON variables, so that it compiles the modules it installs."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     subprocess.run(command, cwd=folder, env=environment, umask=0o022, check=True, stdout=subprocess.DEVNULL)
 
@@ -80,11 +80,11 @@ def run(command: Sequence[str], folder: Path) -> None:
 
 
 PYTHONS: Final = ("3.11", "3.12", "3.13")
-"""Those of setup.cfg. Compiled modules of all of them lie beside each other in one archive: their names tell them apart."""
+"""As in setup.cfg. One archive contains the compiled modules for all of them; their file names differ."""
 
 
 class Platform(NamedTuple):
-    """A system as krew names it, and the tags of the wheels that run there, as pip's --platform wants them."""
+    """A system by its krew name, and the tags of its wheels for pip's --platform."""
 
     os: str
     arch: str
@@ -102,7 +102,7 @@ class Platform(NamedTuple):
 
 
 def _linux(arch: str, machine: str) -> Platform:
-    # For glibc of CentOS 7 and newer. Debian, Ubuntu, Fedora and RHEL have it, Alpine has not.
+    # For glibc of CentOS 7 or later, as in Debian, Ubuntu, Fedora and RHEL, but not Alpine.
     return Platform(
         "linux", arch, tuple(f"{libc}_{machine}" for libc in ("manylinux2014", "manylinux_2_17", "manylinux_2_28"))
     )
@@ -121,7 +121,7 @@ CHECK: Final = """import sys
 if not (3, 11) <= sys.version_info < (3, 14):
     sys.exit("error: kubectl tfjob needs Python 3.11 to 3.13 as python3; this is " + sys.version.split()[0])
 """
-"""Says in one line what is wrong, on a Python that has no modules here."""
+"""Prints a one-line error on a Python version without modules here."""
 LAUNCHER: Final = f'''#!/usr/bin/env python3
 """Finds its modules beside itself, also through a link, as krew makes one."""
 import os
@@ -135,7 +135,7 @@ PROGRAMS: Final = {"kubectl-tfjob": "__main__", "kubectl_complete-tfjob": "compl
 LIB: Final = "lib"
 EXTRAS: Final = ("cli", "dashboard")
 NOT_NEEDED: Final = ("kubernetes", "prometheus-client")
-"""Requirements that only the operator has: for its kubeconfig and its metrics."""
+"""Requirements of the operator alone, for its kubeconfig and its metrics."""
 
 
 def requirements() -> list[str]:
@@ -146,9 +146,9 @@ def requirements() -> list[str]:
 
 
 def wheels_for(platform: Platform) -> list[Path]:
-    """Return the wheels that the plugin needs on a platform, in the versions that are tested.
+    """Return the wheels that the plugin needs on a platform, in the tested versions.
 
-    pip fetches those that are not in the cache. Raises CalledProcessError.
+    pip downloads those that are not cached. Raises CalledProcessError.
     """
     pinned = CONSTRAINTS.read_text() + repr((platform, PYTHONS, requirements()))
     digest = hashlib.sha256(pinned.encode()).hexdigest()[:16]
@@ -169,7 +169,7 @@ def wheels_for(platform: Platform) -> list[Path]:
                     f"--constraint={CONSTRAINTS}",
                 ]
                 subprocess.run([*pip, *which, *requirements()], check=True, stdout=subprocess.DEVNULL)
-            with contextlib.suppress(OSError):  # another process was faster, with the same files
+            with contextlib.suppress(OSError):  # another process created the same files first
                 folder.rename(target)
     return sorted(target.glob("*.whl"))
 
@@ -212,7 +212,7 @@ def pack_all(wheel: Path, target: Path) -> list[Packed]:
 
 
 def pack(files: Mapping[str, tuple[bytes, int]], *, time: int = 0) -> bytes:
-    """Return an archive whose files have this time. The same files always make the same bytes."""
+    """Return an archive whose files have this time. Archives are reproducible."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, filename="") as compressed,
@@ -225,7 +225,7 @@ def pack(files: Mapping[str, tuple[bytes, int]], *, time: int = 0) -> bytes:
     return packed.getvalue()
 
 
-# The manifest by which krew finds and installs the plugin. Pure.
+# The krew manifest of the plugin. Pure.
 
 
 MANIFEST: Final = "tfjob.yaml"
@@ -241,7 +241,7 @@ For completion by Tab (kubectl 1.26 and newer): kubectl tfjob completion --insta
 
 
 def manifest(version: str, url: str, made: Iterable[Packed]) -> dict[str, Any]:
-    """Return the manifest of a release whose archives lie at `url`."""
+    """Return the manifest of a release with archives at `url`."""
     platforms = [
         {
             "selector": {"matchLabels": {"os": platform.os, "arch": platform.arch}},
@@ -266,16 +266,16 @@ def manifest(version: str, url: str, made: Iterable[Packed]) -> dict[str, Any]:
     }
 
 
-# The plugin as one file that Python runs, for those who want to copy it into their PATH; shiv makes it.
+# The plugin as a single executable file, for users who copy it into their PATH. shiv creates it.
 #
-# Compiled modules cannot be imported from a zip, so it unpacks itself at its first start: into ~/.shiv or SHIV_ROOT.
+# Compiled modules cannot be imported from a zip, so it unpacks itself on its first start into ~/.shiv or SHIV_ROOT.
 
 
 ENTRY: Final = f"tfjob_operator.cli.{PROGRAMS['kubectl-tfjob']}:main"
 
 
 def pack_file(files: Mapping[str, tuple[bytes, int]], target: Path) -> None:
-    """Write the contents of an archive as one program. The same files make the same bytes. Raises CalledProcessError."""
+    """Write the contents of an archive as one reproducible program. Raises CalledProcessError."""
     with TemporaryDirectory(prefix="tfjob-plugin-") as folder:
         modules, preamble = Path(folder, LIB), Path(folder, "preamble.py")
         for name, (data, _) in files.items():
@@ -286,9 +286,9 @@ def pack_file(files: Mapping[str, tuple[bytes, int]], target: Path) -> None:
         preamble.write_text(CHECK)
         shiv = [sys.executable, "-m", "shiv", f"--site-packages={modules}", f"--preamble={preamble}"]
         shiv += [f"--entry-point={ENTRY}", "--python=/usr/bin/env python3", "--compressed", "--reproducible"]
-        environ = os.environ | {"SOURCE_DATE_EPOCH": "315532800"}  # the first time that a zip can have
+        environ = os.environ | {"SOURCE_DATE_EPOCH": "315532800"}  # the earliest time in a zip
         subprocess.run([*shiv, f"--output-file={target}"], check=True, env=environ, stdout=subprocess.DEVNULL)
     with zipfile.ZipFile(target, "a") as packed:
         for entry in packed.infolist():
-            entry.external_attr = 0o100644 << 16  # shiv's own files have the modes of its installation
-        packed.comment = b"kubectl tfjob"  # else the modes are not written
+            entry.external_attr = 0o100644 << 16  # the modes of shiv's own files depend on its installation
+        packed.comment = b"kubectl tfjob"  # otherwise modes are not written

@@ -1,4 +1,4 @@
-"""The text of docs/kubectl-tfjob-reference.md: the commands and options of the plugin."""
+"""Generates docs/kubectl-tfjob-reference.md: the commands and options of the plugin."""
 
 import inspect
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from tfjob_operator.cli.options import GLOBAL_KEYS
 
 PAGE: Final = ROOT / "docs" / "kubectl-tfjob-reference.md"
 TARGET: Final = frozenset(GLOBAL_KEYS)
-"""The global options: they are described once."""
+"""The global options, which are described once."""
 
 
 def page() -> str:
     """Return the page."""
-    # With the settings of the program: a command remembers the context in which its help was first asked for.
+    # Use the program's settings: a command caches the context of its first help request.
     context = app.make_context(NAME, [], resilient_parsing=True)
     commands = {verb: app.get_command(context, verb) for verb in COMMANDS}
     lines = [
