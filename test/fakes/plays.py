@@ -13,7 +13,7 @@ from hack.hollow_node.script import PREFIX
 class Play:
     """What the containers of a scenario do, and how the recording may differ.
 
-    `mended` is `run` after the tester fixed what kept the pod from starting. `quick`: the run may be too short for a watch to
+    `fixed` is `run` after the tester fixed what kept the pod from starting. `quick`: the run may be too short for a watch to
     see. `ended_early`: the end of a container may be reported before the phase, because the deletion came at that moment.
     `forgets`: `lastState` is lost when the kubelet of 1.20 removes the containers of earlier runs.
     """
@@ -21,7 +21,7 @@ class Play:
     run: str = "2s:0"
     on_stop: str = "0s:143"
     others: dict[str, str] = field(default_factory=dict)
-    mended: str = ""
+    fixed: str = ""
     quick: bool = False
     ended_early: bool = False
     forgets: bool = False
@@ -77,9 +77,9 @@ PLAYED: dict[str, Play | tuple[Play, ...]] = {
     "15c-finalizer-force-delete": Play(FOREVER, "2s:0"),
     "16b-image-never-pull-missing": Play("waiting:ErrImageNeverPull"),
     "16c-image-name-invalid": Play("waiting:InvalidImageName"),
-    "17-missing-configmap-env": Play("no script", mended="2s:0"),
-    "17b-missing-configmap-key-env": Play("no script", mended="2s:0"),
-    "17c-missing-configmap-volume": Play("never-start", mended="1s:0"),
+    "17-missing-configmap-env": Play("no script", fixed="2s:0"),
+    "17b-missing-configmap-key-env": Play("no script", fixed="2s:0"),
+    "17c-missing-configmap-volume": Play("never-start", fixed="1s:0"),
     "18-active-deadline": Play(FOREVER, "2s:143"),
     "18b-active-deadline-onfailure-ignores": Play(FOREVER, "ignore"),
     "19-init-fails-never": Play(others={"first": "2s:1"}),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from simulation.desired import desired_job, ending_of, finished_of, has_begun, restarts_of
 from simulation.model.storage import Body
 from simulation.policies import (
     WHOLE,
@@ -21,7 +22,6 @@ from simulation.policies import (
 )
 from simulation.records import Records
 from simulation.slots import moment
-from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
 
 MOST_ATTEMPTS: Final = 5
 """The number of entries in a history."""
@@ -77,7 +77,7 @@ class StatusWrite:
 
     @property
     def _ends(self) -> bool:
-        return ending_of(self.new) is not None or wish_of(self.new).is_done(finished_of(self.new))
+        return ending_of(self.new) is not None or desired_job(self.new).is_done(finished_of(self.new))
 
     def _wrong_beginning(self, over: dict[str, Any]) -> Iterator[str]:
         """Return what is wrong with the first status of an attempt."""

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from simulation.desired import DesiredJob, desired_job, ending_of, finished_of, has_begun, restarts_of
+from simulation.interference import FORGED, SECOND, WATCHED, is_marked
 from simulation.lives import End, Fate
-from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
 from simulation.model.storage import Body
 from simulation.policies import attempt_of, request_of
 from simulation.records import Records
 from simulation.slots import Slot, labels_of, selector_of, slot_of
-from simulation.wishes import Wish, ending_of, finished_of, has_begun, restarts_of, wish_of
 from simulation.world import World
 from tfjob_operator.api.v1.constants import limit_of
 
@@ -61,7 +61,7 @@ class _Case:
         self._records = records
         self._uid = job["metadata"]["uid"]
         self._job = job
-        self._wish: Wish = wish_of(job)
+        self._wish: DesiredJob = desired_job(job)
         self._status: dict[str, Any] = job.get("status") or {}
         self._ending = ending_of(job)
         self._has_begun = has_begun(job) or any(records.pods[self._uid].values())
@@ -83,8 +83,8 @@ class _Case:
         return [child for child in children if child in shown or slot_of(child["metadata"]) in needed]
 
     def _lives(self) -> bool:
-        wish = self._wish
-        return self._ending is None and not (wish.suspend or wish.foreign or wish.invalid)
+        desired = self._wish
+        return self._ending is None and not (desired.suspend or desired.foreign or desired.invalid)
 
     def complaints(self) -> Iterator[str]:
         if "deletionTimestamp" in self._job["metadata"]:
@@ -111,9 +111,9 @@ class _Case:
             yield from self._wrong_config_maps(spare=1)
 
     def _when_ended(self) -> Iterator[str]:
-        wish, ending = self._wish, self._ending
+        desired, ending = self._wish, self._ending
         assert ending is not None
-        policy = "Running" if ending["reason"] == "InvalidTFJobSpec" else wish.clean_pod_policy
+        policy = "Running" if ending["reason"] == "InvalidTFJobSpec" else desired.clean_pod_policy
         if limit_of(ending["reason"], ending["message"]) is not None and policy == "None":
             policy = "Running"  # a limit leaves nothing running (B47)
         for slot, pod in self._pods.items():
@@ -125,8 +125,8 @@ class _Case:
                 yield f"has ended, and under {policy} the second pod {pod['metadata']['name']} is there"
         if self._services.keys() - self._pods.keys():
             yield f"has ended, and keeps the services {sorted(self._services)}"
-        if wish.ttl_s is not None:
-            yield f"should be gone {wish.ttl_s} s after {ending['lastTransitionTime']}"
+        if desired.ttl_s is not None:
+            yield f"should be gone {desired.ttl_s} s after {ending['lastTransitionTime']}"
         yield from self._wrong_counts()
 
     def _when_suspended(self) -> Iterator[str]:
@@ -151,22 +151,22 @@ class _Case:
             yield f"does not know that {sorted(missed)} have succeeded"
 
     def _when_alive(self) -> Iterator[str]:
-        wish, finished = self._wish, finished_of(self._job)
-        if wish.is_done(finished):
+        desired, finished = self._wish, finished_of(self._job)
+        if desired.is_done(finished):
             yield f"has not ended, though {sorted(finished)} have succeeded"
         kept = sum(self._fate(pod).in_place for pod in self._pods.values())
         restarts = kept + sum(self._records.replaced[self._uid].values())
-        if wish.backoff_limit is not None and restarts > wish.backoff_limit:
-            yield f"goes on after {restarts} restarts of {wish.backoff_limit} allowed"
-        if wish.deadline_s is not None:
-            yield f"goes on until its deadline {wish.deadline_s} s after {self._status['startTime']}"
+        if desired.backoff_limit is not None and restarts > desired.backoff_limit:
+            yield f"goes on after {restarts} restarts of {desired.backoff_limit} allowed"
+        if desired.deadline_s is not None:
+            yield f"goes on until its deadline {desired.deadline_s} s after {self._status['startTime']}"
         for slot, pod in self._pods.items():
             yield from self._wrong_pod(slot, self._fate(pod))
-        if missing := wish.slots - finished - self._pods.keys():
+        if missing := desired.slots - finished - self._pods.keys():
             yield f"has no pods of {sorted(missing)}"
-        if missing := wish.slots - finished - self._services.keys():
+        if missing := desired.slots - finished - self._services.keys():
             yield f"has no services of {sorted(missing)}"
-        if surplus := self._services.keys() - wish.slots:
+        if surplus := self._services.keys() - desired.slots:
             yield f"has services of {sorted(surplus)}, which are not asked for"
         requested = request_of(self._job)
         if requested and requested != self._status.get("observedRestartRequest"):
@@ -175,10 +175,10 @@ class _Case:
         all_ran = (self._status.get("begun") or {}).get("allRan")
         if waiting and not all_ran and "startDeadlineSeconds" in (self._job["spec"].get("runPolicy") or {}):
             yield f"goes on until {sorted(waiting)} should run"
-        yield from self._meddled_with()
+        yield from self._unrepaired_interference()
         conditions = {each["type"]: each["status"] for each in self._status["conditions"]}
         running = conditions.get("Running") == "True"
-        deciders = [name for name in ("Chief", "Master", "Worker") if wish.replicas.get(name, (0,))[0]][:1]
+        deciders = [name for name in ("Chief", "Master", "Worker") if desired.replicas.get(name, (0,))[0]][:1]
         active = [slot for slot in self._running() if not deciders or slot[0] in deciders]
         if conditions.get("Held") == "True":
             yield f"its specification is right, and its conditions are {conditions}"
@@ -186,7 +186,7 @@ class _Case:
             yield f"of {sorted(self._running())} that run, and its conditions are {conditions}"
         yield from self._wrong_counts()
 
-    def _meddled_with(self) -> Iterator[str]:
+    def _unrepaired_interference(self) -> Iterator[str]:
         """Return unrepaired interference with the children of an unfinished job (D7, D13, U9, U17)."""
         if self._seconds:
             yield f"has second pods: {[pod['metadata']['name'] for pod in self._seconds]}"

@@ -3,8 +3,8 @@
 import asyncio
 
 from simulation.faults import FaultyTransport
-from simulation.watchman import LEASE, OPERATOR
 from simulation.world import World
+from simulation.write_judge import LEASE, OPERATOR
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig, LeadershipLostError
 from tfjob_operator.controller.manager import Manager

@@ -5,12 +5,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+from simulation.desired import DesiredJob
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.storage import Body
 from simulation.policies import Rule, attempt_of, is_restartable, made_with_never, rule_about, rules_of, shows_failure
 from simulation.slots import Slot
-from simulation.wishes import Wish
 from simulation.world import World
 
 LATE_EDIT_S: Final = 60.0
@@ -161,13 +161,15 @@ class Records:
         fates = self.fates(job, slot)
         return sum(fate.in_place + fate.counts for fate in fates)
 
-    def lost_at(self, job: str, wish: Wish) -> float:
+    def lost_at(self, job: str, desired: DesiredJob) -> float:
         body = self.jobs[job]
-        wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in self.of_attempt(body) if fate.slot in wish.slots)
+        wanted = (
+            (fate, desired.replicas[fate.slot[0]][1]) for fate in self.of_attempt(body) if fate.slot in desired.slots
+        )
         lost = (fate for fate, policy in wanted if self.ends_job(body, policy, fate))
         return min((fate.ended_at for fate in lost if self._is_shown_after_edit(fate, fate.ended_at)), default=0.0)
 
-    def done_at(self, job: str, wish: Wish) -> float:
+    def done_at(self, job: str, desired: DesiredJob) -> float:
         """Return when a job with this spec had succeeded, according to the ends of its pods; 0 if it has not.
 
         The success of a pod that was already being deleted may count or not: it is used only if the others do not suffice.
@@ -177,6 +179,6 @@ class Records:
             done = set(self.kept[job])
             for fate in sorted(fates, key=lambda fate: fate.ended_at):
                 done.add(fate.slot)
-                if wish.is_done(done):
+                if desired.is_done(done):
                     return fate.ended_at
         return 0.0

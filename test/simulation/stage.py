@@ -10,8 +10,8 @@ from simulation.model.network import NETWORK
 from simulation.model.server import Answer
 from simulation.nodes import Nodes
 from simulation.processes import OperatorProcess
-from simulation.watchman import OPERATOR, WriteJudge
 from simulation.world import World, require
+from simulation.write_judge import OPERATOR, WriteJudge
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 from tfjob_operator.controller.options import V1

@@ -18,12 +18,12 @@ from hack.kubernetes_versions import (
     Kubernetes,
 )
 from simulation import scripts
-from simulation.meddlers import HELD
+from simulation.desired import FOREIGN, INVALID
+from simulation.interference import HELD
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.model.network import NETWORK
 from simulation.model.storage import Body
 from simulation.policies import REQUEST
-from simulation.wishes import FOREIGN, INVALID
 from simulation.world import World
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
@@ -92,9 +92,9 @@ class Owner(Person, ABC):
         mistake = self.mistake()
         self._patch(place, mistake)
         if self._random.random() < 0.7:
-            self._at(self._random.uniform(0.0, 25.0), self._mend, place, job["metadata"]["uid"], _undone(job, mistake))
+            self._at(self._random.uniform(0.0, 25.0), self._fix, place, job["metadata"]["uid"], _undone(job, mistake))
 
-    def _mend(self, place: Place, uid: str, change: dict[str, Any]) -> None:
+    def _fix(self, place: Place, uid: str, change: dict[str, Any]) -> None:
         job = self._job(place)
         if job is not None and job["metadata"]["uid"] == uid:
             self._patch(place, change)

@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from simulation.attempts import StatusWrite
+from simulation.desired import desired_job, ending_of, finished_of, restarts_of
 from simulation.model.storage import Body
 from simulation.policies import attempt_of, grace_of, start_is_late
 from simulation.records import Records
 from simulation.slots import Slot, moment
-from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
 from tfjob_operator.api.v1.constants import EventReason, limit_of
 
 TICK_S: Final = 0.01
@@ -18,23 +18,25 @@ TICK_S: Final = 0.01
 
 def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
     """Return what is wrong with the end that was just written into a job's status."""
-    wish, ending = wish_of(job), ending_of(job)
+    desired, ending = desired_job(job), ending_of(job)
     assert ending is not None
     reason = ending["reason"]
     never_good = reason == "InvalidTFJobSpec"
     started, completed = (moment(job["status"][name]) for name in ("startTime", "completionTime"))
     if not started <= completed <= now + timedelta(seconds=TICK_S):
         yield f"started at {started}, and complete at {completed}"
-    if wish.suspend and not never_good:
+    if desired.suspend and not never_good:
         yield "a suspended job does not end"
-    if never_good or wish.invalid:
+    if never_good or desired.invalid:
         yield from _justify_mistakes(job, records)
     if never_good:
         return
     if ending["type"] == "Succeeded":
         yield from _justify_success(job, records, now)
     elif reason == "TFJobFailed":
-        wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in records.of_attempt(job) if fate.slot in wish.slots)
+        wanted = (
+            (fate, desired.replicas[fate.slot[0]][1]) for fate in records.of_attempt(job) if fate.slot in desired.slots
+        )
         final = (fate for fate, policy in wanted if records.is_final(job, fate, policy))
         if not any(rule is None for fate in final for _, rule in records.deciders([job], fate)):
             yield f"no replica has failed for good: {records.of_attempt(job)}"
@@ -46,7 +48,7 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
 
 def _justify_success(job: Body, records: Records, now: datetime) -> Iterator[str]:
     succeeded, completed = records.succeeded(job), moment(job["status"]["completionTime"])
-    if not wish_of(job).is_done(succeeded):
+    if not desired_job(job).is_done(succeeded):
         yield f"only {sorted(succeeded)} have succeeded"
     grace_s, left = grace_of(job), records.working(job["metadata"]["uid"]) if records.prompt else []
     if left and grace_s is not None and now < completed + timedelta(seconds=grace_s):
@@ -54,7 +56,7 @@ def _justify_success(job: Body, records: Records, now: datetime) -> Iterator[str
 
 
 def _justify_limit(job: Body, records: Records, now: datetime) -> Iterator[str]:
-    wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
+    desired, ending, uid = desired_job(job), ending_of(job), job["metadata"]["uid"]
     assert ending is not None
     match limit_of(ending["reason"], ending["message"]):
         case EventReason.MAX_RESTARTS_EXCEEDED:
@@ -64,12 +66,12 @@ def _justify_limit(job: Body, records: Records, now: datetime) -> Iterator[str]:
                 yield "its replicas may take longer to run"
         case EventReason.BACKOFF_LIMIT_EXCEEDED:
             restarts = sum(records.most_restarts(uid, slot) for slot in records.pods[uid])
-            if wish.backoff_limit is None or restarts <= wish.backoff_limit:
-                yield f"there were {restarts} restarts of {wish.backoff_limit} allowed"
+            if desired.backoff_limit is None or restarts <= desired.backoff_limit:
+                yield f"there were {restarts} restarts of {desired.backoff_limit} allowed"
         case _:
             started = moment(job["status"]["startTime"])
-            if wish.deadline_s is None or now < started + timedelta(seconds=wish.deadline_s + 1 - TICK_S):
-                yield f"the deadline of {wish.deadline_s} s after {job['status']['startTime']} is not over"
+            if desired.deadline_s is None or now < started + timedelta(seconds=desired.deadline_s + 1 - TICK_S):
+                yield f"the deadline of {desired.deadline_s} s after {job['status']['startTime']} is not over"
 
 
 def _justify_by_rule(job: Body) -> Iterator[str]:
@@ -81,12 +83,12 @@ def _justify_by_rule(job: Body) -> Iterator[str]:
 
 def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
     """Return what is wrong with an end because of an invalid spec. Only a deadline ends a job on hold."""
-    wish, ending = wish_of(job), ending_of(job)
+    desired, ending = desired_job(job), ending_of(job)
     assert ending is not None
     if ending["reason"] != "InvalidTFJobSpec":
         if limit_of(ending["reason"], ending["message"]) is not EventReason.DEADLINE_EXCEEDED:
             yield f"the job is held, and its end is {ending}"
-    elif not wish.invalid:
+    elif not desired.invalid:
         yield "the end is InvalidTFJobSpec, and the specification is right"
     elif any(records.pods[job["metadata"]["uid"]].values()):
         yield "the job had begun, and no edit ends one that has"
@@ -95,7 +97,7 @@ def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
 def status_mistakes(old: Body, new: Body, records: Records, now: datetime) -> Iterator[str]:
     """Return what is wrong with a new status, on its own and compared with the old one."""
     uid = new["metadata"]["uid"]
-    if wish_of(new).foreign:
+    if desired_job(new).foreign:
         yield "the job is somebody else's"
     yield from final_mistakes(old, new, records.succeeded(old), ("attempt", "countedRestarts"))
     yield from StatusWrite(old, new, records, now).mistakes()

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
+from simulation.alpha.desired import NEVER_BEGAN, WATCHED, DesiredAlphaJob, desired_job, fails_for_good, runtime_id_of
 from simulation.alpha.records import Records, form_mistakes
 from simulation.alpha.users import STRANGER
-from simulation.alpha.wishes import NEVER_BEGAN, WATCHED, Wish, fails_for_good, runtime_id_of, wish_of
+from simulation.desired import ending_of, finished_of, has_begun
 from simulation.lives import End, Fate
 from simulation.model.job_controller import JOBS, JobController, is_over
 from simulation.model.storage import Body
 from simulation.oracle import grouped
 from simulation.slots import Slot, replica_of
-from simulation.wishes import ending_of, finished_of, has_begun
 from simulation.world import World
 
 PLURALS = ("jobs", "services", "configmaps")
@@ -36,7 +36,7 @@ class _Case:
         self._records = records
         self._uid = job["metadata"]["uid"]
         self._job = job
-        self._wish: Wish = wish_of(job)
+        self._wish: DesiredAlphaJob = desired_job(job)
         self._status: dict[str, Any] = job.get("status") or {}
         self._runtime_id = runtime_id_of(job)
         self._ending = ending_of(job)
@@ -96,22 +96,22 @@ class _Case:
         )
 
     def _when_alive(self) -> Iterator[str]:
-        wish, finished = self._wish, finished_of(self._job)
+        desired, finished = self._wish, finished_of(self._job)
         if not has_begun(self._job):
             yield "has not begun"
         if "Held" in self._true():
             yield f"its specification is right, and its conditions are {self._true()}"
-        if wish.runtime_id and not self._runtime_id:
+        if desired.runtime_id and not self._runtime_id:
             yield "has no RuntimeId"
-        names = {slot: f"{slot[0].lower()}-{self._runtime_id}-{slot[1]}" for slot in wish.slots}
-        needed = {names[slot] for slot in wish.slots - finished}
+        names = {slot: f"{slot[0].lower()}-{self._runtime_id}-{slot[1]}" for slot in desired.slots}
+        needed = {names[slot] for slot in desired.slots - finished}
         if missing := needed - self._jobs.keys():
             yield f"has no Jobs {sorted(missing)}"
         if surplus := self._jobs.keys() - set(names.values()):
             yield f"has the Jobs {sorted(surplus)}, which are not asked for"
         if set(names.values()) != self._services:
             yield f"has the services {sorted(self._services)}, and should have {sorted(names.values())}"
-        program = {f"cm-ps-{self._runtime_id}"} if wish.program else set()
+        program = {f"cm-ps-{self._runtime_id}"} if desired.program else set()
         if program != self._config_maps:
             yield f"has the ConfigMaps {sorted(self._config_maps)}, and should have {sorted(program)}"
         yield from self._wrong_end(finished)

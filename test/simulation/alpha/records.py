@@ -3,14 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from simulation.alpha.wishes import NEVER_BEGAN, TYPES, fails_for_good, runtime_id_of, wish_of
+from simulation.alpha.desired import NEVER_BEGAN, TYPES, desired_job, fails_for_good, runtime_id_of
+from simulation.desired import ending_of, finished_of, has_begun
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.job_controller import JOBS, has_succeeded
 from simulation.model.storage import Body, Change, Feed, Storage
 from simulation.slots import Slot, replica_of
 from simulation.verdicts import final_mistakes
-from simulation.wishes import ending_of, finished_of, has_begun
 from tfjob_operator.api.core import PODS
 
 
@@ -69,26 +69,26 @@ class Records:
 
 def justify(old: Body, job: Body, records: Records) -> Iterator[str]:
     """Return what is wrong with a job's end: it must follow from its chief, and no edit may end a started job."""
-    wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
+    desired, ending, uid = desired_job(job), ending_of(job), job["metadata"]["uid"]
     assert ending is not None
     if ending["reason"] == NEVER_BEGAN:
-        if not wish.invalid:
+        if not desired.invalid:
             yield "the end is InvalidTFJobSpec, and the specification is right"
         if has_begun(old) or records.made[uid]:
             yield "the job had begun, and no edit ends one that has"
-    elif wish.invalid:
+    elif desired.invalid:
         yield f"the job is held, and its end is {ending}"
     elif ending["type"] == "Succeeded":
-        if not records.has_succeeded(uid, wish.chief):
-            yield f"its chief {wish.chief} has not succeeded"
-    elif not records.has_failed(uid, wish.chief):
-        yield f"its chief {wish.chief} has not failed for good"
+        if not records.has_succeeded(uid, desired.chief):
+            yield f"its chief {desired.chief} has not succeeded"
+    elif not records.has_failed(uid, desired.chief):
+        yield f"its chief {desired.chief} has not failed for good"
 
 
 def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
     """Return what is wrong with a new status, on its own and compared with the old one."""
     uid = new["metadata"]["uid"]
-    if wish_of(new).foreign:
+    if desired_job(new).foreign:
         yield "the job is somebody else's"
     done = {slot for slot in finished_of(new) if records.has_succeeded(uid, slot)}
     yield from final_mistakes(old, new, done, ("state", "reason", "replicaStatuses"))

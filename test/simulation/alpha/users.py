@@ -8,11 +8,11 @@ from random import Random
 from typing import Any, Final
 
 from simulation import scripts
-from simulation.alpha.wishes import WATCHED
+from simulation.alpha.desired import WATCHED
+from simulation.desired import FOREIGN, INVALID
 from simulation.model.job_controller import JOBS
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.users import NAMESPACES, Owner, Place
-from simulation.wishes import FOREIGN, INVALID
 from simulation.world import World
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource

@@ -9,7 +9,7 @@ from typing import Final
 
 from simulation.alpha.oracle import complaints
 from simulation.alpha.users import Users
-from simulation.alpha.watchman import Watchman
+from simulation.alpha.write_judge import AlphaWriteJudge
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
 from simulation.model.job_controller import JobController
@@ -17,8 +17,8 @@ from simulation.model.kinds import Kind
 from simulation.scripts import AlphaScript
 from simulation.stage import SETTLED_S, play
 from simulation.users import NAMESPACES
-from simulation.watchman import LEASE
 from simulation.world import World
+from simulation.write_judge import LEASE
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, TENSORFLOW
 from tfjob_operator.controller.options import ALPHA_APIS, V1
 
@@ -36,15 +36,15 @@ async def alpha_jobs_keep_their_promises(world: World) -> None:
         world.server.define(Kind(dialect.resource, status=True, custom=True, unconditional=False))
     GarbageCollector(world.server, Random(f"garbage {world.seed}"))
     kubelet = Kubelet(world, Random(f"kubelet {world.seed}"), script=AlphaScript())
-    watchman = Watchman(world, kubelet, dialect)
+    judge = AlphaWriteJudge(world, kubelet, dialect)
     users = Users(world, Random(f"users {world.seed}"), dialect, jobs=random.choice(SIZES), busy=random.random() < 0.8)
     apis: tuple[str, ...] = (ALPHA_APIS[DIALECTS.index(dialect)],)
     if dialect is not TENSORFLOW and random.random() < 0.5:
         apis = (V1, *apis)
     await play(
         world,
-        watchman,
-        partial(complaints, world, watchman.records, controller),
+        judge,
+        partial(complaints, world, judge.records, controller),
         kubelet=kubelet,
         done_at=lambda: users.done_at,
         apis=apis,

@@ -9,8 +9,8 @@ from typing import Final
 
 from simulation.faults import FaultyTransport
 from simulation.model.kinds import CONFIG_MAPS
-from simulation.watchman import LEASE, lease_holder
 from simulation.world import World, require
+from simulation.write_judge import LEASE, lease_holder
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.controller.leaderelection import (
@@ -92,7 +92,7 @@ class Candidate:
             await asyncio.sleep(self._world.random.choice((0.1, 1.0, 3.0)))
 
 
-class Watchman:
+class LeaderWriteJudge:
     """Checks every write that the server accepts."""
 
     def __init__(self, world: World) -> None:
@@ -120,7 +120,7 @@ async def one_leader_writes(world: World) -> None:
     random = world.random
     await world.create_namespaces(HOME)
     await world.client("admin").create(CONFIG_MAPS, HOME, {"metadata": {"name": "work"}})
-    watchman = Watchman(world)
+    judge = LeaderWriteJudge(world)
     candidates = [Candidate(world, number) for number in range(random.choice((2, 3)))]
     for candidate in candidates:
         candidate.start()
@@ -144,12 +144,12 @@ async def one_leader_writes(world: World) -> None:
         if candidate.has_ended():
             candidate.start()
     await asyncio.sleep(SETTLED_S)
-    leader, begun = watchman.holder(), world.time
+    leader, begun = judge.holder(), world.time
     require(leader in {candidate.process for candidate in candidates}, f"nobody leads: the lease names {leader!r}")
     await asyncio.sleep(QUIET_S)
-    require(watchman.holder() == leader, f"in calm weather the lease went from {leader} to {watchman.holder()}")
-    require(watchman.last_at > begun, f"{leader} leads and does not write")
+    require(judge.holder() == leader, f"in calm weather the lease went from {leader} to {judge.holder()}")
+    require(judge.last_at > begun, f"{leader} leads and does not write")
     for candidate in candidates:
         await candidate.stop()
-    require(watchman.holder() == "", "the lease was not given back")
-    require(not watchman.trespasses, "\n".join(watchman.trespasses))
+    require(judge.holder() == "", "the lease was not given back")
+    require(not judge.trespasses, "\n".join(judge.trespasses))

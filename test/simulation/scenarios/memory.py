@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from simulation.alpha.users import Users as AlphaUsers
+from simulation.interference import FinalizerHolders
 from simulation.kubelet import Kubelet
-from simulation.meddlers import Holders
 from simulation.model.controllers import GarbageCollector
 from simulation.model.job_controller import JobController
 from simulation.model.kinds import NAMESPACES as ALL_NAMESPACES
@@ -28,9 +28,9 @@ from simulation.processes import OperatorProcess
 from simulation.scripts import REJECTIONS, AlphaScript
 from simulation.stage import ELECTIONS
 from simulation.users import NAMESPACES, Person, Users
-from simulation.watchman import LEASE, OPERATOR
 from simulation.weather import CALM
 from simulation.world import World, require
+from simulation.write_judge import LEASE, OPERATOR
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW
@@ -148,7 +148,7 @@ async def nothing_is_remembered_of_the_dead(world: World) -> None:
     else:  # only its CRD is installed
         world.server.define(Kind(alpha.resource, status=True, custom=True, unconditional=False))
     GarbageCollector(world.server, Random(f"garbage {world.seed}"))
-    Holders(world, Random(f"holders {world.seed}"))
+    FinalizerHolders(world, Random(f"holders {world.seed}"))
     Kubelet(world, Random(f"kubelet {world.seed}"), script=_Rejecting())
     fate = _Fate(world, Random(f"fate {world.seed}"), alpha.resource)
     operator = OperatorProcess(world, 0, election=ELECTIONS[1], workers=random.choice((1, 4)), apis=apis)

@@ -8,15 +8,15 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from simulation.interference import FinalizerHolders, Interference
 from simulation.kubelet import Kubelet
-from simulation.meddlers import Holders, Meddlers
 from simulation.model.controllers import GarbageCollector
 from simulation.oracle import complaints
 from simulation.scripts import HungryScript
 from simulation.stage import SETTLED_S, play
 from simulation.users import NAMESPACES, Users
-from simulation.watchman import LEASE, PROMPT_S, Watchman
 from simulation.world import World, require
+from simulation.write_judge import LEASE, PROMPT_S, JobWriteJudge
 
 SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
 CROWD: Final = 40
@@ -41,35 +41,35 @@ async def failure_policies_are_followed(world: World) -> None:
 
 async def failure_policies_are_followed_in_time(world: World) -> None:
     """The same without faults: then it is known what the operator has observed."""
-    watchman = await _play(world, unlucky=False, policies=0.8)
-    require(not watchman.late, f"too late: {watchman.late}")
+    judge = await _play(world, unlucky=False, policies=0.8)
+    require(not judge.late, f"too late: {judge.late}")
 
 
 async def operators_are_in_time(world: World) -> None:
     """Without faults of networks, servers, nodes and processes, everything happens within two seconds."""
-    watchman = await _play(world, unlucky=False)
-    require(not watchman.late, f"too late: {watchman.late}")
+    judge = await _play(world, unlucky=False)
+    require(not judge.late, f"too late: {judge.late}")
 
 
-async def _play(world: World, *, unlucky: bool, policies: float = 0.0) -> Watchman:
+async def _play(world: World, *, unlucky: bool, policies: float = 0.0) -> JobWriteJudge:
     random = world.random
     await world.create_namespaces(LEASE[0], *NAMESPACES)
     GarbageCollector(world.server, Random(f"garbage {world.seed}"))
-    Holders(world, Random(f"holders {world.seed}"))
+    FinalizerHolders(world, Random(f"holders {world.seed}"))
     kubelet = Kubelet(world, Random(f"kubelet {world.seed}"), script=HungryScript() if policies else None)
-    watchman = Watchman(world, kubelet, forgivable_s=math.inf if unlucky else PROMPT_S)
+    judge = JobWriteJudge(world, kubelet, forgivable_s=math.inf if unlucky else PROMPT_S)
     jobs = CROWD if random.random() < 0.02 else random.choice(SIZES)
     users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=random.random() < 0.8, policies=policies)
-    meddlers = Meddlers(world, Random(f"meddlers {world.seed}"), NAMESPACES) if unlucky else None
+    interference = Interference(world, Random(f"meddlers {world.seed}"), NAMESPACES) if unlucky else None
     domain = LONG_DOMAIN if Random(f"domain {world.seed}").random() < 0.3 else ""
     await play(
         world,
-        watchman,
-        partial(complaints, world, watchman.records),
+        judge,
+        partial(complaints, world, judge.records),
         kubelet=kubelet if unlucky else None,
-        done_at=lambda: max(users.done_at, meddlers.done_at if meddlers else 0.0),
+        done_at=lambda: max(users.done_at, interference.done_at if interference else 0.0),
         domain=domain,
         settled_s=PATIENT_S if policies else SETTLED_S,
         deadly=policies > 0 and unlucky,
     )
-    return watchman
+    return judge

@@ -12,8 +12,8 @@ from fakes.predecessors import PREDECESSORS, Predecessor
 from simulation.model.controllers import GarbageCollector
 from simulation.processes import OperatorProcess
 from simulation.stage import haunt
-from simulation.watchman import LEASE, OPERATOR
 from simulation.world import World, require
+from simulation.write_judge import LEASE, OPERATOR
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import PODS, SERVICES

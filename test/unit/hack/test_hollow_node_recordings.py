@@ -266,7 +266,7 @@ class Server:
             case "not ready":
                 self.set("Ready", holds=False)
             case "mend":
-                self.pod = replace(self.pod, metadata=replace(meta, annotations=play.annotations(play.mended)))
+                self.pod = replace(self.pod, metadata=replace(meta, annotations=play.annotations(play.fixed)))
             case "kubelet started":
                 self.now += timedelta(seconds=AWAY_S)
 

@@ -1,22 +1,22 @@
 """Judges every write about alpha jobs when the server accepts it.
 
-Like the watchman of the v1 controller it considers what the server told the operator: children are created and deleted on a
+Like the judge of the v1 controller it considers what the server told the operator: children are created and deleted on a
 view of the job that the server confirmed, by a read or in the response to a write, and that view must justify the write.
 """
 
 from typing import Any, Final
 
+from simulation.alpha.desired import NEVER_BEGAN, desired_job, runtime_id_of
 from simulation.alpha.records import Records, justify, status_mistakes
-from simulation.alpha.wishes import NEVER_BEGAN, runtime_id_of, wish_of
+from simulation.desired import ending_of, finished_of, has_begun
 from simulation.kubelet import Kubelet
 from simulation.model.job_controller import JOBS, is_over
 from simulation.model.server import Write
 from simulation.model.storage import Body, Change, Feed
 from simulation.records import LATE_EDIT_S
 from simulation.slots import replica_of
-from simulation.watchman import WriteJudge, is_deletion
-from simulation.wishes import ending_of, finished_of, has_begun
 from simulation.world import World
+from simulation.write_judge import WriteJudge, is_deletion
 from tfjob_operator.api.core import CONFIG_MAPS, SERVICES
 from tfjob_operator.api.v1alpha1.constants import Dialect
 
@@ -24,7 +24,7 @@ UNSEEN_S: Final = 150.0
 """How long an operator may be unaware that a Job has ended: its watch froze, and the process may have stalled too."""
 
 
-class Watchman(WriteJudge):
+class AlphaWriteJudge(WriteJudge):
     """Checks the writes of the alpha controller, and keeps `records`."""
 
     def __init__(self, world: World, kubelet: Kubelet, dialect: Dialect) -> None:
@@ -44,7 +44,7 @@ class Watchman(WriteJudge):
             self._see_child(plural, change, write, by_operator=by_operator)
         for change in self._events.news():
             job = self.records.jobs.get(change.new.body["involvedObject"]["uid"])
-            if by_operator and job is not None and wish_of(job).foreign:
+            if by_operator and job is not None and desired_job(job).foreign:
                 self._accuse(write, "the job is somebody else's")
 
     def _see_job(self, change: Change, write: Write, *, by_operator: bool) -> None:
@@ -97,32 +97,32 @@ class Watchman(WriteJudge):
         if job is None:
             self._accuse(write, "acted on a view of the job that was never confirmed")
             return
-        wish, runtime_id = wish_of(job), runtime_id_of(job)
+        desired, runtime_id = desired_job(job), runtime_id_of(job)
         reasons = {
             "the job is being deleted": "deletionTimestamp" in job["metadata"],
             "the job has ended": ending_of(job) is not None,
-            "the job is somebody else's": wish.foreign,
-            "the specification is wrong": wish.invalid,
+            "the job is somebody else's": desired.foreign,
+            "the specification is wrong": desired.invalid,
             "the RuntimeId is not in the status": not runtime_id,
         }
         if plural == CONFIG_MAPS.plural:
-            reasons["no server needs a program"] = not wish.program
+            reasons["no server needs a program"] = not desired.program
             reasons["it bears another RuntimeId"] = name != f"cm-ps-{runtime_id}"
         else:
             slot, given = replica_of(name)
             reasons["it bears another RuntimeId"] = given != runtime_id
-            reasons["nobody asked for this replica"] = slot not in wish.slots
+            reasons["nobody asked for this replica"] = slot not in desired.slots
         for reason, holds in reasons.items():
             if holds:
                 self._accuse(write, reason)
-        if plural == JOBS.plural and not wish.invalid:
+        if plural == JOBS.plural and not desired.invalid:
             self._check_job(owner, job, name, write)
 
     def _check_job(self, owner: str, job: Body, name: str, write: Write) -> None:
         """Check that a Job is created after all Services, and not for a replica that has a Job or has succeeded."""
-        (slot, runtime_id), wish, records = replica_of(name), wish_of(job), self.records
-        needed = {("services", f"{kind.lower()}-{runtime_id}-{index}") for kind, index in wish.slots}
-        if wish.program:
+        (slot, runtime_id), desired, records = replica_of(name), desired_job(job), self.records
+        needed = {("services", f"{kind.lower()}-{runtime_id}-{index}") for kind, index in desired.slots}
+        if desired.program:
             needed.add((CONFIG_MAPS.plural, f"cm-ps-{runtime_id}"))
         if missing := needed - records.named[owner]:
             self._accuse(write, f"a Job before {sorted(missing)}")
@@ -139,7 +139,7 @@ class Watchman(WriteJudge):
         current, name = self.records.jobs[owner], change.new.key[1]
         if owner in self.records.removed:
             return
-        if wish_of(current).foreign:
+        if desired_job(current).foreign:
             self._accuse(write, "the job is somebody else's")
         if ending_of(current) is not None:
             self._check_clean_up(current, plural, change, write)
@@ -148,13 +148,13 @@ class Watchman(WriteJudge):
         if job is None:
             self._accuse(write, "acted on a view of the job that was never confirmed")
             return
-        wish = wish_of(job)
-        if wish.invalid:
+        desired = desired_job(job)
+        if desired.invalid:
             self._accuse(write, "the job is held")
         elif plural == CONFIG_MAPS.plural:
-            if wish.program and name == f"cm-ps-{runtime_id_of(job)}" and not self._is_hidden(change):
+            if desired.program and name == f"cm-ps-{runtime_id_of(job)}" and not self._is_hidden(change):
                 self._accuse(write, "its program is needed")
-        elif replica_of(name)[0] in wish.slots and replica_of(name)[1] == runtime_id_of(job):
+        elif replica_of(name)[0] in desired.slots and replica_of(name)[1] == runtime_id_of(job):
             self._accuse(write, "this replica is wanted")
 
     @staticmethod
@@ -165,16 +165,16 @@ class Watchman(WriteJudge):
 
     def _check_clean_up(self, job: Body, plural: str, change: Change, write: Write) -> None:
         """Check the clean-up policy: None keeps everything, Running keeps what has ended, for its logs."""
-        wish, meta = wish_of(job), change.new.body["metadata"]
+        desired, meta = desired_job(job), change.new.body["metadata"]
         ending: dict[str, Any] = ending_of(job) or {}
         confirmed = self._confirmed.get((write.client, job["metadata"]["uid"]))
         if confirmed is not None and ending_of(confirmed) is None:
             return  # when the operator read it, the job was running and did not need the child
         just_edited = self._world.time - self.records.edited_at[job["metadata"]["uid"]] < LATE_EDIT_S
-        if wish.invalid or just_edited or ending["reason"] == NEVER_BEGAN:
+        if desired.invalid or just_edited or ending["reason"] == NEVER_BEGAN:
             return
-        if wish.clean_up == "None":
+        if desired.clean_up == "None":
             self._accuse(write, "the clean-up policy is None")
         over_since = self._over_since.get(meta["uid"]) if plural == JOBS.plural else None
-        if wish.clean_up == "Running" and over_since is not None and self._world.time - over_since > UNSEEN_S:
+        if desired.clean_up == "Running" and over_since is not None and self._world.time - over_since > UNSEEN_S:
             self._accuse(write, f"the Job has ended at {over_since:.3f} s, and the clean-up policy is Running")

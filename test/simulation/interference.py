@@ -8,10 +8,10 @@ import asyncio
 from random import Random
 from typing import Any, Final
 
+from simulation.desired import desired_job
 from simulation.model.network import NETWORK
 from simulation.model.storage import Body, Change, Feed, Key
 from simulation.slots import Slot, labels_of, slot_of
-from simulation.wishes import wish_of
 from simulation.world import World
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource
@@ -45,7 +45,7 @@ def is_marked(body: Body, mark: str) -> bool:
     return mark in (body["metadata"].get("annotations") or {})
 
 
-class Meddlers:
+class Interference:
     """Interfere now and then, until `done_at`."""
 
     def __init__(self, world: World, random: Random, namespaces: tuple[str, ...]) -> None:
@@ -81,13 +81,13 @@ class Meddlers:
     def _forge(self) -> None:
         """Create a child in another namespace that names a job as its owner, with a name of that job's children."""
         jobs = [version.body for version in self._world.server.storage.collections["tfjobs"].objects.values()]
-        jobs = [job for job in jobs if wish_of(job).slots]
+        jobs = [job for job in jobs if desired_job(job).slots]
         if not jobs:
             return
         victim = self._random.choice(jobs)
         meta = victim["metadata"]
         elsewhere = next(name for name in self._namespaces if name != meta["namespace"])
-        slot = self._random.choice(sorted(wish_of(victim).slots))
+        slot = self._random.choice(sorted(desired_job(victim).slots))
         own = f"{meta['name']}-{slot[0].lower()}-{slot[1]}"
         name = own if meta["name"].startswith("run-") else f"forged-{self._made}"
         owner = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "name": meta["name"], "uid": meta["uid"]}
@@ -123,7 +123,7 @@ HELD: Final = "simulation/held"
 """The finalizer of a pod that is kept, for example until its logs are saved."""
 
 
-class Holders:
+class FinalizerHolders:
     """Remove the finalizer some seconds after a pod was deleted; until then its last state is visible."""
 
     def __init__(self, world: World, random: Random) -> None:

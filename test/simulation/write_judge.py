@@ -11,16 +11,16 @@ from collections import Counter
 from typing import Final
 
 from fakes.virtual_loop import EPOCH
+from simulation.desired import desired_job, ending_of, finished_of, has_begun, restarts_of
+from simulation.interference import FORGED, SECOND, WATCHED, is_marked
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
-from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
 from simulation.model.server import Answer, Write
 from simulation.model.storage import Body, Change, Feed, Storage
 from simulation.policies import attempt_of, backoff_ends, grace_of, policy_of, request_of
 from simulation.records import LATE_EDIT_S, Records, is_final
 from simulation.slots import Slot, attempt_of_pod, moment, slot_of
 from simulation.verdicts import TICK_S, justify, status_mistakes
-from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
 from simulation.world import World
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import EVENTS, PODS, SERVICES
@@ -97,7 +97,7 @@ class WriteJudge(ABC):
         self.violations.append(f"at {write.at:.3f} s {write.client} {write.method} {write.path}: {what}")
 
 
-class Watchman(WriteJudge):
+class JobWriteJudge(WriteJudge):
     """Checks the writes of the v1 controller, and keeps `records`."""
 
     def __init__(self, world: World, kubelet: Kubelet, *, forgivable_s: float = math.inf) -> None:
@@ -153,7 +153,7 @@ class Watchman(WriteJudge):
         if old is None or old["spec"] != body["spec"]:
             # The spec of a job on hold is unreadable, so it keeps the replicas of the last valid one.
             before = self._slots.get(uid, set())
-            self._slots[uid] = before if wish_of(body).invalid else wish_of(body).slots
+            self._slots[uid] = before if desired_job(body).invalid else desired_job(body).slots
             records.edited(uid, now, before, self._slots[uid])
             records.specs[uid].append((now, body))
             if by_operator:
@@ -175,23 +175,23 @@ class Watchman(WriteJudge):
 
     def _check_expiry(self, job: Body, write: Write) -> None:
         """Check that the operator deletes a job only after its TTL."""
-        wish, ending = wish_of(job), ending_of(job)
-        if wish.foreign or ending is None or wish.ttl_s is None:
+        desired, ending = desired_job(job), ending_of(job)
+        if desired.foreign or ending is None or desired.ttl_s is None:
             self._accuse(write, "nothing asked for this deletion")
             return
-        due = _seconds(ending["lastTransitionTime"]) + (wish.ttl_s and wish.ttl_s + 1)
+        due = _seconds(ending["lastTransitionTime"]) + (desired.ttl_s and desired.ttl_s + 1)
         if self._world.time + TICK_S < due:
-            self._accuse(write, f"the TTL of {wish.ttl_s} s after {ending['lastTransitionTime']} is not over")
+            self._accuse(write, f"the TTL of {desired.ttl_s} s after {ending['lastTransitionTime']} is not over")
         self._note_delay("deletion", due, job)
 
     def _due(self, job: Body) -> float:
-        wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
+        desired, ending, uid = desired_job(job), ending_of(job), job["metadata"]["uid"]
         assert ending is not None
         if ending["type"] == "Succeeded":
-            return self._waited_until(self.records.done_at(uid, wish), grace_of(job), uid)
+            return self._waited_until(self.records.done_at(uid, desired), grace_of(job), uid)
         if limit_of(ending["reason"], ending["message"]) is EventReason.DEADLINE_EXCEEDED:
-            return _seconds(job["status"]["startTime"]) + (wish.deadline_s or 0) + 1
-        return self.records.lost_at(uid, wish) if ending["reason"] == "TFJobFailed" else self._world.time
+            return _seconds(job["status"]["startTime"]) + (desired.deadline_s or 0) + 1
+        return self.records.lost_at(uid, desired) if ending["reason"] == "TFJobFailed" else self._world.time
 
     def _waited_until(self, done_at: float, grace_s: int | None, uid: str) -> float:
         """Return until when a success had to wait for running workers."""
@@ -270,10 +270,10 @@ class Watchman(WriteJudge):
             self._check_creation(owner, change, write)
         elif is_deletion(change):
             job = self._confirmed.get((write.client, owner)) or self.records.jobs[owner]
-            wish = wish_of(job)
-            needed = slot_of(change.new.body["metadata"]) in wish.slots - finished_of(job)
-            held = wish.invalid and has_begun(job)
-            if (needed or held) and not wish.suspend and ending_of(self.records.jobs[owner]) is None:
+            desired = desired_job(job)
+            needed = slot_of(change.new.body["metadata"]) in desired.slots - finished_of(job)
+            held = desired.invalid and has_begun(job)
+            if (needed or held) and not desired.suspend and ending_of(self.records.jobs[owner]) is None:
                 self._accuse(write, "the service is needed")
 
     def _check_creation(self, owner: str, change: Change, write: Write) -> None:
@@ -297,13 +297,13 @@ class Watchman(WriteJudge):
     @staticmethod
     def _objections(job: Body, slot: Slot) -> list[str]:
         """Return why this version of a job needs no child for a replica."""
-        wish = wish_of(job)
+        desired = desired_job(job)
         reasons = {
             "the job is being deleted": "deletionTimestamp" in job["metadata"],
             "the job has ended": ending_of(job) is not None,
-            "the job is suspended": wish.suspend,
-            "the specification is wrong": wish.invalid,
-            "nobody asked for this replica": slot not in wish.slots,
+            "the job is suspended": desired.suspend,
+            "the specification is wrong": desired.invalid,
+            "nobody asked for this replica": slot not in desired.slots,
             "this replica has succeeded": slot in finished_of(job),
         }
         return [reason for reason, holds in reasons.items() if holds]
@@ -364,7 +364,7 @@ class Watchman(WriteJudge):
             return
         if ending_of(current) is not None:
             confirmed = self._confirmed.get((write.client, owner))
-            if confirmed is not None and fate.slot not in wish_of(confirmed).slots:
+            if confirmed is not None and fate.slot not in desired_job(confirmed).slots:
                 return  # excluded when the operator read the spec, whatever it says now
             self._check_clean_up(current, fate, write)
             return
@@ -372,12 +372,12 @@ class Watchman(WriteJudge):
         if not views:
             self._accuse(write, "acted on a view of the job that was never confirmed")
             return
-        wish = wish_of(views[-1])
-        if wish.invalid and not wish.suspend:
+        desired = desired_job(views[-1])
+        if desired.invalid and not desired.suspend:
             self._accuse(write, "the job is held")
-        if wish.suspend or fate.slot not in wish.slots or self._is_of_earlier_attempt(fate, views[-1]):
+        if desired.suspend or fate.slot not in desired.slots or self._is_of_earlier_attempt(fate, views[-1]):
             return
-        _, policy = wish.replicas[fate.slot[0]]
+        _, policy = desired.replicas[fate.slot[0]]
         rules = [rule for _, rule in self.records.deciders([views[-1], *self.records.recent(owner)], fate)]
         replaced = any(rule["action"] in REPLACING if rule else not is_final(fate, policy) for rule in rules)
         if fate.end in {None, End.SUCCEEDED} or not replaced:
@@ -410,15 +410,15 @@ class Watchman(WriteJudge):
 
     def _check_clean_up(self, job: Body, fate: Fate, write: Write) -> None:
         """Check the clean-up policy: Running keeps a pod and its log once it will not run again (M1)."""
-        wish, ending = wish_of(job), ending_of(job)
+        desired, ending = desired_job(job), ending_of(job)
         just_edited = self._world.time - self.records.edited_at[job["metadata"]["uid"]] < LATE_EDIT_S
-        if wish.invalid:
+        if desired.invalid:
             if just_edited or (ending is not None and ending["reason"] == "InvalidTFJobSpec"):
                 return  # the operator may not have observed the error
-        elif fate.slot not in wish.slots or self._is_of_earlier_attempt(fate, job):
+        elif fate.slot not in desired.slots or self._is_of_earlier_attempt(fate, job):
             return
         by_limit = ending is not None and limit_of(ending["reason"], ending["message"]) is not None
-        if wish.clean_pod_policy == "None" and not by_limit:
+        if desired.clean_pod_policy == "None" and not by_limit:
             self._accuse(write, "the clean-up policy is None")
         waits = (
             ending is not None and ending["type"] == "Succeeded" and grace_of(job) is None and fate.slot[0] == "Worker"
@@ -430,9 +430,9 @@ class Watchman(WriteJudge):
             and self._world.time < self.records.ended_at[fate.owner] + WORKERS_S - 1
         ):
             self._accuse(write, f"a worker has {WORKERS_S} s after the success: {fate}")
-        if wish.clean_pod_policy != "All" and fate.over:
-            self._accuse(write, f"the pod has ended, and the clean-up policy is {wish.clean_pod_policy}: {fate}")
+        if desired.clean_pod_policy != "All" and fate.over:
+            self._accuse(write, f"the pod has ended, and the clean-up policy is {desired.clean_pod_policy}: {fate}")
 
     def _check_not_foreign(self, owner: str, write: Write) -> None:
-        if owner in self.records.jobs and wish_of(self.records.jobs[owner]).foreign:
+        if owner in self.records.jobs and desired_job(self.records.jobs[owner]).foreign:
             self._accuse(write, "the job is somebody else's")

@@ -18,7 +18,7 @@ RETRYABLE: Final = frozenset({130, 137, 138, 143})
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredJob:
     """A spec. `replicas`: count and restart policy by type."""
 
     replicas: Mapping[str, tuple[int, str]]
@@ -46,7 +46,7 @@ class Wish:
         return bool(self.slots) and self.slots <= set(finished)
 
 
-def wish_of(job: Body) -> Wish:
+def desired_job(job: Body) -> DesiredJob:
     meta, spec = job["metadata"], job["spec"]
     run_policy: dict[str, Any] = spec.get("runPolicy") or {}
 
@@ -54,7 +54,7 @@ def wish_of(job: Body) -> Wish:
         return run_policy.get(name, spec.get(name))
 
     invalid = INVALID in (meta.get("annotations") or {})
-    return Wish(
+    return DesiredJob(
         replicas={} if invalid else _replicas(spec["tfReplicaSpecs"]),
         all_workers=spec.get("successPolicy") == "AllWorkers",
         clean_pod_policy=_clean_pod_policy(policy("cleanPodPolicy")),

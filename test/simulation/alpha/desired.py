@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from simulation.desired import FOREIGN, INVALID, RETRYABLE
 from simulation.lives import Exit
 from simulation.model.storage import Body
 from simulation.slots import Slot
-from simulation.wishes import FOREIGN, INVALID, RETRYABLE
 
 TYPES: Final = {"MASTER": "Master", "WORKER": "Worker", "PS": "PS"}
 """The name of each type in the v1 status."""
@@ -18,7 +18,7 @@ NEVER_BEGAN: Final = "InvalidTFJobSpec"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredAlphaJob:
     """A spec. `replicas`: their number by type. `program`: some parameter servers run the operator's own."""
 
     replicas: Mapping[str, int]
@@ -34,15 +34,15 @@ class Wish:
         return {(name, index) for name, count in self.replicas.items() for index in range(count)}
 
 
-def wish_of(job: Body) -> Wish:
+def desired_job(job: Body) -> DesiredAlphaJob:
     """Read a job. Of an invalid spec, only the owner is read."""
     meta, spec = job["metadata"], job["spec"]
     foreign = (spec.get("runPolicy") or {}).get("managedBy") == FOREIGN
     if INVALID in (meta.get("annotations") or {}):
-        return Wish({}, ("", 0), "", "", program=False, foreign=foreign, invalid=True)
+        return DesiredAlphaJob({}, ("", 0), "", "", program=False, foreign=foreign, invalid=True)
     entries: list[dict[str, Any]] = spec["replicaSpecs"]
     chief = (spec.get("terminationPolicy") or {}).get("chief") or {}
-    return Wish(
+    return DesiredAlphaJob(
         replicas={TYPES[each.get("tfReplicaType", "MASTER")]: each.get("replicas", 1) for each in entries},
         chief=(TYPES[chief.get("replicaName", "MASTER")], chief.get("replicaIndex", 0)),
         clean_up=spec.get("cleanupPodPolicy", "Running"),
