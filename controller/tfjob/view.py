@@ -359,6 +359,8 @@ class Views:
             return None
         owner, caches = owner_uid_key(job.metadata), self._caches
         untouched = self._leadership_term is not None and not memory.touched and self._leadership_term.is_untouched(job)
+        restarts = job.status.attempt > newest.status.attempt
+        reports = restarts and memory.unwritten is not None and not conditions.is_finished(memory.unwritten)
         satisfied = self._expectations.satisfied(owner)  # before the caches are read
         return View(
             key=key,
@@ -376,7 +378,7 @@ class Views:
             may_wait=untouched,
             _memory=memory,
             _confirmer=self._confirmer,
-            unreported=memory.events if job.status.attempt > newest.status.attempt else (),
+            unreported=memory.events if reports else (),
         )
 
     def forget(self, job: ObjectMeta) -> bool:
@@ -424,7 +426,12 @@ def _with_unwritten(job: TFJob, memory: _JobMemory) -> TFJob:
     if restarts and conditions.is_finished(job.status):
         return job
     status = merged_status(job.status, memory.unwritten)
-    if restarts:  # later plans do not decide this again
+    if restarts and conditions.is_finished(
+        memory.unwritten
+    ):  # later plans decide the end again: clean-up waits for its write
+        history = tuple(each for each in status.attempt_history if each.number < status.attempt)
+        status = msgspec.structs.replace(status, attempt_history=history)
+    elif restarts:  # later plans do not decide a restart again
         status = msgspec.structs.replace(status, conditions=memory.unwritten.conditions)
     if is_from_other_operator(job.status):  # not visible in an older view: its children must still be found
         status = msgspec.structs.replace(status, begun=None)

@@ -155,6 +155,7 @@ class SeededLoop(VirtualTimeLoop):
             heapq.heappop(scheduled)
         self._turns_at_this_moment += 1
         if self._turns_at_this_moment > LONGEST_MOMENT:
+            self._turns_at_this_moment = 0  # tasks that are canceled now need turns to end
             raise LivelockError(f"{LONGEST_MOMENT} turns of the loop at {self._jumping.time:g} s")
         if not self._ready and not self._stopping:
             if not scheduled:

@@ -18,7 +18,7 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
 from tfjob_operator.api.meta import OWNER_INDEX
-from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, StartRecord
+from tfjob_operator.api.v1.types import JobAttempt, JobCondition, JobStatus, ReplicaStatus, StartRecord
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, ReplicaKey
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
 from tfjob_operator.controller.jobs.writes import StaleViewError
@@ -72,6 +72,19 @@ async def test_a_restart_that_is_not_written_yet_is_reported_with_the_write_that
     for status in (ENDED, msgspec.structs.replace(CREATED, attempt=1)):
         world.jobs.put(job(spec(Worker=1), status=status, resource_version="2"))
         assert (opened(views).job.status.conditions, list(opened(views).unreported)) == (status.conditions, [])
+
+
+async def test_a_job_whose_end_is_not_written_yet_has_not_ended() -> None:
+    """Its pods stay until the end is written, which a later plan decides again, also in an attempt that is not written yet."""
+    history = (JobAttempt(number=0), JobAttempt(number=1))
+    ended = JobStatus(conditions=ENDED.conditions, attempt=1, attempt_history=history, finished_indices={"Worker": "0"})
+    world = ControllerHarness(job(spec(Worker=1), status=CREATED), alone=True)
+    views = await views_of(world)
+    opened(views).keep(ended, [JobEvent("Normal", "TFJobSucceeded", "mnist has succeeded")])
+    found = opened(views)
+    assert (found.job.status.conditions, found.job.status.attempt, found.unreported) == (CREATED.conditions, 1, ())
+    assert (found.job.status.finished_indices, found.job.status.attempt_history) == ({"Worker": "0"}, history[:1])
+    assert found.permission is not Permission.FINAL
 
 
 @pytest.mark.parametrize(
