@@ -71,7 +71,7 @@ class ContainerExitCodes(Struct, frozen=True):
 
 
 class ContainerRestartRule(Struct, frozen=True):
-    """The kubelet's action after an exit with such a code (Kubernetes 1.35): `Restart` or `RestartAllContainers`."""
+    """What the kubelet does after an exit with one of these codes (Kubernetes 1.35): `Restart` or `RestartAllContainers`."""
 
     action: str = ""
     exit_codes: ContainerExitCodes | None = None

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Run the plugin. It needs click from the extra `cli`, which the operator's image does not have."""
-    gc.disable()  # imports create no garbage, and looking for it takes a seventh of their time; `app` enables it again
+    gc.disable()  # imports create no garbage, and the collector takes a seventh of their time; `app` enables it again
     try:
         from tfjob_operator.cli.app import main as run
     except ModuleNotFoundError as error:

@@ -153,7 +153,7 @@ def patch(session: Session, name: str, body: Mapping[str, Any]) -> dict[str, Any
 
 def _without_crd(session: Session, error: ApiServerError) -> CliError:
     """Return the error, or a clearer one if the server serves no TFJobs: without permission it returns 403 even then."""
-    no_such_group = not error.reason  # not a Status, which has a reason
+    no_such_group = not error.reason  # the body is not a Status: a Status has a reason
     missing = error.is_not_found and (no_such_group or "could not find the requested resource" in error.message)
     if error.reason == "Forbidden":
         try:

@@ -72,7 +72,7 @@ class Manifest:
 
     @property
     def alpha(self) -> Dialect:
-        """The alpha dialect of its group."""
+        """The alpha dialect in the API group of this manifest."""
         return TENSORFLOW if self.group == TENSORFLOW.resource.group else KUBEFLOW
 
     def line_of(self, path: str) -> int:

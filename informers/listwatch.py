@@ -91,7 +91,7 @@ class ListReader(Generic[T]):
             if end and not await self._decode(text[:end]):
                 raise DecodeError(f"not a list of {self._codec.resource}: an item is not valid JSON")
             text = text[end + 1 :] if end else text
-        # An item longer than a piece is parsed again only once twice as many bytes have arrived.
+        # An item longer than a piece is parsed again when the number of received bytes has doubled.
         self._keep(text, max(self._piece_bytes, 2 * len(text)))
         await asyncio.sleep(0)
 
@@ -151,7 +151,7 @@ class ProtobufListReader(Generic[T]):
                 if held_bytes >= enough:
                     held = [await self._decode(b"".join(held))]
                     held_bytes = len(held[0])
-                    # An item longer than a piece is parsed again only once twice as many bytes have arrived.
+                    # An item longer than a piece is parsed again when the number of received bytes has doubled.
                     enough = max(self._piece_bytes, 2 * held_bytes)
             await self._decode(b"".join(held))
         except protobuf.MalformedError as error:

@@ -24,7 +24,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class ListReadOptions(TypedDict, total=False):
-    """Options of a list. `gzip` compresses lists over 128 KB, for slow networks: 50 MB become a few, in a CPU second."""
+    """Options of a list. `gzip` compresses lists over 128 KB, for slow networks: 50 MB to a few MB in 1 s of CPU time."""
 
     accept: str
     gzip: bool

@@ -283,7 +283,7 @@ LIMITS: Final = {
 
 
 def limit_of(reason: str, message: str) -> EventReason | None:
-    """Return the limit that this reason and message of a Failed condition report, or None for any other failure."""
+    """Return the limit to which a Failed condition with this reason and message refers; None for any other failure."""
     words = message.partition(" has failed because ")[2].partition(". ")[0]
     return next((each for each in LIMITS if reason == ConditionReason.LIMIT and words == LIMITS[each].words), None)
 

@@ -91,7 +91,7 @@ class AlphaJob(Struct, frozen=True):
     status: AlphaStatus = AlphaStatus()
 
     def __post_init__(self) -> None:
-        """Copy our own bytes only, and none of a job of another dialect: one list returns all jobs of kubeflow.org."""
+        """Copy only this job's bytes, and nothing if it has another dialect: a list returns the jobs of all dialects."""
         ours = self.status.phase or is_alpha(self.spec) or _OTHER_SHAPE not in bytes(self.spec)
         msgspec.structs.force_setattr(self, "spec", self.spec.copy() if ours else _NOTHING)
         if not ours:

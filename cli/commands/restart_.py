@@ -122,7 +122,9 @@ def _check(name: str, job: dict[str, Any]) -> None:
     if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
         raise CliError(f"{name} is suspended and has no pods: resume it with kubectl tfjob resume {name} {here}")
     held = jobs.conditions_of(job).get("Held") or {}
-    if held and held.get("reason") != ConditionReason.TOO_LARGE:  # such a job only keeps its size
+    if (
+        held and held.get("reason") != ConditionReason.TOO_LARGE
+    ):  # a job that is too large still runs, at its current size
         message = clean(str(held.get("message", "")))
         raise CliError(f"{name} is on hold, and its pods would not be recreated: fix its spec first: {message}")
 

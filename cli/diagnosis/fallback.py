@@ -148,7 +148,7 @@ def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
 
 def _start(facts: Facts, pod: PodDetails) -> Finding | None:
     for event in reversed(facts.pod_events(pod, "FailedPostStartHook")):
-        # The kubelet stops repeating it, but the containers that it killed for it are still down.
+        # The kubelet stops repeating the event, but the containers that it killed for that reason are still down.
         if any(each.ended.exit_code in _KILLED for each in exits_of(pod)) or event in _recent(facts, pod):
             return _quoted(facts, pod, event, START, "Hook postStart failed")
     for event in reversed(_recent(facts, pod)):

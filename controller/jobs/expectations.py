@@ -50,7 +50,7 @@ EXPIRY_SLACK_S: Final = 0.1
 
 @dataclass(slots=True)
 class _Record:
-    """Outstanding children: creations with the version in the response, None until known; `job` is "" before the first one."""
+    """The children still expected; creations map to the version in the response, None until known. `job` is "" at first."""
 
     born: float
     creations: dict[str, int | None] = field(default_factory=dict)

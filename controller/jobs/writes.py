@@ -281,7 +281,7 @@ class ChildWriter:
         except NamespaceTerminatingError:
             raise  # no event (SB-03)
         except AlreadyExistsError:
-            # The cache may have contained it for long, so no event is to be expected (B76).
+            # The cache may have contained it for a long time, so no event is expected (B76).
             self._expectations.creation_observed(owner_uid_key(job), kind.name, name)
             await resolve(kind, name)
             return False

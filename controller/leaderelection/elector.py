@@ -92,8 +92,8 @@ class LeaseClaim:
     def watched(self, record: LeaderElectionRecord) -> None:
         """Process another process's record from a watch, unless it is older than the last observed one.
 
-        A watch may lag. A record that arrives late is considered valid for longer, which is harmless; one mistaken for an older
-        one is observed by the next attempt.
+        A watch may lag. A record that arrives late is considered valid for too long, which is harmless. If it
+        is mistaken for an older record and ignored, the next attempt reads it.
         """
         if not self._is_ours(record) and (self._observed is None or _age(record) > _age(self._observed)):
             self._note(record)
@@ -153,7 +153,7 @@ class LeaseClaim:
         await self._bounded(write(record))
         self._observed, self.expires_at = record, sent_at + record.lease_duration_s
         self._fence.open_until(self.expires_at - self._config.fence_margin_s)
-        # The response may arrive after the time that it confirms.
+        # The response may arrive when the lease that it confirms has already expired.
         return AttemptResult.OURS if self._fence.remaining() else AttemptResult.FAILED
 
     async def _release_once(self) -> None:

@@ -4,7 +4,7 @@ It shares the informer of the job controllers. Its own informers are started, an
 TensorBoard, or one created by an earlier process is found.
 
 A sync acts on the caches without confirming the view: a TensorBoard created or deleted on a stale view is soon deleted or
-recreated, and no training depends on it. Only before recreating one is the job read (`executor.py`).
+recreated, and no training depends on it. The job is read only before a TensorBoard is recreated (`executor.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hack.bench.measuring import Bench, Result, Subject
 from hack.matrix.cluster import ROOT
 
 SUITES: Final[dict[str, dict[str, Subject]]] = {
-    "machinery": {  # first what needs no server
+    "machinery": {  # subjects that need no server come first
         "workqueue": pure.measure_queue,
         "plan": pure.measure_planning,
         "events": pure.measure_events,

@@ -22,7 +22,7 @@ COUNT: Final = 10_000
 # Subject `watch`: from the bytes of a watch to objects in a store, ours against `kubernetes.watch.Watch` with typed models.
 #
 # The bytes are recorded from the real server: a watch that begins with all the pods there are. They are played back in memory.
-# Ours takes the whole way of production: REST client, line framing, codec, reflector, FIFO, store with two indices. The
+# Ours runs the full production path: REST client, line framing, codec, reflector, FIFO, store with two indices. The
 # official one gets a line at a time, which suits its framing best, and keeps the typed objects in a dict. Time is CPU time:
 # each is one thread that never waits, and other processes do not count.
 
@@ -131,9 +131,9 @@ def official_watch(recording: Path) -> Callable[[], Numbers]:
 
 # Subject `sync`: from nothing to a full cache of 10,000 pods, ours against `kubernetes.informer.SharedInformer`.
 #
-# Time runs from the start of the informer until a handler has heard of every pod. Memory is how much the
-# resident memory (VmRSS) has grown half a second later, from when everything was imported and one request had been made. Each
-# run is a fresh process.
+# Time runs from the start of the informer until a handler has heard of every pod. Memory is the growth of
+# the resident memory (VmRSS) between two moments: everything is imported and one request was made; half a second after the
+# end. Each run is a fresh process.
 
 
 ROUNDS: Final = 3

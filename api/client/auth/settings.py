@@ -38,7 +38,7 @@ def settings_of(read: Callable[[], Access]) -> Settings:
     if server.scheme == "https" and not access.verify:
         log.warning("server_not_verified", server=access.shown, because="insecure-skip-tls-verify")
     reader = _Reader(read, access)
-    # A plugin may prompt on the terminal, so the first request runs it.
+    # A plugin may prompt on the terminal, so it is not run before the first request.
     first = reader.credentials_of(access) if access.plugin is None else None
     return Settings(
         server=access.server,

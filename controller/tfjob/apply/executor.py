@@ -214,7 +214,7 @@ class Executor:
                 return view.refused(error.message, plan.events)
             if plan.lost_pods:
                 await self._lost_pods.end(view.key, job, plan.lost_pods)
-        # No event occurs when expectations expire (EX-02) or a delay ends (U2), so the job is requeued for then.
+        # No event occurs when expectations expire (EX-02) or a delay ends (U2), so the job is requeued for that time.
         self._feed.after(
             view.key, self._expectations.expires_in_s(owner_uid_key(job)), self._blocked.next_due_in_s(job)
         )

@@ -193,7 +193,7 @@ class Takeover:
         return sum(labelled)
 
     async def _label(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, key: ReplicaKey) -> bool:
-        """Label the child of this replica. Return False if it does not exist, is not ours or terminating, or is labeled."""
+        """Label the child of this replica. Return False if it does not exist, is not ours, is terminating, or has the label."""
         meta = job.metadata
         slice_of_kind: type[Pod | Service] = Pod if kind is POD else Service
         try:

@@ -104,7 +104,7 @@ def _place(port: dict[str, Any]) -> tuple[int, str]:
 
 
 def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
-    """Return the named ports, each number once per protocol, as services require: `tfjob-port`, else the first name."""
+    """Return the named ports. Services allow a number once per protocol: `tfjob-port` is preferred, else the first name."""
     ports = replica.template.ports
     chosen: dict[tuple[int, str], Port] = {}
     for port in ports:
