@@ -136,7 +136,10 @@ def basic(name: str, password: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file. Raises AccessError, even if it is empty: without a CA the system's would be trusted."""
+    """Return the text of a file.
+
+    Raises AccessError if it cannot be read or is empty: an empty CA file would mean trusting the system's CAs.
+    """
     try:
         text = path.read_bytes().decode("utf-8", "replace")
     except OSError as error:

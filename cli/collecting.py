@@ -140,7 +140,7 @@ class _EvidenceReader:
         self.operator_pods: list[objects.PodDetails] = []
 
     def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
-        """Return an object, None if it does not exist, or without permission."""
+        """Return an object, or None if it does not exist or the user may not read it."""
         raw = self._read(resource.path(self._session.namespace, name), words)
         return _decoded(raw, kind) if raw is not None else None
 
@@ -277,7 +277,7 @@ class _EvidenceReader:
     def _list(
         self, path: str, kind: type[T], words: str, query: Mapping[str, Any], chosen: Callable[[T], bool] | None = None
     ) -> list[T] | None:
-        """Return the objects; if there is a filter, of the first `_MAX_EVENTS`."""
+        """Return the objects. A filter is applied only to the first `_MAX_EVENTS`."""
         found: list[T] = []
         seen, following = 0, ""
         while True:

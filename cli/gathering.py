@@ -47,8 +47,8 @@ def pods_from(bodies: Iterable[Mapping[str, Any]]) -> list[PodDetails]:
 def events_of(session: Session, job: TimelineJob) -> list[EventDetails]:
     """Return the events about a job, and those about pods that may belong to it. Raises CliError.
 
-    The labels of deleted pods cannot be read, so the events of all pods are, up to `_MAX_EVENTS`. In the alpha dialect
-    those about the replicas' Jobs are read too, on which the Job controller reports pods.
+    The labels of deleted pods cannot be read, so this reads the events of all pods, up to `_MAX_EVENTS`. In the alpha dialect
+    it also reads the events of the replicas' Jobs, because the Job controller reports pod problems there.
     """
     name, runtime_id = job.metadata.name, job.status.runtime_id
     own = _events(session, f"involvedObject.name={name}")

@@ -246,7 +246,7 @@ class Listing:
         waiting = Counter(each.starting for each in newest if each.starting)
         if waiting:
             return waiting.most_common(1)[0][0], job.message
-        # A restarting job has an operator, which may delay the next pod.
+        # A restarting job is being handled by an operator, so a missing pod is just a delayed restart.
         late = now - (job.started or job.created or now) > _SLOW_S
         if self.has_pods and late and job.state != "Restarting":
             return "NotReconciled", "no operator has created the pods of this job"

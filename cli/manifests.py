@@ -60,7 +60,7 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """The job's name; with only a `generateName`, that with as many characters as the server appends."""
+        """The job's name. If it has only a `generateName`, the prefix padded with as many characters as the server appends."""
         prefix = self.meta.get("generateName")
         return str(self.meta.get("name") or (f"{prefix}xxxxx" if prefix else ""))
 

@@ -283,8 +283,7 @@ def _class_of(status: Status) -> type[StatusError]:
     causes = (status.details.causes if status.details else None) or ()
     if any(cause.reason == "NamespaceTerminating" for cause in causes):
         return NamespaceTerminatingError
-    # RF-05: servers before 1.19 report the cause only in its message, those before 1.17 only in the message of the
-    # Status.
+    # RF-05: servers before 1.19 give the reason only in the cause's message; before 1.17, only in the Status's message.
     too_large = "Too large resource version"
     if any(cause.reason == "ResourceVersionTooLarge" or too_large in cause.message for cause in causes):
         return TooLargeResourceVersionError

@@ -188,8 +188,8 @@ class ClusterSpec:
         own = self._hosts[kind][index]
         if replica_type == c.WORKER:
             return '{"cluster":{"ps":', self._hosts.get("ps", _NOBODY), f',"worker":{{"{index}":{own}}}}},{task}}}'
-        # A list with one entry means index 0. The Go operators write one for every server, which TensorFlow then does
-        # not find.
+        # A list with one entry means index 0. The Go operators write a one-entry list for every server, so TensorFlow does
+        # not find servers other than index 0.
         server = f"[{own}]" if index == 0 else f'{{"{index}":{own}}}'
         return '{"cluster":{"ps":', _Literal(server), f',"worker":{{}}}},{task}}}'
 

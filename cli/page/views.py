@@ -226,7 +226,7 @@ def _restarts(job: PageJob, summary: SpecSummary, pods: Iterable[PodDetails]) ->
 
 
 def _newest(summary: SpecSummary, pods: Sequence[PodDetails]) -> Sequence[PodDetails]:
-    """Return the current pods of replicas: in the alpha dialect failed pods are kept besides the next one."""
+    """Return the current pod of each replica; the alpha dialect also keeps failed pods that have a successor."""
     if not summary.alpha:
         return pods
     ordered = sorted(pods, key=lambda pod: (seconds(pod.metadata.creation_timestamp) or 0, pod.metadata.name))

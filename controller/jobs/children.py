@@ -1,8 +1,8 @@
 """The children of jobs: their structs, their owners, and the indexes by which a job finds them. Pure.
 
 Pods, services, ConfigMaps and PodGroups keep only the labels that are read, since they dominate memory and decoding time in
-large clusters. A dict of ten labels took a fifth of the memory of a cached pod, and 7% of the time from the bytes of a watch to
-the store.
+large clusters. A dict of ten labels took a fifth of a cached pod's memory, and 7% of the time to decode and store a watch
+event.
 """
 
 from __future__ import annotations

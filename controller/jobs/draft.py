@@ -88,7 +88,7 @@ class Window:
     def left_s(self, now: float, *, starts: bool, busy: bool) -> float:
         """Return for how many seconds a status computed now is delayed; 0 or less to write it now.
 
-        starts: it only differs by more active pods.
+        `starts`: the only change in the status is that more pods are active.
         busy: other jobs are queued.
         """
         if self.opened_at is None:

@@ -280,7 +280,7 @@ class LeaderElector:
         """Wait for the lease, then run the work.
 
         Returns after the work returned and the lease was released; raises errors of the work. Raises LeadershipLostError if the
-        lease is lost. Cancelling ends the work and releases the lease, unless that interrupts a write.
+        lease is lost. Cancelling ends the work and releases the lease; if a write was interrupted, the lease is not released.
         """
         self._stop_reported = False
         try:

@@ -89,7 +89,10 @@ class LeadershipTerm:
         self._since = math.inf
 
     async def begin(self) -> None:
-        """Read the server's version once no earlier leader can write. Does not raise ApiError: views are then confirmed."""
+        """Read the server's version once no earlier leader can write.
+
+        If the read fails, no ApiError is raised; views are then confirmed with the server instead.
+        """
         try:
             # Without a resourceVersion the response comes from etcd, and not from a cache that may be stale.
             newest = await self._client.list_page(TFJOBS, ListOptions(self._namespace, limit=1), PartialObjectMetadata)
@@ -307,7 +310,7 @@ class View:
     def refused(self, words: str, events: Sequence[JobEvent]) -> View:
         """Return the view after the API server rejected a child permanently, with this message.
 
-        If the first status was delayed, it becomes part of the new status, with its `events`.
+        If the status of the first plan was not yet written, it is merged into the new one, together with its `events`.
         """
         view = replace(self, spec=refused(self.spec, words))
         unwritten = self._memory.unwritten

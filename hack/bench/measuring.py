@@ -13,9 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from hack.bench.field import Field
 
 R = TypeVar("R")
-LIMIT_S: Final = (
-    300.0  # the slowest side, the official informer, takes 10s, or 100s on a machine with nine times its load
-)
+LIMIT_S: Final = 300.0  # the slowest subject, the official informer, takes 10s, or 100s on a machine under heavy load
 BEGAN: Final = time.monotonic()
 Numbers = dict[str, float]
 

@@ -23,7 +23,7 @@ from hack.matrix.cluster import hollow_node
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.v1.constants import ConditionType
 
-# Subject `idle`: the cost of a thousand finished jobs in a minute, and how long a new job waits behind them.
+# Subject `idle`: what a thousand already finished jobs cost per minute, and how long a new job waits behind them.
 
 
 IDLE_SETTLE_S: Final = 20.0
@@ -73,8 +73,8 @@ def first_pod(field: Field, namespace: str, name: str) -> float:
 
 # Subject `storm`: two hundred jobs at once, relative to the raw load generator on the same server.
 #
-# There are two ceilings: the 2,000 children alone, and children and jobs. A job costs the server as much as three pods
-# (docs/design/api.md). The goals are relative to the second ceiling.
+# There are two ceilings: creating only the 2,000 children, and creating the children and the jobs. A job costs the server as
+# much as three pods (docs/design/api.md). The goals are relative to the second ceiling.
 
 
 STORM_JOBS: Final = 200

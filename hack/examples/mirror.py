@@ -26,7 +26,7 @@ class Mirror:
         self._client = client
         self._config_maps = informers.informer(Codec(CONFIG_MAPS, ConfigMap))
         self.controller = Controller("mirror", self.sync)
-        # The source is synced, whichever of the two changed: the source owns the copy.
+        # A change of either the source or its copy triggers a sync of the source, which owns the copy.
         self.controller.watch(self._config_maps, lambda item: owner_key(item.metadata) or meta_key(item.metadata))
 
     async def sync(self, key: str) -> None:

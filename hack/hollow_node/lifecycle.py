@@ -243,7 +243,10 @@ class Fate:
 
 
 def due_fate(moment: Moment) -> Fate | None:
-    """Return the disruption of the pod up to now. A shutdown affects only pods that have started and not ended."""
+    """Return the disruption, if any, that has hit the pod by now.
+
+    A shutdown affects only pods that have started and not ended.
+    """
     shutdown = moment.place.shutdown
     if (
         shutdown is not None

@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
         """See `asyncio.BufferedProtocol`."""
         exchange = self._exchange
         if exchange is None:
-            self.abort()  # unexpected: some servers report that they close an idle connection
+            self.abort()  # unsolicited data: some servers send a response before they close an idle connection
             return
         self._received = True
         parser = self._parser

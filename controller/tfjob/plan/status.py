@@ -201,7 +201,7 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
 
     For records of the same pod, the larger counts apply. For different pods, the record with the higher total is the later one,
     since each new pod carries the earlier counts. At equal totals, the record in `others` is the later one if its pod was
-    stopped or is counted on its node, since nothing else would have created it.
+    stopped or is counted on its node: only that explains a new pod with the same total.
     """
     found = {(record.type, record.index): record for record in records}
     for other in others:

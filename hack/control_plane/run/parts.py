@@ -136,7 +136,7 @@ def kube_apiserver_command(
         f"--service-account-signing-key-file={pki / 'service-account.key'}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
-        # Endpoints must not contain a loopback address, and no node would use them.
+        # Not needed: no node uses these Endpoints, and they must not contain a loopback address anyway.
         f"--advertise-address={LOOPBACK}",
         "--endpoint-reconciler-type=none",
         "--allow-privileged=true",

@@ -86,7 +86,7 @@ class ControlPlane(Stoppable):
         self._requester = Requester(self._authority.certificate, admin, timeout_s=30.0)
         self._probe = Requester(self._authority.certificate, admin, timeout_s=2.0)
         self._lock = threading.Lock()
-        self._kept = self._requester.connect(0)  # that of `start`, once the port is chosen
+        self._kept = self._requester.connect(0)  # the value from `start`, once the port is chosen
         self._is_stopped = False
 
     @classmethod
