@@ -70,7 +70,9 @@ class Queue(Generic[T]):
         self._dirty: dict[T, bool] = {}
         self._processing: set[T] = set()
         self._waiters: deque[asyncio.Future[T]] = deque()
-        self._overtakes = 0  # gets from the normal line since the last one from the low line
+        self._overtakes = (
+            0  # number of gets from the normal-priority queue since the last get from the low-priority queue
+        )
         self._shutting_down = False
         self._drained = asyncio.Event()
         self._metrics: QueueMetrics[T] | None = None

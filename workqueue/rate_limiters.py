@@ -53,7 +53,7 @@ class TokenBucket:
         self._burst = burst
         self._clock = clock or LoopClock()
         self._tokens = float(burst)
-        self._filled_at = -math.inf  # full at first use; no clock, and so no loop, is needed before
+        self._filled_at = -math.inf  # starts full; the clock is read only at first use, so no loop is needed until then
         self._turn = asyncio.Lock()
 
     def reserve(self) -> float:
@@ -88,7 +88,10 @@ class ItemExponentialFailureRateLimiter:
     __slots__ = ("_base_delay", "_failures", "_max_delay")
 
     def __init__(self, base_delay_s: float = 0.005, max_delay_s: float = 1000.0) -> None:
-        """Start with no failures. RL-01: 5 ms suits a write conflict; 1000 s bounds how long a fixed cause goes unnoticed."""
+        """Start with no failures.
+
+        RL-01: 5 ms suits a write conflict; after the cause of a failure is repaired, the retry comes within 1000 s.
+        """
         self._base_delay = base_delay_s
         self._max_delay = max_delay_s
         self._failures: dict[Hashable, int] = {}

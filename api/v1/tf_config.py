@@ -67,7 +67,7 @@ _NOBODY: Final = _Hosts("", "", 0)
 
 def _digits_below(count: int) -> int:
     """Return the total number of digits of the integers from 0 to `count` - 1."""
-    total, first = count, 10  # one digit each, and one more for those with two, and so on
+    total, first = count, 10  # one digit for each index, one more for each index of two or more digits, and so on
     while first < count:
         total += count - first
         first *= 10

@@ -155,8 +155,8 @@ def _read_replicas(
 ) -> tuple[dict[str, ReplicaSpec], tuple[SpecWarning, ...]]:
     """Read `tfReplicaSpecs`. Keys are case-insensitive; the result is in the order of REPLICA_TYPES.
 
-    The scale subresource always writes `Worker.replicas`. If the job spells the type differently, that number is the
-    size of the job's own entry. Also returns a warning if the job has no workers to scale.
+    The scale subresource always writes `Worker.replicas`. If the job has the entry `worker` instead, the number written to
+    `Worker` is used as the size of `worker`. Also returns a warning if the job has no workers to scale.
     """
     path = "spec.tfReplicaSpecs"
     value = spec.get("tfReplicaSpecs")

@@ -136,7 +136,7 @@ class Forwarding:
 
     def _stay(self, process: subprocess.Popen[str], uid: str) -> None:
         """Return when kubectl exits, or the pod is no longer ready."""
-        for stream in (process.stdout, process.stderr):  # discard its line per connection
+        for stream in (process.stdout, process.stderr):  # discard the line that it prints for each connection
             Thread(target=_drain, args=[stream], daemon=True).start()
         while True:
             try:

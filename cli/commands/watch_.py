@@ -61,7 +61,7 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
             full = jobs.full_name(seen.job) if seen.job is not None else full
             end = end_of(seen.job) if seen.job is not None and seen.replicas is not None else None
             if end is not None and seen.job is not None:
-                with suppress(CliError):  # the pods that were seen may be older than the end
+                with suppress(CliError):  # the pods were last read before the job ended, so they may be out of date
                     seen = seen._replace(replicas=find(session, seen.job, Choice()).replicas)
             shown.show(seen, datetime.now(UTC), last=end is not None)
             if end is not None:

@@ -72,7 +72,7 @@ class Viewer:
     """What the page shows about the user, None for its owner."""
 
     async def may(self, attributes: ResourceAttributes, *, refused_s: float = DENIED_TTL_S) -> bool:
-        """Return whether the viewer has a permission; a no may be `refused_s` old."""
+        """Return whether the viewer has a permission; a refusal may come from the cache, up to `refused_s` seconds old."""
         return True
 
     async def require(self, attributes: ResourceAttributes) -> None:

@@ -404,7 +404,7 @@ def problem_of(pod: PodDetails) -> str:
 
 
 def replica_view(pod: PodDetails, restarts: int) -> dict[str, Any]:
-    """Return a pod's row in the table of replicas. `restarts` are those of its replica, of all its pods."""
+    """Return a pod's row in the table of replicas. `restarts` counts the restarts of the replica, summed over all its pods."""
     kind, index = place_of(pod)
     main = training_of(pod)
     running = main.state.running if main is not None and main.state is not None else None

@@ -102,7 +102,7 @@ def _clock(seconds: float, frame: Frame, length_s: float) -> str:
     try:
         moment = frame.now.fromtimestamp(seconds, frame.zone)
     except (ValueError, OverflowError):
-        return "?"  # the year 0: reporters of events choose their times
+        return "?"  # out of range, such as the year 0: reporters set the timestamps of events themselves
     return moment.strftime("%m-%d %H:%M" if length_s > _DAY_S else "%H:%M:%S")
 
 

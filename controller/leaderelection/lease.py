@@ -62,8 +62,8 @@ class LeaseLock:
     our five fields and our labels are modified, everything else is preserved (`strategy`, `preferredHolder`, annotations); a
     failed request changes no state here.
 
-    Use a client with its own transport, so that renewals never queue behind other requests, and without a fence, which would
-    keep the leader from renewing its own lease.
+    Use a client with its own transport, so that renewals never queue behind other requests. It must not be fenced: a fence
+    would keep the leader from renewing its own lease.
     """
 
     def __init__(

@@ -205,7 +205,7 @@ class _PodEvent(msgspec.Struct):
 
 
 def measure_restart(bench: Bench) -> list[Result]:
-    """Start jobs of 500 workers whose pods stop at once, then let one worker fail, so a rule restarts the whole job."""
+    """Start jobs of 500 workers whose pods stop at once when deleted; then one worker fails, and a rule restarts the job."""
     spec = ps_and_workers(RESTARTED, servers=0, run="forever")
     spec["tfReplicaSpecs"]["Worker"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 0}
     spec["runPolicy"] |= {"failurePolicy": {"maxRestarts": 1, "rules": [{"name": "any", "action": "RestartAll"}]}}

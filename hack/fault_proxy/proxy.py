@@ -348,7 +348,7 @@ def _serving(credential: Credential, authority: str | None) -> ssl.SSLContext:
     return context
 
 
-# The actions of rules. A rule has one of these functions, or the result of one.
+# The actions of rules. A rule's action is one of these functions, or a function returned by one of them.
 
 
 async def lose_request(exchange: Exchange) -> web.StreamResponse:

@@ -46,7 +46,7 @@ def flags() -> argparse.ArgumentParser:
 
 
 def _with_message(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """Return a parser whose error message argparse shows; it hides the message of a ValueError."""
+    """Wrap a parser so that argparse shows its error message; argparse hides the message of a ValueError."""
 
     def parsed(text: str) -> object:
         try:

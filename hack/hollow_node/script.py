@@ -38,7 +38,9 @@ STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 """The reason of an end that the kubelet does not know."""
 OUT_OF_CPU: Final = "OutOfcpu"
 
-MAX_SECONDS: Final = 10 * 365 * 86400.0  # more is a typing error, and the end must be a valid date
+MAX_SECONDS: Final = (
+    10 * 365 * 86400.0
+)  # a larger value is a typo, and would make the end time overflow the range of dates
 
 
 class Outcome(Enum):
@@ -293,7 +295,7 @@ DEFAULT_SCALE: Final = 1 / 20  # 10s become 0.5s, so demos and tests can wait fo
 class Timing:
     """Waiting times, all multiplied by `scale` (1.0 is a real cluster).
 
-    `starting` is the time to create the sandbox, and again to start the first container. With 0 the first status is Running: a
+    `starting` is waited twice: to create the sandbox, and to start the first container. With 0 the first status is Running: a
     real kubelet also sends only the newest of several statuses.
     """
 

@@ -70,7 +70,7 @@ OVERLAY: Final = (
 GROUP: Final = (
     "cd /sys/fs/cgroup && if [ -d memory ]; then cd memory; fi && group=$(mktemp -d try-XXXXXX) && rmdir $group"
 )
-# Each requirement of the kernel with a check that does what the node will do.
+# The node's requirements on the kernel, each with a check that performs the same operation as the node.
 ATTEMPTS: Final = (
     ("network bridges (CONFIG_BRIDGE)", "ip link add try0 type bridge"),
     ("veth pairs (CONFIG_VETH)", "ip link add try1 type veth peer name try2"),

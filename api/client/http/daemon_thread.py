@@ -1,6 +1,7 @@
 """Blocking calls (files, credential plugins, name resolution) that delay neither the event loop nor the exit of the process.
 
-A loop that stops waits for the threads of `asyncio.to_thread`, however long a file system, plugin or name server hangs.
+When a loop shuts down, it waits for the threads of `asyncio.to_thread`, however long a file system, plugin or name server
+hangs.
 """
 
 from __future__ import annotations

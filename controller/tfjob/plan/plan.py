@@ -467,7 +467,7 @@ def delete_all(draft: StatusDraft, seen: Observed) -> Plan:
 
 
 def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
-    """Put a started job on hold; any other fails."""
+    """Put the job on hold if it has started; otherwise fail it."""
     if not _should_hold(draft.job, spec, has_children=seen.has_children):
         return _fail(draft, spec)
     sizes = _sizes(draft.job.status, seen.replicas)

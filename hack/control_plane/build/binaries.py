@@ -228,7 +228,10 @@ def _prepare_source(apt: PrivateApt, work: Path, progress: Progress) -> Path:
 
 
 def accept_zero_values(validator: Path) -> None:
-    """Patch the validator of custom resources: only null is null. Raises ControlPlaneError if the patch does not apply."""
+    """Patch the validator of custom resources so that it treats only null as null, not zero values as well.
+
+    Raises ControlPlaneError if the patch does not apply.
+    """
     text = validator.read_text()
     if text.count(NULL_CHECK) != 1:
         raise ControlPlaneError(f"{validator} does not contain the check to patch")

@@ -111,7 +111,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = self._builder(name, key.public_key(), life)
-        # Python 3.13 rejects a certificate without the issuer's key.
+        # Python 3.13 rejects a certificate without an authority key identifier.
         for extension in (x509.ExtendedKeyUsage(usages), issuer, *extensions):
             builder = builder.add_extension(extension, critical=False)
         return self._sign(file, key, builder)
