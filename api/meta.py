@@ -41,7 +41,10 @@ class OwnerReference(Struct, frozen=True):
 
 
 class Meta(Struct, frozen=True):
-    """The metadata that informers read. Slices declare single labels, since a dict takes a fifth of a cached pod's memory."""
+    """The metadata that informers read.
+
+    Subclasses declare a field for each label they need; a dict of all labels would take a fifth of a cached pod's memory.
+    """
 
     name: str = ""
     namespace: str = ""

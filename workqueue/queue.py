@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 # While both lines have items, every 16th get is served from the low-priority line. This costs at most 6% of the workers' time
-# and prevents starvation, which client-go and controller-runtime do not.
+# and prevents starvation; client-go and controller-runtime do not prevent it.
 LOW_PRIORITY_TURN = 16
 
 

@@ -59,11 +59,11 @@ class IndexRestarts(Struct, frozen=True):
     """The restarts of a replica by the operator and the kubelet. Only replicas that were restarted or stopped have a record.
 
     `carried` counts the restarts before the pod `pod` (a UID), `in_place` those by the kubelet in this pod. `replaced`:
-    the pod failed, was counted, and is to be replaced, so it is not counted again. `stopped`: the pod was deleted with
-    a grace period longer than that of its spec; if the period is shortened later, the pod no longer shows when it was deleted.
-    `failed_at` is when the operator observed the last failure of the program; the next pod is created at `next_time` at
-    the earliest. `rule` is the rule with an escalation that restarted the replica. `on_node`: the end of this pod is
-    counted in `avoided_nodes`.
+    the pod failed, was counted, and is to be replaced, so it is not counted again. `stopped`: the pod was deleted with a
+    longer grace period than its spec has. This is recorded because, once the period is shortened, the pod no longer shows
+    when it was deleted. `failed_at` is when the operator observed the last failure of the program; the next pod is created at
+    `next_time` at the earliest. `rule` is the rule with an escalation that restarted the replica. `on_node`: the end of this
+    pod is counted in `avoided_nodes`.
     """
 
     type: str

@@ -34,7 +34,7 @@ NOT_AVAILABLE: Final = "Metrics API not available: install metrics-server"
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print it for a program.")
 @target_options
 def command(*, target: Target, choice: Choice, name: str, output: str | None) -> None:
-    """Show the CPU and memory usage of the replicas of a job, and its share of their requests and limits."""
+    """Show the CPU and memory usage of a job's replicas, also as a percentage of their requests and limits."""
     with target.session() as session:
         job = jobs.get(session, name)
         choice = choice.of(name, job)

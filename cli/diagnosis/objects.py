@@ -1,4 +1,7 @@
-"""Slices for a diagnosis, with more fields than the operator's caches (`api.core`): it reads a single job, once."""
+"""Structs for a diagnosis.
+
+They have more fields than the operator's cached ones (`api.core`), because a diagnosis reads a single job, once.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Follows the logs of several replicas until the job has finished and all logs have ended.
 
-Each log has a thread with its own connection, which continues after restarts in place and lost connections, and so has
-the watch of the job's pods. They put their results into one queue, and only the main thread prints, so that lines are
-never mixed and Ctrl-C takes effect immediately.
+Each log has a thread with its own connection, as does the watch of the job's pods. The threads survive in-place restarts and
+lost connections. They put their results into one queue, and only the main thread prints, so that lines are never mixed and
+Ctrl-C takes effect immediately.
 """
 
 from __future__ import annotations

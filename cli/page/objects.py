@@ -1,4 +1,4 @@
-"""Slices of jobs, pods and events for the page, and the job that each belongs to. Pure.
+"""Structs with the fields of jobs, pods and events that the page needs, and the job that each object belongs to. Pure.
 
 A job is identified by NAMESPACE/NAME, or NAMESPACE/tfjob.tensorflow.org/NAME in the oldest API; paths of the page have
 the same form. The part before the last "/" is a *place*, an API and a namespace: permissions for jobs refer to places.

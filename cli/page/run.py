@@ -39,11 +39,11 @@ SHUTDOWN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """The configuration. `read` returns the access to the server for a namespace, None for the context's own.
+    """The configuration. `read(namespace)` returns the access to the server; pass None for the namespace of the context.
 
-    `everywhere` None shows all namespaces if the user may list their jobs, else the namespace that `read` selects.
-    `listening` is a loopback socket. `print_link` is called with the link for a browser, and again with a new link
-    whenever one was used.
+    If `everywhere` is None, the page shows all namespaces if the user may list jobs in all of them, and otherwise only the
+    namespace that `read` selects. `listening` is a loopback socket. `print_link` is called with the link for a browser, and
+    again with a new link whenever one was used.
     """
 
     read: Callable[[str | None], Access]

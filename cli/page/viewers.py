@@ -32,9 +32,11 @@ class DeniedError(Exception):
 
 
 class Visibility(NamedTuple):
-    """The namespaces whose jobs, and whose pods, a viewer may list: of the places in `asked`, None for all of them.
+    """The namespaces in which a viewer may list jobs, and those in which they may list pods.
 
-    `first` are those whose jobs of the oldest API they may list. Valid until the loop's time `until`.
+    Only places in `asked` were checked; None means all namespaces.
+
+    `first`: the namespaces in which the viewer may list jobs of the oldest API. Valid until the loop's time `until`.
     """
 
     jobs: Namespaces

@@ -302,7 +302,10 @@ class AlphaController:
         return True
 
     async def _create_and_delete(self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, decided: AlphaPlan) -> None:
-        """Create, then delete, even after a failed create, but not after a rejection: another plan then cleans up."""
+        """Create, then delete.
+
+        A failed create does not prevent the deletes, but a rejected one does: another plan then cleans up.
+        """
         failure: ApiError | None = None
         if not isinstance(spec, InvalidSpec):
             try:

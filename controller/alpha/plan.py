@@ -257,7 +257,7 @@ def to_clean_up(policy: str, children: Children) -> tuple[Child, ...]:
 
 
 def run(draft: AlphaStatusDraft, spec: AlphaSpec, children: Children, taken: Collection[str]) -> AlphaPlan:
-    """AlphaPlan an active job. If it ends, the plan contains only its end.
+    """Plan an active job. If it ends, the plan contains only its end.
 
     `taken` are names used by other objects.
     """

@@ -54,7 +54,7 @@ _OTHER_ZEROS: Final[Mapping[str, list[Any]]] = {
 }
 """API servers of 1.20 treat an empty string, 0 and false as null, and accept them for any type that is nullable."""
 _KEEP: Final[Schema] = {"nullable": True, "x-kubernetes-preserve-unknown-fields": True}
-# A number or a string: a structural schema cannot express that, so everything else is excluded.
+# A structural schema cannot express "number or string", so exclude all other types instead.
 _QUANTITY: Final[Schema] = {
     **_KEEP,
     "pattern": QUANTITY_PATTERN,

@@ -133,9 +133,8 @@ class Dialer:
         except (OSError, ValueError) as error:  # ValueError: not a valid host name
             if limit.expired():
                 raise ConnectError("connection timed out") from None
-            # Its frames reference the future that holds this exception, and asyncio's TLS read buffer of 256 KB. Such
-            # cycles would wait for a garbage collection, and with an expired server certificate there would be a
-            # hundred at once.
+            # Its frames reference both asyncio's 256 KB TLS read buffer and the future that holds this exception. Such cycles
+            # would wait for a garbage collection, and with an expired server certificate there would be a hundred at once.
             error.__traceback__ = None
             kind = TLSError if isinstance(error, ssl.SSLError) else ConnectError
             raise kind(f"Cannot connect to {first.authority}: {str(error) or type(error).__name__}") from error

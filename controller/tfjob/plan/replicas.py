@@ -419,8 +419,8 @@ def may_have_hidden_children(job: TFJob) -> bool:
 def missing_children(job: TFJob, spec: TFJobSpec, children: Iterable[Pod] | Iterable[Service]) -> Iterator[ReplicaKey]:
     """Yield the replicas without a child among `children`, which are all known children of one kind.
 
-    Besides the replicas in the spec, these are the replicas counted in the status: the job may have been scaled down while no
-    operator was running. The counters are capped at the maximum number of replicas.
+    Replicas counted in the status are included as well as those in the spec, because the job may have been scaled down while
+    no operator was running. The counters are capped at the maximum number of replicas.
     """
     name = job.metadata.name
     seen = {key_of_name(name, child.metadata.name) for child in children}

@@ -239,7 +239,7 @@ def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...
 def in_place_restarts(pod: Pod) -> int:
     """Return how often the kubelet restarted containers of this pod, including init containers (B37).
 
-    Native sidecars are counted too, except in pods with the policy Never: kubelets restart them under any policy (M7).
+    Native sidecars are counted too, but not in pods with the policy Never, where the kubelet restarts them nevertheless (M7).
     """
     spared = native_sidecars(pod.spec) if pod.spec.restart_policy == PodRestartPolicy.NEVER else frozenset()
     statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
