@@ -163,11 +163,11 @@ def test_both_kinds_of_apply_take_a_job(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("field", "of_the_field", "of_all"),
     [
-        ("backoffLimit", "one more fails it", "backoffLimit (restarts that the"),
+        ("backoffLimit", "restarts before the job fails.", "backoffLimit (the number of restarts"),
         (
             "failurePolicy.rules.action",
             "RestartAll restarts the whole job",
-            "failurePolicy (rules: restart the whole job",
+            "failurePolicy (rules that restart or fail the job",
         ),
         ("nodeLostTimeoutSeconds", "Containers on such a node may still run.", "nodeLostTimeoutSeconds"),
     ],

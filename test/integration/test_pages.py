@@ -319,7 +319,13 @@ def measures(plane: ControlPlane, cluster: Cluster, node: Serving) -> None:
     cluster.post({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "metrics"}, "spec": service})
     plane.run_kubectl("create", "-f", "-", input=json.dumps({**head, "spec": spec}))
     path = f"{METRICS}/namespaces/{cluster.namespace}/pods"
-    eventually(lambda: "items" in plane.run_kubectl("get", "--raw", path, check=False).stdout, "there are metrics")
+
+    def asked() -> str:
+        answer = plane.run_kubectl("get", "--raw", path, check=False)
+        return answer.stdout + answer.stderr
+
+    # The API server checks an APIService again after up to 30s if a check fails.
+    eventually(lambda: '"items"' in asked(), "there are metrics", limit_s=120, yet=asked)
 
 
 def shown_after(command: Command) -> str:
