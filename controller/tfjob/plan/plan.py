@@ -127,8 +127,7 @@ def plan(
     A job being deleted is left to the garbage collector. A job managed by another controller is left to that controller, even
     if the job is invalid (B75). `gang` is None if gang scheduling is disabled; `domain` is the cluster's DNS domain if
     TF_CONFIG needs it. `blocked` are children that could not be created. `unreported` are events of a status that was
-    computed but not written; they precede new ones. `defaults` are the operator's. `nodes` are those of the pods, None if not
-    needed.
+    computed but not written; they precede new ones. `defaults` are the operator's. `nodes` are None if not needed.
 
     All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
