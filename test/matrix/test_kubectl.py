@@ -242,7 +242,7 @@ def test_explain(kubectl: Kubectl) -> None:
     """`kubectl explain` has the descriptions of the CRD; that of `spec` names the fields in it."""
     assert shows(kubectl("explain", "tfjob"), "TFJob", "kubeflow.org", "runs a distributed TensorFlow training")
     assert "successPolicy" in kubectl("explain", "tfjobs.spec")
-    assert shows(kubectl("explain", "tfjobs.status"), "What the operator observed")
+    assert shows(kubectl("explain", "tfjobs.status"), "Observed state of the job")
 
 
 def test_explain_shows_the_descriptions_of_fields(kubectl: Kubectl) -> None:
