@@ -248,7 +248,7 @@ def test_explain(kubectl: Kubectl) -> None:
 def test_explain_shows_the_descriptions_of_fields(kubectl: Kubectl) -> None:
     """Those of single fields, too (U6)."""
     assert shows(kubectl("explain", "tfjob.spec.runPolicy.backoffLimit"), "<integer>", "restarts")
-    assert shows(kubectl("explain", "tfjob.status.conditions"), "lastTransitionTime", "newest transition stands last")
+    assert shows(kubectl("explain", "tfjob.status.conditions"), "lastTransitionTime", "the newest last")
 
 
 @folders("overlays/kubeflow", "overlays/namespaced", "examples/training")
