@@ -264,7 +264,7 @@ class LogReader:
             yield self._step, STEP_TIME, took
 
     def _other(self, text: str) -> Iterator[tuple[int, str, float]]:
-        """Yield the numbers of a line of an estimator, a benchmark, or a hand-written training loop."""
+        """Yield the numbers in a log line printed by an estimator, a benchmark, or a hand-written training loop."""
         if (rate := ESTIMATOR_RATE.search(text)) is not None:
             self._rate = float(rate[1])  # the next line has its step
         elif (evaluated := ESTIMATOR_EVALUATION.search(text)) is not None:

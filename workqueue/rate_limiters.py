@@ -212,7 +212,7 @@ class Backoff:
         cap_s: float = 30.0,  # RF-22: bounds the delay after an outage has ended, before jitter
         factor: float = 2.0,
         jitter: float = 1.0,  # RF-22: up to twice the wait, to spread the reconnects of many clients
-        reset_after_s: float = 120.0,  # RF-23: twice the longest step, so a wait never counts as quiet
+        reset_after_s: float = 120.0,  # RF-23: twice the longest step, so no wait is a time without failures
         *,
         clock: Clock,
         random: Callable[[], float],

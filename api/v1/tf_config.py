@@ -130,7 +130,7 @@ class ClusterSpec:
     def is_shared_with(self, replica_type: str) -> bool:
         """Return True if pods of this type read the cluster from a ConfigMap.
 
-        They do if it is long, and the template sets none of our variables.
+        They do if the cluster description is long and the template sets none of our variables.
         """
         return replica_type in self._sharing
 

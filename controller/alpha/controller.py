@@ -3,9 +3,10 @@
 Events of jobs, and of the pods of their batch Jobs, are mapped to keys of jobs; other children have the handler of
 `controller.jobs`.
 
-The pods of jobs started by an earlier operator are taken over (`plan.py` detects such jobs). They get our labels, by which our
-watches select, so that the caches contain them; each represents its replica as long as it exists. The earlier operator's
-services are not changed: running replicas find their peers through them, and they select by labels that our children have too.
+The pods of jobs started by an earlier operator are taken over (`plan.py` detects such jobs). They are given our labels so
+that our watches select them and the caches contain them. Each such pod represents its replica for as long as the pod exists.
+The earlier operator's services are not changed: running replicas find their peers through these services, whose selectors
+also match our children.
 
 Invariants:
 

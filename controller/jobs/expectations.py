@@ -233,8 +233,8 @@ class JobHandler(Generic[J]):
 class OwnedChildHandler(Generic[C]):
     """Satisfies expectations from the events of one kind of children, and queues the job that controls them.
 
-    Expectations are found by the owner's UID in the child's namespace. So a child of an earlier job of the same name satisfies
-    none (EX-06), nor does one in another namespace that names our job as owner (D2).
+    Expectations are found by the owner's UID in the child's namespace. So an expectation is not satisfied by a child of an
+    earlier job of the same name (EX-06), or by a child in another namespace that names our job as owner (D2).
     """
 
     def __init__(self, owner_kind: str, kind: str, feed: Feed, expectations: Expectations) -> None:

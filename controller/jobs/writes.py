@@ -347,8 +347,8 @@ async def replace_status(
     Raises ConflictError if `job` is not the newest version: the status must then be recomputed.
     """
     meta = job.metadata
-    # A JSON patch, because it replaces the whole status (a merge would keep counters of removed types), and because its version
-    # makes the server reject what was computed from a stale view.
+    # A JSON patch replaces the whole status (a merge patch would keep counters of removed types). It includes the
+    # resourceVersion, so the server rejects a status computed from a stale view.
     body = [
         {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
         {"op": "add", "path": "/status", "value": status if wire is None else wire},

@@ -232,10 +232,10 @@ class View:
     """One job in one sync. A status write, or a rejected child, returns a new view.
 
     The status of `job` includes observed facts that are not written yet; `written` is the status on the API server.
-    `permission` is for children; a status may always be written, since a stale write is rejected. `may_wait` if a first status
-    may be delayed: none was written before. `gang` is None if gang scheduling is disabled. The orphans are those whose labels
-    name this job. `blocked` are children that could not be created. `unreported` are the events of a status that was computed
-    but not written before another plan in the same sync.
+    `permission` allows changing children. Writing a status needs none, because the server rejects a stale write. `may_wait`
+    is true if no status was written before, so the first one may be delayed. `gang` is None if gang scheduling is disabled.
+    The orphans are those whose labels name this job. `blocked` are children that could not be created. `unreported` are the
+    events of a status that this sync computed but did not write, because it then made another plan.
     """
 
     key: str
@@ -431,7 +431,7 @@ def _with_unwritten(job: TFJob, memory: _JobMemory) -> TFJob:
     status = merged_status(job.status, memory.unwritten)
     if restarts and conditions.is_finished(
         memory.unwritten
-    ):  # later plans decide the end again: clean-up waits for its write
+    ):  # later plans decide again that the job has ended, because clean-up waits until that status is written
         history = tuple(each for each in status.attempt_history if each.number < status.attempt)
         status = msgspec.structs.replace(status, attempt_history=history)
     elif restarts:  # later plans do not decide a restart again

@@ -57,8 +57,8 @@ class Field:
                 self.plane.create_namespace(namespace)
             self._account = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfjob-bench-")))
             self._variables = self._prepare_account() | SETTINGS
-            # The controllers have made what pods need. The garbage collector would add its load to every measurement, and
-            # would delete the pods of the load, whose owner does not exist.
+            # The controllers have created everything that pods need, so they can be stopped. The garbage collector would
+            # distort every measurement and delete the generated pods, because their owner does not exist.
             os.kill(self.plane.pids()["kube-controller-manager"], signal.SIGKILL)
             self.target = Target.of(str(self.plane.kubeconfig))
             self._etcd = stack.enter_context(contextlib.closing(self.plane.connect_to_etcd()))

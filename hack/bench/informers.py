@@ -239,7 +239,7 @@ class _Growth:
     """Time and memory since this object was made."""
 
     def __init__(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is then what is resident now
+        Path("/proc/self/clear_refs").write_text("5")  # this resets the peak to the memory that is currently resident
         self._before = memory()["rss"]
         self._began = time.perf_counter()
 

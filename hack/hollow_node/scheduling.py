@@ -123,7 +123,10 @@ class Scheduler:
     """
 
     def __init__(self, names: Iterable[str], kubernetes: Kubernetes, *, roomy: bool = False) -> None:
-        """Start with the names of the nodes; `observe_node` adds their properties. `roomy`: they fit all requests."""
+        """Start with the names of the nodes; `observe_node` adds their properties.
+
+        If `roomy`, every node has room for all requests.
+        """
         self.names = frozenset(names)
         self._roomy = roomy
         self._kubernetes = kubernetes

@@ -254,7 +254,8 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
     if policy == RestartPolicy.NEVER:
         return (spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted) or replica.stopped_gracefully
     if policy == RestartPolicy.EXIT_CODE:
-        # Nor does the exit code of a pod that exceeded its own deadline count, but that limit was set by the pod's author.
+        # The exit code of a pod that exceeded its own deadline does not count either; that deadline, however, was set by the
+        # pod's author.
         if replica.ended is None or replica.pod.status.reason == DEADLINE_EXCEEDED:
             return replica.disrupted
         return replica.disrupted or replica.ended.exit_code in c.RETRYABLE_EXIT_CODES

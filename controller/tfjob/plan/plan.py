@@ -565,8 +565,8 @@ def with_config_maps(
 ) -> Plan:
     """Return the plan with its ConfigMaps; `owned` are those that the job controls, `domain` the cluster's DNS domain.
 
-    The ConfigMaps of pods that may start containers again exist; that of the current spec is kept while the job is active; all
-    others are deleted.
+    A ConfigMap is kept while a pod that uses it may still restart containers. The ConfigMap of the current spec is also kept
+    while the job is active. All others are deleted.
     """
     if isinstance(spec, InvalidSpec) or plan.delete_job or plan.ends(job):
         return plan

@@ -358,7 +358,7 @@ def _start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_creat
 
 
 def _recorded_hashes(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
-    """Return the hashes of the pods, computed once per generation, which takes as long as planning, or for a new scheme."""
+    """Return the hashes of the pods; they are computed only for a new generation or scheme, which takes as long as planning."""
     noted = job.status.begun.made_of if job.status.begun is not None else {}
     if has_current_scheme(noted) and job.status.observed_generation == job.metadata.generation:
         return noted

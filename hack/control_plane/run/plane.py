@@ -396,7 +396,8 @@ class ControlPlane(Stoppable):
     def forget_before(self, revision: int) -> None:
         """Make older resource versions expire (410) for lists, their further pages, and uncached watches.
 
-        etcd is compacted. A new API server could still answer from snapshots in memory, so it is restarted.
+        etcd is compacted. Recent versions of the API server could still answer from snapshots in memory, so the API server is
+        restarted.
         """
         self.etcd_call("kv/compaction", {"revision": revision, "physical": True})
         if self.version.has(LISTS_FROM_SNAPSHOTS):
