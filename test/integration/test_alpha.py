@@ -269,7 +269,7 @@ def test_why_a_job_of_the_alpha_dialect_does_not_run_is_on_line_one(
     late = f"worker-{world.status('batch-job-failed')['runtimeId']}-0"
     # The Job controller looks at a new deadline of a Job once, when it changes, and only if the Job has a start time by then.
     started = "its worker's Job has a start time"
-    eventually(lambda: "startTime" in world.api("GET", "jobs", late).get("status", {}), started)
+    eventually(lambda: "startTime" in (world.find("jobs", late) or {}).get("status", {}), started)
     world.patch("jobs", late, {"spec": {"activeDeadlineSeconds": 1}})
     with Stage(plane, world) as stage:
 
