@@ -14,7 +14,7 @@ NAME: Final = "kubectl tfjob"
 """The name of the plugin for users: kubectl finds `kubectl-tfjob` in PATH."""
 COMMANDS: Final = {
     "submit": "Create a TFJob from flags.",
-    "list": "List TFJobs, and why each one that is not running is not.",
+    "list": "List TFJobs, and for those that do not run the reason.",
     "status": "Show the state of a TFJob and of each replica.",
     "watch": "Show a TFJob and its replicas live, until it finishes.",
     "timeline": "Show the history of a TFJob and its replicas.",

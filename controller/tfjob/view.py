@@ -429,18 +429,24 @@ def _with_unwritten(job: TFJob, memory: _JobMemory) -> TFJob:
     if restarts and conditions.is_finished(job.status):
         return job
     status = merged_status(job.status, memory.unwritten)
-    if restarts and conditions.is_finished(
-        memory.unwritten
-    ):  # later plans decide again that the job has ended, because clean-up waits until that status is written
-        history = tuple(each for each in status.attempt_history if each.number < status.attempt)
-        status = msgspec.structs.replace(status, attempt_history=history)
-    elif restarts:  # later plans do not decide a restart again
-        status = msgspec.structs.replace(status, conditions=memory.unwritten.conditions)
+    if restarts:
+        status = _restarted(status, memory.unwritten)
     if is_from_other_operator(job.status):  # not visible in an older view: its children must still be found
         status = msgspec.structs.replace(status, begun=None)
     if memory.acted and status.start_time is None:
         status = msgspec.structs.replace(status, start_time=memory.unwritten.start_time)
     return msgspec.structs.replace(job, status=status)
+
+
+def _restarted(status: JobStatus, unwritten: JobStatus) -> JobStatus:
+    """Return the status with an unwritten restart of the whole job, which later plans do not decide again.
+
+    They do decide an unwritten end again: clean-up begins only when the end is written.
+    """
+    if not conditions.is_finished(unwritten):
+        return msgspec.structs.replace(status, conditions=unwritten.conditions)
+    history = tuple(each for each in status.attempt_history if each.number < status.attempt)
+    return msgspec.structs.replace(status, attempt_history=history)
 
 
 def _permission(job: TFJob, *, satisfied: bool, first: bool) -> Permission:
