@@ -1,7 +1,7 @@
 """Collects the errors in a specification while it is read, and checks the types of its values. Pure.
 
-Errors quote field names but never values, which may be secrets. Beyond a limit errors are only counted, so a megabyte
-of invalid fields costs no more than walking through it.
+Errors quote field names but never values, which may be secrets. Beyond a limit errors are only counted, which
+keeps a megabyte of invalid fields cheap.
 
 Types of JSON values are data:
 
@@ -58,7 +58,7 @@ class Reader:
         self.mistakes: list[Mistake] = []
         self.more = 0
         self._bytes = 0
-        self._unknown: list[str] = []
+        self._unknown: list[Mistake] = []
         self._more_unknown = 0
         self._compared = 0
 
@@ -66,11 +66,11 @@ class Reader:
     def unknown_fields(self) -> tuple[str, ...]:
         """One message for each of the first `MAX_REPORTED` unknown fields, and one with the number of the others."""
         rest = [f"and {self._more_unknown} more"] if self._more_unknown else []
-        return (*self._unknown, *rest)
+        return (*map(str, self._unknown), *rest)
 
     def add_unknown(self) -> None:
         """Report unknown fields as errors as well: a misspelled one may be the field that is missing."""
-        for path, _, text in (each.partition(": ") for each in self._unknown):
+        for path, text in self._unknown:
             self.error(path, text)
         self.more += self._more_unknown
 
@@ -105,7 +105,7 @@ class Reader:
             self._more_unknown += 1
             return
         hint = f"; did you mean {like}?" if like else ""
-        self._unknown.append(f"{Path(path, key)}: unknown field is ignored{hint}")
+        self._unknown.append(Mistake(str(Path(path, key)), f"unknown field is ignored{hint}"))
 
     def like(self, key: str, known: Collection[str]) -> str:
         """Return the known name that a key resembles, or ""."""

@@ -202,6 +202,9 @@ def test_all_mistakes_are_reported_at_once() -> None:
     found = read({"failurePolicy": {"rules": [{"action": "RestartAll"}], "maxRestart": 2}})
     assert isinstance(found, InvalidSpec)
     assert "maxRestart: unknown field is ignored; did you mean maxRestarts?" in found.text
+    found = read({"backoffLimit": -1, "limit: of all": 2})
+    assert isinstance(found, InvalidSpec)
+    assert [each.path for each in found.mistakes] == ["spec.runPolicy.backoffLimit", "spec.runPolicy.limit: of all"]
 
 
 @pytest.mark.parametrize(
