@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -46,7 +47,7 @@ def path(namespace: str | None, name: str = "", group: str = GROUP) -> str:
 
 
 def get(session: Session, name: str) -> dict[str, Any]:
-    """Return a job. Raises ApiError if it does not exist, CliError if the cluster serves no TFJobs."""
+    """Return a job. Raises ApiServerError if it does not exist, CliError if the cluster serves no TFJobs."""
     job: dict[str, Any] = _found(session.get, session, name)
     return job
 
@@ -170,6 +171,15 @@ def conditions_of(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the True conditions of a job by type."""
     found = (job.get("status") or {}).get("conditions") or []
     return {str(each.get("type")): each for each in found if each.get("status") == "True"}
+
+
+def time_of(text: object) -> datetime | None:
+    """Return a time of a job; None if it is missing, or invalid: a time without a zone cannot be compared with others."""
+    try:
+        at = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
 
 
 def check_unfinished(name: str, job: Mapping[str, Any], hint: str = "") -> None:

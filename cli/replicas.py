@@ -214,21 +214,14 @@ def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> date
     """Return when the next of these replicas is restarted, None if no restart of them is delayed."""
     status = job.get("status") or {}
     times = [
-        _time(each.get("nextTime"))
+        jobs.time_of(each.get("nextTime"))
         for each in status.get("restarts") or ()
         if choice.takes(str(each.get("type")).lower(), each.get("index", -1))
     ]
     history, begun = status.get("attemptHistory") or [{}], status.get("begun") or {}
-    if (ended := _time(history[-1].get("endTime"))) is not None:  # for a delay of the whole job
+    if (ended := jobs.time_of(history[-1].get("endTime"))) is not None:  # for a delay of the whole job
         times.append(ended + timedelta(seconds=begun.get("delaySeconds") or 0))
     return min((each for each in times if each is not None and each > now), default=None)
-
-
-def _time(text: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
 
 
 def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:

@@ -91,7 +91,8 @@ def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[F
             continue
         at = (job.get("status") or {}).get("completionTime") or conditions[state].get("lastTransitionTime")
         path, name = jobs.path(meta["namespace"], meta["name"], group), f"tfjob.{group}/{meta['name']}"
-        yield FinishedJob(path, meta["namespace"], name, meta["uid"], meta["resourceVersion"], state, _time(at))
+        ended = jobs.time_of(at)
+        yield FinishedJob(path, meta["namespace"], name, meta["uid"], meta["resourceVersion"], state, ended)
 
 
 def _jobs(session: Session, namespace: str | None, selector: str) -> Iterator[tuple[Mapping[str, Any], str]]:
@@ -107,14 +108,6 @@ def _jobs(session: Session, namespace: str | None, selector: str) -> Iterator[tu
         yield from ((job, jobs.TENSORFLOW_GROUP) for job in page["items"])
     if missing is not None:
         raise missing
-
-
-def _time(text: Any) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return None
-    return at if at.tzinfo is not None else None
 
 
 def _shown(job: FinishedJob, everywhere: bool) -> str:  # noqa: FBT001 - as the option

@@ -119,6 +119,7 @@ WHOLE = {"begun": {"delaySeconds": 40}, "attemptHistory": [{"endTime": "2999-01-
     [
         ("worker-0", {"restarts": RECORDS}, True),
         ("worker-1", {"restarts": RECORDS}, False),
+        ("worker-1", {"restarts": [RECORDS[1] | {"nextTime": LATER.removesuffix("Z")}]}, False),
         ("worker-1", WHOLE, True),
         ("worker-1", {"restarts": [RECORDS[1] | {"nextTime": "2020-01-01T12:05:40Z"}]}, False),
     ],
