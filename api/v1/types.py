@@ -87,7 +87,7 @@ class IndexRestarts(Struct, frozen=True):
 class JobAttempt(Struct, frozen=True):
     """A finished attempt at running the whole job, and the failure that ended it.
 
-    If a user requested the restart, `action` is empty, and there is no failed replica.
+    An attempt that a user ended by requesting a restart has no `action` and no failed replica.
     """
 
     number: int = 0
@@ -346,7 +346,7 @@ class FailurePolicy:
 
     @property
     def targets(self) -> frozenset[str]:
-        """The replica types that any rule applies to: their pods are created with the restart policy Never."""
+        """The replica types that any rule applies to."""
         return frozenset().union(*(rule.targets for rule in self.rules))
 
     def unreachable(self) -> Iterator[tuple[str, str]]:
@@ -427,6 +427,10 @@ class TFJobSpec:
     def has_node_rules(self) -> bool:
         """True if a rule matches unhealthy nodes, which concerns running pods."""
         return self.failure_policy is not None and any(rule.is_about_nodes for rule in self.failure_policy.rules)
+
+    def has_rules_for(self, kind: str) -> bool:
+        """Return True if rules apply to a replica type, whose pods are therefore created with the restart policy Never."""
+        return self.failure_policy is not None and kind in self.failure_policy.targets
 
     @property
     def total_replicas(self) -> int:

@@ -196,12 +196,9 @@ class PodBuilder:
             self._training_container(container, key) if container["name"] == c.CONTAINER_NAME else container
             for container in template["spec"]["containers"]
         ]
-        policies = self._spec.failure_policy
         # The operator only sees the exit code if the kubelet does not restart the container.
-        is_judged = replica.restart_policy == RestartPolicy.EXIT_CODE or (
-            policies is not None and key.type in policies.targets
-        )
-        policy = RestartPolicy.NEVER if is_judged else replica.restart_policy
+        needs_code = replica.restart_policy == RestartPolicy.EXIT_CODE or self._spec.has_rules_for(key.type)
+        policy = RestartPolicy.NEVER if needs_code else replica.restart_policy
         if self._attempt is not None:
             metadata["labels"][c.LABEL_ATTEMPT] = self._attempt
         pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}

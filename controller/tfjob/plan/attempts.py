@@ -179,9 +179,16 @@ def _waiting_since(draft: StatusDraft) -> datetime:
     """Return when the job started to wait for its pods: at its creation or resumption, or the start of its attempt."""
     resumed = conditions.find(draft.conditions, ConditionType.SUSPENDED)
     times = [draft.job.metadata.creation_timestamp, resumed.last_transition_time if resumed is not None else None]
-    if draft.attempt_history and draft.begun is not None and (ended := draft.attempt_history[-1].end_time) is not None:
-        times.append(ended + timedelta(seconds=draft.begun.delay_s))
+    times.append(_attempt_start(draft))
     return max((each for each in times if each is not None), default=draft.start_time or draft.timestamp)
+
+
+def _attempt_start(draft: StatusDraft) -> datetime | None:
+    """Return when pods of the current attempt could be created: after the last attempt and the delay; None for the first."""
+    ended = draft.attempt_history[-1].end_time if draft.attempt_history else None
+    if ended is None or draft.begun is None:
+        return None
+    return ended + timedelta(seconds=draft.begun.delay_s)
 
 
 def has_failed(replica: Replica) -> bool:
@@ -317,10 +324,7 @@ def count_on_nodes(
 def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
     """Return the replicas whose pods are not created yet because restarts are delayed; record the earliest time."""
     due: dict[ReplicaKey, datetime] = {}
-    whole = None
-    if draft.attempt_history and draft.begun is not None and draft.begun.delay_s:
-        ended = draft.attempt_history[-1].end_time
-        whole = ended and ended + timedelta(seconds=draft.begun.delay_s)
+    whole = _attempt_start(draft) if draft.begun is not None and draft.begun.delay_s else None
     if missing and (whole is not None or any(record.next_time for record in draft.restarts)):
         times = {(record.type, record.index): record.next_time for record in draft.restarts}
         for key in missing:
@@ -367,12 +371,10 @@ def _add_to_history(draft: StatusDraft, decision: Decision) -> None:
         message = decision.cause or _describe_late(decision)
     else:
         message = failure.pod.status.message if ended is None else ended.message
-    started = draft.start_time
-    if history and history[-1].end_time is not None and draft.begun is not None:
-        started = max(history[-1].end_time + timedelta(seconds=draft.begun.delay_s), started or history[-1].end_time)
+    starts = [each for each in (draft.start_time, _attempt_start(draft)) if each is not None]
     over = JobAttempt(
         number=draft.attempt,
-        start_time=started,
+        start_time=max(starts, default=None),
         end_time=draft.timestamp,
         reason=_reason(decision),
         rule="" if decision.rule is None else decision.rule.name,

@@ -269,10 +269,9 @@ def _policy_without_label(replica: Replica, spec: TFJobSpec) -> str:
     replicas with rules; in these cases Never in the pod has no significance.
     """
     policy = spec.replicas[replica.type].restart_policy
-    is_judged = spec.failure_policy is not None and replica.type in spec.failure_policy.targets
-    if is_judged or policy == RestartPolicy.EXIT_CODE or replica.pod.spec.restart_policy != PodRestartPolicy.NEVER:
+    if policy == RestartPolicy.EXIT_CODE or replica.pod.spec.restart_policy != PodRestartPolicy.NEVER:
         return policy
-    return RestartPolicy.NEVER
+    return policy if spec.has_rules_for(replica.type) else RestartPolicy.NEVER
 
 
 def wait_for_workers_s(

@@ -282,9 +282,9 @@ def outdated_pods_warning(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replic
 
 
 def _template_parts(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
-    replica, rules = spec.replicas[kind], spec.failure_policy
+    replica = spec.replicas[kind]
     policy = str(replica.restart_policy)
-    if rules is not None and kind in rules.targets and policy in {RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE}:
+    if policy in {RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE} and spec.has_rules_for(kind):
         policy = f"{policy}, by the operator"  # editing rules does not change the policy of existing pods
     return replica.digest, policy, deciding_type(spec.replicas) == kind, _tf_config_inputs(cluster, spec, kind)
 
