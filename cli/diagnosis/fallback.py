@@ -22,7 +22,7 @@ from tfjob_operator.cli.diagnosis.causes import (
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import exits_of, is_ready, statuses
-from tfjob_operator.cli.diagnosis.rules import shorten, value
+from tfjob_operator.cli.diagnosis.rules import MAX_QUOTED, shorten, value
 from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
 
@@ -86,7 +86,6 @@ PROBLEMS: Final = problems_in(globals())
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
 _OFTEN: Final = 3
-_MAX_WORDS: Final = 160
 _KILLED: Final = frozenset({137, 143})
 _MAX_NODES: Final = 20
 """Only this many nodes are read; whether others exist is unknown."""
@@ -238,7 +237,7 @@ def _recent(facts: Facts, pod: PodDetails) -> list[EventDetails]:
 def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, problem: Problem, reason: str) -> Finding:
     words = value(event.message.removeprefix(f"{reason}: "))
     how = words.find("exited with ")
-    words = shorten(words[how if len(words) > _MAX_WORDS and how >= 0 else 0 :]) or "no message"
+    words = shorten(words[how if len(words) > MAX_QUOTED and how >= 0 else 0 :]) or "no message"
     return Finding(problem, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
 
 

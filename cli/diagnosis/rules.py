@@ -14,7 +14,7 @@ _LONGEST: Final = 8192
 """The most characters of a message that are searched."""
 _LONGEST_VALUE: Final = 300
 """The most bytes of a value quoted in a title: an image name has up to 255."""
-_MAX_WORDS: Final = 160
+MAX_QUOTED: Final = 160
 """The most characters of a message quoted in a title."""
 
 
@@ -46,7 +46,7 @@ def value(text: str) -> str:
     return clean(" ".join(text.split()), _LONGEST_VALUE)
 
 
-def shorten(text: str, most: int = _MAX_WORDS) -> str:
+def shorten(text: str, most: int = MAX_QUOTED) -> str:
     """Shorten a message for a title: cut before a word, with an ellipsis."""
     if len(text) <= most:
         return text
