@@ -77,7 +77,7 @@ class StreamBrokenError(CliError):
 
 
 class Session:
-    """Requests of one user to one server. All methods raise ApiError for an error response, CliError for anything else."""
+    """Requests of one user to one server. All methods raise ApiServerError for an error response, else CliError."""
 
     def __init__(self, access: Access, credentials: SessionCredentials | None = None) -> None:
         """Create a session; nothing is sent. `credentials` can be shared by sessions of the same user."""

@@ -51,10 +51,9 @@ body that is not a watch would be buffered until memory runs out."""
 class WatchBlocks:
     """Iterates over blocks of whole lines: the lines that a chunk completes form one or two blocks.
 
-    A block is a view into its chunk; only a line that spans chunks is copied into a block of its own. So only the ends
-    of chunks are copied, and long lines cost no more per byte than short ones. A last line without a newline is
-    incomplete and dropped; the watch will deliver it again. Raises the exceptions of `chunks`, and DecodeError for a
-    line longer than `max_line_bytes`.
+    A block is a view into its chunk; only a line that spans chunks is copied, into a block of its own. A last line without
+    a newline is incomplete and dropped; the watch will deliver it again. Raises the exceptions of `chunks`, and
+    DecodeError for a line longer than `max_line_bytes`.
     """
 
     __slots__ = ("_begun", "_begun_bytes", "_chunks", "_max_line_bytes", "_request")

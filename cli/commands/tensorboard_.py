@@ -135,7 +135,7 @@ class Forwarding:
         return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)  # noqa: S603
 
     def _stay(self, process: subprocess.Popen[str], uid: str) -> None:
-        """Return when kubectl exits, or the pod is no longer ready."""
+        """Wait until kubectl exits or the pod is no longer ready."""
         for stream in (process.stdout, process.stderr):  # discard the line that it prints for each connection
             Thread(target=_drain, args=[stream], daemon=True).start()
         while True:

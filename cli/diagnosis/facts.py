@@ -61,8 +61,8 @@ class Evidence:
     same name. `events_cut`: there were too many to read. `logs` are the last lines of failed containers, by (pod,
     container), and `last_lines` the last one of running replicas, by pod; they are reported if older than
     `silent_after_s`. `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha`
-    is None for a v1 job. `stale_lease` is a lease besides `lease` that is no longer renewed; `deployments` (with
-    `operator_pods`) are the operator's, and are read if no lease of the namespace is renewed.
+    is None for a v1 job. `stale_lease` is a second Lease of an operator, whose holder no longer renews it; `deployments`
+    (with `operator_pods`) are the operator's, and are read if no lease of the namespace is renewed.
     """
 
     job: TFJob

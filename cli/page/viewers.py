@@ -116,7 +116,7 @@ class ClusterViewer(Viewer):
         return (await self._reviews.may(user, attributes, refused_s=refused_s)).value
 
     async def visibility(self, places: frozenset[str], *, refused_s: float = DENIED_TTL_S) -> Visibility:
-        """See `Viewer.sight`. Permissions for the oldest API are only checked where it has jobs."""
+        """See `Viewer.visibility`. Permissions for the oldest API are only checked where it has jobs."""
         user, at = await self._user()
         now = asyncio.get_running_loop().time()
         here, first_here = namespaces_in(places, TFJOBS), namespaces_in(places, TENSORFLOW_V1ALPHA1)

@@ -266,7 +266,7 @@ class AlphaController:
             await self._plan_and_execute(key, memory.written or job, refused(spec, error.message), memory)
 
     async def _plan_and_execute(self, key: str, job: AlphaJob, spec: AlphaSpec | InvalidSpec, memory: _Memory) -> None:
-        """AlphaPlan, then execute the plan: the status, creates, deletes."""
+        """Make a plan and execute it: first the status, then creates, then deletes."""
         owner = owner_uid_key(job.metadata)
         may_act = self._expectations.satisfied(owner)  # before the caches are read
         children = self._caches.children_of(job)

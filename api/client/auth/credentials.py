@@ -34,8 +34,8 @@ class RefreshedCredentials:
     """Credentials that are reloaded when they are no longer fresh, or when the server has rejected them.
 
     Invariants: at most one read runs at a time; a failed read keeps the last good value in use, since the server's
-    rejection is more informative than our error; a request waits for a read only if there is no value, if it was
-    rejected, or if it is old enough to have expired.
+    rejection is more informative than our error; a request uses the current value without waiting for a read, unless
+    that value is missing, was rejected, or is old enough to have expired.
     """
 
     def __init__(
