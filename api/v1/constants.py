@@ -156,6 +156,14 @@ class FailureReason(StrEnum):
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
 
 
+class AttemptReason(StrEnum):
+    """Reasons of finished attempts besides `FailureReason`, `EventReason.NODE_SICK` and the reasons of pods."""
+
+    RESTART_REQUESTED = "RestartRequested"
+    NOT_RUNNING_AGAIN = "NotRunningAgain"
+    """An escalation: a replica restarted by a rule did not run again in time."""
+
+
 class FinishedReplicaPolicy(StrEnum):
     """Whether restarting the whole job also runs the replicas again that have succeeded."""
 

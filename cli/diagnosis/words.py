@@ -8,13 +8,14 @@ from decimal import Decimal
 from typing import Final
 
 from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.api.v1.constants import AttemptReason, EventReason
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
 from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.durations import duration
 
 MAX_WORDS: Final = 400
 """The most bytes of a message in a line of evidence: three terminal lines."""
-_SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", "NodeSick", "NotRunningAgain", "RestartRequested"})
+_SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", EventReason.NODE_SICK, *AttemptReason})
 """Attempt reasons that add nothing to the rest of the line, or to its message."""
 _BINARY: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 

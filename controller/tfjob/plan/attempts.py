@@ -25,6 +25,7 @@ from tfjob_operator.api.core import EventType
 from tfjob_operator.api.text import last_words
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
+    AttemptReason,
     ConditionReason,
     ConditionType,
     EventReason,
@@ -393,13 +394,15 @@ def _reason(decision: Decision) -> str:
     """Return the cause of a decision in one word: a reason known to rules, else that of the pod or its container."""
     failure = decision.failure
     if decision.rule is None:
-        return "RestartRequested"
+        return AttemptReason.RESTART_REQUESTED
     if decision.cause:
         return EventReason.NODE_SICK
     if failure is not None and has_failed(failure):
         ended = "" if failure.ended is None else failure.ended.reason
         return next(reasons_of(failure.pod), failure.pod.status.reason or ended or "Error")
-    return "NotRunningAgain" if decision.action is not decision.rule.action else FailureReason.START_DEADLINE_EXCEEDED
+    if decision.action is not decision.rule.action:
+        return AttemptReason.NOT_RUNNING_AGAIN
+    return FailureReason.START_DEADLINE_EXCEEDED
 
 
 def _cause(decision: Decision) -> str:
