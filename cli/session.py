@@ -128,7 +128,7 @@ class Session:
         return self._decoded("DELETE", path, {}, {"Content-Type": JSON}, json.dumps(body).encode())
 
     def stream(self, path: str, **query: str | int | None) -> Iterator[bytes]:
-        """Yield the chunks of a response, possibly forever, as they arrive. Raises ConnectionLostError."""
+        """Yield the chunks of a response, possibly forever, as they arrive. Raises StreamBrokenError."""
         response = self._send("GET", path, query, {"Accept": "*/*"}, is_stream=True)
         try:
             while part := response.read1(_MAX_READ):
@@ -144,7 +144,7 @@ class Session:
     ) -> Generator[dict[str, Any], None, None]:
         """Yield the events of a watch until the server ends it. Close the generator to stop earlier.
 
-        Raises ConnectionLostError if the connection breaks in the middle of an event or is dead, or after `silence_s`
+        Raises StreamBrokenError if the connection breaks in the middle of an event or is dead, or after `silence_s`
         seconds without an event; None waits as long as the connection is alive.
         """
         response = self._send("GET", path, {**query, "watch": "true"}, {"Accept": accept})

@@ -304,7 +304,7 @@ SCHEDULING_FIELDS: Final = frozenset(
     {"minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds"}
 )
 REPLICA_FIELDS: Final = frozenset({"replicas", "template", "restartPolicy"})
-"""All fields of TFJob's own objects; any other is an error, which users would not notice otherwise."""
+"""All fields of TFJob's own objects. Any other one is ignored and reported, since it is most likely a typo."""
 
 
 def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[SpecWarning, ...]]:

@@ -195,7 +195,7 @@ class ConnectionLimiter:
 CLOSE_TIMEOUT_S: Final = 0.5
 """How long a response in progress may take during shutdown."""
 BACKLOG: Final = 128
-"""ConnectionLimiter waiting to be accepted: more than a scraper and a kubelet, so that other clients do not lock them out."""
+"""Connections waiting to be accepted: more than a scraper and a kubelet, so that other clients do not lock them out."""
 MAX_REQUEST_BYTES: Final = 16_384
 """Maximum size of a request, including headers and a body. Prometheus and the kubelet send a few hundred bytes; common servers
 accept 8 to 16 KB of headers."""

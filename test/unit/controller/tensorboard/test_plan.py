@@ -95,7 +95,7 @@ def specs(server: Server) -> dict[tuple[str, str], Any]:
 
 
 def settle(server: Server, wanted: TensorBoardRequest | Unmanaged | None, most: int = 4) -> int:
-    """BoardPlan and carry out until there is nothing to do; return how often there was something."""
+    """Plan and execute until nothing is left to do; return how many plans had steps."""
     for rounds in range(most):
         decided = decide(wanted, server.found())
         if not decided.steps:
