@@ -243,7 +243,7 @@ def with_avoidance(
     gone = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
     leaving = (each.pod for each in old if not (each.terminating or each.pod.metadata.uid in gone))
     deletions = (*plan.delete_pods, *(PodDeletion(pod, restarts=True) for pod in leaving))
-    return replace(plan, create_pods=(), begins_attempt=False, delete_pods=deletions)
+    return replace(plan, create_pods=(), delete_pods=deletions)
 
 
 def with_nodes(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: Nodes, timeout_s: int) -> Plan:

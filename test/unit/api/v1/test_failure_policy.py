@@ -205,6 +205,9 @@ def test_all_mistakes_are_reported_at_once() -> None:
     found = read({"backoffLimit": -1, "limit: of all": 2})
     assert isinstance(found, InvalidSpec)
     assert [each.path for each in found.mistakes] == ["spec.runPolicy.backoffLimit", "spec.runPolicy.limit: of all"]
+    found = read({"backoffLimit": -1} | {f"field{number}": 1 for number in range(30)})
+    assert isinstance(found, InvalidSpec)
+    assert len(found.mistakes) + found.more == 31
 
 
 @pytest.mark.parametrize(

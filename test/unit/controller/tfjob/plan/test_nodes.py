@@ -178,6 +178,23 @@ def test_of_several_hits_of_a_rule_the_earliest_is_the_cause() -> None:
     assert synced(before, *workers(), nodes=sick).status.attempt_history[-1].node_name == "n2"
 
 
+def test_the_event_of_a_pod_that_several_rules_hit_has_the_cause_of_the_first_rule() -> None:
+    before = started(policy({"action": "RestartReplica"} | GPU, {"action": "RestartReplica"} | TAINTED))
+    sick = node({"GpuUnhealthy=True": at(10)}, sick=at(5))
+    (deletion,) = decide(before, *workers(), nodes=nodes(n1=sick)).delete_pods
+    assert deletion.event is not None
+    assert deletion.event.message == "Pod mnist-worker-1: its node n1 has condition GpuUnhealthy=True"
+
+
+def test_a_pod_that_avoids_an_expired_node_is_deleted_once_when_the_whole_job_restarts() -> None:
+    given = policy({"action": "RestartAll"}, nodeAvoidance={"expirationSeconds": 100})
+    held = (AvoidedNode("n5", 1, at(100)),)
+    before = changed(started(given), status__avoided_nodes=held)
+    waits = changed(pod("Worker", 1, "Pending", uid="new"), metadata__creation_timestamp=at(61))
+    found = decide(before, *workers(n0=on("n0", failed(0)), n1=waits), at_s=160)
+    assert deleted(found) == ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"]
+
+
 def test_a_pod_that_is_terminating_or_done_is_not_hit() -> None:
     before = started(policy({"action": "RestartReplica"} | GPU))
     for each in (pod("Worker", 1, terminating=True), pod("Worker", 1, "Succeeded", 0)):
@@ -281,6 +298,9 @@ def test_a_pod_that_no_node_suits_is_created_again_when_its_node_is_not_avoided_
         (),
         {"n1": (1, True)},
     )
+    assert expired.requeue_after_s is None, "its deletion causes the next sync"
+    others_too = decide(found, pods[0], waits, at_s=160)
+    assert (deleted(others_too), others_too.create_pods) == (["mnist-worker-1"], ()), "also those of other workers wait"
     again = decide(after(found, expired), *pods[:1], *pods[2:], at_s=161)
     assert ([key.name for key in again.create_pods], after(found, again).status.avoided_nodes) == (
         ["mnist-worker-1"],
