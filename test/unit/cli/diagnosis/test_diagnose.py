@@ -466,6 +466,12 @@ def test_permissions_for_nodes_are_not_missing_once_the_operator_acted_on_a_node
     assert "lacked permissions for nodes 3m ago: " in first_of(world_of("nodes-unavailable")).title
 
 
+def test_nodes_are_not_avoided_even_if_the_operator_acted_on_a_node_since() -> None:
+    world = world_of("nodes-not-avoided")
+    world.job_event("NodeSick", "Pod mnist-worker-1: its node node-1 has taint gpu", minutes=0.5)
+    assert "nodes-not-avoided" in ids_of(world)
+
+
 def test_a_pod_on_a_lost_node_was_not_rejected_by_the_kubelet() -> None:
     """The operator marked it as failed. A job that failed by it has no other error."""
     world = world_of()
@@ -489,9 +495,12 @@ def test_what_becomes_of_the_pods_of_a_node_that_is_not_ready_depends_on_the_job
     steps = " ".join(first_of(world).to_do)
     assert (five in steps, lost in steps) == (True, False)
     assert steps.endswith("kubectl -n team delete pod mnist-ps-0 mnist-worker-0 --force --grace-period=0")
-    world.spec["runPolicy"]["nodeLostTimeoutSeconds"] = 600
-    steps = " ".join(first_of(world).to_do)
-    assert (five in steps, lost in steps) == (False, True)
+    for number in range(2, 42):
+        more = world.pods[f"mnist-worker-{number}"] = deepcopy(world.pods["mnist-worker-0"])
+        more["metadata"] |= {"name": f"mnist-worker-{number}", "uid": f"{number}"}
+        more["metadata"]["labels"]["training.kubeflow.org/replica-index"] = f"{number}"
+    (command,) = (step for step in first_of(world).to_do if "--force" in step)
+    assert command.count(" mnist-") == 30
 
 
 @pytest.mark.parametrize(
@@ -521,6 +530,10 @@ def test_a_job_that_avoids_nodes_says_which_and_until_when() -> None:
     avoided = "the job avoids node-0 until 12:55:00 UTC, node-2 until 2026-11-24 12:00:00 UTC"
     assert first.title.startswith(f"Not scheduled (2 pods): {avoided}: 0/2 nodes are available: ")
     assert first.to_do[0] == "Wait until then: the operator creates the pods anew that still wait for a node"
+    world.status["avoidedNodes"] += [
+        {"name": f"node-{number}", "failures": 1, "expirationTime": ago(-60)} for number in (3, 4, 5)
+    ]
+    assert "node-3 until 13:00:00 UTC and 2 more: " in first_of(world).title
 
 
 LONG_MISTAKE = f"spec.runPolicy.failurePolicy.rules[0].name: must start with a letter, {'contain only letters, ' * 12}"
