@@ -33,6 +33,8 @@ STORIES: Final = {
     "suspend and resume": ("docs/tfjob.md", "Suspending"),
     "scale": ("docs/tfjob.md", "Elastic jobs"),
     "a failure policy": ("docs/tfjob.md", "Failure policy"),
+    "a grace period": ("docs/tfjob.md", "How a job ends"),
+    "a shared network": ("docs/tfjob.md", "Pods and Services"),
     "restarts": (TROUBLESHOOTING, "A job is restarted again and again"),
     "two namespaces": (TROUBLESHOOTING, "A job is not found"),
     "no permissions": (TROUBLESHOOTING, "Permission is denied"),
@@ -46,9 +48,15 @@ registry.example.com/resnet:1: {run: forever}
 registry.example.com/bert:1: {run: "1s:42, 2s:0"}
 registry.example.com/bert:crash: {run: "1s:42"}
 registry.example.com/bert:wrong: {run: "1s:2"}
+registry.example.com/bert:evicted: {run: "1s:evicted, 1s:0"}
 registry.example.com/bert:stuck: {run: "1s:oom-killed, never-start, 1s:0"}
+registry.example.com/export:chief: {run: "1s:0"}
+registry.example.com/export:worker: {run: "5s:0"}
 """
-NODES: Final = "- {name: node-1}\n"
+NODES: Final = """
+- {name: node-1}
+- {name: node-2, taints: [{key: spare, value: "true", effect: NoSchedule}]}
+"""
 AT_ONCE: Final = 3
 """Stories that are played beside each other: most of their time they wait for the operator and for pods."""
 
