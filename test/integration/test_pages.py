@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -260,8 +260,7 @@ def test_the_commands_of_the_plugin_s_page_work_as_written(
                 if words[2] in {"logs", "top"}:
                     assert printed == shown_after(command)
                 if words[2] == "top":
-                    with dashboard(control_plane.kubeconfig, "-n", cluster.namespace) as page:
-                        used = json.loads(page.open(f"/-/usage/{cluster.namespace}/mnist").read())
+                    used = usage_on_page(control_plane, cluster.namespace)
                     assert used["message"] == ""
                     assert {
                         name: (each["cpu"] * 1000, each["memory"] / 2**20) for name, each in used["pods"].items()
@@ -329,6 +328,17 @@ def measures(plane: ControlPlane, cluster: Cluster, node: Serving) -> None:
 
     # The API server checks an APIService again after up to 30s if a check fails.
     eventually(lambda: '"items"' in asked(), "there are metrics", limit_s=120, yet=asked)
+
+
+def usage_on_page(plane: ControlPlane, namespace: str) -> Any:
+    """Return the usage that the dashboard shows for the job, once it has listed the job's pods."""
+    with dashboard(plane.kubeconfig, "-n", namespace) as page:
+
+        def usage() -> Any:
+            return json.loads(page.open(f"/-/usage/{namespace}/mnist").read())
+
+        eventually(lambda: usage()["pods"].keys() == WRITES.keys(), "the usage of all pods is shown", yet=usage)
+        return usage()
 
 
 def shown_after(command: Command) -> str:
