@@ -132,6 +132,8 @@ class StatusWrite:
             for at, decider in self.records.deciders([version], fate):
                 if decider is None or decider["action"] not in WHOLE or at > self.records.now - SEEN_S:
                     continue
+                if not self.records.is_shown_after_edit(fate, at):
+                    continue
                 if rules.index(decider) < rules.index(rule):
                     yield f"rule {decider['name']} comes before {rule['name']}: {fate}"
                 elif decider == rule and all(ended_at(states[fate.uid]) < ended_at(states[uid]) for uid in chosen):

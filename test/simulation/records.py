@@ -142,10 +142,10 @@ class Records:
         if found is None or found[1]["action"] != over["action"]:
             return self.now
         failures = ((fate, *each) for fate in self.of_attempt(old) for each in self.deciders([found[0]], fate))
-        shown = (at for fate, at, decider in failures if decider == found[1] and self._is_shown_after_edit(fate, at))
+        shown = (at for fate, at, decider in failures if decider == found[1] and self.is_shown_after_edit(fate, at))
         return min(shown, default=self.now)
 
-    def _is_shown_after_edit(self, fate: Fate, at: float) -> bool:
+    def is_shown_after_edit(self, fate: Fate, at: float) -> bool:
         """Whether a pod was unchanged from this time to the last edit of its job: an edit applies to later failures only."""
         later = [since for since, _ in self.states[fate.uid] if since > at]
         until = min(later) if later else math.inf if self.kubelet.knows(fate.uid) else at
@@ -167,7 +167,7 @@ class Records:
             (fate, desired.replicas[fate.slot[0]][1]) for fate in self.of_attempt(body) if fate.slot in desired.slots
         )
         lost = (fate for fate, policy in wanted if self.ends_job(body, policy, fate))
-        return min((fate.ended_at for fate in lost if self._is_shown_after_edit(fate, fate.ended_at)), default=0.0)
+        return min((fate.ended_at for fate in lost if self.is_shown_after_edit(fate, fate.ended_at)), default=0.0)
 
     def done_at(self, job: str, desired: DesiredJob) -> float:
         """Return when a job with this spec had succeeded, according to the ends of its pods; 0 if it has not.
