@@ -131,6 +131,8 @@ async def serving(
                 task.cancel()
             told |= tasks
             await asyncio.sleep(0.001)
+        # One turn later, asyncio's task that waits for a handshake learns that the connection was reset.
+        await asyncio.sleep(0)
 
 
 def _accepted_by(*address: str | int) -> list[asyncio.BaseTransport]:
