@@ -13,6 +13,7 @@ import pytest
 import structlog
 
 from fakes.virtual_loop import VirtualTimeLoop
+from faults.releases import NotThereError, Release, before
 from hack.control_plane import ControlPlane, ControlPlaneError
 
 REAL_TIME_LIMIT = 180.0  # seconds that one integration test may take; the slowest one here needs a third of it
@@ -54,6 +55,15 @@ def control_plane() -> Iterator[ControlPlane]:
         pytest.fail(f"no control plane: {error}", pytrace=False)
     with plane:
         yield plane
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Release:
+    """The previous release; without git's history the test is skipped."""
+    try:
+        return before(tmp_path / "before")
+    except NotThereError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

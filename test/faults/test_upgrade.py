@@ -15,7 +15,7 @@ from faults.crash import Outcome
 from faults.field import Field, field
 from faults.matrix import Matrix
 from faults.processes import say
-from faults.releases import NotThereError, Release, before, present
+from faults.releases import Release, present
 from faults.upgrade import ORDERS, SHARED, TERMINATED, WAYS, Course, Deployment, courses, table, wave
 from faults.user import LIMIT_S, NAME, User
 from faults.workloads import workers
@@ -26,15 +26,6 @@ from support.waiting import until
 WAVES: Final = [(order, turn) for order in ORDERS for turn in range(len(WAYS))]
 HUNTS: Final = 4
 """In how many waves of one workload a planted bug must be found."""
-
-
-@pytest.fixture
-def older(tmp_path: Path) -> Release:
-    """The previous release; without git's history the test is skipped."""
-    try:
-        return before(tmp_path / "before")
-    except NotThereError as error:
-        pytest.skip(str(error))
 
 
 def test_a_job_whose_operator_is_upgraded_and_rolled_back_ends_as_without_a_fault(

@@ -17,7 +17,7 @@ import pytest
 
 from faults.chosen import fail_if
 from faults.processes import PATIENT
-from faults.releases import NotThereError, Release, before, present
+from faults.releases import Release, present
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.hollow_node.script import RUN
 from integration.cluster import Cluster, replica
@@ -328,15 +328,6 @@ def is_idle(operator: OperatorProcess) -> bool:
     """Return True if no sync is queued or under way."""
     series = operator.scrape()
     return not any(series[key] for key in series if key[0] in {"workqueue_depth", "controller_runtime_active_workers"})
-
-
-@pytest.fixture
-def older(tmp_path: Path) -> Release:
-    """The previous release; without git's history the test is skipped."""
-    try:
-        return before(tmp_path / "before")
-    except NotThereError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(
