@@ -236,6 +236,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.key is None and not given.dry_run:
         parser.error("a release is signed: --key=FILE (`make release VERSION=... KEY=FILE`); without one, --dry-run")
+    if given.key is not None and not given.key.is_file():
+        parser.error(f"--key={given.key}: no such file")
     try:
         made_of = source(given.version, dry_run=given.dry_run)
         packages.install(["openssl"])

@@ -86,10 +86,11 @@ def test_a_dry_run_needs_no_tag_and_a_release_needs_a_key(
     answers = {"status": " M setup.cfg", "tag": "", "log": f"{COMMIT} 1700000000\n"}
     mocker.patch.object(release, "output_of", side_effect=lambda *command: answers[command[3]])
     assert source(VERSION, dry_run=True).commit == COMMIT
-    monkeypatch.setattr(sys, "argv", ["hack.release", f"--version={VERSION}"])
-    with pytest.raises(SystemExit):
-        release.main()
-    assert "--key=FILE" in capsys.readouterr().err
+    for argument, error in (f"--version={VERSION}", "--key=FILE"), ("--key=/nowhere", "--key=/nowhere: no such file"):
+        monkeypatch.setattr(sys, "argv", ["hack.release", argument])
+        with pytest.raises(SystemExit, match="2"):
+            release.main()
+        assert error in capsys.readouterr().err
 
 
 def test_manifests_of_a_release_name_the_image_by_digest() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -223,10 +224,19 @@ def test_a_recorded_run_is_a_row_with_the_time_of_all_its_processes(tmp_path: Pa
     """Other suites keep their entries, a total comes first; the exit code is that of the command."""
     tree = write(tmp_path, LIVING | {"test/core-seconds.json": '{"unit": 900.0, "chart": 7.0}'})
     burn = "import time\nwhile time.process_time() < 0.4: pass"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); sys.exit(3)"
+    parent = f"""
+import os, subprocess, sys
+subprocess.run([sys.executable, "-c", {burn!r}])
+print(sum(os.times()[:4]), file=open({str(tmp_path / "used")!r}, "w"))
+sys.exit(3)
+"""
+    before = os.times()
     assert weight.record("unit", [sys.executable, "-c", parent], tree) == 3
+    after = os.times()
     figures = weight.measure(tree)
-    assert 0.3 <= figures["core-seconds: unit"] < 60, figures
+    least = float((tmp_path / "used").read_text())  # of the command and its child, until shortly before its end
+    most = after.children_user + after.children_system - before.children_user - before.children_system
+    assert least - 0.1 < figures["core-seconds: unit"] < most + 0.1
     assert (figures["core-seconds: chart"], figures["one job: files"]) == (7.0, 3)
     assert figures["core-seconds: total"] == round(7.0 + figures["core-seconds: unit"], 1)
 
