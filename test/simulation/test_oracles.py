@@ -167,9 +167,10 @@ def _never_exceeded(draft: Any, policy: Any, decision: Any) -> Any:
     return None if decision.action is c.RuleAction.RESTART_ALL else _ending_of(draft, policy, decision)
 
 
-def _request_lost(draft: Any, wanted: str) -> bool:
+def _request_lost(draft: Any, _: object) -> bool:
     """A request is recorded, but its restart is delayed."""
-    draft.observed_restart_request = wanted
+    if draft.job.metadata.annotations is not None:
+        draft.observed_restart_request = draft.job.metadata.annotations.restart_requested_at
     return False
 
 

@@ -268,11 +268,18 @@ def runs_again(record: IndexRestarts, replica: Replica | None) -> bool:
     return replica is not None and replica.pod.metadata.uid != record.pod and replica.outcome is Outcome.ACTIVE
 
 
-def restart_requested(draft: StatusDraft, wanted: str) -> bool:
+def restart_requested(draft: StatusDraft, replicas: Iterable[Replica]) -> bool:
     """Return True if a user requests a restart of the whole job that was not performed yet; record the request.
 
-    `wanted` is the value of the annotation. A job that has not started cannot be restarted.
+    A job that has not started cannot be restarted. If all pods have a higher attempt than the status, an older release has
+    dropped it, and the observed request with it: both are restored, and nothing is restarted.
     """
+    annotations = draft.job.metadata.annotations
+    wanted = "" if annotations is None else annotations.restart_requested_at
+    attempt = min((each.attempt for each in replicas), default=0)
+    if not draft.observed_restart_request and draft.attempt < attempt < MAX_BY_LABEL:
+        draft.attempt = attempt
+        draft.observed_restart_request = wanted
     if not wanted or wanted == draft.observed_restart_request:
         return False
     draft.observed_restart_request = wanted

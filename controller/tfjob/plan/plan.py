@@ -192,8 +192,8 @@ def run(
         and replica.index not in finished[replica.type]
         and (should_restart(replica, spec) or (handled and replica.pod.metadata.uid in handled))
     ]
-    annotations = draft.job.metadata.annotations
-    requested = annotations is not None and restart_requested(draft, annotations.restart_requested_at)
+    behind = bool(seen.replicas) and seen.replicas[0].attempt > draft.attempt  # the status of an older release
+    requested = (behind or draft.job.metadata.annotations is not None) and restart_requested(draft, seen.replicas)
     whole = decision.action is not None or requested
     counts = spec.node_avoidance is not None or decision.hits is not NO_HITS or draft.avoided_nodes
     on_nodes: Collection[str] = ()

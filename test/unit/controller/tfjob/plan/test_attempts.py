@@ -274,12 +274,12 @@ def test_a_restart_after_a_roll_back_is_of_a_higher_attempt_than_any_pod() -> No
     assert after(before, found).status.attempt == 4
 
 
+def requested(found: TFJob, value: str) -> TFJob:
+    return changed(found, metadata__annotations=JobAnnotations(value))
+
+
 def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
     """It is not counted, and needs no policy. What was requested before the job began is nothing to do."""
-
-    def requested(found: TFJob, value: str) -> TFJob:
-        return changed(found, metadata__annotations=JobAnnotations(value))
-
     given = {"tfReplicaSpecs": {"Worker": replica(3)}}
     found = started(given, annotations=JobAnnotations("copied"))
     assert (found.status.attempt, found.status.observed_restart_request) == (0, "copied")
@@ -288,6 +288,19 @@ def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
     assert found.status.attempt_history[0].reason == "RestartRequested"
     found = synced(found, at_s=70)
     assert synced(found, *running(attempt=1), at_s=80).status.attempt == 1
+
+
+def test_a_request_is_not_followed_again_after_an_older_release_dropped_it_from_the_status() -> None:
+    """The attempt of the pods shows it. Pods that the older release created have none: then the job is restarted once more."""
+    found = requested(started({"tfReplicaSpecs": {"Worker": replica(3)}}), "before the roll-back")
+    mixed = synced(found, pod("Worker", 0), *running(attempt=2, but={0: None}))
+    assert (mixed.status.attempt, mixed.status.attempt_history[0].reason) == (3, "RestartRequested")
+    found = synced(found, *running(attempt=2))
+    assert (found.status.attempt, found.status.observed_restart_request) == (2, "before the roll-back")
+    assert not found.status.attempt_history
+    assert synced(requested(found, "later"), *running(attempt=2), at_s=70).status.attempt == 3
+    edited = synced(requested(found, "now"), *running(attempt=999_999_999))
+    assert edited.status.attempt == 3, "a user wrote these labels"
 
 
 def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_container() -> None:
