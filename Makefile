@@ -5,8 +5,10 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # On all cores. Bytecode is cached even if the environment disables that, so that tests are not compiled in each run.
 UNIT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode $(PYTEST) -n auto --dist worksteal
-# Integration tests mostly wait for servers, so two processes run them, each with its own control plane.
-BESIDE := $(PYTEST) -n 2 --dist loadfile
+# Integration tests mostly wait for servers, so three processes run them, each with its own control plane.
+BESIDE := $(PYTEST) -n 3 --dist loadfile
+# They need helm, which only `make chart` downloads.
+CHART := test/chart test/integration/test_chart.py
 SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfile.py
 
 .DEFAULT_GOAL := help
@@ -28,7 +30,7 @@ demo-page: venv ## Show the dashboard with the example jobs, until Ctrl-C
 test: venv ## Run unit tests, model checker, simulation, and integration tests on a real API server
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(UNIT) test/unit test/worlds
-	@$(BESIDE) test --ignore=test/unit --ignore=test/worlds
+	@$(BESIDE) test --ignore=test/unit --ignore=test/worlds $(patsubst %,--ignore=%,$(CHART))
 
 unit: venv ## Run only the unit tests; they need no API server and take about a minute
 	@$(UNIT) test/unit
@@ -71,7 +73,7 @@ sdk-matrix: venv ## Test jobs with four releases of Kubeflow's Python SDKs (inst
 
 chart: venv ## Test the Helm chart with three versions of Helm (downloaded once): lint, compare, install, upgrade, remove; packs it into build/
 	@$(PYTHON) -m hack.chart
-	@$(PYTEST) test/unit/test_chart.py test/chart test/integration/test_chart.py
+	@$(PYTEST) test/unit/test_chart.py $(CHART)
 
 faults: venv ## Kill operators at every write, degrade API servers, edit jobs, disturb leaders, upgrade and roll back (half an hour; TENTH=0 to 9 or commit, WALKS=1000, SEED=1)
 	@$(PYTHON) -m hack.control_plane build >/dev/null

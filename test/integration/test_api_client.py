@@ -211,10 +211,10 @@ async def test_a_long_list_comes_compressed_where_that_is_asked_for(settings: Se
     async with HttpTransport(settings) as transport:
         weighing = Weighing(transport)
         client = RestClient(weighing)
-        await asyncio.gather(
-            *(client.create(CONFIG_MAPS, namespace, config_map(f"m{n}", "blue", text="x" * 60_000)) for n in range(4))
-        )
-        options = ListOptions(namespace, label_selector="color=blue", resource_version="0")
+        for number in range(4):
+            last = await client.create(CONFIG_MAPS, namespace, config_map(f"m{number}", "blue", text="x" * 60_000), Map)
+        version = last.metadata.resource_version
+        options = ListOptions(namespace, label_selector="color=blue", resource_version=version)
         weighing.encodings.clear()
 
         async def take(chunks: AsyncIterator[bytes]) -> bytes:
