@@ -38,10 +38,10 @@ class AccessError(Exception):
 class Access:
     """How to reach a server. Certificates and keys are PEM, or None.
 
-    `context` is its name in the kubeconfig, "" inside a pod. `authorization` is a whole header, and `impersonate` are
-    headers of each request. `plugin` runs a credential plugin, without terminal output if its second argument is True,
-    and returns the access with its credentials. Credentials are fresh for `fresh_s` seconds. `timeout_s` limits a
-    response; None sets no limit.
+    `context` is the name of the context in the kubeconfig, or "" inside a pod. `authorization` is a whole header value, and
+    `impersonate` lists the impersonation headers of each request. `plugin` runs a credential plugin and returns the access with
+    the plugin's credentials. True as the second argument of `plugin` suppresses terminal output. Credentials are fresh for
+    `fresh_s` seconds. `timeout_s` limits a response; None sets no limit.
     """
 
     server: str = field(repr=False)
@@ -96,7 +96,7 @@ class Access:
 def _load(context: ssl.SSLContext, pair: bytes) -> None:
     """Load a client certificate.
 
-    OpenSSL reads only files: a memory file if the system has them, else a private temporary one.
+    OpenSSL reads only files. Uses an in-memory file if the system supports it, else a private temporary file.
     """
     no_password = ""  # an encrypted key then fails instead of prompting on the terminal
     if hasattr(os, "memfd_create"):

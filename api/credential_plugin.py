@@ -1,4 +1,4 @@
-"""Credential plugins, the `exec` of a kubeconfig: run like in client-go (`plugin/pkg/client/auth/exec`), but with a timeout."""
+"""Credential plugins (`exec` in a kubeconfig), run as in client-go (`plugin/pkg/client/auth/exec`), with a timeout."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Plugin:
 
 
 def fresh_s_of(expires: str | None, now: datetime | None = None) -> float:
-    """Return for how many seconds credentials are fresh; without an expiry, until the server rejects them."""
+    """Return how many seconds credentials are fresh; without an expiry they are fresh until the server rejects them."""
     if not expires:
         return math.inf
     return max(0.0, (datetime.fromisoformat(expires) - (now or datetime.now(UTC))).total_seconds() * LIFE_SHARE)

@@ -1,12 +1,12 @@
 """Decodes JSON of any depth safely, and stores equal values once. Pure.
 
-An API server accepts ten thousand nesting levels in a field without a schema. msgspec decodes recursively, and Python
-limits recursion: to 1,000 levels in 3.11, 1,500 in 3.12 and 10,000 in 3.13; since 3.12 the limit cannot be raised. A
-single deep object must make neither itself nor its list unreadable.
+An API server accepts ten thousand nesting levels in a field without a schema. msgspec decodes recursively, and Python limits
+recursion: to 1,000 levels in 3.11, 1,500 in 3.12 and 10,000 in 3.13; since 3.12 the limit cannot be raised. A single deep
+object must stay readable, and so must the list that contains it.
 
-The pods of a job share most of their values: the names of the job, the owner, the containers, and for running pods the
-whole status. msgspec creates new objects for each, and a pod has thirty strings. `SharedValues` keeps one of each, so
-that a cache of a hundred thousand pods stays small.
+The pods of a job share most of their values: the names of the job, the owner, the containers, and for running pods the whole
+status. msgspec creates a new object for each value, and a pod has thirty strings. `SharedValues` keeps one object for equal
+values, so that a cache of a hundred thousand pods stays small.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def after_first(body: bytes | memoryview) -> int:
 
 
 def is_deeper_than(body: bytes | msgspec.Raw, levels: int) -> bool:
-    """Return True if JSON nests deeper than `levels`. Almost free if it has fewer brackets."""
+    """Return True if JSON nests deeper than `levels`. Almost free with at most `levels` opening brackets."""
     raw = bytes(body)
     if raw.count(b"[") + raw.count(b"{") <= levels:
         return False
@@ -91,10 +91,12 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class SharedValues(dict[Hashable, Any]):
-    """`shared[value]` is an equal value that was seen before, or else this one. Values of different types must not be equal.
+    """`shared[value]` is an equal value that was seen before, or else `value` itself.
 
-    Invariant: there are at most `most` values, each of at most LARGEST bytes. The cache is cleared when full, so values
-    that do not recur cost nothing. It is a dict for speed: each pod needs ten lookups.
+    Values of different types must not be equal.
+
+    Invariant: there are at most `most` values, each of at most LARGEST bytes. The cache is cleared when full, so values that do
+    not recur do not fill it for good. It is a dict for speed: each pod needs ten lookups.
     """
 
     __slots__ = ("_most",)

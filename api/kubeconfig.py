@@ -1,8 +1,8 @@
 """Kubeconfig files, merged and validated by client-go's rules (`tools/clientcmd`), for the operator and the plugin.
 
-The first file that sets a value wins, a relative path is relative to its file, and what client-go rejects is rejected,
-with the name of the field. Token files and credential plugins are handled separately, since they are read repeatedly.
-docs/design/client.md lists the differences from client-go.
+The first file that sets a value wins. A relative path is relative to its file. A field that client-go rejects causes an error
+that names it. Token files and credential plugins are handled separately, since they are read repeatedly. docs/design/client.md
+lists the differences from client-go.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """One context: `cluster` and `user` have only known fields that are set, with valid types and absolute paths.
+    """One context: `cluster` and `user` contain only fields that are known and set, with valid types and absolute paths.
 
-    `known` contains the settings that do not depend on them.
+    `known` contains the settings that do not depend on `cluster` and `user`.
     """
 
     known: Access
@@ -105,7 +105,7 @@ def read_kubeconfig(
 ) -> Kubeconfig | None:
     """Read `file`, the files of KUBECONFIG, or ~/.kube/config. Return None if they have no cluster and none is requested.
 
-    `names` may select a `context`, and a `cluster` and `user` that replace the context's. Fields of `cluster` and
+    `names` may select a `context`, and a `cluster` and `user` that replace the context's. Fields in the arguments `cluster` and
     `user` override those in the files. Raises AccessError.
     """
     named = [file] if file else [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
@@ -193,7 +193,7 @@ def _load(path: Path, where: str) -> dict[str, Any] | None:
 def _named(
     merged: Mapping[str, Any], kind: str, names: Mapping[str, str | None], context: Mapping[str, str]
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of a context's entry for errors, and the entry, which is empty if only the context names it."""
+    """Return a name for error messages and the entry that a context refers to, or {} if the entry does not exist."""
     name = names.get(kind) or context.get(kind, "")
     if names.get(kind) and name not in merged[f"{kind}s"]:
         raise AccessError(f'{kind} "{name}" does not exist')
@@ -215,7 +215,7 @@ def _cluster(where: str, entry: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def _user(where: str, entry: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the user with the given fields and, besides a certificate, one authentication method."""
+    """Return the user with the given fields; allow one authentication method in addition to a certificate."""
     hidden = [*_SECRETS, "exec", "auth-provider"] if "token" in given else []
     hidden += ["as-uid", "as-groups", "as-user-extra"] if "as" in given else []
     user = _fields(where, entry, _USER, hidden) | {**given}

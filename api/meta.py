@@ -3,8 +3,9 @@
 Values only: no I/O, and no imports from this project. The structs are frozen *slices*: they have only the fields that
 are read, and are never written back.
 
-A controller reference identifies its owner by UID and has no namespace: it refers to the child's own namespace, as in
-the garbage collector. Anyone who may create objects can write any UID into them, so a UID alone proves nothing (D2).
+A controller reference identifies the owner by UID and has no namespace: as in the garbage collector, the owner is in the
+child's own namespace. Anyone who may create an object can write any UID into its owner references, so a UID alone proves
+nothing (D2).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Object(Protocol):
 
 
 def version_number(version: str) -> int | None:
-    """Return a resourceVersion as an increasing number (KEP-5504; etcd's revision before 1.35); None if it is not a number."""
+    """Return a resourceVersion as an increasing number (KEP-5504; before 1.35, the etcd revision), or else None."""
     # As in Kubernetes: ASCII digits without leading zeros. "0" stands for any version.
     if not (version.isascii() and version.isdecimal()) or version[0] == "0":
         return None
@@ -163,7 +164,7 @@ def key_of_owner(child: Meta, owner: OwnerReference) -> OwnerKey:
 
 
 def index_by_owner(child: Object) -> Sequence[str]:
-    """Return the key of a child's controller: the index function of `OWNER_INDEX`, called for every watch event."""
+    """Return the key of a child's controller. This is the index function of `OWNER_INDEX`, called for every watch event."""
     owner = controller_of(child.metadata)
     return () if owner is None else (key_of_owner(child.metadata, owner),)
 

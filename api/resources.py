@@ -1,8 +1,8 @@
 """Resource quantities ("500m", "1.5Gi", 2), and the resource requests of pods. Pure.
 
-Requests are computed like in the scheduler (component-helpers, `PodRequests`): regular containers and native sidecars
-(KEP-753) run together; an init container runs beside the sidecars listed before it; the pod requests the maximum of
-these. Pod-level requests override this (KEP-2837), and the overhead is added.
+Requests are computed as in the scheduler (component-helpers, `PodRequests`). Regular containers and native sidecars (KEP-753)
+run together. An init container runs beside the sidecars listed before it. The pod requests the maximum of these sums. Pod-level
+requests override this (KEP-2837), and the overhead is added.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ def _of_container(container: JSON) -> Requests:
 
 
 def _of_pod(spec: JSON, of_containers: Requests) -> Requests:
-    """Return the pod-level requests. As in the API server, a limit replaces a request that no container has either."""
+    """Return the pod-level requests.
+
+    As in the API server, a limit serves as the request if neither pod nor container has one.
+    """
     resources = object_in(spec, "resources")
     limits = _quantities(object_in(resources, "limits"))
     asked = {name: limit for name, limit in limits.items() if name not in of_containers}

@@ -1,8 +1,8 @@
 """Sanitizes text of users and servers for a status, an event or a log line: truncates, escapes, removes values. Pure.
 
 All such text is sanitized where it enters: in `api.v1.conditions` for conditions, in the recorders for events, in
-`controller.observability.log` for log lines, and in `api.client.errors` for messages of API servers. Callers cannot
-forget it, and sanitizing text twice does not change it.
+`controller.observability.log` for log lines, and in `api.client.errors` for messages of API servers. So callers cannot forget
+to sanitize, and sanitizing text again does not change the text.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def quoted(text: str) -> str:
 
 
 def last_words(text: str, limit: int = LAST_WORDS_BYTES) -> str:
-    """Return the last non-empty lines, joined, in at most `limit` bytes; if the last line is longer, its beginning."""
+    """Return the last non-empty lines, joined, in at most `limit` bytes; a last line that is longer loses its end."""
     words = ""
     for line in reversed(text.splitlines()):
         more = clean(" ".join(line.split()), limit)

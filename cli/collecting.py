@@ -1,7 +1,7 @@
-"""Reads the evidence for a diagnosis with the user's permissions. What they do not cover is omitted, and listed.
+"""Reads the evidence for a diagnosis with the user's permissions. Objects that the user may not read are omitted and listed.
 
-Expensive reads are limited: nodes of the job's pods only, the last log lines of failed containers only, and a single
-line of containers that have been running for long.
+Expensive reads are limited to the nodes of the job's pods, the last log lines of failed containers, and one log line of each
+container that has been running for a long time.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class _EvidenceReader:
         return _decoded(raw, kind) if raw is not None else None
 
     def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
-        """Return the objects of all namespaces, or without permission the ones in this namespace; None if empty."""
+        """Return the objects of all namespaces or, if that is forbidden, of this namespace; None if this namespace has none."""
         found = self._list(resource.path(), kind, words, query)
         return found if found is not None else self.here(resource, kind, words, **query) or None
 
@@ -189,8 +189,8 @@ class _EvidenceReader:
     def lease(self, now: datetime) -> tuple[core.Lease | None, core.Lease | None]:
         """Return the most recently renewed lease of an operator for this namespace, and a stale one.
 
-        Unless there is a single, renewed lease, Deployments and pods of the operator are read. If there is none, it is
-        recorded in `absent`.
+        Deployments and pods of the operator are also read, unless the lease of this namespace, or the only lease, is renewed in
+        time. If there is no lease, this is recorded in `absent`.
         """
         here = self._session.namespace
         found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=f"metadata.name={LEASE}")
@@ -259,7 +259,7 @@ class _EvidenceReader:
     def last_lines(
         self, pods: Sequence[objects.PodDetails], now: datetime, silent_after_s: float
     ) -> dict[str, LastLine]:
-        """Return the last log line by pod of the first replicas that have been training for that long."""
+        """Return the last log lines, by pod, of the first replicas that have been training for at least `silent_after_s`."""
         found: dict[str, LastLine] = {}
         for pod in pods:
             since, name = running_since(pod), pod.metadata.name
@@ -298,7 +298,7 @@ class _EvidenceReader:
     def _read(
         self, path: str, words: str, query: Mapping[str, Any] | None = None, *, may_fail: bool = False
     ) -> bytes | None:
-        """Return a response, None if the object does not exist, or without permission."""
+        """Return a response; None if the object does not exist or the user may not read it."""
         try:
             return self._session.read(path, **query or {})
         except ApiServerError as error:
@@ -335,7 +335,7 @@ def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
 
 
 def _alpha(reader: _EvidenceReader, raw: bytes, whole: Mapping[str, Any]) -> AlphaEvidence | None:
-    """Return the alpha dialect's data of a job that its controller manages; None for any other job."""
+    """Return the alpha dialect's data of a job that the alpha controller manages; None for any other job."""
     dialect = TENSORFLOW if jobs.group_of(whole) == jobs.TENSORFLOW_GROUP else KUBEFLOW
     try:
         job = msgspec.json.decode(raw, type=AlphaJob)
@@ -403,7 +403,7 @@ def _time(text: object) -> datetime | None:
 
 
 def _manager_of_suspend(meta: Mapping[str, Any]) -> str:
-    """Return the manager that owns `spec.runPolicy.suspend`, the last one in `managedFields`; "" if there is none."""
+    """Return the last manager in `managedFields` that owns `spec.runPolicy.suspend`; "" if there is none."""
     found = ""
     for entry in meta.get("managedFields") or ():
         spec = (entry.get("fieldsV1") or {}).get("f:spec") or {}

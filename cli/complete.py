@@ -1,7 +1,7 @@
 """The program that kubectl runs to complete words after `kubectl tfjob`: it prints suggestions and a directive.
 
-The protocol is that of cobra's `__complete` (kubectl's `SetupPluginCompletion`): one suggestion per line, with a tab
-before its description; the last line is `:` and a number, the directive. 4 disables file completion.
+The protocol is that of cobra's `__complete` (kubectl's `SetupPluginCompletion`): one suggestion per line, with a tab before its
+description; the last line is `:` and a number, the directive. Directive 4 disables file completion.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _options(verb: str | None, word: str) -> Iterator[str]:
 
 
 def _jobs(before: Sequence[str], *, older: bool) -> list[str]:
-    """Return the jobs of the selected namespace, `older` ones with their kind if ambiguous; none if they cannot be read."""
+    """Return the jobs of the namespace, if `older` also of tensorflow.org (with kind if ambiguous); none if unreadable."""
     from tfjob_operator.cli import jobs
     from tfjob_operator.cli.errors import CliError
 

@@ -36,7 +36,7 @@ def print_each(items: Iterable[T], act: Callable[[T], str]) -> None:
 
 
 class ApiServerError(CliError):
-    """An error response of the API server. `code` and `reason` are from its Status, 0 and "" without one."""
+    """An error response of the API server. `code` and `reason` are from its Status; they are 0 and "" if it has none."""
 
     def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
         super().__init__(message)

@@ -40,7 +40,7 @@ def job_from(body: Mapping[str, Any]) -> TimelineJob:
 
 
 def pods_from(bodies: Iterable[Mapping[str, Any]]) -> list[PodDetails]:
-    """Return the slices of pods, without invalid ones."""
+    """Return the pods, with only the fields that are read, and without invalid ones."""
     return [pod for body in bodies if (pod := _decoded({"kind": "Pod", **body}, PodDetails)) is not None]
 
 

@@ -1,8 +1,8 @@
-"""Reads and modifies TFJobs. Those of kubeflow.org are read in v1, in which the server returns jobs of all versions.
+"""Reads and modifies TFJobs. TFJobs of kubeflow.org are read in v1: the server returns jobs of all versions in this version.
 
-TfJobs of tensorflow.org, the oldest API, are found too: a name refers to a job of kubeflow.org if there is one, and
-`tfjob.tensorflow.org/NAME`, as printed by kubectl, always to one of tensorflow.org. Other prefixes before `/` are
-rejected: ignoring a namespace there would change a job of the same name in another namespace.
+TfJobs of tensorflow.org, the oldest API, are found too. A name refers to a job of kubeflow.org if there is one.
+`tfjob.tensorflow.org/NAME`, as printed by kubectl, always refers to a job of tensorflow.org. Other prefixes before `/` are
+rejected: a command that ignored a namespace there would change a job of the same name in another namespace.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class NoTFJobsError(CliError):
 
 
 def path(namespace: str | None, name: str = "", group: str = GROUP) -> str:
-    """Return the path of jobs, None for all namespaces. Importing `TFJOBS.path` would take longer than the whole of `list`."""
+    """Return the path of jobs; `namespace` is None for all namespaces.
+
+    Importing `TFJOBS.path` would take longer than the whole command `list`.
+    """
     parts = ["/apis", group, _VERSIONS[group]]
     parts += ["namespaces", quote(namespace, safe="")] if namespace else []
     parts += [PLURAL, quote(name, safe="")] if name else [PLURAL]
@@ -103,7 +106,7 @@ def full_name(job: Mapping[str, Any]) -> str:
 
 
 def pages(session: Session, namespace: str | None, *, selector: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the list of jobs of a namespace, or of all for None, page by page. Raises like `get`."""
+    """Yield the list of jobs of a namespace (None for all namespaces) page by page. Raises like `get`."""
     try:
         yield from chunks(session, path(namespace), labelSelector=selector, fieldSelector=fields)
     except ApiServerError as error:
@@ -111,7 +114,7 @@ def pages(session: Session, namespace: str | None, *, selector: str = "", fields
 
 
 def chunks(session: Session, where: str, most: int = sys.maxsize, **query: str) -> Iterator[dict[str, Any]]:
-    """Yield a list of any objects in pages of `_CHUNK`, up to the page that reaches `most` objects."""
+    """Yield a list of objects of any kind in pages of `_CHUNK`, until at least `most` objects were read."""
     following, count = "", 0
     while True:
         page = session.get(where, limit=_CHUNK, **query, **{"continue": following})
@@ -153,7 +156,7 @@ def patch(session: Session, name: str, body: Mapping[str, Any]) -> dict[str, Any
 
 
 def _without_crd(session: Session, error: ApiServerError) -> CliError:
-    """Return the error, or a clearer one if the server serves no TFJobs: without permission it returns 403 even then."""
+    """Return the error, or a clearer one if TFJobs are not served: users without permission get 403 in that case too."""
     no_such_group = not error.reason  # the body is not a Status: a Status has a reason
     missing = error.is_not_found and (no_such_group or "could not find the requested resource" in error.message)
     if error.reason == "Forbidden":
@@ -174,7 +177,7 @@ def conditions_of(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def time_of(text: object) -> datetime | None:
-    """Return a time of a job; None if it is missing, or invalid: a time without a zone cannot be compared with others."""
+    """Return a time of a job; None if it is missing or invalid. A time without a zone is invalid: it cannot be compared."""
     try:
         at = datetime.fromisoformat(str(text))
     except ValueError:
@@ -206,6 +209,6 @@ def types_of(job: Mapping[str, Any]) -> list[str]:
 
 
 def only(uid: str, version: str = "") -> dict[str, Any]:
-    """Return the options to delete only the object with this UID, and with `version` only if it is unchanged."""
+    """Return the options to delete an object only if it has this UID and, if given, the resourceVersion `version`."""
     conditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}

@@ -71,7 +71,7 @@ class JobFacts(NamedTuple):
 class PodFacts(NamedTuple):
     """The fields of a pod that a row needs. `owner` is the UID of its job, "" if it belongs to a batch Job.
 
-    `reason` is the problem of the pod, `starting` its progress before it runs; both are "" for none.
+    `reason` is the problem of the pod, and `starting` is its progress before it runs; each is "" if there is none.
     """
 
     replica: tuple[str, int]
@@ -209,7 +209,7 @@ class Listing:
         return (1, value) if isinstance(value, (int, float)) else (2, str(value))
 
     def _replicas(self, key: str) -> dict[tuple[str, int], list[PodFacts]]:
-        """Return the pods of each replica, newest last: in the alpha dialect failed ones are kept."""
+        """Return the pods of each replica, newest last: the alpha dialect keeps failed pods."""
         found: dict[tuple[str, int], list[PodFacts]] = {}
         for pod in sorted(self._pods.get(key, {}).values(), key=lambda each: (each.replica, each.created)):
             if pod.owner in {"", self.jobs[key].uid}:
@@ -270,7 +270,7 @@ def _clock(seconds: float) -> str:
 
 
 def state_of(body: Mapping[str, Any]) -> str:
-    """Return the state of a job, one of STATES or a phase of the alpha dialect: its last True condition."""
+    """Return the state of a job: its last True condition (one of STATES), or a phase of the alpha dialect."""
     status = body.get("status") or {}
     conditions = [each for each in status.get("conditions") or () if each.get("type") != "Held"]
     current = [each for each in conditions if each.get("status") == "True"] or conditions

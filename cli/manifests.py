@@ -1,4 +1,4 @@
-"""TFJobs in YAML or JSON files, with the line of every field: read, validated like in the operator, and converted to v1."""
+"""Reads TFJobs in YAML or JSON files with each field's line, validates them like the operator, converts them to v1."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MAX_NODES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A job in a file. `lines` are those of its fields by path; `line` is the first line of the job."""
+    """A job in a file. `lines` are the line numbers of its fields by path; `line` is that of the first line of the job."""
 
     file: str
     line: int
@@ -60,7 +60,7 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """The job's name. If it has only a `generateName`, the prefix padded with as many characters as the server appends."""
+        """The job's name. A `generateName` alone is padded with as many characters as the server appends."""
         prefix = self.meta.get("generateName")
         return str(self.meta.get("name") or (f"{prefix}xxxxx" if prefix else ""))
 
@@ -194,7 +194,7 @@ def _lines(node: yaml.Node, path: str, depth: int = 0) -> Iterator[tuple[str, in
 class ValidationResult(NamedTuple):
     """The result of validating a job: the first errors, how many `more` there are, warnings, and notes.
 
-    A note describes intended behavior of the operator, such as restarts that it makes itself, and needs no change.
+    A note describes intended behavior of the operator, such as restarts that the operator itself does; the job needs no change.
     """
 
     mistakes: tuple[Mistake, ...] = ()
@@ -218,7 +218,7 @@ def validate(manifest: Manifest) -> ValidationResult:
 
 
 def check(job: Mapping[str, Any], done: str) -> None:
-    """Validate a v1 job like the operator: raise CliError that it was not `done`, or print warnings and notes."""
+    """Validate a v1 job like the operator: print warnings and notes or, if invalid, raise CliError: job not `done`."""
     result = validate(Manifest("", 1, TFJOBS.group, TFJOBS.version, job))
     if result.mistakes:
         more = f"; and {result.more} more" if result.more else ""

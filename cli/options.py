@@ -79,7 +79,10 @@ class WithProgram(click.Command):
     """A command whose argument `program` is everything after `--`; these words are never assigned to other arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words before `--` with click. Raises UsageError without `--`, since the job's name may be missing."""
+        """Parse the words before `--` with click.
+
+        Raises UsageError for a program without `--`: its first word could be mistaken for the job's name.
+        """
         end = args.index("--") if "--" in args else len(args)
         program = tuple(args[end + 1 :])
         rest = super().parse_args(ctx, args[:end])

@@ -211,7 +211,7 @@ def no_pods_error(name: str, job: Mapping[str, Any], choice: Choice) -> CliError
 
 
 def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> datetime | None:
-    """Return when the next of these replicas is restarted, None if no restart of them is delayed."""
+    """Return when the first of these replicas will be restarted; None if none of their restarts is delayed."""
     status = job.get("status") or {}
     times = [
         jobs.time_of(each.get("nextTime"))
@@ -225,7 +225,7 @@ def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> date
 
 
 def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:
-    """Return the container `name`, or the training container if None; None if the pod has no such container."""
+    """Return the container `name` or, without a `name`, the training container. None if the pod has no such container."""
     spec = pod.get("spec") or {}
     regular = [str(each["name"]) for each in spec.get("containers") or ()]
     if name is not None:

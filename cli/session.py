@@ -1,8 +1,7 @@
 """Sequential requests to the API server over a persistent connection.
 
-A command sends a handful of requests and ends, so `http.client` of the standard library is used. Importing it takes a
-fifth of the time of the operator's client, which is made for thousands of concurrent requests
-(`docs/design/plugin.md`).
+A command sends a handful of requests and ends, so `http.client` of the standard library is used. Importing it takes a fifth of
+the time needed to import the operator's client, which is made for thousands of concurrent requests (`docs/design/plugin.md`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class RequestCredentials(NamedTuple):
 
 
 class SessionCredentials:
-    """A user's credentials, for all connections of a command: created on first use, so that a plugin runs once."""
+    """A user's credentials for all connections of a command; created on first use, so a credential plugin runs once."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -77,7 +76,7 @@ class StreamBrokenError(CliError):
 
 
 class Session:
-    """Requests of one user to one server. All methods raise ApiServerError for an error response, else CliError."""
+    """Requests of one user to one server. All methods raise ApiServerError for error responses, CliError for other errors."""
 
     def __init__(self, access: Access, credentials: SessionCredentials | None = None) -> None:
         """Create a session; nothing is sent. `credentials` can be shared by sessions of the same user."""
@@ -101,7 +100,7 @@ class Session:
         return Session(self._access, self._credentials)
 
     def abort(self) -> None:
-        """Abort the request of another thread, which fails there as if the connection was lost."""
+        """Abort another thread's request; in that thread, it fails as if the connection was lost."""
         if self._sock is not None:
             with suppress(OSError):  # already closed
                 # leave TLS unchanged, which the other thread is reading
@@ -144,8 +143,8 @@ class Session:
     ) -> Generator[dict[str, Any], None, None]:
         """Yield the events of a watch until the server ends it. Close the generator to stop earlier.
 
-        Raises StreamBrokenError if the connection breaks in the middle of an event or is dead, or after `silence_s`
-        seconds without an event; None waits as long as the connection is alive.
+        Raises StreamBrokenError if the connection is dead or breaks in the middle of an event, or if no event arrives for
+        `silence_s` seconds. If `silence_s` is None, waits as long as the connection is alive.
         """
         response = self._send("GET", path, {**query, "watch": "true"}, {"Accept": accept})
         try:
@@ -289,7 +288,7 @@ class _Secure(http.client.HTTPSConnection):
 
 
 def _wait_for(connection: http.client.HTTPConnection | None, silence_s: float | None) -> None:
-    """Set the read timeout, and TCP keepalive as in Go's clients, which detects a dead peer within a minute."""
+    """Set the read timeout and, as Go's clients do, TCP keepalive: it detects a dead peer within a minute."""
     sock = connection.sock if connection is not None else None
     if sock is None:
         return
@@ -301,11 +300,11 @@ def _wait_for(connection: http.client.HTTPConnection | None, silence_s: float | 
 
 
 def _refusal(response: http.client.HTTPResponse) -> ApiServerError:
-    """Return the error for a Status, or for another response of a server or proxy."""
+    """Return the error for an error response: a Status, or any other body from a server or proxy."""
     try:
         body = response.read(65_536)
     except (OSError, http.client.HTTPException):
-        body = b""  # the connection was lost; the code alone shows the error
+        body = b""  # the connection was lost, so only the status code shows the error
     try:
         status = json.loads(body)
         message, reason = str(status["message"]), str(status.get("reason", ""))

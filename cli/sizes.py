@@ -28,7 +28,7 @@ def _size(entry: object) -> int:
 
 
 def restarts_of(job: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Yield type, index and number of restarts of each replica with restarts counted by the operator."""
+    """Yield type, index and number of restarts of each replica whose restarts the operator has counted."""
     status = job.get("status")
     records = status.get("restarts") if isinstance(status, dict) else None
     for each in records if isinstance(records, list) else ():

@@ -23,9 +23,9 @@ Paint = Callable[[str, str], str]
 
 
 class ReplicaSummary(Struct, frozen=True, omit_defaults=False):
-    """A replica's newest pod, or several replicas without a pod in one state: then `pod` is "" and `count` their number.
+    """A replica's newest pod, or several replicas in one state without pods: `pod` is "", `count` is their number.
 
-    `replica` is `worker-0`, or `worker-[3,5-9]`. `restarts` are all that the job has recorded.
+    `replica` is `worker-0`, or `worker-[3,5-9]`. `restarts` counts all restarts that the job has recorded.
     """
 
     replica: str
@@ -280,7 +280,7 @@ def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[
 
 
 def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:
-    """Yield the restarts of the whole job with reasons, newest first, the time of the next one, and the avoided nodes."""
+    """Yield the restarts of the whole job with reasons, newest first; when the next one is due; and the avoided nodes."""
     if job.attempt:
         used = f": {job.counted_restarts} of {job.max_restarts} restarts used" if job.max_restarts is not None else ""
         yield f"Attempt {job.attempt}{used}"

@@ -25,7 +25,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The options; None and empty values were not given. `policy` has the given fields of `spec.runPolicy`."""
+    """The options of `submit`. None or an empty value means not given. `policy` has the given fields of `spec.runPolicy`."""
 
     name: str
     image: str = ""
@@ -135,7 +135,7 @@ def _replicas(asked: Submission, entry: dict[str, Any], *, is_server: bool) -> d
 
 
 def _volumes(mounts: Sequence[Mount], pod: Mapping[str, Any]) -> list[str]:
-    """Return names for the volumes of mounts that the pod does not have yet."""
+    """Return a name for the volume of each mount; the pod has no volume of that name yet."""
     taken = {each.get("name") for each in pod.get("volumes") or ()}
     free = [name for number in range(len(mounts) + len(taken)) if (name := f"volume-{number}") not in taken]
     return free[: len(mounts)]

@@ -1,4 +1,4 @@
-"""The cluster, user and namespace of a command, and the access to it."""
+"""The cluster, user and namespace of a command, and access to that cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Target:
         ]
 
     def access(self, namespace: str | None = None) -> Access:
-        """Return the access to the cluster, for `namespace` if given; in a pod without kubeconfig with its service account.
+        """Return the access to the cluster, for `namespace` if given. A pod without kubeconfig uses its own service account.
 
         Raises CliError.
         """

@@ -45,7 +45,7 @@ def terminal(*, no_color: bool = False) -> Terminal:
 
 
 def _takes_unicode() -> bool:
-    """Return True if both the encoding and the locale are UTF-8: Python writes UTF-8 in the C locale as well."""
+    """Return True if both the encoding and the locale are UTF-8; Python's encoding is UTF-8 even in the C locale."""
     named = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
     is_utf_8 = "utf8" in named.lower().replace("-", "")
     return is_utf_8 and (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

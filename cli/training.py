@@ -1,8 +1,8 @@
 """Parses training logs: steps, losses and metrics, as points of curves, in bounded memory. Pure.
 
-The formats are those of Keras, of estimators, and of typical hand-written training loops. All repetitions in the
-patterns are bounded or cannot overlap, so matching takes linear time. A progress bar overwrites itself with carriage
-returns or backspaces, so one visible line is many in the log: each is returned as soon as it ends.
+The formats are those of Keras, of estimators, and of typical hand-written training loops. All repetitions in the patterns are
+bounded or cannot overlap, so matching takes linear time. A progress bar overwrites itself with carriage returns or backspaces,
+so one visible line is many lines in the log. Each of these log lines is returned as soon as it ends.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Counts(NamedTuple):
 
 
 def counts_of(text: str) -> Counts:
-    """Return the first step and epoch in a line; iterations are steps, a global step wins over a local one."""
+    """Return the first step and epoch in a line. Iterations count as steps. A global step wins over a local one."""
     found: dict[str, tuple[int, int | None]] = {}
     for each in COUNT.finditer(text):
         kind = each[1].lower().replace("_", " ")
@@ -207,7 +207,10 @@ def step_time_of(text: str) -> float | None:
 
 
 class LogReader:
-    """Converts a log, cut anywhere, to points; buffers a line and a few numbers. `progress` is the last one, or None."""
+    """Converts a log, which arrives in pieces of any size, to data points; buffers a line and a few numbers.
+
+    `progress` is the latest progress, or None.
+    """
 
     def __init__(self) -> None:
         """Start at the beginning of a log, or of any of its lines."""
@@ -251,7 +254,10 @@ class LogReader:
             yield from self._other(text)
 
     def _bar(self, bar: re.Match[str], text: str) -> Iterator[tuple[int, str, float]]:
-        """Yield the numbers of a Keras bar. A bar after a complete epoch without a new epoch line is an evaluation."""
+        """Yield the numbers of a Keras bar.
+
+        A bar is an evaluation if it follows a complete epoch and no new epoch line was printed.
+        """
         count, total = int(bar[1]), int(bar[2]) if bar[2].isdigit() else None
         if self._keras.is_evaluation(count, total):
             if count == total:
@@ -308,7 +314,7 @@ class LogReader:
         self._rate = None
 
     def _at(self, step: int, total: int | None) -> None:
-        """Record the step. A line without a total keeps the last known one."""
+        """Record the step. If the line has no total, the last known total is kept."""
         if total is None and self.progress is not None and self.progress.unit != EPOCH:
             known = self.progress.total
             total = known if known is not None and step <= known else None
@@ -327,7 +333,7 @@ class _Keras:
         self._evaluates = False
 
     def begin(self, epoch: int, epochs: int) -> None:
-        """Start an epoch. Epoch 1 restarts the count, also after a restart of the process."""
+        """Start an epoch. Epoch 1 resets the step count, also if the process was restarted."""
         self._before = 0 if epoch == 1 else self._before + self._last[0]
         self.epoch, self.epochs = epoch, epochs
         self._last, self._evaluates = (0, None), False
@@ -359,7 +365,7 @@ MAX_NAMES: Final = 40
 class Curves:
     """The points of a log by name, in the order of their steps.
 
-    A training that resumes from a checkpoint repeats steps: a new point removes all old ones from its step on. A curve
+    A training that resumes from a checkpoint repeats steps: a new point removes all old points at its step or later. A curve
     with too many points keeps every second one, then every fourth, and so on, and always the last.
     """
 

@@ -1,4 +1,4 @@
-"""Concurrent watches, each with its own connection, since a session sends one request at a time; and the watch of a single job.
+"""Concurrent watches, each on its own connection (a session sends one request at a time), and the watch of one job.
 
 The newest version of a job is always delivered, and a later job of the same name is not mistaken for it.
 """
@@ -31,7 +31,7 @@ class Watch(NamedTuple):
 
 
 def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield events with the index of their watch until the server or the caller ends one. Raises CliError."""
+    """Yield events, each with the index of its watch, until the server or the caller ends a watch. Raises CliError."""
     if len(watches) == 1:
         for event in _events(session, watches[0]):
             yield 0, event
@@ -114,7 +114,7 @@ def versions(
     pause: Callable[[float], None],
     until: float | None = None,
 ) -> Iterator[dict[str, Any] | None]:
-    """Yield each version of a job, None when it is deleted, until the clock's time `until`. No change is missed."""
+    """Yield each version of a job until the clock reaches `until`, and None when the job is deleted. No change is missed."""
     uid = None
     while True:
         try:

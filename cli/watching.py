@@ -1,7 +1,7 @@
 """The current state of a job, updated by three threads with their own connections.
 
-One watches the job, one its pods, and one reads the log of the replica that decides its outcome. Each keeps only the
-newest state and wakes the caller, who displays it when ready: so nothing queues up, however fast pods change.
+One watches the job, one watches its pods, and one reads the log of the replica that decides the job's outcome. Each keeps only
+the newest state and wakes the caller, who displays it when ready: so nothing queues up, however fast pods change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _DECIDING: Final = ("chief-0", "master-0", "worker-0")
 
 
 class LiveState(NamedTuple):
-    """The current state. `job` is None before it was read, and again when it `is_gone`; `numbers` are the last ones by name."""
+    """The current state.
+
+    `job` is None until the job was read, and again if `is_gone`; `numbers` has the last logged number of each name.
+    """
 
     job: Mapping[str, Any] | None = None
     is_gone: bool = False
@@ -170,7 +173,7 @@ _TENTHS: Final = 10
 
 
 def job_summary_from(seen: LiveState) -> JobSummary | None:
-    """Return the status of the job, None before it and its pods were read."""
+    """Return the status of the job, or None until the job and its pods have been read."""
     if seen.job is None or seen.replicas is None:
         return None
     return job_summary_of(job_from(seen.job), seen.job, pods_from(each.pod for each in seen.replicas))

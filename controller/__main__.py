@@ -42,7 +42,7 @@ def import_prometheus_client() -> None:
 
 @contextlib.contextmanager
 def _stand_ins(names: tuple[str, ...]) -> Iterator[None]:
-    """Inside the block, replace modules that are not imported yet by ones in which any name is an empty class."""
+    """Inside the block, replace modules not imported yet with stand-ins in which any name is an empty class."""
     made = {name: _StandIn(name) for name in names if name not in sys.modules}
     sys.modules.update(made)
     try:

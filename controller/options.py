@@ -1,4 +1,4 @@
-"""Flags and environment variables: read only here, validated, and returned as a frozen value."""
+"""Flags and environment variables: only this module reads them, validates them, and returns them as a frozen value."""
 
 from __future__ import annotations
 
@@ -49,12 +49,13 @@ class ElectionOptions:
 class Options:
     """The operator's settings.
 
-    kubeconfig: the file with the API server's address; None for KUBECONFIG, else the pod's service account, else the default.
+    kubeconfig: the file with the API server's address; None to use KUBECONFIG, else the pod's service account, else
+        ~/.kube/config.
     master: the URL of the API server; overrides the kubeconfig.
     namespace: the only namespace to serve; empty for all.
     apis: the APIs whose jobs are run; only their resources are watched and require permissions.
-    threadiness: the number of jobs synced concurrently. The name is that of other operators; here these are cheap tasks, which
-        mostly wait for the API server.
+    threadiness: the number of jobs synced concurrently. The name is the one used by other operators;
+        here the threads are cheap tasks, which mostly wait for the API server.
     resync_s: interval after which every cached job is synced even if nothing changed; 0 for never. Costs no requests.
     qps, burst: the rate limit for requests; qps 0 disables it. Requests for the lease are not limited.
     json_log_format: None for JSON unless standard error is a terminal.
@@ -63,15 +64,16 @@ class Options:
     gang_scheduler_name: `volcano`, or the name of a scheduler with the coscheduling plugin.
     restart_backoff: delay restarts of failed programs, as a kubelet does for containers.
     completion_grace_s: how long workers may continue after the job has succeeded.
-    node_lost_timeout_s: how long a node may be not ready before it is lost, for jobs that do not set this; 0 for never.
-    fallback_to_logs: use the end of the log of a training container that fails without a termination message.
+    node_lost_timeout_s: how long a node may be not ready before it counts as lost, for jobs that do not set this timeout; 0 for
+        never.
+    fallback_to_logs: if a training container fails without a termination message, use the end of its log as the message.
     tensorboard_image: the image of TensorBoards for which the job sets none.
     tensorboard_service_types: the Service types that jobs may request for TensorBoard; ClusterIP is always allowed.
     monitoring_address, monitoring_port: where /metrics, /healthz and /readyz are served; an empty address for all interfaces,
         port 0 to disable them.
     election: None to run without a lease; this process must then be the only one.
     controller_config_file: a file with the volumes and variables of accelerators; "" for none.
-    own_namespace, own_deployment: where the operator runs, to report an invalid file there; "" if unknown.
+    own_namespace, own_deployment: where the operator runs; an invalid controller_config_file is reported there; "" if unknown.
     """
 
     kubeconfig: str | None = None

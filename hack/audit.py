@@ -15,7 +15,7 @@ POLICY = {
 
 
 class AuditLog:
-    """An audit log in a folder. Pass `flags` to kube-apiserver; they refer to the file `policy`."""
+    """An audit log in a folder. Pass `flags` to kube-apiserver; they refer to a file that contains `policy`."""
 
     def __init__(self, folder: Path, policy: Mapping[str, Any] = POLICY) -> None:
         self._log = folder / "audit.log"

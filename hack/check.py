@@ -1,7 +1,8 @@
 """The checks of `make lint` and `make quick`. All checks run before the command fails.
 
-`python -m hack.check --since COMMIT` limits ruff and codespell to the files that differ from that commit, and runs their unit
-tests. mypy and the table of behaviors are never limited, because a change can break them in other files.
+`python -m hack.check --since COMMIT` limits ruff and codespell to the files that differ from that commit. It also runs the unit
+tests of these files. mypy and the check of the table of behaviors always cover all files, because a change can break other
+files.
 
 Exit codes: 0 all checks passed, 1 a check failed or the tests took too long, 2 invalid usage.
 """
@@ -29,7 +30,7 @@ _LINK: Final = re.compile(r"^\.venv/links/(?:tfjob_operator/(?=[^:]*/))?", re.MU
 
 
 def tests_of(changed: Iterable[str], tests: Mapping[str, str]) -> set[str]:
-    """Return the tests (keys of `tests`, path to text) affected by changed files: those that import or mirror one, or are one.
+    """Return the paths in `tests` (path to text) of tests that import, mirror or are one of the changed files.
 
     Tests that read the whole tree are always included.
     """

@@ -27,7 +27,7 @@ def listed(table: str) -> dict[str, str]:
 
 
 def quoted(source: str, listed_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (ID, test) for each ID of a listed family in the docstring of a test, even if the ID is unlisted."""
+    """Yield (ID, test) for each ID of a listed family in a test's docstring, even if the ID itself is unlisted."""
     families = {_family(each) for each in listed_ids}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):

@@ -3,10 +3,10 @@
 The models (hollow node, simulated kubelet, model of the API server, model checker) ask a version whether it `has` a change, so
 each model can behave like any version: `from hack.kubernetes_versions import STREAMING_LISTS`. Columns of the table:
 
-- since: the first minor version with the change, with default feature gates and its newest patch release.
+- since: the first minor version that has the change, in its newest patch release with default feature gates.
 - without: later minor versions that lack it because it was disabled or replaced: `33` or `34-36`.
-- known: `read` in the sources of 1.25 to 1.36, or for older changes in upstream's pull requests, issues and changelogs; `seen`
-  as a difference between recordings of 1.20.2 and 1.36.3 (`test/data/recordings`).
+- known: how we know of the change. `read`: in the sources of 1.25 to 1.36 or, if older, in upstream's pull requests, issues and
+  changelogs. `seen`: in a difference between recordings of 1.20.2 and 1.36.3 (`test/data/recordings`).
 - source: the upstream pull request or KEP, or the source file.
 """
 

@@ -1,7 +1,7 @@
 """Link the folders of a checkout into a tree with the layout of the installed package.
 
-Run as `python -m hack.package_links FOLDER`. For tools that do not run the import hook of an editable install, such as mypy and
-editors. The layout is `package_dir` of setup.cfg. Existing files and links are kept.
+Run as `python -m hack.package_links FOLDER`. It is for tools such as mypy and editors, which do not run the import hook of an
+editable install. The layout is `package_dir` of setup.cfg. Existing files and links are kept.
 """
 
 import configparser

@@ -35,7 +35,10 @@ def install(packages: Sequence[str]) -> None:
 
 
 def unpack(package: str) -> Path:
-    """Return the folder with a package's files (`usr/bin/...`), downloaded if not cached. Raises ControlPlaneError."""
+    """Return the folder with a package's files (`usr/bin/...`); download the package if it is not cached.
+
+    Raises ControlPlaneError.
+    """
     target = root() / "unpacked" / package
     if target.is_dir():
         return target
@@ -49,7 +52,7 @@ def unpack(package: str) -> Path:
 
 
 def install_wheels(name: str, *arguments: str) -> Path:
-    """Return a cache folder with Python packages, installed by pip if not cached. Raises ControlPlaneError."""
+    """Return a cache folder with Python packages; install them with pip if they are not cached. Raises ControlPlaneError."""
     target = root() / name
     if not target.is_dir():
         progress = Progress("packages")

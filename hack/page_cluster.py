@@ -50,7 +50,7 @@ _DOTTED: Final = {"tensorflow.org", "metrics.k8s.io"}
 class PageCluster:
     """Objects by resource and key, with the history from which watches are served.
 
-    While it runs, `kubeconfig` connects to it; its context has the namespace `team`.
+    While the server runs, `kubeconfig` connects to it; the context of `kubeconfig` has the namespace `team`.
     """
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ class PageCluster:
                 await self._change()
 
     async def _log(self, request: web.BaseRequest, pod: str) -> web.StreamResponse:
-        """Send the last lines of a log, or those since a time. Lines have timestamps one second apart."""
+        """Send the last lines of a log, or all its lines since a given time. Lines have timestamps one second apart."""
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         query, lines = request.query, self._logs[pod]
@@ -312,7 +312,7 @@ class Chosen:
 
 @contextmanager
 def page_of(kubeconfig: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run the dashboard on a free port (see `DASHBOARD` and `ADDON`); yield its process and its address."""
+    """Run the dashboard on a free port, with arguments `DASHBOARD` or `ADDON`; yield its process and address."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "NO_PROXY": "*"}
     # A shell starts background jobs with SIGINT ignored, and a test process in the background passes that on to its children.
     command = ["env", "--default-signal=INT", sys.executable, "-m", *arguments, "--port=0"]

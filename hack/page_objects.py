@@ -17,7 +17,7 @@ TEMPLATE: Final = {"spec": {"containers": [{"name": "tensorflow", "image": "trai
 
 
 def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
-    """Return a job whose conditions of these types are True; the last one is its current state."""
+    """Return a job with a True condition of each of these types; the last type is the job's current state."""
     true = {"status": "True", "lastTransitionTime": CREATED}
     conditions = [{"type": each, "reason": f"TFJob{each}", "message": f"is {each}", **true} for each in states]
     return {
@@ -97,7 +97,7 @@ def a_tensorflow_job(name: str = "old", *states: str, status: Any = None, **meta
 def an_alpha_pod(
     job: str, kind: str = "WORKER", index: int = 0, *, suffix: str = "abcde", status: Any = None, **meta: Any
 ) -> dict[str, Any]:
-    """Return a pod of a replica's Job, for a job of tensorflow.org with the RuntimeId x7ab."""
+    """Return a pod of the batch Job for one replica of a tensorflow.org TfJob with the RuntimeId x7ab."""
     name = f"{kind.lower()}-x7ab-{index}-{suffix}"
     labels = {
         "job_type": kind,
@@ -135,7 +135,7 @@ def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> 
 
 
 def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..., T]:
-    """Return a function that returns the slice of the object that an informer caches."""
+    """Return a function that calls `make` and returns the part of the object that an informer caches."""
     return lambda *given, **more: msgspec.json.decode(msgspec.json.encode(make(*given, **more)), type=kind)
 
 
@@ -148,7 +148,7 @@ pod, alpha_pod, event = (
 
 
 def a_board(host: str | None, namespace: str = "team", **of: str) -> dict[str, Any]:
-    """Return the Service of a TensorBoard with a load balancer address; the label names the job `of`."""
+    """Return a TensorBoard's Service with a load balancer address; `of` is the label that names the job."""
     labels = {"training.kubeflow.org/operator-name": "tensorboard-controller"} | of
     return {
         "metadata": {"name": "board", "namespace": namespace, "labels": labels},

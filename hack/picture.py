@@ -115,7 +115,7 @@ def _read(terminal: int) -> bytes:
 
 
 def drawn(text: str) -> str:
-    """Return an SVG of a terminal with this text. It loads no external fonts, which code forges block."""
+    """Return an SVG of a terminal with this text. The SVG loads no external fonts, because code hosting sites block them."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(text))
     svg = console.export_svg(title="kubectl tfjob", unique_id="terminal")

@@ -1,6 +1,6 @@
-"""Prometheus and Alertmanager on loopback for tests: Debian's packages, unpacked because installing them starts services.
+"""Prometheus and Alertmanager on loopback for tests.
 
-For example:
+Debian's packages are only unpacked, because installing them starts services. For example:
 
     with Prometheus.start(folder, targets={"tf-job-operator": "127.0.0.1:8443"}, rules=file) as prometheus:
         prometheus.query("up")
@@ -67,7 +67,8 @@ def _is_ready(address: str) -> bool:
 def alertmanager(folder: Path, settings: Path) -> AbstractContextManager[str]:
     """Run an Alertmanager inside the block; yield its host and port.
 
-    Debian's build reads a template in /usr/share, so it runs in a mount namespace with the package's files there.
+    Debian's build reads a template in /usr/share, so it runs in a mount namespace where /usr/share contains the package's
+    files.
     """
     share = packages.unpack("prometheus-alertmanager") / "usr" / "share"
     flags = (f"--config.file={settings}", f"--storage.path={folder / 'alertmanager'}", "--cluster.listen-address=")
@@ -86,10 +87,10 @@ class Prometheus:
     def start(
         cls, folder: Path, targets: Mapping[str, str], rules: Path, *, alertmanagers: Sequence[str], honor_labels: bool
     ) -> Iterator[Self]:
-        """Run a Prometheus inside the block that scrapes `targets` (job to host and port) and evaluates the rules of a file.
+        """Run a Prometheus inside the block; it scrapes `targets` (job to host and port) and evaluates the rules of a file.
 
-        Targets have the label `namespace`, as with the Prometheus operator; `honor_labels` gives the series' own label
-        precedence.
+        Targets have the label `namespace`, as with the Prometheus operator; with `honor_labels`, a label that the series
+        already has takes precedence.
         """
         settings = {
             "global": {"scrape_interval": PERIOD, "scrape_timeout": PERIOD, "evaluation_interval": PERIOD},

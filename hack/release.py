@@ -1,4 +1,4 @@
-"""`make release`: everything that is published with a version, in build/release/, with checksums, a signature and provenance.
+"""`make release`: build all files of a version in build/release/, with checksums, a signature and provenance.
 
     python -m hack.release --version=0.2.0 --key=release.key [--url=URL]
     python -m hack.release --dry-run
@@ -71,7 +71,7 @@ _VERSION: Final = re.compile(
 
 
 def versioned() -> dict[Path, str]:
-    """Return the files that name the version, each with its text at the version of setup.cfg."""
+    """Return the files that name the version, each with its text updated to the version in setup.cfg."""
     paths = [PROJECT / name for name in VERSIONED]
     return {path: _VERSION.sub(rf"\g<1>{VERSION}", path.read_text()) for path in paths}
 
@@ -87,7 +87,10 @@ class Source(NamedTuple):
 
 
 def source(version: str, *, dry_run: bool) -> Source:
-    """Return the commit of this checkout. Raises ControlPlaneError if it is not that of the version's tag, or has changes."""
+    """Return the commit of this checkout.
+
+    Raises ControlPlaneError if the commit does not have the version's tag, or the checkout has changes.
+    """
     if version != VERSION:
         raise ControlPlaneError(
             f"setup.cfg has version {VERSION}, not {version}: change it there, then run `make renew`"
@@ -133,7 +136,10 @@ def build(target: Path, made_of: Source, url: str) -> None:
 
 
 def _image(target: Path) -> str:
-    """Build the image into build/, where `make e2e` finds it, and copy it, compressed. Return the digest of its manifest."""
+    """Build the image into build/, where `make e2e` finds it, and write a compressed copy into `target`.
+
+    Return the digest of its manifest.
+    """
     built = PROJECT / "build" / "tfjob-operator.tar"
     digest = image.build(built)
     name = f"tfjob-operator-image-{VERSION}-{output_of('dpkg', '--print-architecture').strip()}"
@@ -179,7 +185,7 @@ def plugin_parts(target: Path, packed: Packed) -> dict[str, Any]:
 
 
 def provenance(digests: Mapping[str, str], made_of: Source) -> dict[str, Any]:
-    """Return the provenance of files by their SHA-256: a statement of in-toto with the predicate of SLSA 1.0."""
+    """Return the provenance of files with their SHA-256: an in-toto statement with an SLSA 1.0 predicate."""
     python = ".".join(map(str, sys.version_info[:3]))
     return {
         "_type": "https://in-toto.io/Statement/v1",
@@ -205,7 +211,7 @@ def _write_json(path: Path, content: object) -> None:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a folder by its name, sorted."""
+    """Return the SHA-256 of each file in a folder, keyed and sorted by file name."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 

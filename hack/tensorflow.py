@@ -1,7 +1,7 @@
 """`python -m hack.tensorflow`: install TensorFlow and TensorBoard into the cache once; print their folder.
 
-Pods mount the folder as a volume and add it to PYTHONPATH; it is for Python 3.11. The test node has no registry, and TensorFlow
-with its dependencies (1.5 GB) is too large for an image that is rebuilt on each change.
+Pods mount the folder as a volume and add it to PYTHONPATH; its packages are for Python 3.11. The test node has no registry, and
+TensorFlow with its dependencies (1.5 GB) is too large for an image that is rebuilt on each change.
 """
 
 import sys
@@ -16,7 +16,7 @@ PYTHON: Final = "3.11"  # as in the operator's image (Debian 12)
 
 
 def main() -> int:
-    """Install both: minutes the first time, then no time; return the exit code."""
+    """Install both and return the exit code; the first run takes minutes, later runs take no time."""
     name = f"tensorflow-cpu-{VERSION}-tensorboard-{TENSORBOARD_VERSION}-py{PYTHON.replace('.', '')}"
     wheels = (f"tensorflow-cpu=={VERSION}", f"tensorboard=={TENSORBOARD_VERSION}")
     try:

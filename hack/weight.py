@@ -2,7 +2,7 @@
 
 `python -m hack.weight [COMMIT ...]` prints a column for each commit and one for the working tree. `python -m hack.weight
 --record SUITE COMMAND [ARGUMENT ...]` runs a test suite and records its CPU time in test/core-seconds.json. `python -m
-hack.weight --pages` prints the words of each hand-written page.
+hack.weight --pages` prints the number of words of each hand-written page.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ RECORD: Final = Path("test", "core-seconds.json")
 
 
 class JobTrace(NamedTuple):
-    """The path of one job through the product: files in order of first entry, relative to the tree, and calls between files.
+    """One job's path through the product: files in order of first entry, and the number of calls between them.
 
-    A call counts if the nearest product caller is in another file; resuming a coroutine is a call.
+    File names are relative to the tree. A call counts if its nearest caller within the product is in another file; resuming a
+    coroutine is a call too.
     """
 
     files: tuple[str, ...]
@@ -72,7 +73,7 @@ def parse(tree: Path) -> dict[str, ast.Module]:
 
 
 def head_lines(body: ast.Module) -> int:
-    """Return the last line of the leading docstring, imports and `if TYPE_CHECKING:` blocks."""
+    """Return the number of the last line of the leading docstring, imports and `if TYPE_CHECKING:` blocks."""
     last = 0
     for node in body.body:
         is_docstring = not last and bool(_docstring_words(node))
@@ -135,7 +136,7 @@ def count(tree: Path) -> dict[str, float]:
 
 
 def hand_written_words(tree: Path) -> dict[Path, int]:
-    """Return the word count of each hand-written page, excluding generated text: Markdown at the root and in docs/."""
+    """Return the word count of each hand-written Markdown page at the root and in docs/, excluding generated text."""
     pages = [*tree.glob("*.md"), *find(tree, "docs", ".md")]
     words = {page.relative_to(tree): len(_GENERATED.sub(b"", page.read_bytes()).split()) for page in pages}
     return {page: count for page, count in sorted(words.items()) if count and page != _CHECKED_TABLE}
@@ -226,7 +227,8 @@ async def _run_job(tracer: _Tracer) -> None:
 def trace_job(tree: Path = ROOT) -> JobTrace:
     """Trace a job with one worker through the product: create, Running, Succeeded.
 
-    It runs with the fakes of the tree, on virtual time, in a process of its own: full caches would shorten the path.
+    The job runs with the fakes of the tree, on virtual time, in a separate process, because filled caches would shorten the
+    path.
     """
     command = [sys.executable, "-c", _CHILD, str(Path(__file__).parent), str(tree)]
     environment = os.environ | {"PYTHONPATH": str(tree / "test")}

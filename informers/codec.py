@@ -1,8 +1,8 @@
 """Decoding: turns list pages and watch lines of one resource into frozen structs.
 
-A list page, or the lines of a watch, are decoded in one typed pass. If that fails because an object has a field of the wrong
-type (B01), each object is decoded separately. So an undecodable object keeps no other object out of the cache, and the common
-case has no overhead.
+A list page, or the lines of a watch, are decoded into structs in one pass. If that fails because an object has a field of the
+wrong type (B01), each object is decoded separately. So an undecodable object does not keep other objects out of the cache, and
+the common case has no overhead.
 """
 
 from __future__ import annotations
@@ -128,15 +128,15 @@ class Codec(Generic[T]):
         """Decode `resource` into `kind`, a frozen msgspec struct with `metadata`.
 
         If the struct declares its kind (`tag_field="kind", tag="Pod"`), the kind is checked during decoding, and all events
-        that arrive together are decoded in one pass. Otherwise the kind is searched in each line, which requires a copy of the
+        that arrive together are decoded in one pass. Otherwise each line is searched for the kind, which requires a copy of the
         line.
 
         `on_undecodable(raw, error)` may return a substitute for an object that does not match the type (B01). Without it, or if
         it raises, the object is skipped: the cache keeps the last decoded version, if any, and the reflector logs and counts
-        the object. If a list contains an object with an unreadable name, nothing is reported as deleted by that list.
+        the object. If a list contains an object with an unreadable name, no object is reported as deleted after that list.
 
-        `message` describes the struct's fields in protobuf. Lists are then requested in protobuf, using a fifth of the API
-        server CPU that JSON needs; custom resources do not support it. Watches use JSON.
+        `message` describes the struct's fields in protobuf. With it, lists are requested in protobuf, which takes a fifth of
+        the API server CPU time that JSON takes; custom resources do not support protobuf. Watches use JSON.
         """
         self.resource = resource
         self.kind = kind
@@ -159,7 +159,10 @@ class Codec(Generic[T]):
         self._says_kind = (config.tag_field, config.tag) == ("kind", resource.kind)
 
     async def decode_page(self, body: bytes) -> ListPage[T]:
-        """Decode a page, yielding to the loop in between. Raises DecodeError if it is not a list of objects (RF-12)."""
+        """Decode a page, yielding to the event loop between pieces.
+
+        Raises DecodeError if it is not a list of objects (RF-12).
+        """
         if len(body) <= ONE_PASS_BYTES:
             try:
                 page = self._page.decode(body)
@@ -231,8 +234,8 @@ class Codec(Generic[T]):
     def decode_events(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], WatchError | None]:
         """Decode blocks of whole watch lines; return the events, and the ERROR event that ended them, if any.
 
-        The blocks are decoded in one typed pass; if they contain anything but plain changes of this resource, line by line.
-        Raises DecodeError for a line that is not an event.
+        Blocks that contain only plain changes of this resource are decoded in one pass; otherwise all blocks are decoded line
+        by line. Raises DecodeError for a line that is not an event.
         """
         if not self._says_kind:
             return self._decode_one_by_one(blocks)
@@ -317,8 +320,8 @@ class Codec(Generic[T]):
 def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview) -> int:
     """Return the length of the first value including its separator; 0 if it cannot be determined.
 
-    msgspec reports the length only in an error message. If the wording changes, lists are decoded only once they are complete;
-    nothing else depends on it.
+    msgspec reports the length only in an error message. If the wording of the message changes, lists are not decoded until they
+    are complete; nothing else depends on it.
     """
     try:
         decoder.decode(values)

@@ -39,7 +39,7 @@ class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="DELETED", 
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """Progress notification: no changes up to this resourceVersion (RF-10).
+    """Progress notification: there are no further changes up to this resourceVersion (RF-10).
 
     `ends_initial_events`: all objects that existed when the watch started have been sent (RF-27). A server with streaming lists
     sets this on every watch that started with synthetic adds.
@@ -68,7 +68,7 @@ class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class SyncAll(msgspec.Struct, frozen=True, gc=False):
-    """Resync: notify the handlers that are due of every object in the store (QF-04)."""
+    """Resync: report every object in the store to the handlers that are due for a resync (QF-04)."""
 
 
 Change = Added[T] | Modified[T] | Deleted[T]

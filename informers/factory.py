@@ -84,8 +84,8 @@ class SharedInformerFactory:
         """Return the informer for this resource, type, namespace and selectors; it is created on the first request.
 
         `indexers` missing from an existing informer are added to it. The codec's hooks and `resync_s` are those of the first
-        call. The informer is not started. `wait_for_cache_sync` waits only for informers that some caller requires. For an
-        optional one, whose resource may not exist, readers must check whether it has synced.
+        call. The informer is not started. `wait_for_cache_sync` waits only for informers that some caller requires. Readers of
+        an optional informer, whose resource may not exist, must check whether it has synced.
         """
         identity = _InformerKey(codec.resource, codec.kind, namespace, label_selector, field_selector)
         if required:
@@ -132,8 +132,8 @@ class SharedInformerFactory:
     async def wait_for_cache_sync(self, timeout_s: float) -> dict[str, bool]:
         """Wait until every started and required informer has synced.
 
-        Returns results by informer name; False for an informer that stopped first. After `timeout_s` seconds raises
-        CacheSyncTimeoutError with the names of those not synced.
+        Returns results by informer name: True, or False for an informer that stopped before it synced. Raises
+        CacheSyncTimeoutError after `timeout_s` seconds, with the names of the informers that have not synced.
         """
         started = [self._informers[identity] for identity in self._running if identity in self._required]
         synced: dict[str, bool] = {}
@@ -160,7 +160,7 @@ class SharedInformerFactory:
         return [each.name for each in self._informers.values() if each.is_missing]
 
     def disconnected(self, limit_s: float) -> dict[str, float]:
-        """Return the started informers without an open watch for over `limit_s` seconds: the seconds, by name.
+        """Map the name of each started informer without an open watch for over `limit_s` seconds to that time.
 
         Their caches are stale. Informers whose resource the server does not serve are not included.
         """

@@ -22,11 +22,17 @@ class EventHandler(Protocol[T_contra]):
     """
 
     def on_add(self, item: T_contra, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - client-go's signature
-        """Handle an object that is new to the cache. `is_in_initial_list` if it existed when the handler was added."""
+        """Handle an object that is new to the cache.
+
+        `is_in_initial_list` is True if the object existed when the handler was added.
+        """
         ...
 
     def on_update(self, old: T_contra, new: T_contra, /) -> None:
-        """Handle an update, or a resync, in which `old` and `new` are equal. After a gap, the UIDs may differ (SI-11)."""
+        """Handle an update or a resync; in a resync, `old` and `new` are equal.
+
+        After a gap in the watch, their UIDs may differ (SI-11).
+        """
         ...
 
     def on_delete(self, item: T_contra | Tombstone[T_contra], /) -> None:
@@ -36,13 +42,16 @@ class EventHandler(Protocol[T_contra]):
 
 @runtime_checkable
 class ListHandler(Protocol):
-    """An optional interface of an `EventHandler`: called for each list, which follows a watch that could not be resumed."""
+    """An optional interface of an `EventHandler`.
+
+    It is called for each list, for example after a watch that could not be resumed.
+    """
 
     def on_list(self, resource_version: str, /) -> None:
         """Handle a list, after the events that result from it.
 
-        The cache now reflects every object that existed at this version. Objects created and deleted since the previous event
-        were never observed. Not called for a list with undecodable objects.
+        The cache now reflects every object that existed at this version. Objects that were both created and deleted since the
+        previous event were never observed. Not called for a list with undecodable objects.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Consumes the events of a watch for the reflector: forwards them to the FIFO and tracks the resourceVersion.
 
 A streaming list (WatchList, RF-27) is a watch with `sendInitialEvents`. It starts with the whole collection as synthetic adds
-in any order, mixed with later changes, and ends that part with a bookmark. These events are buffered until the bookmark; a
-warning is logged if it is late. After the bookmark it is an ordinary watch.
+in any order, mixed with later changes. A bookmark marks the end of that part. These events are buffered until the bookmark; a
+warning is logged if it is late. After the bookmark, the stream is an ordinary watch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Sink(Protocol[T]):
 class WatchProgress(Generic[T]):
     """What a watch has delivered so far.
 
-    `synthetic` while it has only sent objects that existed before (RF-11); `initial` is set until a streaming list is complete.
+    `synthetic` is True while the watch has sent only objects that existed before it started (RF-11). For a streaming list,
+    `initial` is set until the list is complete.
     """
 
     synthetic: bool
@@ -48,7 +49,7 @@ class WatchProgress(Generic[T]):
     short: bool = False  # RF-15
 
     def was_interrupted(self, failure: ApiError | None) -> bool:
-        """Return True if the stream was opened, and broke or ended later than immediately."""
+        """Return True if the stream was opened and then broke or was closed, but not immediately."""
         return self.opened and not self.short and (failure is None or isinstance(failure, TransportError))
 
 
@@ -88,7 +89,7 @@ class Intake(Generic[T]):
         return True
 
     def take(self, batch: list[WatchEvent[T]], progress: WatchProgress[T]) -> None:
-        """Forward events that arrived together, as one batch in the common case that all are changes."""
+        """Forward events that arrived together; in the common case that all are changes, forward them as one batch."""
         if progress.synthetic or not _CHANGES.issuperset(map(type, batch)):
             for event in batch:
                 self._take_one(event, progress)

@@ -96,7 +96,7 @@ def _comparison(key: str, bound: str, text: str, *, greater: bool) -> Test:
 
 
 class Lister(Generic[T]):
-    """Reads the objects of a cache: of one namespace, or of all for "" (ST-08). Stateless."""
+    """Reads the objects of a cache: of one namespace or, for "", of all namespaces (ST-08). Stateless."""
 
     def __init__(self, indexer: Indexer[T], resource: Resource, namespace: str = "") -> None:
         self._indexer = indexer

@@ -1,13 +1,13 @@
 """The source of a reflector: the protocol `ListerWatcher`, its implementation over the API client, and a pager (RF-08).
 
 API servers serve a list from their watch cache as a whole, ignoring the page size: 250 MB for the pods of one job with 2,500
-workers. To keep memory low, complete items are cut off and decoded as they arrive, and their bytes dropped. A start then needs
-memory for the cache and one piece. The remainder is decoded as a list at the end of the body.
+workers. To keep memory low, complete items are cut off and decoded as they arrive, and their bytes dropped. At startup, memory
+is then needed only for the cache and one piece. When the body ends, the remaining bytes are decoded as a list.
 
-In JSON, the end of an item is guessed and then verified. The guess is `},` followed by the bytes with which the first item
-started, up to its second `{`. Such bytes may also occur inside an item; a piece cut there is not valid JSON and does not
-decode. In that case the items are parsed one by one, which is exact and a few times slower; only crafted content requires it.
-In protobuf, each item is preceded by its length, so no guess is needed.
+In JSON, the end of an item is guessed and then verified. The guess is `},` followed by the first bytes of the first item, up to
+and including the second `{` of that item. Such bytes may also occur inside an item; a piece cut there is not valid JSON and
+does not decode. In that case the items are parsed one by one, which is exact and a few times slower; only crafted content
+requires it. In protobuf, each item is preceded by its length, so no guess is needed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ListReader(Generic[T]):
         self._skipped: list[Skipped] = []
 
     async def read(self, chunks: AsyncIterator[bytes]) -> ListPage[T]:
-        """Return what `Codec.decode_page` does for the body, decoding in pieces. Raises DecodeError and errors of `chunks`."""
+        """Decode the body in pieces; return the same page as `Codec.decode_page`. Raises DecodeError and errors of `chunks`."""
         async for chunk in chunks:
             self._held.append(chunk)
             self._held_bytes += len(chunk)
@@ -141,7 +141,10 @@ class ProtobufListReader(Generic[T]):
         self._meta: dict[str, str] | None = None
 
     async def read(self, chunks: AsyncIterator[bytes]) -> ListPage[T]:
-        """Decode a body, yielding to the loop in between. Raises DecodeError for an incomplete list, and errors of `chunks`."""
+        """Decode a body, yielding to the event loop between pieces.
+
+        Raises DecodeError for an incomplete list, and errors of `chunks`.
+        """
         held: list[bytes] = []
         held_bytes, enough = 0, self._piece_bytes
         try:
@@ -296,8 +299,8 @@ PAGE_SIZE: Final = 500
 class Pager(Generic[T]):
     """Follows continue tokens, decoding pages as they arrive.
 
-    Invariant: the result is a consistent snapshot at the resourceVersion of the first page, to which the server's token binds
-    the other pages.
+    Invariant: the result is a consistent snapshot at the resourceVersion of the first page. The server's token binds the other
+    pages to this version.
     """
 
     def __init__(self, source: ListerWatcher[T]) -> None:
@@ -307,7 +310,8 @@ class Pager(Generic[T]):
         """Return everything that `options` select, and True if it took more than one page.
 
         `page_size` 0 requests everything at once. If a continue token expires, the list is restarted without paging at the
-        version originally requested. Raises ApiError; ExpiredError only if the first page or that full list is expired.
+        version originally requested. Raises ApiError. The error is an ExpiredError only if the version of the first page or of
+        the restarted list has expired.
         """
         page = await self._source.list(replace(options, limit=page_size))
         if not page.continue_token:

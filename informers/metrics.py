@@ -1,7 +1,7 @@
 """The metrics of an informer, with the informer's name as label.
 
-Gauges are computed at scrape time. The `reflector_*` names are client-go's earlier ones, which it no longer reports;
-`informer_*` are its current ones, and ours.
+Gauges are computed at scrape time. The `reflector_*` names are earlier names of client-go, which no longer reports them. The
+`informer_*` names are current names of client-go, and our own.
 """
 
 from __future__ import annotations
@@ -101,5 +101,8 @@ class InformerMetrics:
 
 
 def version_as_number(version: str) -> float:
-    """Return a resourceVersion for a gauge; 0 if it is not a number, as versions are opaque. 15 digits fit a float exactly."""
+    """Return a resourceVersion for a gauge. Versions are opaque, so return 0 for one that is not a number.
+
+    Only the last 15 digits are used, which fit a float exactly.
+    """
     return float(version[-15:]) if version.isdecimal() else 0.0

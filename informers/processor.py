@@ -1,8 +1,8 @@
 """Distributes changes of the store to the handlers: one listener per handler, each with a queue and a task.
 
-A handler is called in order and never concurrently; there is no order between handlers (SI-02). If a handler raises, it loses
-that notification; other handlers are not affected. This module also manages resync periods (SI-09), which are per handler, and
-`SyncGate`, on which callers wait until a cache is filled or a handler has seen all of it (SI-08).
+A handler receives its notifications in order and never concurrently; there is no order between handlers (SI-02). If a handler
+raises, it loses that notification; other handlers are not affected. This module also manages the resync period of each handler
+(SI-09), and contains `SyncGate`. Callers wait on it until a cache is filled or a handler has seen the whole cache (SI-08).
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Processor(Generic[T]):
         return registration, listener
 
     def remove(self, registration: Registration) -> None:
-        """Remove a handler: it is not called again. Removing an unknown or removed one does nothing (SI-06)."""
+        """Remove a handler: it is not called again. Removing an unknown or already removed handler does nothing (SI-06)."""
         listener = self._listeners.pop(registration, None)
         if listener is not None:
             listener.discard()
@@ -219,7 +219,7 @@ class Processor(Generic[T]):
             listener.gate.give_up()
 
     def distribute(self, changes: list[Notification[T]], everything: list[Notification[T]] | None = None) -> None:
-        """Queue notifications. Listeners due for a resync get `everything`, which includes the syncs (SI-10)."""
+        """Queue notifications. Listeners due for a resync get `everything`, which includes the resync notifications (SI-10)."""
         for listener in self._listeners.values():
             due = everything if listener.wants_syncs and everything is not None else changes
             if due:
@@ -243,7 +243,10 @@ class Processor(Generic[T]):
         tasks.create_task(listener.run(), name=f"listener of {self._name}")
 
     def _clamp_resync(self, resync_s: float) -> float:
-        """Return the effective period (SI-09): at least the check period, which a shorter one lowers before the start."""
+        """Return the effective period (SI-09), at least the check period.
+
+        Before the start, a shorter period lowers the check period.
+        """
         if resync_s <= 0:
             return 0.0
         if resync_s < MIN_RESYNC_S:

@@ -1,4 +1,4 @@
-"""The reflector: feeds a FIFO with one collection and its changes, by a streaming list or a list, followed by watches.
+"""The reflector: feeds a FIFO with one collection (streaming list or list) and then with its changes (watches).
 
 It is a state machine with five states. Each state is a method that returns the next state:
 
@@ -8,9 +8,9 @@ It is a state machine with five states. Each state is a method that returns the 
                   |               |---unreachable, 429--> WATCH_LATER --> WATCHING
                   '--failed-------'---anything else-----> LIST_LATER ---> STREAMING
 
-Resource versions and transitions follow client-go (RF-01 to RF-28), with one difference: a server without streaming lists,
-which answers 422 or sends an ordinary watch, is not asked for one again, and LISTING takes the place of STREAMING. client-go
-asks before every list. So if the server is upgraded, a running process keeps using lists.
+Resource versions and transitions follow client-go (RF-01 to RF-28), with one difference. A server without streaming lists
+answers 422 or sends an ordinary watch. It is not asked for a streaming list again, and LISTING takes the place of STREAMING.
+client-go asks before every list. Here, a running process keeps using lists even after the server is upgraded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ MIN_WATCH_TIMEOUT_S: Final = 300.0
 class ReflectorOptions:
     """How a reflector gets its collection.
 
-    With `stream_lists`, by a streaming list, or a list if the server has none (RF-27); otherwise always by a list.
+    With `stream_lists`, it uses a streaming list, or an ordinary list if the server has no streaming lists (RF-27). Without
+    `stream_lists`, it always uses an ordinary list.
     """
 
     stream_lists: bool = True
@@ -78,8 +79,8 @@ class Reflector(Generic[T]):
     Invariants:
     - no request asks for an older version than the reflector has seen, unless the server declared that version unusable (RF-03,
       RF-04);
-    - STREAMING and LISTING are entered, and failed watches repeated, only after the shared back-off. Exceptions are the first
-      attempt, its one retry with version "", and the one fallback from streaming to listing (RF-22).
+    - the reflector enters STREAMING or LISTING, or repeats a failed watch, only after the shared back-off. Exceptions are the
+      first attempt, its one retry with version "", and the one fallback from streaming to listing (RF-22).
     """
 
     def __init__(
@@ -339,7 +340,7 @@ class Reflector(Generic[T]):
 
     def _remember_retry_after(self, error: errors.ApiError | None) -> None:
         asked_s = (error.retry_after_s or 0.0) if isinstance(error, errors.StatusError) else 0.0
-        # Maintenance pages of load balancers ask for hours, during which the cache would not be updated.
+        # A load balancer's maintenance page may ask to retry after hours, during which the cache would not be updated.
         self._retry_after_s = min(asked_s, LONGEST_RETRY_AFTER_S)
 
     def _note_connected(self) -> None:

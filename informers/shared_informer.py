@@ -80,7 +80,10 @@ class SharedIndexInformer(Generic[T]):
         random: Callable[[], float] = stdlib_random.random,
         metrics: MetricsProvider = NO_METRICS,
     ) -> None:
-        """Cache what `source` lists and watches. `resync_s` is the default period of handlers and the check period (SI-09)."""
+        """Cache what `source` lists and watches.
+
+        `resync_s` is the default resync period of handlers and the period of checks for due resyncs (SI-09).
+        """
         self.name = name or str(resource)
         self._resource = resource
         self._clock = clock or LoopClock()
@@ -114,7 +117,10 @@ class SharedIndexInformer(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """True once the first list is in the cache. Whether a handler has received it is known to its registration."""
+        """True once the first list is in the cache.
+
+        The registration of a handler shows whether the handler has received that list.
+        """
         return self._gate.is_open
 
     @property
@@ -166,11 +172,17 @@ class SharedIndexInformer(Generic[T]):
         return registration
 
     def remove_event_handler(self, registration: Registration) -> None:
-        """Remove a handler and its queued notifications. Removing an unknown or removed one does nothing (SI-06)."""
+        """Remove a handler and its queued notifications.
+
+        Removing an unknown or already removed handler does nothing (SI-06).
+        """
         self._processor.remove(registration)
 
     def stop(self) -> None:
-        """Make `run` end in order: reflector, queue, process loop, listeners (SI-14). May be called any time, repeatedly."""
+        """Make `run` end its parts in this order: reflector, queue, process loop, listeners (SI-14).
+
+        May be called any time, repeatedly.
+        """
         self._stopping.set()
         if not self._started:
             self._end()
@@ -178,8 +190,8 @@ class SharedIndexInformer(Generic[T]):
     async def run(self) -> None:
         """Fill the cache and keep it up to date until `stop` or cancellation. Cancelling does not drain the queues.
 
-        Returns immediately after `stop`; a second call logs a warning and returns (SI-05). An error of an index function is
-        raised in an ExceptionGroup, since the cache would be wrong (ST-05).
+        If `stop` was called before, `run` ends immediately. A second call logs a warning and returns (SI-05). An error of an
+        index function is raised in an ExceptionGroup, since the cache would be wrong (ST-05).
         """
         if self._started:
             self._log.warning("informer_started_twice")
@@ -295,8 +307,8 @@ class SharedIndexInformer(Generic[T]):
     async def _replace_all(self, delta: ReplacedAll[T]) -> None:
         """Replace the contents of the store with a list (QF-03).
 
-        Indexing ten thousand objects takes tens of milliseconds, so the new contents are built beside the old ones in pieces,
-        yielding to the loop in between. Only the process loop writes to the store, so it does not change meanwhile. Then the
+        Indexing ten thousand objects takes tens of milliseconds. So the new contents are built in pieces beside the old ones,
+        and the loop runs after each piece. Only the process loop writes to the store, so it does not change meanwhile. Then the
         contents are swapped and the notifications queued without an await in between.
         """
         new = self._indexer.replacement()

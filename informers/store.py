@@ -26,12 +26,12 @@ def index_by_namespace(item: T) -> Sequence[str]:
 class Indexer(Generic[T]):
     """Objects by key, with any number of indices. Reads return the stored objects themselves, which are frozen.
 
-    Invariants, which hold at every await since no method awaits:
+    Invariants, which hold whenever a caller awaits, because no method here awaits:
     - every key in an index is a stored key, under exactly the values that the index function returns for its object;
     - an index has no empty sets of keys (k/k#84959: values such as owner UIDs never recur, so empty sets would accumulate);
     - `resource_version` is the version up to which the items are complete.
 
-    Only the informer writes: other callers use only the methods up to `has_index`.
+    Only the informer writes. Other callers use only the read methods, the last of which is `has_index`.
     """
 
     def __init__(self, functions: Mapping[str, IndexFunction[T]] | None = None) -> None:

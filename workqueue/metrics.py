@@ -5,7 +5,7 @@ This module does not depend on Prometheus. Each package declares its metric fami
 nothing. prometheus_client's labeled children satisfy the protocols directly. A queue without a provider or a name has no
 `QueueMetrics`; the only cost is a None check.
 
-Gauges are computed at scrape time, on the queue's own loop: they are exact, and free between scrapes.
+Gauges are computed at scrape time, on the queue's own loop: they are exact, and cost nothing between scrapes.
 """
 
 from __future__ import annotations
@@ -110,11 +110,11 @@ NO_METRICS: Final[MetricsProvider] = _NoMetrics()
 
 
 class QueueMetrics(Generic[T]):
-    """The metrics of one queue. The queue calls `add` for every accepted add, `get` and `done` for every item processed.
+    """The metrics of one queue.
 
-    Invariants:
+    The queue calls `add` for every accepted add, and `get` and `done` for every item that is processed. Invariants:
     - `_added` holds the time of the first add of every dirty item, and of every item handed to a getter that has not run yet.
-      An add during processing counts from that add, not from `done`;
+      For an item added during processing, the time is that of this add, not of `done`;
     - `_started` holds the start time of every item in progress.
     """
 
@@ -138,7 +138,7 @@ class QueueMetrics(Generic[T]):
         self._added.setdefault(item, self._clock.monotonic())
 
     def get(self, item: T, *, is_dirty: bool) -> None:
-        """Record that processing of `item` started; `is_dirty` if it was added again after it was handed over."""
+        """Record that processing of `item` started; `is_dirty` if it was added again after its assignment to a getter."""
         now = self._clock.monotonic()
         self._started[item] = now
         self._queue_duration.observe(now - self._added.pop(item))

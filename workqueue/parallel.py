@@ -10,15 +10,15 @@ from itertools import islice
 async def slow_start_batch(
     count: int, call: Callable[[int], Awaitable[object]], initial: int = 1, *, at_once: int
 ) -> tuple[int, BaseException | None]:
-    """Make up to `count` calls in batches of `initial`, then twice as many, and so on, until a call fails (SB-01).
+    """Make up to `count` calls in batches that double in size, starting at `initial`, until a call fails (SB-01).
 
     `call` receives the numbers 0, 1, 2, ... The calls of a batch run concurrently, and a failure does not stop the others.
     Returns the number of successful calls and the first error, or None. No further batch is started after a failure: if every
     pod is going to be rejected for the same reason, the API server receives one request (`initial` = 1) and not `count`.
 
-    At most `at_once` calls run concurrently, which leaves connections for other callers. Once a batch would be larger than
-    that, all remaining calls form one batch, in which each finished call is replaced by the next one; after a failure no
-    further call is started.
+    At most `at_once` calls run concurrently, which leaves connections for other callers. Once the batch size is `at_once` or
+    more, all remaining calls form one batch: whenever a call finishes, the next one starts. After a failure no further call is
+    started.
 
     A call that raises CancelledError on its own counts as failed. Cancelling the caller cancels the batch and waits for it.
     """

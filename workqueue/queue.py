@@ -22,8 +22,8 @@ from tfjob_operator.workqueue.rate_limiters import RateLimiter
 T = TypeVar("T", bound=Hashable)
 
 
-# While both lines have items, every 16th get is served from the low-priority line. This costs at most 6% of the workers' time
-# and prevents starvation; client-go and controller-runtime do not prevent it.
+# While both lines have items, every 16th call of `get` takes one from the low-priority line. This costs at most 6% of the
+# workers' time and prevents starvation; client-go and controller-runtime do not prevent it.
 LOW_PRIORITY_TURN = 16
 
 
@@ -39,7 +39,7 @@ class Queue(Generic[T]):
     item's priority is never lowered.
 
     Invariants:
-    - `_dirty` maps every item that needs processing to True if all its adds were low-priority;
+    - `_dirty` contains every item that needs processing; the value is True if all adds of the item were low-priority;
     - `_processing` contains every item that was handed out and is not done;
     - every item in `_ready` or `_low` is dirty, not in `_processing`, and present once. Every other dirty item is in
       `_processing` and is appended to its line when it is done;
@@ -80,7 +80,10 @@ class Queue(Generic[T]):
             self._metrics = QueueMetrics(metrics, name, clock or LoopClock(), self._dirty.__len__)
 
     def add(self, item: T, *, low_priority: bool = False) -> None:
-        """Mark `item` as needing processing. It is queued once; during processing, when it is done. Ignored after shutdown."""
+        """Mark `item` as needing processing.
+
+        It is queued once; if it is being processed, it is queued when it is done. Ignored after shutdown.
+        """
         if self._shutting_down:
             return
         if item in self._dirty:
@@ -97,7 +100,7 @@ class Queue(Generic[T]):
         """Return the next item, which is in progress until `done`; wait if there is none.
 
         Raises `ShutDown` once the queue is shut down and empty. Safe to cancel: no item is lost. Does not suspend if an item is
-        ready, so a worker that never suspends otherwise must yield to the loop itself.
+        ready. So a worker without other awaits that suspend must yield to the loop itself.
         """
         if self._low or self._ready:
             item = self._pop_from_either_line() if self._low else self._ready.popleft()
@@ -215,9 +218,9 @@ class DelayingQueue(Queue[T]):
     """A `Queue` with `add_after` (DQ-01 .. DQ-05), for one loop.
 
     Invariants:
-    - `_live` holds one entry for each delayed item, the earliest requested; it is never postponed;
-    - the heap contains every live entry, and superseded entries. Those are skipped when popped, and removed before they
-      outnumber the live entries by more than `SUPERSEDED_ALLOWED`;
+    - `_live` holds one entry for each delayed item, with the earliest time requested; this time is never postponed;
+    - the heap contains every live entry, and superseded entries. Superseded entries are skipped when popped, and removed before
+      they outnumber the live entries by more than `SUPERSEDED_ALLOWED`;
     - while the heap has entries, one timer is set for its head; it is replaced only if the head changes;
     - after either kind of shutdown the timer is cancelled and the heap is empty: delayed items are dropped.
 

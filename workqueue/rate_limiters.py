@@ -38,9 +38,10 @@ class TokenBucket:
 
     Invariants:
     - within t seconds of its creation, at most `burst + rate * t` tokens are granted;
-    - a token may be granted in advance: the balance becomes negative, and the caller waits until it would be zero;
-    - only the first caller in `wait` has a token granted. If it is cancelled, the token is returned and no other caller is
-      delayed; the others follow in the order of their calls.
+    - a token may be granted in advance: the balance becomes negative, and the caller waits until the bucket is refilled to
+      zero;
+    - of the callers in `wait`, only the first has been granted a token. If this caller is cancelled, the token is returned and
+      no other caller is delayed; the others follow in the order of their calls.
     """
 
     __slots__ = ("_burst", "_clock", "_filled_at", "_rate", "_tokens", "_turn")
@@ -63,7 +64,10 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate)
 
     async def wait(self) -> None:
-        """Take a token, waiting until it is available. Cancel-safe. Does not suspend if one is available and no one waits."""
+        """Take a token, waiting until it is available.
+
+        Cancel-safe. Does not suspend if a token is available and no other caller waits.
+        """
         async with self._turn:
             delay = self.reserve()
             if delay > 0:
@@ -199,7 +203,7 @@ class Backoff:
     - the base of the first step is `initial_s`; each further base is `factor` times the previous one, at most `cap_s`;
     - a step returns its base plus a random part of up to `jitter` times the base. So `cap_s` bounds the base and not the
       result: with the defaults, steps are 0.8-1.6 s, 1.6-3.2 s, ... 25.6-51.2 s, and then 30-60 s;
-    - a step that is taken more than `reset_after_s` after the previous one starts over.
+    - the back-off starts over at a step that is taken more than `reset_after_s` after the previous step.
 
     The quiet period is measured from the previous step (client-go 1.20), so an outage does not reset the back-off.
     """
@@ -212,7 +216,7 @@ class Backoff:
         cap_s: float = 30.0,  # RF-22: bounds the delay after an outage has ended, before jitter
         factor: float = 2.0,
         jitter: float = 1.0,  # RF-22: up to twice the wait, to spread the reconnects of many clients
-        reset_after_s: float = 120.0,  # RF-23: twice the longest step, so no wait is a time without failures
+        reset_after_s: float = 120.0,  # RF-23: twice the longest step, so a wait never counts as a time without failures
         *,
         clock: Clock,
         random: Callable[[], float],

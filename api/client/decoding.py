@@ -36,7 +36,7 @@ def version_written(raw: bytes) -> str:
 
 
 def decode_response(raw: bytes, kind: type[T], *, request: str) -> T:
-    """Decode a response. Raises DecodeError, also for an HTML page of a proxy; it names `request` and quotes no value."""
+    """Decode a response. Raises DecodeError, also for a proxy's HTML page; the error names `request` and quotes no value."""
     try:
         return decode(msgspec.json.Decoder(kind), raw)
     except UNDECODABLE as error:
@@ -49,7 +49,7 @@ body that is not a watch would be buffered until memory runs out."""
 
 
 class WatchBlocks:
-    """Iterates over blocks of whole lines: the lines that a chunk completes form one or two blocks.
+    """Iterates over blocks of whole lines; all lines that end in the same chunk form one or two blocks.
 
     A block is a view into its chunk; only a line that spans chunks is copied, into a block of its own. A last line without
     a newline is incomplete and dropped; the watch will deliver it again. Raises the exceptions of `chunks`, and
@@ -97,8 +97,8 @@ class WatchBlocks:
 class WatchLines:
     """Iterates over batches of whole lines without their newlines; lines that arrive together form one batch.
 
-    Empty lines and the CR of a CRLF are removed. `blocks` yields the same lines unsplit, for decoders that take many
-    lines at once and so save a copy of each. Use only one of the two.
+    Empty lines and the CR of a CRLF are removed. `blocks` yields the same lines unsplit, so a decoder that takes many lines at
+    once need not copy each line. Iterate over lines or `blocks`, not both.
     """
 
     __slots__ = ("blocks",)

@@ -23,8 +23,8 @@ ApiError                            communication with the API server failed
     +-- ServerError                 any 5xx
         +-- TooLargeResourceVersionError   504 with this cause: the version is newer than this server's data (RF-05)
 
-Classes that make a statement about an object (it is gone, its name is taken, it is invalid) are selected only by the reason
-in a Status. Proxies, and webhooks without a reason, return the same codes, so a code alone proves nothing.
+Classes that make a statement about an object (it is gone, its name is taken, it is invalid) are selected only by the reason in
+a Status. Proxies return the same codes, and so do webhooks that give no reason, so a code alone proves nothing.
 
 No message contains a secret: it consists of the path of the request, the server's message without quoted values, and the
 operating system's message.
@@ -214,8 +214,8 @@ def error_from_response(
 ) -> StatusError:
     """Return the error for an HTTP failure. Never raises, whatever the response contains.
 
-    `body` may be a Status, the HTML of a load balancer, or empty; `retry_after` is the raw header, in seconds or as a
-    date, which is compared with `now` (default: the system clock).
+    `body` may be a Status, the HTML of a load balancer, or empty. `retry_after` is the raw header, in seconds or as a date; a
+    date is compared with `now` (default: the system clock).
     """
     return _classify(_read_status(code, body), request=request, retry_after_s=parse_retry_after(retry_after, now))
 

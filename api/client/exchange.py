@@ -69,7 +69,7 @@ class Throttle:
         self._warned_at = -math.inf
 
     async def wait(self, request: Request) -> None:
-        """Return when `request` may be sent. If cancelled, the next request takes its turn."""
+        """Return when `request` may be sent. If this is cancelled, its turn goes to the next request."""
         started = self._clock.monotonic()
         await self._limiter.wait()
         now = self._clock.monotonic()
@@ -119,8 +119,8 @@ LONGEST_SKEW_S: Final = 10.0
 class ServerClock:
     """Compares the local clock with the `Date` of at most one response per minute, and logs a warning if they differ.
 
-    The server sets the header between the start of the request and the end of the response, in whole seconds. Only a
-    difference beyond that is reported, so a slow response is not.
+    The server sets the header between the start of the request and the end of the response, in whole seconds. A difference that
+    this explains is not reported, so a slow response is not taken for clock skew.
     """
 
     def __init__(self, metrics: MetricsProvider, clock: Clock) -> None:
@@ -145,7 +145,10 @@ class ServerClock:
 
 
 class Exchange:
-    """Sends requests and returns responses over one transport. Safe to share between tasks, and to cancel; raises ApiError."""
+    """Sends requests and returns responses over one transport.
+
+    Tasks may share it. Its methods may be cancelled; they raise ApiError.
+    """
 
     def __init__(
         self,
@@ -167,7 +170,7 @@ class Exchange:
         return await self._with_retries(request, self._read)
 
     async def read_while_it_arrives(self, request: Request, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
-        """Return the result of `take` for the chunks of the response; each attempt, including `take`, has `total_s` seconds."""
+        """Return what `take` returns for the response's chunks; `total_s` limits each attempt, including `take`."""
 
         async def attempt(request: Request, retries: int) -> T:
             limit = asyncio.timeout(request.total_s)

@@ -17,7 +17,7 @@ CODES: Final = ("200", "201", "401", "403", "404", "409", "422", "429", "500", "
 Others appear when they occur; their number is limited by HTTP's status codes."""
 RETRIED_CODES: Final = ("200", "201", "429", "500", "503", "504", NO_RESPONSE)
 
-# component-base: from 5 ms for a response from the watch cache to the server's timeout of 60 s.
+# Those of component-base: 5 ms (a response from the watch cache) to 60 s (the server's timeout).
 DURATION_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 # component-base: from an empty body to a full list of 16 MB.
 SIZE_BUCKETS: Final = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
@@ -56,8 +56,8 @@ HISTOGRAMS: Final = (REQUEST_DURATION, RATE_LIMITER_DURATION, REQUEST_SIZE, RESP
 class Attempt:
     """A finished attempt at a request; for a watch, up to the response head.
 
-    `verb` is the HTTP method, also for watches, as in client-go. `code` is the HTTP status as text, or `NO_RESPONSE`.
-    `seconds` and `response_bytes` are None for a watch; `response_bytes` also if no response was read completely.
+    `verb` is the HTTP method, also for watches, as in client-go. `code` is the HTTP status as text, or `NO_RESPONSE`. `seconds`
+    and `response_bytes` are None for a watch; `response_bytes` is also None if no response was read completely.
     """
 
     verb: str

@@ -24,7 +24,10 @@ class ReadOptions(TypedDict, total=False):
 
 
 class ListReadOptions(TypedDict, total=False):
-    """Options of a list. `gzip` compresses lists over 128 KB, for slow networks: 50 MB to a few MB in 1 s of CPU time."""
+    """Options of a list.
+
+    `gzip`, meant for slow networks, compresses lists over 128 KB: 50 MB shrink to a few MB in 1 s of CPU time.
+    """
 
     accept: str
     gzip: bool
@@ -72,7 +75,7 @@ def delete_body(
     grace_s: int | None = None,
     dry_run: bool = False,
 ) -> dict[str, object]:
-    """Return the body of a delete. An empty `uid` or version is also sent as a precondition, which no object meets."""
+    """Return the body of a delete. Even an empty `uid` or version is sent as a precondition; no object meets it."""
     preconditions = {"uid": uid, "resourceVersion": resource_version}
     options: dict[str, object] = {
         "kind": "DeleteOptions",
@@ -118,7 +121,10 @@ class ListOptions:
 
 
 def with_page(options: ListOptions, *, continue_token: str) -> ListOptions:
-    """Return the options for the next page. The token includes the version, so version and match are cleared (RF-08)."""
+    """Return the options for the next page.
+
+    The continue token includes the resourceVersion, so resourceVersion and resourceVersionMatch are cleared (RF-08).
+    """
     return replace(options, continue_token=continue_token, resource_version="", resource_version_match="")
 
 
@@ -126,7 +132,7 @@ def with_page(options: ListOptions, *, continue_token: str) -> ListOptions:
 class LogOptions:
     """The query of a pod's log.
 
-    Without a `container` the pod must have exactly one. `follow` streams the log until the container terminates.
+    If `container` is empty, the pod must have exactly one container. `follow` streams the log until the container terminates.
     `previous` requests the log from before the last restart. `since` is an RFC 3339 time, and overrides `since_s`.
     """
 
@@ -140,7 +146,7 @@ class LogOptions:
     since: str = ""
 
     def query(self) -> dict[str, str]:
-        """Return the query parameters. The API server accepts only one of the two times."""
+        """Return the query parameters. The API server accepts only one of `since` and `since_s`."""
         since_s = None if self.since else self.since_s
         named = {
             "container": self.container,

@@ -67,9 +67,9 @@ _ANYTHING: Final = "application/json, */*"
 class RestClient:
     """Methods for one server. Safe to share between tasks, since it has no state.
 
-    All methods raise ApiError: TransportError without a response, StatusError for a failure reported by the server,
-    DecodeError if the response is not JSON or not of the type `into`. Cancelling a method closes its connection
-    immediately; it is then unknown whether the server processed the request.
+    All methods raise ApiError: TransportError if no response arrived, StatusError if the server reported a failure, DecodeError
+    if the response is not JSON or not of the type `into`. Cancelling a method closes its connection immediately; it is then
+    unknown whether the server processed the request.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class RestClient:
     ) -> None:
         """Send requests through `transport`; `field_manager` identifies us in every write (WR-03).
 
-        `limiter` delays requests; watches only if they are retried (WR-05). An attempt takes at most `request_s`
-        seconds, or `list_s` for a list; a lease needs less than the default. The response head of a watch may take
-        `watch_s`: some proxies delay it until the first byte of the body, which for an idle collection is the first
-        bookmark. `server_clock` is shared by all clients of the server.
+        `limiter` delays requests, but a watch only when it is retried (WR-05). An attempt takes at most `request_s` seconds, or
+        `list_s` for a list; leases need a shorter limit than the default. The response head of a watch may take `watch_s`: some
+        proxies delay it until the first byte of the body, which for an idle collection is the first bookmark. `server_clock` is
+        shared by all clients of the server.
         """
         counted = RequestMetrics(metrics, host) if metrics is not NO_METRICS else None
         self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock, server_clock=server_clock)
@@ -124,7 +124,7 @@ class RestClient:
         take: Callable[[AsyncIterator[bytes]], Awaitable[T]],
         **how: Unpack[ListReadOptions],
     ) -> T:
-        """Return the result of `take` for the chunks of a page; both are repeated if the connection is lost."""
+        """Return what `take` returns for a page's chunks; the read and `take` are repeated if the connection is lost."""
         request = self._list_request(resource, options, how, idle_s=self._list_s)
         return await self._exchange.read_while_it_arrives(request, take)
 
@@ -196,8 +196,8 @@ class RestClient:
     ) -> T:
         """Replace an object. ConflictError: it has changed since `body` was read.
 
-        The server removes every field that `body` lacks and returns 200. So `body` must be the whole object, as a dict
-        or JSON; raises TypeError for a struct, also as its metadata, since a struct has only the fields of its type.
+        The server removes every field that `body` lacks and returns 200. So `body` must be the whole object, as a dict or JSON.
+        A struct has only the fields of its type: raises TypeError if `body` or its metadata is a struct.
         """
         if isinstance(body, msgspec.Struct) or (
             isinstance(body, dict) and isinstance(body.get("metadata"), msgspec.Struct)
@@ -234,10 +234,10 @@ class RestClient:
     ) -> T:
         """Server-side apply (WR-04): set these fields and make us their owner.
 
-        `body` has apiVersion, kind, metadata.name and the fields that we manage: a field that was applied before and is
-        now missing is removed. An object that does not exist is created. ConflictError: another manager owns a field
-        with a different value; with `force`, as controllers use it, the field is taken over. Raises ValueError for a
-        client without a field manager.
+        `body` has apiVersion, kind, metadata.name and the fields that we manage: a field that was applied before and is now
+        missing is removed. An object that does not exist is created. ConflictError: another manager owns a field with a
+        different value; with `force`, which controllers set, we take over the field. Raises ValueError for a client without a
+        field manager.
         """
         if not self._field_manager:
             raise ValueError("server-side apply needs a field manager")

@@ -101,7 +101,8 @@ MANAGED_BY_US: Final = ("", "kubeflow.org/training-operator", "kubeflow.org/tfjo
 class RestartPolicy(StrEnum):
     """Restart policies of a replica.
 
-    ExitCode exists in TFJob only: the pod runs with Never, and the operator restarts it depending on its exit code.
+    ExitCode exists in TFJob only: the pod has the restart policy Never, and the operator restarts it depending on its exit
+    code.
     """
 
     ALWAYS = "Always"
@@ -126,14 +127,14 @@ class Network(StrEnum):
 
 
 class SuccessPolicy(StrEnum):
-    """When a job without a chief succeeds: when worker 0 succeeds, or when all workers succeed."""
+    """What makes a job without a chief succeed: the success of worker 0, or of all workers."""
 
     DEFAULT = ""
     ALL_WORKERS = "AllWorkers"
 
 
 class RuleAction(StrEnum):
-    """The action of a failure policy rule on a failure that it matches."""
+    """What a failure policy rule does when it matches a failure."""
 
     FAIL_JOB = "FailJob"
     RESTART_ALL = "RestartAll"
@@ -165,7 +166,7 @@ class AttemptReason(StrEnum):
 
 
 class FinishedReplicaPolicy(StrEnum):
-    """Whether restarting the whole job also runs the replicas again that have succeeded."""
+    """Whether a restart of the whole job also reruns the replicas that have succeeded."""
 
     RESTART = "Restart"
     KEEP = "Keep"

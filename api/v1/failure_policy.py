@@ -1,8 +1,8 @@
 """Reads the fields of `runPolicy` about failures, node avoidance and start deadlines. Pure.
 
-The first rule that matches a failure applies. A rule has at most one matcher; without one it matches every failure of
-its replica types, including disruptions. Matchers have the limits of batch Job's podFailurePolicy, and rule names the
-pattern of JobSet's.
+The first rule that matches a failure applies. A rule has at most one matcher; without one it matches every failure of its
+replica types, including disruptions. The limits on matchers are those of a batch/v1 Job's podFailurePolicy, and rule names
+follow the pattern of JobSet's failure policy.
 """
 
 import re
@@ -225,7 +225,7 @@ def _positive(reader: Reader, value: object, path: Path | str) -> int | None:
 
 
 def read_other_fields(reader: Reader, given: JSON, path: str) -> dict[str, Any]:
-    """Read the fields OTHER_FIELDS of `runPolicy`, keyed by their names in the spec."""
+    """Read the fields OTHER_FIELDS of `runPolicy`; return their values by the field names of `TFJobSpec`."""
     lost_s = reader.integer(given.get("nodeLostTimeoutSeconds"), f"{path}.nodeLostTimeoutSeconds", None)
     if lost_s is not None and 0 < lost_s < c.MIN_NODE_LOST_TIMEOUT_S:
         reader.error(f"{path}.nodeLostTimeoutSeconds", f"must be 0 (never) or at least {c.MIN_NODE_LOST_TIMEOUT_S}")
@@ -250,7 +250,10 @@ def _read_node_avoidance(reader: Reader, value: object, path: str) -> NodeAvoida
 def check_against_templates(
     reader: Reader, policy: FailurePolicy, path: str, templates: Mapping[str, tuple[Collection[str], bool]]
 ) -> None:
-    """Check exit code rules against the templates: by type all container names, and whether a container has restart rules."""
+    """Check exit code rules against the templates.
+
+    `templates` has, for each replica type, all container names, and whether a container has restart rules.
+    """
     for number, rule in enumerate(policy.rules):
         if rule.exit_codes is None:
             continue

@@ -1,9 +1,9 @@
 """Collects the errors in a specification while it is read, and checks the types of its values. Pure.
 
-Errors quote field names but never values, which may be secrets. Beyond a limit errors are only counted, which
-keeps a megabyte of invalid fields cheap.
+Errors quote field names but never values, which may be secrets. Beyond a limit, errors are only counted, so a megabyte of
+invalid fields costs little.
 
-Types of JSON values are data:
+Types of values are declared as data:
 
     CUP = Fields({"size": WHOLE, "labels": MapOf(TEXT), "spoons": ListOf(Fields({"metal": TEXT}))})
     check(reader, cup, CUP, "spec.cup")
@@ -69,7 +69,7 @@ class Reader:
         return (*map(str, self._unknown), *rest)
 
     def add_unknown(self) -> None:
-        """Report unknown fields as errors as well: a misspelled one may be the field that is missing."""
+        """Report unknown fields as errors too: a required field may seem missing only because it is misspelled."""
         for path, text in self._unknown:
             self.error(path, text)
         self.more += self._more_unknown
@@ -95,8 +95,8 @@ class Reader:
     def unknown(self, path: Path | str, key: str, known: Collection[str], *, certain: bool) -> None:
         """Report an unknown key.
 
-        If the list of known keys may be incomplete (`certain` is False), the key is reported only if it resembles a
-        known one: Kubernetes adds fields.
+        Kubernetes adds fields, so the list of known keys may be incomplete (`certain` is False). Then the key is reported only
+        if it resembles a known one.
         """
         like = self.like(key, known)
         if not (like or certain):

@@ -1,4 +1,4 @@
-"""Pod templates: field types, validation, and the facts that are kept of a template. Pure.
+"""Pod templates: field types, validation, and the facts about a template that stay in memory. Pure.
 
 An API server reports type errors one at a time, in the words of its decoder; old versions quote neighboring values. It
 does not report unknown fields. All fields of Kubernetes up to 1.36 are listed here, so that none is mistaken for a
@@ -42,7 +42,7 @@ _TEXTS: Final = ListOf(TEXT)
 def _fields(
     *, texts: str = "", flags: str = "", numbers: str = "", lists: str = "", anything: str = "", **others: Kind
 ) -> Fields:
-    """Return an object type: names of its strings, booleans, integers and string lists, all other fields by keyword."""
+    """Return an object type from the names of its string, boolean, integer and list fields; pass others as keywords."""
     known: dict[str, Kind] = dict.fromkeys(texts.split(), TEXT)
     known |= dict.fromkeys(flags.split(), FLAG)
     known |= dict.fromkeys(numbers.split(), WHOLE)
@@ -252,7 +252,10 @@ MAX_DEPTH: Final = 100
 
 
 class CheckedTemplate(NamedTuple):
-    """The result of reading a pod template. None means no restart policy, or containers that cannot be read."""
+    """The result of reading a pod template.
+
+    `policy` is None if there is no restart policy. `containers` is None if they cannot be read.
+    """
 
     policy: PodRestartPolicy | None
     containers: tuple[str, ...] | None
@@ -273,8 +276,8 @@ def decode_spec(reader: Reader, raw: bytes | msgspec.Raw) -> JSON:
 def read_template(reader: Reader, template: JSON, path: Path | str, *, may_be_empty: bool = False) -> CheckedTemplate:
     """Check the types of all known fields, and that each container has a name and an image.
 
-    There must be at least one container unless `may_be_empty`; the caller checks which ones. The API server validates
-    the values when a pod is created.
+    There must be at least one container unless `may_be_empty` is True; the caller checks which containers. The API server
+    validates the values when a pod is created.
     """
     check(reader, template, POD_TEMPLATE, path)
     spec = template.get("spec")

@@ -54,7 +54,7 @@ class InvalidTensorBoard:
 
 
 class Reading(NamedTuple):
-    """The TensorBoard of a specification, None if it requests none, and who manages the job."""
+    """The TensorBoard that a specification requests (or None), and who manages the job."""
 
     managed_by: str
     board: TensorBoard | InvalidTensorBoard | None
@@ -63,8 +63,8 @@ class Reading(NamedTuple):
 def tensor_board_name(job: str) -> str:
     """Return the name of the Deployment and the Service of a job's TensorBoard.
 
-    Names of replicas end with a number, so they cannot collide with it. The Service of a shared network can, if its job
-    is called `{job}-tensorboard`: then the Service that comes second is not created, and its job gets a Warning.
+    Names of replicas end with a number, so they cannot collide with it. The headless Service of another job can collide with it
+    if that job is called `{job}-tensorboard`: then the Service that comes second is not created, and its job gets a Warning.
     """
     return f"{job}-tensorboard"
 

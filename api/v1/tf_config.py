@@ -1,9 +1,9 @@
 """TF_CONFIG: what TensorFlow in each replica needs to know about the others. Pure.
 
-The format is API: cluster types in alphabetical order, then the task, then `environment`, as in all earlier operators.
-The cluster part is the same for all replicas, and long if there are many. It is therefore built once per job, and its
-length is computed without building it. A long one is stored in a ConfigMap; otherwise the total size of the pods would
-grow with the square of the job's size: the pods of 2,000 workers with long names took 266 MB in etcd.
+The format is part of the API: cluster types in alphabetical order, then the task, then `environment`, as in all earlier
+operators. The cluster part is the same for all replicas, and long if there are many. It is therefore built once per job, and
+its length is computed without building it. A long one is stored in a ConfigMap; otherwise the total size of the pods would grow
+with the square of the job's size: the pods of 2,000 workers with long names took 266 MB in etcd.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _digits_below(count: int) -> int:
 def is_surely_short(job: ObjectMeta, spec: TFJobSpec, domain: str) -> bool:
     """Return True if the number of replicas alone shows that no pod needs a ConfigMap, as for all small jobs.
 
-    A host is `"{job}-{type}-{index}.{namespace}.svc.{domain}:{port}",` with a type of at most 9 letters, an index of at
-    most 5 digits, and a port of at most 11 (an int32); a shared network adds `{job}.` once more. Each type adds
+    A host is `"{job}-{type}-{index}.{namespace}.svc.{domain}:{port}",` with a type of at most 9 letters, an index of at most 5
+    digits, and a port of at most 11 characters (an int32). A shared network adds a second `{job}.` to it. Each type adds
     `"{type}":[],`, of at most 14 bytes.
     """
     host = len(job.name) + len(job.namespace) + len(domain) + 37
@@ -90,7 +90,8 @@ def is_surely_short(job: ObjectMeta, spec: TFJobSpec, domain: str) -> bool:
 class ClusterSpec:
     """The cluster specification of one job.
 
-    Names of jobs, namespaces and domains are DNS names, so nothing needs escaping, neither in JSON nor for a kubelet.
+    Names of jobs, namespaces and domains are DNS names, so nothing needs escaping in JSON or for the kubelet, which expands
+    variables.
     """
 
     def __init__(self, job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> None:
@@ -120,7 +121,10 @@ class ClusterSpec:
 
     @cached_property
     def is_alone(self) -> bool:
-        """True if the job has a single replica: it gets no TF_CONFIG, since it would wait for other replicas (B59)."""
+        """True if the job has a single replica.
+
+        This replica gets no TF_CONFIG, which would make it wait for other replicas (B59).
+        """
         return self._spec.total_replicas == 1
 
     def gets_whole_cluster(self, replica_type: str) -> bool:
@@ -146,7 +150,7 @@ class ClusterSpec:
 
     @cached_property
     def digest(self) -> str:
-        """The hash of the cluster and the job's UID that names its ConfigMap; "" if no pod reads one."""
+        """The hash in the name of the ConfigMap, made from the cluster and the job's UID; "" if no pod reads a ConfigMap."""
         if not self._sharing:
             return ""
         from hashlib import sha256  # 0.6 MB, needed for large jobs only
@@ -159,7 +163,7 @@ class ClusterSpec:
         return f"{before}{shared.text}{after}"
 
     def tf_config_with(self, reference: str, replica_type: str, index: int) -> str:
-        """Return TF_CONFIG with `reference` in place of the whole cluster, for a replica that gets it."""
+        """Return the TF_CONFIG of a replica with the whole cluster; it contains `reference` in place of the cluster itself."""
         before, _, after = self._parts(replica_type, index)
         return f"{before}{reference}{after}"
 
@@ -177,9 +181,9 @@ class ClusterSpec:
     def _parts(self, replica_type: str, index: int) -> tuple[str, _Text, str]:
         """Return TF_CONFIG of a replica, split around the long part.
 
-        A worker of an elastic job needs only itself and the parameter servers, and a parameter server only itself, so
-        no replica has to restart when workers are added or removed (B60). TensorFlow reads a list, or an object from
-        index to host.
+        A worker of an elastic job needs only itself and the parameter servers, and a parameter server only itself, so no
+        replica has to restart when workers are added or removed (B60). TensorFlow reads a list of hosts, or an object that maps
+        indices to hosts.
         """
         kind = replica_type.lower()
         task = f'"task":{{"type":"{kind}","index":{index}}}'
@@ -199,7 +203,7 @@ def _quoted(kind: str) -> str:
 
 
 def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> Mistake | None:
-    """Return an error if `execve` would fail with the TF_CONFIG of this job, whatever the container; else None (U1)."""
+    """Return an error if this job's TF_CONFIG would make `execve` fail in every container, else None (U1)."""
     size = ClusterSpec(job, spec, domain).longest_variable
     if size <= c.MAX_VARIABLE:
         return None

@@ -37,7 +37,7 @@ from tfjob_operator.api.v1.constants import (
 
 
 class JobCondition(Struct, frozen=True):
-    """A condition. The order of conditions is API: clients and the STATE column read the last one."""
+    """A condition. The order of conditions is part of the API: clients and the STATE column read the last one."""
 
     type: str
     status: str
@@ -58,12 +58,12 @@ class ReplicaStatus(Struct, frozen=True, omit_defaults=False):
 class IndexRestarts(Struct, frozen=True):
     """The restarts of a replica by the operator and the kubelet. Only replicas that were restarted or stopped have a record.
 
-    `carried` counts the restarts before the pod `pod` (a UID), `in_place` those by the kubelet in this pod. `replaced`:
-    the pod failed, was counted, and is to be replaced, so it is not counted again. `stopped`: the pod was deleted with a
-    longer grace period than its spec has. This is recorded because, once the period is shortened, the pod no longer shows
-    when it was deleted. `failed_at` is when the operator observed the last failure of the program; the next pod is created at
-    `next_time` at the earliest. `rule` is the rule with an escalation that restarted the replica. `on_node`: the end of this
-    pod is counted in `avoided_nodes`.
+    `pod` is the UID of a pod. `carried` counts the restarts before this pod, and `in_place` counts those by the kubelet in this
+    pod. `replaced`: the pod failed, was counted, and is to be replaced, so it is not counted again. `stopped`: the pod was
+    deleted with a longer grace period than its spec has. This is recorded because the pod no longer shows when it was deleted
+    after the period has been shortened. `failed_at` is when the operator observed the last failure of the program; the next pod
+    is created at `next_time` at the earliest. `rule` is the rule that restarted the replica, if it has an escalation.
+    `on_node`: the end of this pod is counted in `avoided_nodes`.
     """
 
     type: str
@@ -116,13 +116,13 @@ class AvoidedNode(Struct, frozen=True):
 
 
 class StartRecord(Struct, frozen=True):
-    """Set once a job has started: pods were created for it, or were about to be. An invalid spec no longer fails the job then.
+    """Set once a job has started: pods were created for it, or were about to be.
 
-    `generation` is the job's generation at that time, or 0 if an older operator, which did not record it, started the
-    job. `replicas` are the sizes by type of the newest valid spec. `network` is the network with which the job started,
-    "" for a Service per replica. `made_of` has a hash by type of what the pods were created from (`plan/status.py`).
-    `delay_s` is how long the current attempt waited for its pods; `all_ran`: all its replicas have run at the same
-    time.
+    From then on, an invalid spec does not fail the job. `generation` is the job's generation at that time, or 0 if an older
+    operator, which did not record it, started the job. `replicas` are the numbers of replicas by type in the newest valid spec.
+    `network` is the network with which the job started, "" for a Service per replica. `made_of` has, for each type, a hash of
+    what its pods were created from (`plan/status.py`). `delay_s` is how long the current attempt waited for its pods;
+    `all_ran`: all its replicas have run at the same time.
     """
 
     generation: int = 0
@@ -136,10 +136,9 @@ class StartRecord(Struct, frozen=True):
 class JobStatus(Struct, frozen=True):
     """The status subresource.
 
-    `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they are never run again. `restarts`
-    is what `backoffLimit` counts. `worker_selector` selects the pods of the workers, for autoscalers. `begun` is None
-    until the job has started. `phase` is written only by the controller of the alpha dialect, which manages the jobs
-    that have one.
+    `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they are never run again. `restarts` is what
+    `backoffLimit` counts. `worker_selector` selects the pods of the workers, for autoscalers. `begun` is None until the job has
+    started. `phase` is written only by the controller of the alpha dialect, which manages all jobs that have a phase.
     """
 
     conditions: tuple[JobCondition, ...] = ()
@@ -186,10 +185,10 @@ class TFJob(Struct, frozen=True, tag_field="kind", tag=TFJOBS.kind):
 
 
 def tfjob_with_unreadable_status(raw: bytes, _error: Exception) -> TFJob:
-    """Return a job whose status cannot be decoded, with the fields that show how far it got. The status is rewritten (B01).
+    """Return a job whose status cannot be decoded, with the status fields that show the job's progress.
 
-    These fields are the conditions, so that a finished job never runs again, and the phase of a job that operators of
-    the alpha dialect have written. Only a status written while the CRD had no schema can be unreadable. Raises
+    The status is rewritten (B01). The conditions are kept, so that a finished job never runs again, and the phase, which
+    operators of the alpha dialect have written. Only a status written while the CRD had no schema can be unreadable. Raises
     msgspec.ValidationError if the metadata cannot be decoded either, which an API server prevents.
     """
     return with_readable_status(raw, TFJob, "conditions", "phase")
@@ -201,7 +200,7 @@ J = TypeVar("J", bound=Struct)
 def with_readable_status(raw: bytes, kind: type[J], *fields: str) -> J:
     """Decode a job, keeping those of the given status fields that can be decoded.
 
-    Raises msgspec.ValidationError for anything else.
+    Raises msgspec.ValidationError for errors outside the status.
     """
     parts = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     status = parts.pop("status", msgspec.Raw(b"null"))
@@ -227,7 +226,7 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TemplateFacts:
-    """The facts that are kept of a pod template. The defaults are those of a template that sets none of them."""
+    """The facts about a pod template that stay in memory. The defaults apply to a template that sets none of these fields."""
 
     ports: tuple[Port, ...] = (Port(PORT_NAME, DEFAULT_PORT),)
     sets: frozenset[str] = frozenset()
@@ -268,7 +267,7 @@ class SchedulingPolicy:
 
 
 class ExitCodes(NamedTuple):
-    """Matches exit codes of a container, or of any if `container` is "": the `values`, or with `others` all but these and 0."""
+    """Match exit codes of `container` (any container if ""): those in `values`, or if `others`, all but those and 0."""
 
     values: frozenset[int]
     others: bool = False
@@ -350,7 +349,7 @@ class FailurePolicy:
         return frozenset().union(*(rule.targets for rule in self.rules))
 
     def unreachable(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of rules that can never apply, each with the earlier rule that matches all its failures."""
+        """Yield the name of each rule that can never apply, and of the earlier rule that matches all of its failures."""
         for number, rule in enumerate(self.rules):
             for earlier in self.rules[:number]:
                 covers = earlier.matcher == rule.matcher or (earlier.matches_all and not rule.is_about_nodes)
@@ -396,10 +395,9 @@ def format_errors(mistakes: Iterable[Mistake], more: int) -> str:
 class TFJobSpec:
     """A checked specification with defaults, its replicas in the order of `REPLICA_TYPES`.
 
-    `sets_clean_pod_policy`: the policy was set explicitly. `warnings` are reported once per generation: fields that are
-    set twice with different values, unknown fields, no replicas. `spellings` are its replica type keys that are spelled
-    differently from REPLICA_TYPES. `too_large` is the limit that the requested size exceeds, if the job keeps its
-    previous size.
+    `sets_clean_pod_policy`: the policy was set explicitly. `warnings` are reported once per generation: fields that are set
+    twice with different values, unknown fields, no replicas. `spellings` are its replica type keys that are spelled differently
+    from REPLICA_TYPES. `too_large` is the limit that the requested size exceeds; it is set if the job keeps its previous size.
     """
 
     replicas: Mapping[str, ReplicaSpec]
@@ -447,8 +445,8 @@ class TFJobSpec:
 class InvalidSpec:
     """A specification with at least one error, and the fields that could be read.
 
-    A field that cannot be read counts as no limit and no clean-up: an error must not end a job or delete running pods.
-    `more` errors were not kept in `mistakes`. `reason` is the reason of the job's condition.
+    An unreadable field sets no limit and causes no clean-up: an error must not end a job or delete running pods. `more` errors
+    were not kept in `mistakes`. `reason` is the reason of the job's condition.
     """
 
     mistakes: tuple[Mistake, ...]
@@ -469,7 +467,7 @@ class InvalidSpec:
     def of(
         cls, spec: TFJobSpec | InvalidSpec, mistake: Mistake, reason: ConditionReason = ConditionReason.INVALID
     ) -> InvalidSpec:
-        """Return a specification that was read as an invalid one, with this error."""
+        """Return `spec`, which was already read, as an invalid specification with this error."""
         return cls(
             (mistake,),
             reason=reason,
@@ -550,7 +548,7 @@ def format_indices(indices: Iterable[int]) -> str:
 
 
 def parse_indices(text: str, below: int) -> set[int]:
-    """Parse the output of `format_indices`; indices of `below` or more and anything else are ignored."""
+    """Parse the output of `format_indices`; ignore indices of `below` or more, and any other text."""
     found: set[int] = set()
     if not text:
         return found

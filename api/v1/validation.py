@@ -1,7 +1,7 @@
 """Reads a specification: checks every field that is used, fills in defaults, and reports all errors with their paths.
 
-All errors are reported at once in the job's condition and events, without values, which may be secrets. Nothing here
-raises on user data. `BOUNDS` are sizes that no cluster could run; the operator decides what happens to a larger job
+All errors are reported at once in the job's condition and events, without values, which may be secrets. Nothing here raises on
+user data. `BOUNDS` are size limits: no cluster could run a larger job. The operator decides what happens to such a job
 (`controller/tfjob/plan/status.py`).
 """
 
@@ -50,8 +50,8 @@ _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) -> TFJobSpec | InvalidSpec:
     """Read the specification of the job called `name`: return it with defaults, or as invalid with its errors.
 
-    `was_good`: the job had a valid spec before, so an entry for workers with only `replicas` is an attempt to scale a
-    job without workers (U3). The size of a job is checked by `BOUNDS`.
+    `was_good`: the job had a valid spec before. An entry for workers that has only `replicas` is then an attempt to scale a job
+    without workers (U3). This does not check the size of a job; `BOUNDS` do.
     """
     reader = Reader()
     spec = decode_spec(reader, raw)
@@ -101,7 +101,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
 
 
 def queue_warnings(labels: Mapping[str, str] | None, spec: TFJobSpec) -> tuple[SpecWarning, ...]:
-    """Return a warning for each replica type of a queued job that Kueue does not count: it knows only one spelling of each."""
+    """Return a warning if Kueue ignores replica types of a queued job: Kueue knows only one spelling of each type."""
     if not spec.spellings or c.LABEL_QUEUE not in (labels or {}):
         return ()
     text = (
@@ -191,7 +191,7 @@ def _read_replicas(
 
 
 def _is_size_alone(spellings: Mapping[str, object]) -> bool:
-    """Return True if the only entry for workers is what the scale subresource writes."""
+    """Return True if the only entry for workers is one that the scale subresource could have written."""
     return spellings.keys() == {c.WORKER} and _is_size(spellings[c.WORKER])
 
 
@@ -308,7 +308,7 @@ REPLICA_FIELDS: Final = frozenset({"replicas", "template", "restartPolicy"})
 
 
 def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[SpecWarning, ...]]:
-    """Read and merge both places; also return a warning for each field that they set differently."""
+    """Merge `spec.runPolicy` and its fields in `spec`; also return a warning for each field that differs between them."""
     given = spec.get("runPolicy")
     nested = _read_run_policy(reader, reader.mapping(given, "spec.runPolicy"), "spec.runPolicy")
     if not (given is None or isinstance(given, dict)):
@@ -354,7 +354,7 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
 def _read_failure_policy(
     reader: Reader, spec: JSON, replicas: Mapping[str, ReplicaSpec], *, with_templates: bool
 ) -> FailurePolicy | None:
-    """Read the failure policy, which refers to replica types of this spec and, if readable, containers of its templates."""
+    """Read the failure policy; check its replica types and, if templates are readable, its container names."""
     path, given = "spec.runPolicy.failurePolicy", spec.get("runPolicy")
     value = given.get("failurePolicy") if isinstance(given, dict) else None
     policy = None if value is None else read_failure_policy(reader, value, path, replicas)

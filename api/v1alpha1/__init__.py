@@ -1,1 +1,4 @@
-"""The alpha dialect: `replicaSpecs`, of kubeflow.org and tensorflow.org in v1alpha1. Values and pure functions; no I/O."""
+"""The alpha dialect: jobs with `replicaSpecs` in v1alpha1 of kubeflow.org and tensorflow.org.
+
+Values and pure functions; no I/O.
+"""

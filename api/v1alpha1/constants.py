@@ -14,10 +14,10 @@ from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, MASTER, PS, TFJ
 class Dialect:
     """One of the two APIs in which jobs have `replicaSpecs`.
 
-    resource: where jobs are read and written. Those of kubeflow.org are stored as v1, field by field as they came.
-    label: the label, without a value, of every child of such a job. any_case: keys are case-insensitive, since Go's
-    encoding/json decoded these jobs. keeps_map: `status.replicaStatuses` stays the map of v1, and the array is written
-    to `alphaReplicaStatuses`.
+    resource: where jobs are read and written. Jobs of kubeflow.org are stored as v1, with their fields unchanged. label: the
+    key of a label, with an empty value, on every child of such a job. any_case: keys are case-insensitive, since Go's
+    encoding/json decoded these jobs. keeps_map: `status.replicaStatuses` remains v1's map, and the array of the alpha API is
+    written to `alphaReplicaStatuses`.
     """
 
     resource: Resource
@@ -46,7 +46,7 @@ V1_TYPES: Final = {ReplicaType.MASTER: MASTER, ReplicaType.WORKER: WORKER, Repli
 
 
 class Phase(StrEnum):
-    """The phase of a job. A job that has failed is Done; Failed means that it never started."""
+    """The phase of a job. A job that has failed is Done; Failed means that the job never started."""
 
     CREATING = "Creating"
     RUNNING = "Running"

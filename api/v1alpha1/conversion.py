@@ -32,7 +32,7 @@ server(cluster, job_name=task["type"], task_index=task["index"]).join()
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A v1 spec, and how its jobs differ from those of the original."""
+    """A v1 spec, and how its jobs behave differently from the alpha job."""
 
     spec: JSON
     differences: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ def to_v1(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> Conversion |
 
 
 def _replicas(each: AlphaReplicas, spec: AlphaSpec, template: JSON) -> dict[str, Any]:
-    """Return an entry of `tfReplicaSpecs`: the exit code decides about a chief, all other replicas are always restarted."""
+    """Return an entry of `tfReplicaSpecs`: its restartPolicy is ExitCode for the chief, OnFailure for all others."""
     pod: Any = dict(template.get("spec") or {})  # type: ignore[call-overload]
     containers = pod.get("containers") or []
     if each.gets_server:

@@ -1,4 +1,4 @@
-"""Jobs of the alpha dialect: the cached job with an undecoded `spec`, as in v1, its status, and the checked spec."""
+"""Jobs of the alpha dialect: the cached job (as in v1, `spec` is not decoded), its status, and the checked spec."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_alpha(raw: bytes | msgspec.Raw) -> bool:
 
 
 def _keys_of(raw: bytes | msgspec.Raw) -> Collection[str]:
-    """Return the keys of a specification; none if it cannot be read, or has `replicaSpecs` nowhere."""
+    """Return the keys of a specification; none if it cannot be read or does not contain `replicaSpecs` at any level."""
     # A fast path for specifications without the word, as in most v1 jobs.
     if _QUOTED not in bytes(raw).lower() or is_deeper_than(raw, _LEVELS):
         return ()
@@ -57,10 +57,10 @@ class SetStatus(Struct, frozen=True):
 class AlphaStatus(Struct, frozen=True):
     """The status of a job in both forms: phase, state and reason of the alpha API, and the conditions of v1.
 
-    `phase` is set once this operator has written the status, and never on jobs of another dialect. `runtime_id` is the
-    part of all children's names that distinguishes jobs; it is set before anything is created. `replica_statuses` is
-    v1's map for kubeflow.org, the array for tensorflow.org. `finished_indices` are the replicas that have succeeded, as
-    in v1. `begun` is None until Jobs are about to be created.
+    `phase` is always set after this operator's first write of the status, and never on jobs of another dialect. `runtime_id` is
+    in the names of all children, to distinguish jobs; it is set before any child is created. `replica_statuses` is v1's map for
+    kubeflow.org, and the alpha API's array for tensorflow.org. `finished_indices` are the replicas that have succeeded, as in
+    v1. `begun` is None until Jobs are about to be created.
     """
 
     phase: str = ""
@@ -91,7 +91,7 @@ class AlphaJob(Struct, frozen=True):
     status: AlphaStatus = AlphaStatus()
 
     def __post_init__(self) -> None:
-        """Copy only this job's bytes, and nothing if it has another dialect: a list returns the jobs of all dialects."""
+        """Copy this job's spec out of the bytes of the list; drop spec and status of a job of another dialect."""
         ours = self.status.phase or is_alpha(self.spec) or _OTHER_SHAPE not in bytes(self.spec)
         msgspec.structs.force_setattr(self, "spec", self.spec.copy() if ours else _NOTHING)
         if not ours:
@@ -100,8 +100,8 @@ class AlphaJob(Struct, frozen=True):
     def is_of(self, dialect: Dialect) -> bool:
         """Return True if a job that was read from this dialect's API belongs to this dialect.
 
-        All jobs of tensorflow.org do. In kubeflow.org the first status decides: it has a phase in this dialect, and
-        conditions in another. Before there is a status, the shape of the spec decides.
+        All jobs of tensorflow.org belong to it. In kubeflow.org the first status decides: in this dialect it has a phase, in
+        other dialects it has conditions. Before there is a status, the shape of the spec decides.
         """
         if self.status.phase or not dialect.keeps_map:
             return True
@@ -109,9 +109,9 @@ class AlphaJob(Struct, frozen=True):
 
 
 def job_with_unreadable_status(raw: bytes, _error: Exception) -> AlphaJob:
-    """Return a job with the part of its status that can be decoded, so that Done stays Done.
+    """Return a job with the part of its status that can be decoded, so that a job that is Done stays Done.
 
-    Raises ValidationError for metadata.
+    Raises ValidationError for undecodable metadata.
     """
     return with_readable_status(raw, AlphaJob, "phase", "runtimeId")
 
@@ -120,8 +120,9 @@ def job_with_unreadable_status(raw: bytes, _error: Exception) -> AlphaJob:
 class AlphaReplicas:
     """An entry of `replicaSpecs` with defaults.
 
-    restart_policy: of the Job's pods, OnFailure or Never. gets_server: the operator adds the container `tensorflow`
-    with a standard parameter server. sets_tf_config: the template sets TF_CONFIG itself, and it is not overwritten.
+    restart_policy: the restartPolicy of the Job's pods, OnFailure or Never. gets_server: the operator adds the container
+    `tensorflow` with a standard parameter server. sets_tf_config: the template sets TF_CONFIG itself, and it is not
+    overwritten.
     """
 
     type: ReplicaType

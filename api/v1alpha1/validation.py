@@ -1,4 +1,4 @@
-"""Reads a specification of the alpha dialect: checks what is used, fills in defaults, and reports errors under its own names.
+"""Reads a specification of the alpha dialect: checks used fields, fills in defaults, reports errors by alpha names.
 
 As in v1, all errors are reported at once and without values, and nothing here raises on user data. Templates are
 decoded from a job's spec when children are created.
@@ -185,7 +185,7 @@ def _read_port(reader: Reader, entry: JSON, path: Path) -> int:
 
 
 def _read_pods(reader: Reader, bare: AlphaReplicas, given: object, path: Path) -> AlphaReplicas:
-    """Read the template of one type; parameter servers without a container `tensorflow` get the operator's."""
+    """Read the template of one type; parameter servers without a container `tensorflow` get the operator's container."""
     may_lack = bare.type is ReplicaType.PS
     if given is None and not may_lack:
         reader.error(path, f"Replica type {bare.type} is missing Template")
@@ -208,10 +208,10 @@ def _read_pods(reader: Reader, bare: AlphaReplicas, given: object, path: Path) -
 
 
 def split_server(template: JSON) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the containers of a checked template without the standard server, and the fields of the server that are kept.
+    """Return a checked template's containers except the standard server, and the fields of that server to keep.
 
-    Earlier operators wrote a standard server into the stored job: a container `tensorflow` that mounts a volume which
-    the template does not have. It is returned without that mount; empty if there is none.
+    Earlier operators wrote a standard server into the stored job: a container `tensorflow` that mounts a volume which the
+    template does not have. The returned fields omit that mount; they are empty without a server.
     """
     spec: Any = template.get("spec") or {}
     containers = list(spec.get("containers") or [])

@@ -1,1 +1,4 @@
-"""The commands of `kubectl tfjob`, one module each. Their names end in an underscore, since some are Python keywords."""
+"""The commands of `kubectl tfjob`, one module each.
+
+Module names end in an underscore, since some commands are Python keywords.
+"""

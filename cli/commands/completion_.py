@@ -22,8 +22,9 @@ PROGRAM: Final = "kubectl_complete-tfjob"
 def command(*, install: bool, folder: str | None) -> None:
     """Set up completion of commands, options and job names after `kubectl tfjob`, in bash, zsh and fish.
 
-    kubectl 1.26 and newer complete a plugin by running a program of that name in the PATH. Plugin managers install only
-    one program, so `--install` writes it. The shell also needs kubectl's own completion: see `kubectl completion --help`.
+    kubectl 1.26 and newer complete a plugin by running the program kubectl_complete-tfjob in the PATH. Plugin managers install
+    only the plugin's own program, so `--install` writes the completion program. The shell also needs kubectl's own completion:
+    see `kubectl completion --help`.
     """
     if not install:
         click.echo(_script(), nl=False)
@@ -44,7 +45,7 @@ def command(*, install: bool, folder: str | None) -> None:
 
 
 def _beside() -> Path:
-    """Return the path of the program beside this plugin; it may not exist."""
+    """Return the path of the completion program in this plugin's directory; it may not exist."""
     return Path(sys.argv[0]).resolve().with_name(PROGRAM)
 
 

@@ -30,8 +30,9 @@ PORT: Final = 8787
 def command(target: Target, everywhere: bool, port: int | None, no_browser: bool) -> None:  # noqa: FBT001 - flags
     """Serve a live page of jobs on 127.0.0.1 until Ctrl-C: states, replicas, timelines, logs and events.
 
-    Without -n and -A it shows all namespaces if you have permission to list jobs in all, else that of the context. The page is
-    read-only and uses your permissions. Each printed link works in one browser; a new one is printed when it was used.
+    Without -n and -A, the page shows all namespaces if you have permission to list jobs in all of them, else the namespace of
+    the context. The page is read-only and uses your permissions. Each printed link works in one browser; after a link is used,
+    a new link is printed.
     """
     if everywhere and target.namespace:
         raise CliError("--namespace and --all-namespaces cannot be combined")
@@ -70,7 +71,7 @@ def _printer(folder: str | None) -> Callable[[str], None]:
 
 
 def _open(address: str, folder: str) -> None:
-    """Open a browser in a thread with a file that redirects to the address: other users can see the arguments of processes."""
+    """Open a browser, in a thread, on a file that redirects to the address: other users can see process arguments."""
     import threading
     import webbrowser
     from pathlib import Path

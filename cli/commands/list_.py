@@ -46,7 +46,7 @@ class Query(NamedTuple):
 class Jobs:
     """Reads the jobs of a query.
 
-    `versions` are the resourceVersions of the lists by API group; `failures` counts missing names.
+    `versions` are the resourceVersions of the lists by API group; `failures` counts requested jobs that do not exist.
     """
 
     def __init__(self, session: Session, query: Query) -> None:
@@ -297,8 +297,8 @@ def _sort_key(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
 def command(*, target: Target, everywhere: bool, output: str | None, watch: bool, **given: Any) -> None:
     """List jobs: their state, ready replicas, restarts, and the reason why a job is not running.
 
-    REASON is what decides: from the job's conditions, its pods and, where pods are missing or do not start, events.
-    Without the right to list pods, READY is <unknown>.
+    REASON is the decisive reason. It comes from the job's conditions, its pods and, where pods are missing or do not start,
+    events. Without the right to list pods, READY is <unknown>.
     """
     names = given["names"]
     if names and (everywhere or given["selector"] or given["fields"]):

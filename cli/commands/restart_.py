@@ -29,11 +29,11 @@ _CONFLICT: Final = 409
 @click.option("--dry-run", is_flag=True, help="Print what would be restarted without changing anything.")
 @target_options
 def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None:
-    """Restart a whole job as its next attempt, or with --type, --index or --replica delete single pods to recreate them.
+    """Restart a whole job as its next attempt; with --type, --index or --replica, delete single pods to recreate them.
 
-    Neither counts toward a limit. The whole job is restarted by the operator: all pods are deleted before one is
-    created, and replicas that succeeded run again unless finishedReplicaPolicy is Keep. Refused if no operator serves
-    the job. A finished job cannot be restarted: delete it and create it again.
+    Neither restart counts toward a limit. To restart the whole job, the operator deletes all pods before it creates any.
+    Replicas that succeeded run again unless finishedReplicaPolicy is Keep. A restart is refused if no operator serves the job.
+    A finished job cannot be restarted: delete it and create it again.
     """
     with target.session() as session:
         job = jobs.get(session, name)

@@ -54,7 +54,7 @@ def board_selector(job: str, *, is_alpha: bool) -> str:
 class Forwarding:
     """Forwards the local port `ports[0]` to port `ports[1]` of a TensorBoard's pod and its replacements. `pause` sleeps.
 
-    kubectl port-forward does the forwarding. Old versions do not notice if their pod is deleted, so the pod is polled.
+    kubectl port-forward does the forwarding. Old kubectl versions do not notice if the pod is deleted, so the pod is polled.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ def command(*, target: Target, name: str, port: int | None, no_browser: bool) ->
 
 
 def _free_port(wanted: int | None) -> int:
-    """Return a free port: the requested one, or TensorBoard's default port if it is free, or any."""
+    """Return a free port: the requested one; without a request, TensorBoard's default port or, if in use, any port."""
     for port in (wanted,) if wanted else (PORT, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -29,7 +29,7 @@ LEASE: Final = "tf-operator"
 def command(target: Target, client: bool, output: str | None) -> None:  # noqa: FBT001 - a flag of the command line
     """Print the versions of this plugin, the cluster, the TFJob APIs that it serves, and the operator.
 
-    An operator without a Deployment is found by its Lease. What you have no permission to read is unknown; without
+    An operator without a Deployment is found by its Lease. Versions that you have no permission to read are unknown. Without
     permission for all namespaces, the operator is looked for in the current one.
     """
     from importlib.metadata import version
@@ -83,7 +83,7 @@ def _operator(session: Session) -> str:
 
 
 def _listed(session: Session, api: str, plural: str, **query: str) -> list[dict[str, Any]] | None:
-    """Return the objects of all namespaces, or without permission the ones in this namespace; None if empty."""
+    """Return the objects of all namespaces or, if that is forbidden, of this namespace; None if this namespace has none."""
     found = _read(session, f"{api}/{plural}", **query)
     if found is not None:
         return found.get("items") or []

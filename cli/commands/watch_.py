@@ -33,7 +33,7 @@ _MIN_REDRAW_S: Final = 0.1
 @click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
 @target_options
 def command(target: Target, name: str, no_color: bool) -> None:  # noqa: FBT001 - a flag
-    """Show the state of a job live until it finishes. Exit codes as of `wait`: 0 succeeded, 1 failed, 3 deleted.
+    """Show the state of a job live until it finishes. Exit codes as for `wait`: 0 succeeded, 1 failed, 3 deleted.
 
     A progress bar is shown if the log of the chief, the master or worker 0 reports steps. Without a terminal, each change is
     printed on a line.

@@ -319,7 +319,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _child_of(event: EventDetails, missing: set[str], wanted: Collection[str]) -> str:
-    """Return the missing replica of an event, the first one if it names none; "" if the replica that it names has a pod."""
+    """Return the missing replica that an event names; if it names none, the first one; "" if the named one has a pod."""
     names = [name for name in _CHILD.findall(event.message) if name in wanted]
     if names:
         return next((str(name) for name in names if name in missing), "")
@@ -356,7 +356,7 @@ def _shortage(values: dict[str, str]) -> str:
 
 
 def _by_quota(facts: Facts) -> Iterator[Finding]:
-    """Yield quotas without room for another pod, since events expire after an hour; else that the reason is unknown."""
+    """Yield a quota without room for another pod, else a finding of unknown reason, as events expire after an hour."""
     age_s = facts.age_s(facts.job.status.start_time)
     if facts.evidence.pod_group is not None or age_s is None or age_s < _LATE_S:
         return

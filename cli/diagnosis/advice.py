@@ -1,7 +1,7 @@
 """Steps of advice, and the commands for a particular job, which depend on whether it has finished. Pure.
 
-A step is text, a command, or text, a colon and a command. A command can be pasted into a shell as is; placeholders for
-what only the user knows are in capitals, and the text explains them.
+A step is text, a command, or text followed by a colon and a command. A command can be pasted into a shell as is; placeholders
+for what only the user knows are in capitals, and the text explains them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _COMMAND: Final = re.compile(r"\bkubectl (?P<plugin>tfjob )?")
 def steps(
     facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: Sequence[str], *, stopped: bool = False
 ) -> tuple[str, ...]:
-    """Return the advice without duplicates, and without steps about deleted pods or for running jobs if the job has finished.
+    """Return the advice; omit duplicates, steps about deleted pods and, for a finished job, steps for running jobs.
 
     While the operator is `stopped`, no step deletes a pod.
     """

@@ -146,9 +146,9 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
 
 
 def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:
-    """Return True if the operator has acted on a node's state since then, which shows that it has the permission.
+    """Return True if the operator has acted on a node's state after `since`: this shows that it has the permission.
 
-    The age of the event does not show this: the operator records it once.
+    The age of the NodesUnavailable event does not show this: the operator records it only once.
     """
     history = facts.job.status.attempt_history
     times = [each.at for each in facts.job_events(EventReason.NODE_SICK, EventReason.NODE_LOST)]

@@ -42,8 +42,8 @@ Step = str | ManifestChange | WhileRunning
 class Problem:
     """A kind of problem: a row of the table in docs/design/plugin.md.
 
-    `rank` orders causes of the same severity, smallest first: a problem that hides others has a lower rank. `title` and
-    `to_do` refer to values of a finding in braces; {who} is the replica, or the number of replicas.
+    `rank` orders causes of the same severity, smallest first: a problem that hides others has a lower rank. `title` and `to_do`
+    have placeholders in braces for values of a finding; {who} is the replica, or the number of replicas.
     """
 
     id: str
@@ -83,8 +83,8 @@ def problems_in(names: Mapping[str, object]) -> tuple[Problem, ...]:
 class Finding:
     """An instance of a problem: `who` is a pod or the job, `proofs` are lines of evidence with their sources.
 
-    `values` fill the title and the advice. The advice of the problem `also` is appended. Findings of one problem with
-    the same `key` form one cause.
+    `values` fill the title and the advice. The advice of the problems in `also` is appended. Findings of one problem with the
+    same `key` form one cause.
     """
 
     problem: Problem

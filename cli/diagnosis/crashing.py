@@ -220,7 +220,10 @@ _OFTEN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How a container terminated, from its pod or the job's condition. `before` is True if it was restarted since."""
+    """How a container terminated, from its pod or the job's condition.
+
+    `before` is True if the container was restarted later.
+    """
 
     pod: str
     container: str
@@ -250,7 +253,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_failed_job(facts: Facts, failure: re.Match[str] | None, message: str) -> Iterator[Finding]:
-    """Yield why the replica in the condition failed; others may have failed later as a consequence."""
+    """Yield why the replica named in the Failed condition failed; others may have failed later as a consequence."""
     found = False
     for pod in facts.pods:
         if failure is None or pod.metadata.name == failure["pod"]:
@@ -408,7 +411,7 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_young(facts: Facts, pod: PodDetails) -> bool:
-    """Return True if the training has not been running long enough for the last exit to be resolved."""
+    """Return True if the training has not been running long enough to regard its last exit as resolved."""
     age_s = facts.age_s(running_since(pod))
     return age_s is None or age_s < _STEADY_S
 

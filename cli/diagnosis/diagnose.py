@@ -65,7 +65,7 @@ def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
 
 
 def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
-    """Merge findings of one kind into a cause; `whom` names all replicas, and the values are those of the first."""
+    """Merge findings of one kind into a cause; `whom` names all replicas, and the values are from the first finding."""
     ordered = sorted(group, key=lambda finding: natural_sort_key(finding.who))
     first, whom = ordered[0], tuple(dict.fromkeys(finding.who for finding in ordered))
     given = {"job": facts.name, "namespace": facts.namespace, "resource": facts.shape.resource} | dict(first.values)

@@ -30,7 +30,7 @@ from tfjob_operator.cli.diagnosis.words import event_line, seconds_between
 
 
 class LastLine(NamedTuple):
-    """The last line of a container's log and its time, None if the log is empty."""
+    """The last line of a container's log and its time; the time is None if the log is empty."""
 
     at: datetime | None
     text: str = ""
@@ -56,13 +56,13 @@ class AlphaEvidence:
 class Evidence:
     """Everything that was read about a job at the time `now`; None means not requested, or no permission.
 
-    The operator's slice of a job omits the creationTimestamp (`created_at`) and finalizers, which are separate fields
-    here; `suspended_by` is the manager of the field `suspend`, if known. `former` are pods of an earlier job with the
-    same name. `events_cut`: there were too many to read. `logs` are the last lines of failed containers, by (pod,
-    container), and `last_lines` the last one of running replicas, by pod; they are reported if older than
-    `silent_after_s`. `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha`
-    is None for a v1 job. `stale_lease` is a second Lease of an operator, whose holder no longer renews it; `deployments`
-    (with `operator_pods`) are the operator's, and are read if no lease of the namespace is renewed.
+    `created_at` and `finalizers` are separate fields here, since the operator's job struct omits creationTimestamp and
+    finalizers. `suspended_by` is the manager of the field `suspend`, if known. `former` are pods of an earlier job with the
+    same name. `events_cut`: there were too many events to read. `logs` are the last log lines of failed containers, by (pod,
+    container). `last_lines` are the last log lines of running replicas, by pod; those older than `silent_after_s` are reported.
+    `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha` is None for a v1 job.
+    `stale_lease` is a second Lease of an operator; its holder no longer renews it. `deployments` and `operator_pods` belong to
+    the operator; they are read if no holder still renews a lease for the namespace.
     """
 
     job: TFJob
@@ -102,10 +102,10 @@ _OVER = frozenset({alpha.Phase.CLEAN_UP, alpha.Phase.DONE, alpha.Phase.FAILED})
 class Shape:
     """How a job of either dialect is interpreted.
 
-    spec: the specification; for the alpha dialect the fields that it shares with v1, without `replicas`. sizes: the
-    number of replicas by v1 type. kind: the kind of the job in its events. resource: its name in commands. label: the
-    label of its pods with its name. is_over: whether and how the status reports the end of the job without conditions,
-    as operators of 2018 did. runtime_id: the part of the names of all replicas, None if the dialect has none.
+    spec: the specification; for the alpha dialect the fields that it shares with v1, without `replicas`. sizes: the number of
+    replicas by v1 type. kind: the kind of the job in its events. resource: the job's resource in commands. label: the pod label
+    that has the job's name. is_over: whether the status reports the end of the job by other means than conditions, as operators
+    of 2018 did. runtime_id: the part that the names of all replicas share; None if the dialect has none.
     """
 
     spec: TFJobSpec | InvalidSpec
@@ -122,7 +122,7 @@ class Shape:
         return self.runtime_id is not None
 
     def child(self, job: str, kind: str, index: int) -> str:
-        """Return the name of a replica: of its Service, and of its pod or, in the alpha dialect, its Job."""
+        """Return the name of a replica, which is also that of its Service and its pod or, in the alpha dialect, its Job."""
         if self.runtime_id is None:
             return child_name(job, kind, index)
         return f"{kind.lower()}-{self.runtime_id}-{index}"
@@ -179,8 +179,8 @@ _NUMBER: Final = re.compile(r"(\d+)")
 class Facts:
     """The evidence and values derived from it.
 
-    Only the newest pod of a replica counts: in the alpha dialect failed ones are kept. `earlier` has the number of
-    others by replica.
+    Only the newest pod of a replica counts, since the alpha dialect keeps failed pods. `earlier` has the number of older pods
+    by replica.
     """
 
     def __init__(self, evidence: Evidence) -> None:

@@ -94,7 +94,7 @@ _USUAL: Final = IMAGE_REASONS | {"", "ContainerCreating", "PodInitializing", "Cr
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield for each replica that is not ready the message that explains it, if there is one."""
+    """For each replica that is not ready, yield the message that explains it, if there is one."""
     if not facts.wanted:
         return
     names = {pod.metadata.name for pod in facts.live_pods if is_ready(pod)}
@@ -212,7 +212,7 @@ def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
 
 
 def _restarts_by_operator(facts: Facts, replica: str) -> int:
-    """Return how many pods of a replica the operator may recently have replaced by rules and restart policies."""
+    """Return how many pods of a replica the operator may recently have replaced due to rules and restart policies."""
     status = facts.job.status
     recent = [each for each in status.attempt_history if (facts.age_s(each.end_time) or 0.0) < _RECENT_S]
     # The history is limited: if all entries are recent, there may have been more.

@@ -315,7 +315,7 @@ def _pods(facts: Facts) -> Iterator[Finding]:
 
 
 def _silent(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas whose last log line is old: a warning if none of the replicas read is writing, else information."""
+    """Yield replicas whose last log line is old: a warning if this is true of all logs that were read, else information."""
     limit_s, lines = facts.evidence.silent_after_s, facts.evidence.last_lines
     pods = [pod for pod in facts.live_pods if pod.metadata.name in lines]
     since = {pod.metadata.name: facts.age_s(lines[pod.metadata.name].at or running_since(pod)) or 0.0 for pod in pods}
@@ -344,7 +344,7 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
 
 
 def _services(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas without a Service, which others cannot reach. A job of one replica does not need its Service."""
+    """Yield replicas that others cannot reach for lack of a Service. A job of one replica does not need its Service."""
     if facts.evidence.services is None or len(facts.wanted) < 2:
         return
     services = {service.metadata.name: service for service in facts.evidence.services}

@@ -220,7 +220,10 @@ class EventSeries(Struct, frozen=True):
 
 
 class EventDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Event"):
-    """A core/v1 event. Events of events.k8s.io are the same objects; in core/v1 they have only `eventTime` and `series`."""
+    """A core/v1 event.
+
+    Events created in events.k8s.io are the same objects; in core/v1 their times are only in `eventTime` and `series`.
+    """
 
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
@@ -236,7 +239,7 @@ class EventDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Event"):
 
     @property
     def at(self) -> datetime | None:
-        """When it occurred last; which field is set depends on the client that reported it."""
+        """When the event last occurred; which field is set depends on the client that reported the event."""
         observed = self.series.last_observed_time if self.series is not None else None
         return (
             observed
@@ -302,7 +305,7 @@ class Namespace(ObjectDetails, frozen=True, tag_field="kind", tag="Namespace"):
 
 
 class WorkloadSpec(Struct, frozen=True):
-    """The queue of a workload; `active` false takes it out of the queue."""
+    """The queue of a workload; the workload leaves the queue if `active` is false."""
 
     queue_name: str = ""
     active: bool = True

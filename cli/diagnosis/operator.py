@@ -274,7 +274,7 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
 
 
 def _unseen(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas whose success is missing in this operator's status; only needs permission to read pods."""
+    """Yield succeeded replicas that are missing from the job's status; this needs only permission to read pods."""
     for pod in facts.pods:
         if pod.status.phase != "Succeeded" or facts.shape.replica_of(pod) not in facts.wanted:
             continue

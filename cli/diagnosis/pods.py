@@ -63,7 +63,7 @@ def is_ready(pod: PodDetails) -> bool:
 
 
 def lookup_location(pod: PodDetails, container: str) -> str:
-    """Return for a title where the program of a container was looked up."""
+    """Return where the program of a container was looked up, as words for a title."""
     here = next((one for one in pod.spec.containers or () if one.name == container), ContainerDetails())
     if "PATH" in {each.name for each in here.env or ()}:
         return "in PATH (PATH is set in env of the template)"
@@ -108,7 +108,7 @@ def exits_of(pod: PodDetails) -> Iterator[Exit]:
 def is_down_after(each: Exit, now: datetime) -> bool:
     """Return True if a container is down because of this exit: it has terminated for good, or waits to be restarted.
 
-    After repeated `OOMKilled` it counts as down for the first ten minutes of the next run. A failed sidecar matters
+    A container with repeated `OOMKilled` counts as down for the first ten minutes of the next run. A failed sidecar matters
     only if its pod failed.
     """
     pod = each.pod

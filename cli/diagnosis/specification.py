@@ -275,7 +275,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _misspelled_rule(facts: Facts, spec: TFJobSpec, message: str) -> str:
-    """Return the rule that ended the job if it has no matcher and the message is about a field of the rule; else ""."""
+    """Return the rule that ended the job, if it has no matcher and the message is about one of its fields; else ""."""
     history, status = facts.job.status.attempt_history, facts.job.status
     found, rules = _OF_RULE.match(message), spec.failure_policy.rules if spec.failure_policy is not None else ()
     if found is None or not history or history[-1].number < status.attempt or int(found[1]) >= len(rules):

@@ -1,4 +1,4 @@
-"""Jobs suspended by a user, or by Kueue, whose Workload has the reason. Pure."""
+"""Jobs suspended by a user, or by Kueue, in which case the Workload has the reason. Pure."""
 
 from __future__ import annotations
 

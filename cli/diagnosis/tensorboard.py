@@ -58,7 +58,10 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _takes_back(success: EventDetails, complaint: EventDetails) -> bool:
-    """Return True if a success supersedes a Warning. Creating one of its two children says nothing about the other."""
+    """Return True if a success supersedes a Warning.
+
+    Creating one of a TensorBoard's two children says nothing about the other.
+    """
     if complaint.reason != EventReason.FAILED_TENSOR_BOARD:
         return True
     return _child(complaint) in {"", _child(success)}

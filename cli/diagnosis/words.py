@@ -26,7 +26,10 @@ def ago(now: datetime, then: datetime | None) -> str:
 
 
 def seconds_between(then: datetime, now: datetime) -> float:
-    """Return the seconds from `then` to `now`. A time without a zone, which API servers never send, gets the other's."""
+    """Return the seconds from `then` to `now`.
+
+    A time without a zone, which API servers never send, gets the zone of the other time.
+    """
     if (then.tzinfo is None) != (now.tzinfo is None):
         then, now = then.replace(tzinfo=None), now.replace(tzinfo=None)
     return (now - then).total_seconds()

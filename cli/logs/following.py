@@ -238,13 +238,13 @@ class Tail:
                 return
 
     def _next(self, seen: RunState | None, limit_s: float | None) -> RunState:
-        """Wait until the state of the container differs from `seen`, at most `limit_s` seconds, and return it."""
+        """Wait up to `limit_s` seconds until the state of the container differs from `seen`, and return the state."""
         with self._changed:
             self._changed.wait_for(lambda: self._standing != seen, limit_s)
             return self._standing
 
     def _read(self, *, whole: bool, **query: str) -> None:
-        """Read a stream to its end. `whole`: its container has terminated, so its last line is complete."""
+        """Read a stream to its end. `whole`: the container has terminated, so the last line of the stream is complete."""
         path = pods_path(self._session.namespace, f"{self.replica.pod_name}/log")
         since = self._position.since
         more = {"sinceTime": since} if since else {} if "previous" in query else self._first
@@ -379,7 +379,7 @@ class Following:
                 self._handle(message)
 
     def _put(self, message: Message | Pods | PodsUnreadable) -> None:
-        """Pass a message to the main thread, which limits the number of queued messages."""
+        """Pass a message to the main thread; wait while the queue, whose size is limited, is full."""
         while not self._stopped:
             with suppress(Full):
                 self._queue.put(message, timeout=IDLE_S)

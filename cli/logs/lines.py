@@ -1,8 +1,8 @@
 """Splits log streams into lines, recognizes lines that were read before, and formats them. Pure.
 
-A stream that has ended or broken off is requested again from the second of its last line (the API server only accepts
-whole seconds). Lines that were read before are recognized by the kubelet's timestamps, and by their number if several
-lines have the same. Programs get lines unchanged, terminals without harmful escape sequences.
+A stream that has ended or broken off is requested again from the time of its last line, truncated to seconds (the API server
+only accepts whole seconds). Lines that were read before are recognized by the kubelet's timestamps and, if several lines have
+the same timestamp, by their number. Lines for programs are unchanged; lines for terminals contain no harmful escape sequences.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Splitter:
 
 
 class Position:
-    """The position up to which the log of a container was read, over all its restarts, whose lines are in order of time."""
+    """The position up to which a container's log was read, over all restarts; lines of all runs are in order of time."""
 
     def __init__(self) -> None:
         self._stamp = b""
@@ -150,7 +150,7 @@ class LineFormatter:
             self._width = max([self._width, *map(len, names)])
 
     def shown(self, name: str, lines: Iterable[LogLine]) -> bytes:
-        """Return lines of a replica with newlines."""
+        """Return log lines of a replica, each with a newline."""
         prefix = self._prefix(name) if self._prefixes else b""
         return b"".join(b"%b%b%b\n" % (prefix, self._stamp(line), self._text(line.text)) for line in lines)
 
@@ -171,7 +171,7 @@ class LineFormatter:
 
 
 def harmless(text: str, *, colour: bool) -> str:
-    """Sanitize a line for a terminal: resolve overwriting, keep colors if enabled, escape other control characters."""
+    """Sanitize a line for a terminal: drop overwritten text, keep colors if enabled, escape other control characters."""
     if text.isascii() and text.isprintable():
         return text
     text = re.split(r"[\r\b]", text.rstrip("\r\b"))[-1]

@@ -43,7 +43,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPageOptions:
-    """The configuration. `read` returns the access to the server for a namespace, None for its own.
+    """The configuration. `read` returns the access to the server for a namespace; None stands for the default namespace.
 
     `namespace` is the only one to show, "" for all. `hosts` are accepted host names, any if empty; `audiences` are
     accepted audiences of tokens. Without a `certificate` the page is served as plain HTTP.

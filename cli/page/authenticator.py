@@ -1,9 +1,10 @@
 """Authentication for the page on its user's own machine. The page in a cluster uses parts of it.
 
-Access requires the secret of a browser session, which is obtained with a one-time token. Other users of the machine can
-also connect to 127.0.0.1, and other pages in the same browser can send requests there. Three checks prevent such
-access: data of the cluster requires the secret in a header, which no other server of this machine receives; `Host` must
-name this server (otherwise a page could resolve its own name to it); and `Sec-Fetch-Site` must be this page.
+Access requires the secret of a browser session, which is obtained with a one-time token. Other users of the machine can also
+connect to 127.0.0.1, and other pages in the same browser can send requests there. Three checks prevent such access. Data of the
+cluster requires the secret in a header; no other server of this machine receives this header. `Host` must name this server;
+otherwise the host name of another page could resolve to this server. `Sec-Fetch-Site` must show that this page sent the
+request.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class LocalAuthenticator:
     """The message for an unknown viewer."""
 
     def __init__(self, port: int, on_login: Callable[[], None]) -> None:
-        """`on_login` is called when a browser has used the token and a new one has replaced it."""
+        """`on_login` is called when a browser has used the token and a new token has replaced it."""
         self._host = f"127.0.0.1:{port}"
         self._on_login = on_login
         self._owner = Viewer()

@@ -1,8 +1,7 @@
 """The data for the browsers of one page: rows of jobs in a feed, and views of single jobs, created on demand.
 
-A feed has the newest state of each key, with the number of its last change. A browser that has seen everything up to a
-number gets all keys with a higher one, each once. Nothing is queued per browser: a slow one costs no memory, and skips
-outdated states.
+A feed has the newest state of each key, with the number of its last change. A browser that has seen all changes up to a number
+gets each key with a higher number, once. Nothing is queued per browser: a slow one costs no memory, and skips outdated states.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Update(NamedTuple, Generic[B]):
 
 
 class ChangeFeed(Generic[B]):
-    """Bodies by key, ordered by their last change. Belongs to one loop.
+    """Bodies by key, ordered by their last change. Belongs to one event loop.
 
     Invariants: numbers only increase; the state of a reader at `n`, updated by `since(n)`, is the current state.
     """
@@ -103,14 +102,14 @@ MAX_VIEWS: Final = 64
 
 
 class Row(NamedTuple):
-    """The row of a job as JSON: for everyone, and for viewers who may list jobs but not their pods."""
+    """The row of a job as JSON: the whole row, and a row for viewers who may list jobs but not their pods."""
 
     whole: bytes
     bare: bytes
 
 
 class Board:
-    """Converts changes of the caches to updates for browsers. Belongs to one loop."""
+    """Converts changes of the caches to updates for browsers. Belongs to one event loop."""
 
     def __init__(self, about: dict[str, Any], *, bare: bool = False) -> None:
         """`about` is sent to browsers unchanged, and identifies the server; `bare`: viewers have different permissions."""

@@ -67,7 +67,7 @@ class JobInformers(NamedTuple):
 
 
 class JobCaches:
-    """The cached jobs of one API. `caches` is None while it is not served. Belongs to one loop."""
+    """The cached jobs of one API. `caches` is None while the API is not served. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class JobCaches:
         is_served: Callable[[bool], Awaitable[bool]],
         gone: Callable[[JobInformers], None],
     ) -> None:
-        """`is_served` gets its last result, to return if the API server does not respond; `gone` gets the removed caches."""
+        """`is_served` gets its last result, to return if the API server does not respond; `gone` gets removed caches."""
         self.resource = resource
         self.caches: JobInformers | None = None
         self.cannot_be_read = False
@@ -150,7 +150,10 @@ _IN_ORDER: Final = (errors.ExpiredError, errors.InvalidError, errors.TooLargeRes
 
 
 class ReportingSource(Generic[T]):
-    """`ListerWatcher` that calls `note` with the error of each failed request, None on success. A stream's end is neither."""
+    """`ListerWatcher` that calls `note` with the error of each failed request, None on success.
+
+    The end of a stream is not reported.
+    """
 
     def __init__(self, source: ListerWatcher[T], note: Callable[[errors.ApiError | None], None]) -> None:
         self._source = source
@@ -203,8 +206,8 @@ _KINDS: Final[dict[Resource, tuple[str, Codec[Any]]]] = {
 async def readable_scope(client: RestClient, *, own: str, everywhere: bool | None) -> str:
     """Return the namespace to show, "" for all.
 
-    `everywhere` None means all if the user may list jobs in all namespaces, else `own`. Raises CliError if the server
-    cannot be reached. A missing permission raises nothing: the page shows it.
+    If `everywhere` is None, return all namespaces if the user may list jobs in all of them, else `own`. Raises CliError if the
+    server cannot be reached. A missing permission raises nothing: the page shows it.
     """
     scope = own if everywhere is False else ""
     try:
@@ -228,7 +231,10 @@ async def _find_jobs(client: RestClient, options: ListOptions) -> None:
 
 
 class Cluster:
-    """The caches. `changed` is called with the key of a job when it, a pod or an event of it changed; "" for `read_errors`."""
+    """The caches.
+
+    `changed` is called with the key of a job when the job, its pods or its events change; with "" when `read_errors` changes.
+    """
 
     def __init__(self, client: RestClient, scope: str, changed: Callable[[str], None]) -> None:
         self._client = client
@@ -327,7 +333,7 @@ class Cluster:
         return api
 
     async def _read_events_of_batch_jobs(self) -> None:
-        """Read the Job controller's events once there is a job of the alpha dialect; no other needs them."""
+        """Read the Job controller's events as soon as there is a job of the alpha dialect; no other jobs need them."""
         await self._alpha_jobs_seen.wait()
         await self._batch_events.run()
 
@@ -371,7 +377,7 @@ class Cluster:
         return informer, registration
 
     def _keys(self, marks: Sequence[str]) -> Iterator[str]:
-        """Yield the keys of the jobs with these marks. The key of a job is also its mark, whether it exists or not."""
+        """Yield the keys of the jobs with these marks. A job's key is also its mark, even if there is no such job."""
         for mark in marks:
             if mark and not is_runtime_mark(mark):
                 yield mark

@@ -1,7 +1,7 @@
 """Authentication for the page in a cluster: every request identifies its viewer, and the API server verifies the identity.
 
-The first of three methods that applies is used: a proxy with a verified client certificate names the user in a header,
-as for an API server (`--requestheader-*`); a bearer token in `Authorization`; a token in a cookie, after a login.
+The first of these methods that applies is used: a header that names the user, set by a proxy whose client certificate was
+verified, as for an API server (`--requestheader-*`); a bearer token in `Authorization`; a token in a cookie, after a login.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AUTHENTICATED: Final = "system:authenticated"
 
 @dataclass(frozen=True, slots=True)
 class RequestHeaders:
-    """The proxies that may set user headers, as in `--requestheader-*`; `allowed_names` are verified common names."""
+    """Proxies that may set user headers as in `--requestheader-*`: `allowed_names` are their certificates' common names."""
 
     allowed_names: frozenset[str]
     username: tuple[str, ...] = ("X-Remote-User",)
@@ -98,7 +98,10 @@ class ClusterAuthenticator:
         return response
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
-        """See `LocalAuthenticator.refusal`. The kubelet and Prometheus use the pod's address; their paths need no host name."""
+        """See `LocalAuthenticator.refusal`.
+
+        The kubelet and Prometheus use the pod's address, so their paths accept any host name.
+        """
         logs_in = request.method == "POST" and request.path in {LOGIN, LOGOUT}
         if request.method not in READS and not logs_in:
             return ONLY_READS

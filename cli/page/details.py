@@ -35,7 +35,7 @@ _NAME: Final = "[a-z0-9][a-z0-9.-]*"
 
 
 class LimitedSession(Session):
-    """A session that only sends these reads, and rejects other requests like the API server."""
+    """A session that sends only reads that `readable` allows, and rejects other requests as the API server would."""
 
     def __init__(self, access: Access, readable: frozenset[ResourceAttributes]) -> None:
         """`readable` are the user's permissions: `get` and `list` of resources."""
@@ -113,7 +113,7 @@ class Details:
         return yaml_text(found, sort_keys=False)
 
     async def diagnosis(self, job: JobKey, readable: frozenset[ResourceAttributes] | None = None) -> bytes:
-        """Return the output of `explain -o json`, limited to `readable` if given; it may be `FRESH_S` old."""
+        """Return the output of `explain -o json`, limited to `readable` if given, and up to `FRESH_S` seconds old."""
 
         async def make() -> bytes:
             async with self._some:

@@ -1,4 +1,4 @@
-"""Streams of logs: of one pod, of all replicas of a job merged, and of the metrics in logs, as curves."""
+"""Streams of logs: the log of one pod, the merged logs of all replicas of a job, and the metrics in logs as curves."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Logs:
     def of_job(self, key: str, options: LogOptions) -> AsyncGenerator[list[str], None]:
         """Yield the lines of all replicas of a job, each prefixed with its replica.
 
-        With `follow`, lines are yielded once, as they arrive, including those of pods that start later; else in replica order.
+        With `follow`, each line is yielded once as it arrives, including lines of pods that start later. Otherwise lines are in
+        replica order.
         """
         return _Merged(self._client, self._cluster, key, options).lines()
 

@@ -86,7 +86,7 @@ class LongResponses:
             self._of += Counter()  # removes viewers without any
 
     async def _is_written(self, write: Coroutine[Any, Any, None], check: Coroutine[Any, Any, None]) -> bool:
-        """Write a response until the check of its viewer's permissions ends; return True if everything was written."""
+        """Write a response until its viewer loses a permission; return True if everything was written."""
         writing = asyncio.create_task(write, name="long response")
         checking = asyncio.create_task(check, name="right to a long response")
         self._open.add(writing)

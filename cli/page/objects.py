@@ -1,7 +1,8 @@
-"""Structs with the fields of jobs, pods and events that the page needs, and the job that each object belongs to. Pure.
+"""Structs with the fields of jobs, pods and events that the page needs; finds the job that an object belongs to. Pure.
 
-A job is identified by NAMESPACE/NAME, or NAMESPACE/tfjob.tensorflow.org/NAME in the oldest API; paths of the page have
-the same form. The part before the last "/" is a *place*, an API and a namespace: permissions for jobs refer to places.
+A job is identified by NAMESPACE/NAME, or NAMESPACE/tfjob.tensorflow.org/NAME in the oldest API; paths of the page have the same
+form. The part before the last "/" is called a *place*: it stands for an API and a namespace. Permissions for jobs are checked
+per place.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class JobKey(NamedTuple):
 
 
 def read_key(key: str) -> JobKey:
-    """Parse a key, which may be any text: if it is invalid, there is no such job."""
+    """Parse any text as the key of a job. An invalid key is no error: no job has it."""
     place, _, name = key.rpartition("/")
     namespace, _, kind = place.partition("/")
     return JobKey(TENSORFLOW_V1ALPHA1 if kind == TENSORFLOW_V1ALPHA1_NAME else TFJOBS, namespace, name)
@@ -62,7 +63,7 @@ def places_of(resource: Resource, namespaces: Iterable[str]) -> frozenset[str]:
 
 
 def namespaces_in(places: Iterable[str], resource: Resource) -> frozenset[str]:
-    """Return the namespaces of those places that are of one API."""
+    """Return the namespaces of the places (API and namespace) that belong to this API."""
     found = (read_key(f"{each}/") for each in places)
     return frozenset(each.namespace for each in found if each.resource == resource)
 
@@ -84,7 +85,7 @@ class PageJobStatus(JobStatus, frozen=True):
 
 
 class TensorFlowV1Alpha1Status(PageJobStatus, frozen=True):
-    """The status in the oldest API: `replicaStatuses` is an array, `sets`, from which `replica_statuses` is derived."""
+    """The status in the oldest API. `sets` is its array `replicaStatuses`; `replica_statuses` is derived from `sets`."""
 
     sets: tuple[SetStatus, ...] | None = msgspec.field(default=None, name="replicaStatuses")
     replica_statuses: dict[str, ReplicaStatus] = msgspec.field(default_factory=dict, name="")
@@ -158,10 +159,10 @@ def by_job_of_pod(pod: PodDetails) -> Sequence[str]:
 
 
 def marks_of_event(event: EventDetails) -> Sequence[str]:
-    """Return the jobs that an event may be about: the key of a job, or the mark of its RuntimeId; or nothing.
+    """Return the key of the job that an event may be about, or a mark made of the job's RuntimeId; () for no job.
 
-    A pod may have been deleted, so its name is used: it contains the job's name or, in the alpha dialect, its
-    RuntimeId.
+    The pod may have been deleted, so only the pod's name is used. The name contains the job's name or, in the alpha dialect,
+    the job's RuntimeId.
     """
     namespace, about = event.metadata.namespace, event.involved_object
     for resource in (c.TFJOBS, TENSORFLOW_V1ALPHA1):

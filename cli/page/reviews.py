@@ -1,7 +1,7 @@
 """Authentication and authorization of viewers by the API server's TokenReview and SubjectAccessReview.
 
-Results are cached for a while, and concurrent requests for the same one share a review. A failed review is neither yes
-nor no: `ReviewFailedError`. Tokens never appear in messages, log lines or cache keys.
+Results are cached for a while, and concurrent requests for the same result share a review. A failed review is neither yes nor
+no: `ReviewFailedError`. Tokens never appear in messages, log lines or cache keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_CACHED: Final = 10_000
 
 
 class CachedResult(NamedTuple, Generic[V]):
-    """The result of a review that was sent at the loop's time `at`."""
+    """The result of a review; `at` is the event loop's time when the review was sent."""
 
     value: V
     at: float
@@ -32,8 +32,8 @@ class CachedResult(NamedTuple, Generic[V]):
 class ResultCache(Generic[V]):
     """Cached results by request. Belongs to one loop.
 
-    Invariants: at most one review per request is in flight; a result is as old as its request, so no change is missed
-    for longer than callers accept; failures are not cached.
+    Invariants: at most one review per request is in flight; the age of a result counts from its request, so callers miss a
+    change for no longer than they accept; failures are not cached.
     """
 
     def __init__(self, most: int = MAX_CACHED) -> None:
@@ -45,7 +45,10 @@ class ResultCache(Generic[V]):
     async def get(
         self, key: Hashable, ask: Callable[[], Awaitable[V]], keep_s: Callable[[V], float]
     ) -> CachedResult[V]:
-        """Return a result cached for `keep_s`, or call `ask` once for all waiters; cancelling one waiter cancels nothing."""
+        """Return a result younger than `keep_s`, or call `ask` once for all waiters.
+
+        Cancelling a waiter does not end the call.
+        """
         kept = self._kept.get(key)
         if kept is not None and asyncio.get_running_loop().time() - kept.at < keep_s(kept.value):
             return kept
@@ -156,7 +159,7 @@ class Reviews:
     """Sends reviews and caches results. Belongs to one loop."""
 
     def __init__(self, client: RestClient, audiences: Sequence[str] = ()) -> None:
-        """`audiences`: a token must have one of these, or the API server's own if there are none."""
+        """Accept tokens with one of `audiences`; if `audiences` is empty, with one of the API server's own audiences."""
         self._client = client
         self._audiences = [*audiences]
         self._users = ResultCache[User | None]()
@@ -176,7 +179,7 @@ class Reviews:
     async def may(
         self, user: User, attributes: ResourceAttributes, *, refused_s: float = DENIED_TTL_S
     ) -> CachedResult[bool]:
-        """Return whether a user has a permission; a no may be `refused_s` old. Raises ReviewFailedError."""
+        """Return whether a user has a permission; a cached denial may be `refused_s` seconds old. Raises ReviewFailedError."""
         return await self._rights.get(
             (user, attributes),
             lambda: self._review_right(user, attributes),

@@ -1,7 +1,7 @@
 """Assembles the page and runs it: client, informers, board and server, on one loop.
 
-The page uses the plugin user's credentials: the kubeconfig is reloaded each minute, since tokens in files rotate, and
-users log in again while the page is open.
+The page uses the plugin user's credentials. It reloads the kubeconfig each minute, since tokens in files rotate and users log
+in again while the page is open.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ SHUTDOWN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """The configuration. `read(namespace)` returns the access to the server; pass None for the namespace of the context.
+    """The configuration. `read(namespace)` returns the access to the server; None selects the namespace of the context.
 
-    If `everywhere` is None, the page shows all namespaces if the user may list jobs in all of them, and otherwise only the
-    namespace that `read` selects. `listening` is a loopback socket. `print_link` is called with the link for a browser, and
-    again with a new link whenever one was used.
+    With `everywhere` None, the page shows all namespaces if the user may list jobs in all of them; otherwise, it shows only the
+    namespace that `read` selects. `listening` is a loopback socket. `print_link` is called with the link to open in a browser,
+    and with a new link each time a link has been used.
     """
 
     read: Callable[[str | None], Access]
@@ -80,7 +80,10 @@ async def serving(plan: PageOptions) -> AsyncIterator[None]:
 async def reading(
     read: Callable[[str | None], Access], *, everywhere: bool | None, shared: bool = False
 ) -> AsyncIterator[Parts]:
-    """Read the cluster within the context; see `PageOptions`. `shared`: viewers have different permissions. Raises CliError."""
+    """Read the cluster until the async with block ends; see `PageOptions`.
+
+    `shared`: viewers have different permissions. Raises CliError.
+    """
     access = read(None)
     try:
         settings = await asyncio.to_thread(settings_of, partial(_again, read))
@@ -128,5 +131,5 @@ def _again(read: Callable[[str | None], Access]) -> Access:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return False for the traceback of a malformed request, which was answered with 400."""
+    """Return False for the traceback of a malformed request; the client got a 400 response."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)

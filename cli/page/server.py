@@ -1,4 +1,4 @@
-"""The HTTP handlers. All responses have the headers of `authenticator`; all requests are read-only."""
+"""The HTTP handlers. All responses have the headers defined in `authenticator`; all requests are read-only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _BAD_GATEWAY: Final = 502
 
 
 class Parts(NamedTuple):
-    """The parts of a page: caches and their views, reads on demand, and a client."""
+    """The parts of a page: the caches and their views, the objects that read on demand, and a client."""
 
     board: Board
     cluster: Cluster

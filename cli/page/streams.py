@@ -1,4 +1,4 @@
-"""Server-sent events: changes of the list and of one job in a single stream, since browsers limit the number of streams."""
+"""Sends changes of the list and of one job in a single stream of server-sent events, since browsers limit streams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_SHARED: Final = 8
 class Streams:
     """Creates streams. A browser that reconnects with `Last-Event-ID` gets the changes since then, or everything.
 
-    Nothing is sent based on a permission that was last confirmed more than `ALLOWED_TTL_S` ago. Missing permissions are
+    A permission last confirmed more than `ALLOWED_TTL_S` ago is checked again before anything is sent. Missing permissions are
     checked once in `STREAM_DENIED_TTL_S`, and whenever a browser reconnects.
     """
 
@@ -73,13 +73,13 @@ class Streams:
                     silent = False
 
     def _number(self, seen: str, visibility: Visibility) -> int:
-        """Return the last number that a browser has seen with its current permissions; 0 for nothing."""
+        """Return the last number that a browser has seen with its current permissions; 0 if it has seen none."""
         life, _, number = seen.partition("-")
         known = life == self._instance + mark_of(visibility) and number.isdecimal() and len(number) < 16
         return int(number) if known and int(number) <= self._board.feed.number else 0
 
     async def _job_now(self, job: str, viewer: Viewer, visibility: Visibility) -> tuple[int, bool, bool] | None:
-        """Return the version of a job's view and whether pods and events are visible; None if the job is not."""
+        """Return the version of a job's view and whether pods and events are visible; None if the job is not visible."""
         if not visibility.shows_job(job):
             return None
         attributes = ResourceAttributes("list", EVENTS, job.partition("/")[0])
@@ -99,7 +99,7 @@ class Streams:
 
 
 def mark_of(visibility: Visibility) -> str:
-    """Return a mark of the permissions: a browser that has seen more than it may see now is sent everything again."""
+    """Return a mark that changes with the permissions: a browser that lost a permission gets everything again."""
     if visibility.shown == EVERYTHING.shown:
         return ""
     text = repr([sorted(each) if each is not None else None for each in visibility.shown])

@@ -1,7 +1,7 @@
 """The viewers of the page, and what they may see.
 
-On the user's own machine there is a single viewer, with whose permissions everything is read. In a cluster the page has
-its own permissions, and each viewer, a `ClusterViewer`, sees the part that they could see with kubectl.
+On the user's own machine there is a single viewer, and everything is read with this viewer's permissions. In a cluster the page
+has its own permissions, and each viewer, a `ClusterViewer`, sees the part that they could see with kubectl.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class DeniedError(Exception):
 class Visibility(NamedTuple):
     """The namespaces in which a viewer may list jobs, and those in which they may list pods.
 
-    Only places in `asked` were checked; None means all namespaces.
+    Only places in `asked` were checked; in each field, None means all namespaces.
 
-    `first`: the namespaces in which the viewer may list jobs of the oldest API. Valid until the loop's time `until`.
+    `first`: the namespaces in which the viewer may list jobs of the oldest API. All of this is valid until `until`, a time of
+    the event loop.
     """
 
     jobs: Namespaces
@@ -63,7 +64,7 @@ EVERYTHING: Final = Visibility(None, None, None, None, math.inf)
 
 
 class Viewer:
-    """A viewer with access: the user who started the page, with whose permissions it reads. The API server denies the rest.
+    """The user who started the page. The page reads everything with this user's permissions. The API server denies the rest.
 
     All methods raise ReviewFailedError, and UnauthenticatedError once the credentials are no longer valid.
     """
@@ -83,11 +84,11 @@ class Viewer:
             raise DeniedError(attributes.refusal(self.name))
 
     async def visibility(self, places: frozenset[str], *, refused_s: float = DENIED_TTL_S) -> Visibility:
-        """Return what is visible of these places; a no may be `refused_s` old."""
+        """Return what is visible of these places; a cached denial may be `refused_s` seconds old."""
         return EVERYTHING
 
     async def readable(self, job: JobKey) -> frozenset[ResourceAttributes] | None:
-        """Return what the viewer may read to explain a job, None if the server decides that."""
+        """Return what the viewer may read to explain a job; None leaves that decision to the API server."""
         return None
 
 

@@ -155,7 +155,7 @@ def _attempts(job: PageJob, summary: SpecSummary) -> dict[str, Any]:
 
 
 def _last(job: PageJob) -> Any:
-    """Return the condition that is the job's state: the last True one, like the STATE column."""
+    """Return the condition that gives the job's state, as in the STATE column: the last one that is True."""
     states = (each for each in reversed(job.status.conditions) if each.status == conditions.TRUE)
     return next((each for each in states if each.type != c.ConditionType.HELD), None)
 
@@ -163,7 +163,7 @@ def _last(job: PageJob) -> Any:
 def _reason(
     job: PageJob, summary: SpecSummary, pods: Sequence[PodDetails], events: Iterable[EventDetails]
 ) -> tuple[str, str]:
-    """Return what keeps a job from running or made it fail, in a few words, and a message; "" if nothing does."""
+    """Return in a few words why a job does not run or has failed, and a message; "" if there is no such reason."""
     last = _last(job)
     message = last.message if last is not None else ""
     if job.metadata.deletion_timestamp is not None:
@@ -204,7 +204,7 @@ def _warning(job: PageJob, events: Iterable[EventDetails]) -> EventDetails | Non
 
 
 def _has_run(job: PageJob, pods: Iterable[PodDetails]) -> bool:
-    """Return True if any replica has run: `startTime` is set with the first status, even without pods."""
+    """Return True if any replica has run. `startTime` is no proof: it is set with the first status, even without pods."""
     begun = {c.ConditionType.RUNNING, c.ConditionType.RESTARTING, c.ConditionType.SUCCEEDED}
     counts = job.status.replica_statuses.values()
     return (
@@ -269,7 +269,7 @@ def _replicas(job: PageJob, summary: SpecSummary, pods: Sequence[PodDetails]) ->
 
 
 def _name_of(job: PageJob, summary: SpecSummary, kind: str, index: int) -> str:
-    """Return the name of a replica's pod or, in the alpha dialect, Job."""
+    """Return the name of a replica's pod or, in the alpha dialect, of its batch Job."""
     if summary.alpha and job.status.runtime_id:
         return f"{kind.lower()}-{job.status.runtime_id}-{index}"
     return child_name(job.metadata.name, kind, index)
@@ -321,14 +321,17 @@ def timeline_view(job: PageJob, pods: Sequence[PodDetails], events: Sequence[Eve
 
 
 def _urgency(replica: ReplicaTimeline) -> tuple[bool, int]:
-    """Return the priority of a replica if not all can be drawn: not running first, then restarted ones."""
+    """Return a replica's sort key for when not all fit: first those not running, then those with restarts."""
     last = replica.lives[-1] if replica.lives else None
     runs = last is not None and bool(last.intervals) and last.intervals[-1].state is PodState.RUNNING
     return runs or (last is not None and last.ending is PodOutcome.SUCCEEDED), -replica.restarts
 
 
 def _lane(replica: ReplicaTimeline, begin: datetime | None) -> dict[str, Any]:
-    """Return the history of a replica. Restarts without remaining pods or events fill the longest time without a pod."""
+    """Return the history of a replica.
+
+    If no pod or event shows a restart any longer, it is drawn in the longest gap between pods.
+    """
     lives = [*replica.lives]
     lost = replica.restarts - sum(each.restarts for each in lives) - len(lives) + 1
     if lost > 0:

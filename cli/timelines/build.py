@@ -26,7 +26,7 @@ _PHASES: Final = {"Succeeded": values.PodOutcome.SUCCEEDED, "Failed": values.Pod
 
 
 def utc(time: datetime | None) -> datetime | None:
-    """Return a time with a zone. API servers always send one; a time without could not be compared."""
+    """Return a time with a zone. API servers always send a zone; a time without a zone could not be compared."""
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
@@ -46,7 +46,7 @@ def ended_of(pod: PodDetails) -> Terminated | None:
 
 
 def history_of(pod: PodDetails, events: Sequence[EventDetails] = ()) -> values.PodHistory:
-    """Return the history of an existing pod. `events` are those about it: only they show the start of earlier runs."""
+    """Return the history of an existing pod. `events` are about this pod: only they show when earlier runs started."""
     meta, status = pod.metadata, pod.status
     created = utc(meta.creation_timestamp)
     drawn = _Drawing(created)
@@ -90,9 +90,9 @@ def history_of_deleted(
 ) -> values.PodHistory:
     """Return the history of a deleted pod, as far as events show it.
 
-    `about_it` are events of the job that name the pod; `until` is the creation time of the next pod of its name, if
-    any. `created` is its creation time according to the job's events. A pod without events of its own counts as running
-    all the time from then on.
+    `about_it` are events of the job that name the pod; `until` is the creation time of the next pod of its name, if any.
+    `created` is the pod's creation time according to the job's events. A pod without events of its own counts as running from
+    `created` on.
     """
     times = sorted(time for event in events for time in (utc(event.first_timestamp), utc(event.at)) if time is not None)
     start = times[0] if times else created
@@ -133,7 +133,7 @@ class _Drawing:
         self._drawn: list[values.Interval] = []
 
     def until(self, end: datetime | None, state: values.PodState, reason: str = "", code: int | None = None) -> None:
-        """Add a state up to a time, None if it continues. It is omitted if it would end before it starts."""
+        """Add a state up to a time, None if it continues. A state that would end before it starts is omitted."""
         if self._at is None:
             self._at = end
             return
@@ -152,7 +152,7 @@ class _Drawing:
             self._drawn.append(values.Interval(state, self._at, None))
 
     def over(self, end: datetime | None, *, is_over: bool) -> tuple[values.Interval, ...]:
-        """Return the intervals. If `is_over`, a continuing one ends at `end`, or is omitted if `end` is unknown."""
+        """Return the intervals. If `is_over`, an interval without an end ends at `end`; if `end` is unknown, it is omitted."""
         if is_over and self._drawn and self._drawn[-1].end is None:
             last = self._drawn.pop()
             if end is not None and end > last.start:
@@ -184,7 +184,7 @@ def _runs(drawn: _Drawing, training: ContainerStatusDetails | None, first_start:
 
 
 def _end_of_pod(pod: PodDetails) -> datetime | None:
-    """Return when a pod ended: when its training did or, if that is unknown (after an eviction), the whole pod."""
+    """Return when the training in a pod ended or, if that is unknown (after an eviction), when the whole pod ended."""
     ended = ended_of(pod)
     if ended is not None and ended.finished_at is not None:
         return utc(ended.finished_at)
@@ -264,7 +264,7 @@ def _attempts(job: values.TimelineJob, end: datetime | None) -> Iterator[values.
 def _without_namesakes(
     job: values.TimelineJob, pods: Iterable[PodDetails], events: Sequence[EventDetails]
 ) -> list[EventDetails]:
-    """Return the events without those of pods that are older than the job: they belong to an earlier job of the same name."""
+    """Return the events, except those of pods older than the job: such pods belong to an earlier job of the same name."""
     created = utc(job.metadata.creation_timestamp)
     times = ((event.involved_object.uid, utc(event.first_timestamp) or utc(event.at)) for event in events)
     older = {uid for uid, time in times if created is not None and time is not None and time < created - _SAME}
@@ -289,7 +289,7 @@ def _is_of(event: EventDetails, job: values.TimelineJob, pods: Iterable[PodDetai
 
 
 def _is_of_job_of(event: EventDetails, job: values.TimelineJob) -> bool:
-    """Return True for events about a replica's Job, which report its pods like v1's events of the job."""
+    """Return True for events about a replica's batch Job. They report the replica's pods; in v1, events of the TFJob do so."""
     about = event.involved_object
     return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != values.ReplicaName()
 
@@ -357,7 +357,7 @@ def _deleted(
 
 
 def _created(own: Iterable[EventDetails]) -> dict[str, set[datetime]]:
-    """Return when pods were created by name, from events of the job or its Jobs: the first and the last time."""
+    """Return, by name, the first and last time a pod was created, from events of the TFJob or its batch Jobs."""
     found: dict[str, set[datetime]] = defaultdict(set)
     for event in own:
         if _is_creation(event):
@@ -397,7 +397,7 @@ def _spans(
     off: set[str],
     end: datetime | None,
 ) -> tuple[values.Span, ...]:
-    """Return when a condition was True: currently from the condition, earlier from events; none if it never was."""
+    """Return the spans, if any, in which a condition was True: the current one from the condition, others from events."""
     if condition is None:
         return ()
     marks: list[tuple[datetime, bool, str]] = []

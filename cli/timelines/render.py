@@ -216,7 +216,7 @@ def _note(replica: ReplicaTimeline) -> str:
 
 
 def _joined(happenings: Sequence[Happening]) -> list[tuple[Happening, int]]:
-    """Return happenings, each with the number of further objects with the same one directly after it."""
+    """Merge happenings in a row that differ only in their object; return each with the number of further objects."""
     found: list[tuple[Happening, int]] = []
     for each in happenings:
         last, more = found[-1] if found else (None, 0)

@@ -1,4 +1,4 @@
-"""The values of a timeline: the slice of a job of either dialect, and the histories of its replicas. Pure."""
+"""The values of a timeline: the fields used from a job of either dialect, and the histories of its replicas. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfjob_operator.cli.diagnosis.objects import ConditionDetails, LifetimeMeta
 
 
 class TimelineJobStatus(Struct, frozen=True):
-    """Times, ordered conditions, restart counts, and attempts; the last two fields exist in the alpha dialect only."""
+    """Times, ordered conditions, restart counts, and attempts; `phase` and `runtime_id` exist in the alpha dialect only."""
 
     conditions: tuple[ConditionDetails, ...] | None = None
     start_time: datetime | None = None
@@ -46,7 +46,7 @@ class _Bare(Struct, frozen=True):
 
 
 def job_of(raw: bytes | msgspec.Raw) -> TimelineJob:
-    """Decode a job; its status is empty if it is invalid. Raises ValidationError for invalid metadata."""
+    """Decode a job; if its status is invalid, the status is left empty. Raises ValidationError for invalid metadata."""
     try:
         return msgspec.json.decode(raw, type=TimelineJob, strict=False)
     except msgspec.ValidationError:
@@ -79,7 +79,7 @@ class PodOutcome(StrEnum):
 
 
 class Interval(NamedTuple):
-    """A time in one state; `end` None means now. `reason` is why it waits, or how a run ended."""
+    """A time in one state; `end` None means now. `reason` is why the pod waits, or how a run ended."""
 
     state: PodState
     start: datetime
@@ -90,7 +90,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodHistory:
-    """The history of a pod, which ended at `end`; `restarts` are in place. If not `is_there`, it is known only from events."""
+    """The history of a pod that ended at `end`; `restarts` are in place. If not `is_there`, only events show the pod."""
 
     pod: str
     uid: str = ""
@@ -107,7 +107,10 @@ class PodHistory:
 
 
 class ReplicaName(NamedTuple):
-    """A numbered replica of a job. `type` is that of v1, "" with `number` -1 for a pod that cannot be assigned."""
+    """A numbered replica of a job.
+
+    `type` is the replica type of v1. For a pod that cannot be assigned, it is "" and `number` is -1.
+    """
 
     type: str = ""
     number: int = -1
@@ -152,7 +155,7 @@ class Happening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The history of a job. `end` is None while it is unfinished, `start` if even its beginning is unknown.
+    """The history of a job. `end` is None while the job is unfinished; `start` is None if even the job's beginning is unknown.
 
     `attempts` are the last six, if the whole job was restarted.
     """

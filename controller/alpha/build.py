@@ -1,7 +1,8 @@
 """Builds the children of a job in the alpha dialect: batch Jobs, services and a ConfigMap, with their labels. Pure.
 
-Replicas find each other through TF_CONFIG and the command line of a server. Both are API: types in alphabetical order, hosts as
-bare service names. Parameter servers without their own container run a program from the ConfigMap, in the user's image.
+Replicas find each other through TF_CONFIG and the command line of a server. Both are part of the API: types are in alphabetical
+order, hosts are bare service names. Parameter servers without their own container run a program from the ConfigMap, in the
+user's image.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tfjob_operator.controller.jobs.children import ReplicaKey
 
 
 def selector_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: ReplicaKey) -> dict[str, str]:
-    """Return the labels also set by earlier operators, with which a service selects its replica's pod."""
+    """Return the labels by which a service selects its replica's pod; earlier operators also set them."""
     return {
         dialect.label: "",
         c.LABEL_JOB_TYPE: key.type,
@@ -154,7 +155,7 @@ def build_config_map(dialect: Dialect, job: ObjectMeta, runtime_id: str) -> dict
 def build_service(
     dialect: Dialect, job: ObjectMeta, spec: AlphaSpec, runtime_id: str, key: ReplicaKey
 ) -> dict[str, Any]:
-    """Return the service of a replica, with a cluster IP like earlier operators, published before its pod is ready."""
+    """Return the service of a replica. It has a cluster IP, as with earlier operators, and publishes unready addresses."""
     port = next(each.port for each in spec.replicas if each.type == key.type)
     return {
         "apiVersion": "v1",
@@ -238,7 +239,7 @@ class JobBuilder:
         return {"metadata": metadata | {"labels": kept | labels}, "spec": with_accelerators(spec, self._accelerators)}
 
     def _server(self, key: ReplicaKey, stored: dict[str, Any]) -> dict[str, Any]:
-        """Return the container of a standard parameter server, with the fields of a `stored` one."""
+        """Return the container of a standard parameter server, with the fields of the container `stored`."""
         command = ["python", f"{c.SERVER_FOLDER}/{c.SERVER_FILE}", *server_arguments(self._hosts, key)]
         mount = {"name": c.SERVER_VOLUME, "mountPath": c.SERVER_FOLDER}
         container = {"name": v1.CONTAINER_NAME, "image": self._spec.image, "command": command, **stored}

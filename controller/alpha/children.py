@@ -34,7 +34,7 @@ class BatchJob(Struct, frozen=True, tag_field="kind", tag=JOBS.kind):
 
     @property
     def failure(self) -> Condition | None:
-        """Why the Job controller gave up, because of a limit set by a user; the operator sets none."""
+        """The reason why the Job controller gave up: a limit that a user has set, since the operator sets none."""
         return self.condition("Failed")
 
     @property
@@ -51,7 +51,7 @@ class BatchJob(Struct, frozen=True, tag_field="kind", tag=JOBS.kind):
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The children of a job and the pods of its Jobs; `bare` are pods of an earlier operator without a Job, by replica."""
+    """The children of a job and the pods of its Jobs; `bare` has an earlier operator's pods without Job, by replica."""
 
     jobs: Sequence[BatchJob] = ()
     services: Sequence[Service] = ()
@@ -71,5 +71,5 @@ def config_map_name(runtime_id: str) -> str:
 
 
 def replica_of_bare_pod(job: str, pod: str) -> str:
-    """Return the replica of an earlier operator's pod without a Job, which is named JOB[:40]-REPLICA-RANDOM."""
+    """Return the replica of a pod without a Job; earlier operators named such pods JOB[:40]-REPLICA-RANDOM."""
     return pod.removeprefix(f"{job[:40]}-").rpartition("-")[0]

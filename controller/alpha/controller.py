@@ -11,8 +11,8 @@ also match our children.
 Invariants:
 
 - No child is created or deleted on an unconfirmed view. A view is confirmed by the status write of the same sync, or by a read;
-  a finished job needs none.
-- A job of another dialect is ignored, even if it was started in this one and edited since.
+  a finished job needs no confirmation.
+- A job of another dialect is ignored, even if it was started in this dialect and edited later.
 - A job started by another operator is not planned before its pods are in our caches, so no duplicates are created.
 - Objects controlled by another object are not modified, and a patch specifies the UID of its pod.
 """
@@ -305,7 +305,7 @@ class AlphaController:
     async def _create_and_delete(self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, decided: AlphaPlan) -> None:
         """Create, then delete.
 
-        A failed create does not prevent the deletes, but a rejected one does: another plan then cleans up.
+        If a create failed, the deletes still follow. If a child was rejected as invalid, they do not: another plan cleans up.
         """
         failure: ApiError | None = None
         if not isinstance(spec, InvalidSpec):
@@ -431,7 +431,7 @@ class AlphaTakeover:
     async def ensure_labelled(
         self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, children_of: Callable[[AlphaJob], Children]
     ) -> float | None:
-        """Return None if the job may be planned; else in how many seconds to check again, unless an event comes first.
+        """Return None if the job may be planned; else the seconds until the next check, if no event comes first.
 
         `children_of` returns a job's cached children. Raises ApiError if pods cannot be listed or patched: the job must then be
         retried.

@@ -2,7 +2,7 @@
 
 Invariants:
 
-- An expectation is set before its create or delete is sent, and lowered if that fails.
+- An expectation is set before its create or delete is sent, and removed if the request fails.
 - Objects controlled by another object are neither adopted nor deleted: a taken name is reported.
 - A delete specifies the UID. Deleting a Job deletes its pods.
 - A transition is reported only once it is on the server; a status write with a conflict has no effect.
@@ -94,9 +94,9 @@ class AlphaExecutor(ChildWriter):
     async def create(self, job: AlphaJob, spec: AlphaSpec, plan: AlphaPlan) -> None:
         """Create the missing children of the plan, in growing batches.
 
-        Raises RefusedError if the API server rejects a child as invalid, else the first ApiError; NameTakenError after
-        everything else is done. A namespace that is being deleted is not an error: the expectation of the rejected create
-        remains.
+        Raises RefusedError if the API server rejects a child as invalid, else the first ApiError. A NameTakenError is raised
+        only after all other creates. A create that fails because its namespace is being deleted raises no error, and its
+        expectation remains.
         """
         missing = list(self._bodies(job, spec, plan))
         owner = owner_uid_key(job.metadata)
@@ -144,7 +144,7 @@ class AlphaExecutor(ChildWriter):
                 yield JOB, key.name, builder.build(key)
 
     async def _resolve(self, job: ObjectMeta, kind: ChildKind, name: str, *, may_be_renamed: bool) -> None:
-        """Return if this object is ours, else raise NameTakenError, with a Warning unless the job `may_be_renamed`."""
+        """Return normally if this object is ours; else raise NameTakenError, with a Warning unless `may_be_renamed`."""
         resource, jobs = kind.resource, self._dialect.resource
         try:
             found = await resolve_name_conflict(self._client, resource, name, PartialObjectMetadata, job=job, jobs=jobs)

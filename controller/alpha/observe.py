@@ -79,7 +79,7 @@ class AlphaReplica:
 
     @property
     def has_ended(self) -> bool:
-        """True if nothing in it runs or will run again, even if its Job does not reflect that yet."""
+        """True if nothing in the replica runs or will run again, even if its Job does not reflect that yet."""
         if self.job is None:
             return all(map(has_ended, self.pods))
         return self.job.is_finished or (self.has_succeeded and all(map(has_ended, self.pods)))
@@ -152,7 +152,10 @@ def problems_of(replicas: Iterable[AlphaReplica]) -> tuple[StartProblem, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AlphaVerdict:
-    """The state of the job, derived from its chief. `failed` is why it failed, or ""; `at` when its container ended."""
+    """The state of the job, derived from its chief.
+
+    `failed` is why the job failed, or ""; `at` is when the chief's container ended.
+    """
 
     running: bool = False
     succeeded: bool = False
@@ -161,7 +164,7 @@ class AlphaVerdict:
 
 
 def judge(chief: AlphaReplica | None) -> AlphaVerdict:
-    """Determine the state of a job from its chief, None if that has no Job. Success takes precedence."""
+    """Determine a job's state from its chief; None means that the chief has no Job or pod. Success takes precedence."""
     if chief is None:
         return AlphaVerdict()
     if chief.has_succeeded:
@@ -179,8 +182,8 @@ def judge(chief: AlphaReplica | None) -> AlphaVerdict:
 def _failure_of(pod: Pod) -> AlphaVerdict | None:
     """Return the failure of the job caused by a pod of its chief, or None.
 
-    Any of its pods counts, since the Job controller may have created another one. Terminating and disrupted pods do not, since
-    their exit codes are not significant.
+    Every pod of the chief counts, since the Job controller may have replaced a failed pod. Terminating and disrupted pods do
+    not count, since their exit codes are not significant.
     """
     if pod.metadata.deletion_timestamp is not None or is_disrupted(pod):
         return None

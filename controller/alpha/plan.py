@@ -1,16 +1,16 @@
 """Plans one job of the alpha dialect from its observed state. Pure: no clock, I/O, logging or memory.
 
-As in `controller.tfjob`, the status is written first, then children are created, then deleted, so an operator killed between
-any two calls can resume.
+As in `controller.tfjob`, the status is written first, then children are created, then deleted. So if the operator is killed
+between any two calls, it can resume.
 
-Services are created first, so that a RuntimeId used by another job is detected before any pod runs under its names. Batch Jobs
-are created when all services exist; then the job has started. A job whose spec is invalid, or rejected by the API server, fails
-if it has not started; otherwise it is put on hold until the spec is fixed, as in v1.
+Services are created first, so that a RuntimeId used by another job is detected before any pod runs under names with it. Batch
+Jobs are created when all services exist; then the job has started. If the spec is invalid, or the API server rejects it, a job
+that has not started fails; a started job is put on hold until the spec is fixed, as in v1.
 
-tf-operator 0.3 created pods without Jobs, named by job, replica and five random characters. They cannot be found by name, but
-by their labels, which the children of this operator have too.
+tf-operator 0.3 created pods without Jobs, named by job, replica and five random characters. They are not found by name, only by
+their labels. The children of this operator have these labels too.
 
-As in the first controller, a status draft starts as the job's status, is modified in place, and is finally frozen.
+As in `controller.tfjob`, a status draft starts as the job's status, is modified in place, and is finally frozen.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Child = BatchJob | Pod | Service | ConfigMap
 class AlphaStatusDraft(Draft):
     """A status being computed, and the events for its changes.
 
-    Invariants: those of the first controller's draft; `replicaStatuses` are those at the end of the job.
+    Invariants: those of the draft in `controller.tfjob`; a finished job keeps the `replicaStatuses` that it had at its end.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class AlphaStatusDraft(Draft):
         return self.job.status.observed_generation != self.job.metadata.generation
 
     def create(self, runtime_id: str) -> None:
-        """Accept the job: its RuntimeId is in the status before any child has it in its name."""
+        """Accept the job. This records the RuntimeId in the status before it becomes part of any child's name."""
         self.runtime_id = runtime_id
         if not self.phase:
             self.phase, self.state = Phase.CREATING, AlphaState.UNKNOWN
@@ -130,7 +130,7 @@ class AlphaStatusDraft(Draft):
         self.sets, self.counts, self.finished_indices = tuple(sets), counts, finished
 
     def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
-        """Set the final condition, and the fields used by earlier operators. `at`: as in the first controller."""
+        """Set the final condition, and the fields used by earlier operators. `at` is as in `controller.tfjob`."""
         succeeded = condition is ConditionType.SUCCEEDED
         self.set_true(condition, reason, message)
         self.state = AlphaState.SUCCEEDED if succeeded else AlphaState.FAILED
@@ -239,7 +239,7 @@ def clean_up(draft: AlphaStatusDraft, spec: AlphaSpec | InvalidSpec, children: C
 
 
 def to_clean_up(policy: str, children: Children) -> tuple[Child, ...]:
-    """Return what is deleted after the end: nothing for None, everything for All, for Running what has not ended.
+    """Return what is deleted after the end: nothing for None, everything for All, what has not ended for Running.
 
     A Job is deleted with its pods, and a service with the Job of the same name. Jobs come first.
     """
@@ -367,7 +367,7 @@ def _report_spec(draft: AlphaStatusDraft, spec: AlphaSpec) -> None:
 
 
 def hold(draft: AlphaStatusDraft, spec: InvalidSpec, children: Children) -> AlphaPlan:
-    """Put a started job on hold; any other fails, as does one that was rejected and not edited since it started."""
+    """Put a started job on hold. Fail a job that has not started, or was rejected and not edited since its start."""
     begun = draft.job.status.begun
     edited = begun is not None and draft.job.metadata.generation > begun.generation
     if begun is None or (spec.reason == ConditionReason.REFUSED and not edited):
@@ -432,9 +432,9 @@ def plan(
 ) -> AlphaPlan:
     """Decide what to do about a job; `children` are those it controls, and the pods of its Jobs.
 
-    A job being deleted is left to the garbage collector, and one managed by another controller to that. A job finished by an
-    earlier operator is not changed, nor is one that it started and whose spec is invalid. `taken` are names used by other
-    objects; they matter until the job has started.
+    A job being deleted is left to the garbage collector. A job managed by another controller is left to that controller. A job
+    that an earlier operator finished is not changed. The same holds for a job that such an operator started if its spec is
+    invalid. `taken` are names used by other objects; they matter until the job has started.
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in MANAGED_BY_US:
         return NOTHING

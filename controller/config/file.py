@@ -132,7 +132,7 @@ class ConfigFile:
     def __init__(
         self, path: Path, *, metrics: MetricsProvider = NO_METRICS, call: Call = call_in_daemon_thread
     ) -> None:
-        """Read the file now; later reads run off the loop, by `call`. Raises ConfigFileError if it is invalid."""
+        """Read the file now; `call` runs later reads outside the event loop. Raises ConfigFileError if it is invalid."""
         self._path = path
         self._call = call
         self._seen: bytes | None = None
@@ -141,7 +141,7 @@ class ConfigFile:
         metrics.gauge(WRONG, read=lambda: float(bool(self._wrong)))
 
     async def follow(self, report: Callable[[str], Awaitable[bool]]) -> None:
-        """Apply changes until cancelled. `report` is called with an error until it returns True."""
+        """Apply changes until cancelled. For an error, `report` is called again until `report` returns True."""
         reported = ""
         while True:
             await asyncio.sleep(POLL_S)

@@ -3,7 +3,7 @@
 A list or string without a value in the file (`volumes:`) is None, which is equivalent to empty.
 
 A container requests an accelerator by its resource name in limits or requests, with any quantity. Either is sufficient: an API
-server sets requests from limits, but templates are as written by users.
+server would set requests from limits, but templates have only what users wrote.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfjob_operator.api.meta import JSON
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """camelCase in the file. Unknown keys are rejected, since they are most likely misspelled."""
+    """Names in the file are camelCase. Unknown keys are rejected, since they are most likely misspelled."""
 
 
 class HostVolume(_Value, frozen=True):
@@ -80,8 +80,8 @@ CONTAINER_NAME: Final = "tensorflow"
 def with_accelerators(spec: JSON, accelerators: Accelerators | None) -> JSON:
     """Return a pod's `spec` with what its accelerators need; the same object if nothing is needed.
 
-    Idempotent. The user's settings take precedence: a volume whose name or mount path the pod uses for something else is not
-    added, nor is a variable that the container sets. Several accelerators are added in the order of their resource names.
+    Idempotent. The user's settings take precedence: a volume is not added if the pod uses its name or mount path for something
+    else. A variable is not added if the container sets it. Several accelerators are added in the order of their resource names.
     """
     containers = _list_in(spec, "containers")
     place = next((index for index, each in enumerate(containers) if each.get("name") == CONTAINER_NAME), None)

@@ -6,7 +6,7 @@
 A task must run `recorder.run()`. This package is independent of what the events report; dropped events are counted
 (`workqueue.metrics`).
 
-`EventRecorder` writes core/v1 events, counts repeated ones and combines similar ones, as kubectl shows them.
+`EventRecorder` writes core/v1 events. It counts repeated events and combines similar ones, as kubectl displays them.
 """
 
 from __future__ import annotations

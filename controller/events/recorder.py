@@ -1,8 +1,8 @@
 """Writes core/v1 events, which `kubectl describe` shows, without blocking a sync.
 
 `event` only appends to a bounded buffer (EV-01); the task of `run` correlates and sends the events. If the buffer is full,
-Warnings displace Normal events, since they matter most during an outage of the API server. Dropped events are counted; dropped
-Warnings are also logged. `write` is for an event that must be on the API server before the caller continues.
+Warnings displace Normal events, since Warnings matter most during an outage of the API server. Dropped events are counted;
+dropped Warnings are also logged. `write` is for an event that must be on the API server before the caller continues.
 
 A correlator decides what happens to an event: a new object on the API server, a higher count of an existing one, or nothing. It
 is pure except for its bounded memory (EV-06): no I/O, and time comes from the given clock. Events pass three stages in this
@@ -231,7 +231,7 @@ class EventNames:
 
     @staticmethod
     def of_fact(regarding: ObjectReference, fact: str) -> EventMeta:
-        """Return the name of the single event about `regarding` that states this fact: the same in every process."""
+        """Return the name of the one event about `regarding` that states this fact. Every process derives the same name."""
         digest = uuid.uuid5(uuid.NAMESPACE_OID, f"{regarding.uid} {fact}")
         name = f"{regarding.name}.{digest.hex[:16]}"
         if len(name) > MAX_NAME or not _SUBDOMAIN.fullmatch(name):
@@ -242,7 +242,7 @@ class EventNames:
 class EventBuffer:
     """A bounded queue of events.
 
-    Invariants: at most `size` events are queued, in FIFO order; an event is dropped only if no less important one is queued.
+    Invariants: at most `size` events are queued, in FIFO order; the event that is dropped is always one of the least important.
     `put` and `drain` never block.
     """
 
@@ -307,8 +307,8 @@ event, but must not block what depends on it. Without a response nothing is drop
 class EventRecorder:
     """Records events for one component.
 
-    Invariants: each event is either written or counted as dropped, once; those of `event` are written in order, by `run` only;
-    `event` and `stop` may be called from anywhere on the loop, at any time.
+    Invariants: each event is either written or counted as dropped, exactly once; only `run` writes the events passed to
+    `event`, in order; `event` and `stop` may be called from anywhere on the loop, at any time.
     """
 
     def __init__(
@@ -344,8 +344,8 @@ class EventRecorder:
     async def write(self, regarding: ObjectReference, event_type: str, reason: str, message: str, *, fact: str) -> None:
         """Write an event now, bypassing buffer and spam filter. Returns once the API server has it, or rejected it permanently.
 
-        The same `fact` about an object is one event, however often and by whatever process it is written. Raises ApiError if
-        the API server may accept it later: the caller must then retry before it acts.
+        Writes of the same `fact` about an object result in one event, however many there are and whichever process sends them.
+        Raises ApiError if the API server may accept the event later: the caller must then retry before acting.
         """
         event = self._make(regarding, event_type, reason, message)
         event = replace(event, metadata=self._names.of_fact(regarding, fact))
@@ -397,7 +397,7 @@ class EventRecorder:
         )
 
     async def _record_next(self) -> bool:
-        """Write the next event, or wait for one for a while. Return False once there can be no more."""
+        """Write the next event, or return if none comes for a while. Return False once there can be no more events."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEAN_UP_S):
                 event = await self._buffer.get()

@@ -1,8 +1,7 @@
 """The children of jobs: their structs, their owners, and the indexes by which a job finds them. Pure.
 
-Pods, services, ConfigMaps and PodGroups keep only the labels that are read, since they dominate memory and decoding time in
-large clusters. A dict of ten labels took a fifth of a cached pod's memory, and 7% of the time to decode and store a watch
-event.
+Pods, services, ConfigMaps and PodGroups dominate memory and decoding time in large clusters, so they keep only the labels that
+are read. A dict of ten labels took a fifth of a cached pod's memory, and 7% of the time to decode and store a watch event.
 """
 
 from __future__ import annotations
@@ -22,7 +21,10 @@ from tfjob_operator.api.v1.types import child_name
 
 
 class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A replica: its type, index, and the name of pod and service. A job's shared service has no type, and the job's name."""
+    """A replica: its type, index, and the name of pod and service.
+
+    The shared service of a job has no type; its name is the job's.
+    """
 
     type: str
     index: int
@@ -46,7 +48,7 @@ class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class ChildLabels(Struct, frozen=True):
-    """The labels that identify job and replica of a child; those with the prefix are the newer family (RM-01).
+    """The labels that identify job and replica of a child; those with prefixed names are the newer family (RM-01).
 
     `cluster_spec` is set on pods that read a ConfigMap; `restart_policy` is the replica's when the pod was created (U15);
     `attempt` is the attempt's number. Labels do not determine ownership.
@@ -93,7 +95,7 @@ class ChildMeta(Meta, frozen=True):
 
 
 class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
-    """A pod. `node` is the node it is bound to, `started` when the kubelet accepted it."""
+    """A pod. `node` is the node that the pod is bound to; `started` is the time when the kubelet accepted it."""
 
     metadata: ChildMeta
     spec: PodSpec = PodSpec()
@@ -102,10 +104,10 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
     started: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Share the spec among pods of a type, without `node`, and the status among pods that run alike.
+        """Share the spec, without `node`, among pods of one replica type, and the status among pods with equal status.
 
         `started` is separate from the status, since pods do not start in the same second. The status of terminated pods is not
-        shared: times and messages differ, so it would only fill the memory.
+        shared: times and messages differ, so sharing would only fill the memory.
         """
         if self.spec.node_name:
             force_setattr(self, "node", _SHARED[self.spec.node_name])
@@ -121,8 +123,8 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
 class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
     """A service: its identity, and whether it still selects its pod.
 
-    `spec` is kept only if the selector differs from the service's own labels (which are those of its pod); otherwise it would
-    be a third of the memory of a cached service.
+    `spec` is kept only if the selector differs from the service's own labels (which are those of its pod); an unneeded `spec`
+    would be a third of the memory of a cached service.
     """
 
     metadata: ChildMeta

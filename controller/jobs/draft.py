@@ -1,4 +1,4 @@
-"""The status of a job, in both dialects: what its drafts share, and how long a write is delayed. Pure.
+"""What the drafts of a job's status share in both dialects, and how long a status write is delayed. Pure.
 
 A draft has conditions, times and events. A status write costs as much as creating two pods, so less important changes are
 coalesced (`Window`).
@@ -20,7 +20,11 @@ from tfjob_operator.controller.jobs.children import Pod
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """An event on the job. Events of a plan are recorded after its status is written; that of a pod's deletion, before it."""
+    """An event on the job.
+
+    Events of a plan are recorded after its status is written. The event about a pod's deletion is recorded before the pod is
+    deleted.
+    """
 
     type: str
     reason: str
@@ -80,7 +84,7 @@ never delayed that long."""
 
 @dataclass(slots=True)
 class Window:
-    """The delay of a job's status write, in monotonic time: a change is pending since `opened_at`, written at `write_by`."""
+    """The delay of a job's status write, in monotonic time: a change pending since `opened_at` is due at `write_by`."""
 
     opened_at: float | None = None
     write_by: float | None = None

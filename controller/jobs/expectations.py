@@ -1,10 +1,10 @@
-"""Creates and deletes that the cache does not contain yet, and the event handlers that observe them.
+"""Our own creates and deletes that the cache does not reflect yet, and the event handlers that observe them.
 
-A cache lags behind our own writes. Until the creates and deletes of a sync are observed, another sync would repeat them; so for
-a job with unsatisfied expectations the status is computed, but nothing is created or deleted (EX-09). Unlike client-go's
+A cache lags behind our own writes. Until the creates and deletes of a sync are observed, another sync would repeat them. So
+while a job has unsatisfied expectations, its status is computed, but nothing is created or deleted (EX-09). Unlike client-go's
 counters, expectations identify the children: creations by name, deletions by UID.
 
-A watch that was interrupted for too long is replaced by a list, which does not contain a child that was created and deleted in
+If a watch was interrupted for too long, a list replaces it. That list does not contain a child that was created and deleted in
 between. So a list also satisfies the expectation of a creation, if it is at least as new as the response to the create (EX-10).
 An older list, from a stale watch cache, does not.
 
@@ -12,9 +12,9 @@ Handlers run on the loop and must not block it: they only record events and queu
 
 Invariants:
 
-- An event that comes twice, or belongs to another child, does not satisfy the expectation of a missing one (B11, B18).
-- Records belong to a job's namespace and UID. So a job that is deleted and recreated starts without any (EX-06, EX-08), and
-  objects of other namespaces satisfy none (D2).
+- An event that comes twice, or belongs to another child, does not satisfy the expectation of a missing child (B11, B18).
+- Records belong to a job's namespace and UID. So a job that is deleted and recreated starts without records (EX-06, EX-08), and
+  objects of other namespaces satisfy no expectation (D2).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Expectations:
         return False
 
     def expires_in_s(self, owner: OwnerKey) -> float | None:
-        """Return in how many seconds to sync again: 0 if a list satisfied the last one, None if nothing is outstanding."""
+        """Return the seconds until the next sync: 0 if a list satisfied the last expectation, None if nothing is expected."""
         record = self._records.get(owner)
         if record is None:
             return None
@@ -106,7 +106,7 @@ class Expectations:
     def listed(self, kind: str, version: str) -> list[str]:
         """Record that the cache contains a list of a kind at a version. Call this after the events of the list.
 
-        Returns the keys of jobs whose last expectation this satisfied: no event will wake them.
+        Returns the keys of jobs whose last expectation was satisfied by this list: no event will queue these jobs.
         """
         number = version_number(version)
         if number is None:
@@ -138,7 +138,7 @@ class Expectations:
         return record
 
     def _drop_if_missed(self, owner: OwnerKey, record: _Record) -> bool:
-        """Drop a record if a list would have contained all of its outstanding children. Return True if dropped."""
+        """Drop a record if a list is new enough to contain all of its outstanding children. Return True if dropped."""
         if record.deletions or not all(self._is_missed(key, version) for key, version in record.creations.items()):
             return False
         del self._records[owner]

@@ -96,8 +96,8 @@ class JobMetrics:
     def by_state(self, now: float) -> Counter[tuple[str, ...]]:
         """Return the number of jobs by namespace and state.
 
-        Series are created for namespaces with jobs, even if another controller manages all of them, and removed for namespaces
-        without jobs for KEPT_S.
+        Series are created for namespaces with jobs, even if another controller manages all these jobs. They are removed once a
+        namespace has had no jobs for KEPT_S.
         """
         found: Counter[tuple[str, ...]] = Counter()
         for indexer in self.indexers:
@@ -153,7 +153,7 @@ class JobMetrics:
         self._metrics.counter(ACTIONS, namespace, *values).inc()
 
     def _started(self, job: ObjectMeta, running: JobCondition, found: Sequence[JobCondition]) -> None:
-        """Record the duration of a start. A resumed job has a condition Suspended, which became False when it was resumed."""
+        """Record the duration of a start. For a resumed job, the start begins when its condition Suspended became False."""
         suspended = conditions.find(tuple(found), ConditionType.SUSPENDED)
         since = suspended.last_transition_time if suspended is not None else job.creation_timestamp
         if since is not None and running.last_transition_time is not None:

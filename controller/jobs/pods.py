@@ -1,10 +1,11 @@
 """How a pod ends, and why it does not start, derived from the pod as reported by its kubelet. Pure.
 
-Which container terminations are final, when the pod has ended, and whether the end was caused externally is derived from phase,
-containers, conditions, deletion, and the restart policies with which the pod was created.
+The phase, containers, conditions and deletion of a pod, and the restart policies with which it was created, determine which
+container terminations are final, when the pod has ended, and whether the end was caused externally.
 
 Why a pod does not start is reported as an event on the job: for example an image that cannot be pulled, or an unschedulable
-pod. Conditions do not change, since nothing has happened yet (B34); the text is that of the Go operators.
+pod. The conditions of the job do not change, since nothing has happened yet (B34). The event text is the same as in the Go
+operators.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def is_final(pod: Pod, status: core.ContainerStatus) -> bool:
     """Return True if an ordinary container has terminated and will not be restarted.
 
     The first rule that matches the exit code decides, else the container's own policy, else the pod's (KEP-5307). As in the
-    kubelet, rules apply only if the container has its own policy. Restarting all containers also restarts terminated ones.
+    kubelet, rules apply only if the container has its own policy. The action RestartAllContainers also restarts terminated
+    containers.
     """
     ended = status.state.terminated
     if ended is None or ended.reason == RESTARTING_ALL or _condition(pod, ALL_RESTARTING) is not None:
@@ -62,10 +64,10 @@ def is_not_restarted(spec: core.PodSpec, container: str, exit_code: int) -> bool
 
 
 def has_ended(pod: Pod) -> bool:
-    """Return True if no container other than native sidecars runs or will run again.
+    """Return True if all containers except native sidecars have terminated and will not be restarted.
 
-    The phase is not sufficient: since Kubernetes 1.22 it is reported a second or more after the containers. Native sidecars are
-    ignored, since the kubelet terminates them last.
+    The phase is not sufficient: since Kubernetes 1.22 it is reported a second or more after the container statuses. Native
+    sidecars are ignored, since the kubelet terminates them last.
     """
     if pod.status.phase in core.TERMINAL:
         return True
@@ -80,14 +82,15 @@ def is_disrupted(pod: Pod) -> bool:
 
 
 def was_stopped(pod: Pod, ended: core.ContainerStateTerminated | None) -> bool:
-    """Return True if an exit with 0 may be a reaction to SIGTERM: a process that saves a checkpoint then has not finished.
+    """Return True if exit code 0 may be a reaction to SIGTERM: a process may save a checkpoint and exit unfinished.
 
-    During a node shutdown, only DisruptionTarget indicates this, even if the pod is also deleted. If the pod is being deleted,
-    the process has finished only if it exited before the delete. The time of the delete is known only while the grace period is
-    the pod's own: the kubelet's last delete (grace 0), and any that shortens the grace period, changes `deletionTimestamp`
-    (Kubernetes 1.33). API times are whole seconds: a tie counts as stopped, so the replica runs again. A container that was
-    between two runs when the pod was deleted has not finished either, even if the phase becomes Succeeded (1.27). A success
-    observed earlier is in the job's status.
+    During a node shutdown, only DisruptionTarget indicates that the process was stopped, even if the pod is also deleted. If
+    the pod is being deleted, the process has finished only if it exited before the delete. The time of the delete is known only
+    while the grace period equals the one in the pod's spec. The kubelet's last delete (grace 0) changes `deletionTimestamp`,
+    and so does any other delete that shortens the grace period (Kubernetes 1.33). API times are whole seconds: if both are
+    equal, the process counts as stopped, so the replica runs again. If a container was between two runs when the pod was
+    deleted, it has not finished either, even if the phase becomes Succeeded (Kubernetes 1.27). A success observed earlier is in
+    the job's status.
     """
     meta = pod.metadata
     if meta.deletion_timestamp is None:
@@ -128,7 +131,7 @@ def _condition(pod: Pod, kind: str) -> core.Condition | None:
 
 
 def is_rejected(pod: Pod) -> bool:
-    """Return True if a kubelet rejected the pod, for any reason, since new versions of Kubernetes add reasons."""
+    """Return True if a kubelet rejected the pod, whatever the reason: new versions of Kubernetes add reasons."""
     status = pod.status
     if status.phase != core.PodPhase.FAILED:
         return False
@@ -193,7 +196,7 @@ def problems_of_pod(pod: Pod) -> Iterator[StartProblem]:
 
 
 def queued_separately(proof: str) -> StartProblem:
-    """Return the problem, one for the whole job, that Kueue admits its pods or batch Jobs individually."""
+    """Return one problem for the whole job: Kueue admits its pods or batch Jobs individually."""
     text = f"Kueue queues the replicas of this job one by one, so some may run while others wait: {proof}. Kueue must have the "
     text += "kind of the job in its integrations.frameworks or integrations.externalFrameworks"
     return problem_of_job(EventReason.QUEUED_SEPARATELY, text)

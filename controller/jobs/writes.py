@@ -1,7 +1,7 @@
 """The writes of both dialects: events, creates and deletes of children, status updates. Handles each kind of API error.
 
-An event is recorded and logged; repeated ones are emitted once. The state for that (`EventDeduplicator`) may be lost, which
-causes one repetition.
+An event is recorded and logged; repeated ones are emitted once. The state that prevents repetitions (`EventDeduplicator`) may
+be lost, which causes one repetition.
 
 The API server may reject a child because it is invalid, or because another object has its name. A view that may be stale is
 confirmed by a read before children are created or deleted (`confirm`).
@@ -130,10 +130,10 @@ class JobEvents:
             self.record(job, EventType.WARNING, reason, message)
 
     async def write(self, job: Meta, event: JobEvent, *, fact: str) -> None:
-        """Return once an event is on the API server, or was rejected permanently. Raises ApiError for temporary failures.
+        """Write an event; return when it is on the API server or was rejected permanently.
 
-        `fact` identifies what the event states. The same fact gets the same event name, so an operator restarted in between
-        does not write it twice.
+        Raises ApiError for temporary failures. `fact` identifies what the event states. The same fact gets the same event name,
+        so an operator restarted in between does not write it twice.
         """
         reference = object_reference(self._jobs, job)
         await self._recorder.write(reference, event.type, event.reason, event.message, fact=fact)
@@ -173,7 +173,10 @@ class RefusedError(ApiError):
 
 
 def is_denied(error: StatusError) -> bool:
-    """Return True if an admission webhook or policy denied the request. These may change, so the spec is not invalid."""
+    """Return True if an admission webhook or policy denied the request.
+
+    Webhooks and policies may change, so the spec is not invalid.
+    """
     return _DENIED.search(error.status_message) is not None
 
 
@@ -192,8 +195,8 @@ TAKEN_DELAY_S: Final = 60.0
 class NameTakenError(ApiError):
     """A child cannot be created because another object has its name.
 
-    `why` is what a user can do about it, or what is awaited if the object `passes`, which means that it will soon be gone.
-    Empty if a retry suffices.
+    `why` tells what a user can do about the conflict. `passes` is true if the object will soon be gone; `why` then tells what
+    is awaited. `why` is empty if a retry suffices.
     """
 
     def __init__(self, child: str, why: str = "", *, passes: bool = False) -> None:
@@ -212,10 +215,10 @@ async def resolve_name_conflict(
     jobs: Resource,
     hint: Callable[[W], str] = lambda found: conflict_hint(controller_of(found.metadata)),
 ) -> W:
-    """Return the object with this name if the job controls it, which means that the response to its create was lost (WR-07).
+    """Return the object with this name if the job controls it: then the response to the create was lost (WR-07).
 
-    `jobs` is the kind of the job; `hint` returns what a user can do about any other object, or "". Raises NameTakenError
-    for an object that the job does not control, or any ApiError of the read.
+    `jobs` is the kind of the job; `hint` returns what a user can do about any other object, or "". Raises NameTakenError if the
+    job does not control the object. Also raises any ApiError of the read.
     """
     child = f"{resource.kind} {name}"
     try:
@@ -234,7 +237,7 @@ async def resolve_name_conflict(
 
 
 async def restore_operator_label(client: RestClient, resource: Resource, meta: Meta, value: str) -> None:
-    """Restore the label by which our watches select children, so that the cache contains this one (D13). Raises ApiError."""
+    """Restore the label by which our watches select children, so that this child enters the cache (D13). Raises ApiError."""
     body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: value}}}
     await client.patch(resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
 
@@ -243,8 +246,9 @@ async def restore_operator_label(client: RestClient, resource: Resource, meta: M
 class ChildKind:
     """A kind of child, and its event reasons.
 
-    `refusals` are the errors of a create that mean that the API server will never accept this object. A child that
-    `holds_outcome` is deleted only in the version that was evaluated. `propagation` is that of a delete; None for the default.
+    `refusals` are the create errors after which the API server will never accept this object. If a kind `holds_outcome`, a
+    child is deleted only if it still has the version that was evaluated. `propagation` is the propagation policy of deletes;
+    None for the default.
     """
 
     name: str
@@ -342,9 +346,10 @@ class ChildWriter:
 async def replace_status(
     client: RestClient, jobs: Resource, job: J, status: msgspec.Struct, into: type[W], *, wire: object = None
 ) -> tuple[J, W] | None:
-    """Write `status`, encoded as `wire` if given. Return the job after it and the response; None if the job is gone.
+    """Write `status`, encoded as `wire` if given.
 
-    Raises ConflictError if `job` is not the newest version: the status must then be recomputed.
+    Return a pair: the job with the new status, and the response. Return None if the job is gone. Raises ConflictError if `job`
+    is not the newest version: the status must then be recomputed.
     """
     meta = job.metadata
     # A JSON patch replaces the whole status (a merge patch would keep counters of removed types). It includes the

@@ -45,12 +45,12 @@ class LeaderElectionConfig:
 
     @property
     def fence_margin_s(self) -> float:
-        """How long before the end of the lease the last write must have been sent or abandoned.
+        """The margin before the end of the lease. When it begins, the last write must have been sent or abandoned.
 
-        Half of the time between the renew deadline and the end of the lease: 2.5 s of 15. The first half is for the leader to
-        stop its work in order; this half covers what can happen after the fence has closed:
+        Half of the time between the renew deadline and the end of the lease: by default 2.5 s of the 15 s. In the first half,
+        the leader stops its work in an orderly way. The second half covers what can happen after the fence has closed:
 
-        - a request whose connection was closed may still be executed: milliseconds in an API server;
+        - an API server may still execute a request whose connection was closed, for some milliseconds;
         - clocks may run at different rates. chrony slews by up to 8.3%, so in the worst case 12.5 s here are 12.5 * 1.083 /
           0.917 = 14.8 s on another machine, which is less than 15.
         """

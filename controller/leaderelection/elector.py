@@ -1,9 +1,10 @@
 """Leader election: of all processes with an elector on the same lock, one is active at a time.
 
-Clocks of different machines are never compared. A candidate watches the record. If it does not change for the lease duration
-stated in it, by the candidate's own monotonic clock, the candidate takes over (LE-04). A leader counts the same duration from
-before it sent its last renewal, which is earlier than any candidate can have observed it, and closes its fence some margin
-before the end. The liveness probe fails if a process is still active as leader after its lease ended (LE-13).
+Clocks of different machines are never compared. A candidate watches the record. If the record stays unchanged for the lease
+duration that it states, measured by the candidate's own monotonic clock, the candidate takes over (LE-04). A leader counts the
+same duration from before it sent its last renewal. A candidate can observe that renewal only later. The leader closes its fence
+a margin before that duration ends. The liveness probe fails if a process is still active as leader after its lease ended
+(LE-13).
 
 A claim makes single attempts to acquire, renew and release the lock; the elector decides when to retry.
 """
@@ -58,9 +59,9 @@ class AttemptResult(enum.Enum):
 class LeaseClaim:
     """The last observed record, and until when it is valid by our clock (LE-04).
 
-    Invariants: another process's record is valid from the moment after the response that contained it, so no holder loses time;
-    only this class opens the fence, after a successful write; and our own lease counts from before that request, so no other
-    process considers it expired earlier than we do.
+    Invariants: the validity of another process's record counts from when we received the record, so no holder loses time; only
+    this class opens the fence, after a successful write; our own lease counts from before we sent that write, so we consider it
+    expired no later than any other process does.
     """
 
     def __init__(
@@ -92,8 +93,8 @@ class LeaseClaim:
     def watched(self, record: LeaderElectionRecord) -> None:
         """Process another process's record from a watch, unless it is older than the last observed one.
 
-        A watch may lag. A record that arrives late is considered valid for too long, which is harmless. If it
-        is mistaken for an older record and ignored, the next attempt reads it.
+        A watch may lag. A record that arrives late is considered valid for too long, which is harmless. If a record is mistaken
+        for an older one and ignored, the next attempt reads it.
         """
         if not self._is_ours(record) and (self._observed is None or _age(record) > _age(self._observed)):
             self._note(record)
@@ -116,7 +117,7 @@ class LeaseClaim:
         log.warning("lease_not_released", lease=str(self._lock), error=str(failure))
 
     async def _attempt_from_memory(self) -> AttemptResult | None:
-        """Renew without a read if the last observed record is ours (LE-06). Return None if it must be read."""
+        """Renew without a read if the last observed record is ours (LE-06). Return None if the lease must be read."""
         observed = self._observed
         if observed is None or not self._is_ours(observed) or self._clock.monotonic() >= self.expires_at:
             return None
@@ -168,7 +169,7 @@ class LeaseClaim:
         log.info("lease_released", lease=str(self._lock))
 
     def _successor(self, old: LeaderElectionRecord | None) -> LeaderElectionRecord:
-        """Return our record that follows `old`. Transitions count changes of the holder only (LE-08)."""
+        """Return our record that follows `old`. The transition count grows only when the holder changes (LE-08)."""
         now = self._clock.now()
         acquired, transitions = now, 0
         if old is not None and self._is_ours(old):
@@ -178,7 +179,7 @@ class LeaseClaim:
         return LeaderElectionRecord(self._lock.identity, int(self._config.lease_duration_s), acquired, now, transitions)
 
     async def _bounded(self, call: Awaitable[T]) -> T:
-        """Limit the duration of one request, so that it cannot use all of the time (LE-14)."""
+        """Limit the duration of one request, so that it cannot use up the whole renew deadline (LE-14)."""
         limit = self._config.call_timeout_s
         try:
             async with asyncio.timeout(limit):
@@ -205,11 +206,11 @@ class LeaderElector:
     - the work runs only after the lease was acquired; it is cancelled when the lease is lost, and `run` returns only after it
       has ended;
     - `fence` is open only while no other process can hold the lease;
-    - `on_stopped_leading` is called exactly once per `run`, however that ends, even if it never led (LE-10). When the lease is
-      lost it is called immediately, before the work has ended;
+    - `on_stopped_leading` is called exactly once per `run`, however `run` ends, even if this process never led (LE-10). When
+      the lease is lost it is called immediately, before the work has ended;
     - the lease is released only after the work, and all its writes through the fence, have ended (LE-11).
 
-    For one loop; `run` must not be called while it is running.
+    Use it in one event loop; calls of `run` must not overlap.
     """
 
     def __init__(
@@ -229,9 +230,10 @@ class LeaderElector:
         """Create an elector.
 
         on_stopped_leading: called when leading ends.
-        on_new_leader: called, after the fact, with each observed leader, including ourselves; "" if there is none.
+        on_new_leader: called after each change of the leader, with its identity, which may be ours; "" if there is none.
         fence: the fence through which the work writes (see `FencedTransport`).
-        watch: notifies a candidate immediately when the lease is renewed or released; without it the next attempt does.
+        watch: notifies a candidate immediately when the lease is renewed or released; without a watch, the candidate notices at
+            its next attempt.
         name: labels the metrics; by default that of the lock.
         random: returns a float in [0, 1), like `random.random`.
 
@@ -312,7 +314,7 @@ class LeaderElector:
             self._claim.watched(record)
 
     async def _pause(self) -> None:
-        """LE-03: wait for the next attempt, but not longer than until the lease is observed to be free, or expires."""
+        """LE-03: wait until the next attempt is due, but at most until the lease expires or is observed to be free."""
         pause_s = self._config.retry_period_s * (1 + JITTER * self._random())
         valid_s = self._claim.expires_at - self._clock.monotonic()
         with contextlib.suppress(TimeoutError):
@@ -346,7 +348,8 @@ class LeaderElector:
     async def _step_down(self) -> None:
         """Release the lease. The fence closes first, since another process may lead as soon as the request is sent.
 
-        A write without a response counts as unfinished work. The lease is then left to expire, which takes little longer.
+        A write without a response counts as unfinished work. The lease is then left to expire, which takes only slightly
+        longer.
         """
         self.fence.close()
         if not self.fence.quiescent:
@@ -403,7 +406,7 @@ class LeaderElector:
 
 
 async def _end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel the tasks and wait until all have ended, even if cancelled meanwhile."""
+    """Cancel the tasks and wait until all have ended, even if this call is cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     for task in tasks:
         task.cancel()
@@ -426,7 +429,7 @@ value."""
 
 
 class LeaderHealth:
-    """The health of an elector, which may be created after the health server; healthy until then."""
+    """The health of an elector. The elector may be created after the health server, and is healthy until then."""
 
     def __init__(self, tolerance_s: float = TOLERANCE_S) -> None:
         self._tolerance_s = tolerance_s

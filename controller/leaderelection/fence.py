@@ -1,18 +1,19 @@
-"""The fence and the gate: a write is sent only if the lease remains valid for a while, and not after shutdown has started.
+"""The fence sends a write only if the lease stays valid for a while; the gate sends none once shutdown has started.
 
 An elector notices the loss of its lease only while it runs. A process that was frozen (SIGSTOP, a suspended machine, a blocked
 loop) continues wherever it was, assuming that it still leads. So each write checks the clock, which must be a `LeaseClock`: the
-loop's time does not advance while a machine is suspended. A write in progress when the fence closes is aborted twice: by us, if
-we are running, and by the API server, since each write specifies its timeout.
+loop's time does not advance while a machine is suspended. If a write is in progress when the fence closes, it is aborted twice:
+by us, if we are running, and by the API server, since each write specifies its timeout.
 
-No client can prevent this: a process frozen between the check and the system call sends the bytes when it resumes, and packets
-may be delayed. Both windows are small (one step of the loop; one round trip, since aborting a write closes its connection, see
-`api.client.http.transport`). Also, a hypervisor may pause a VM including its clocks. That is why writes also have preconditions
-that the server checks: unique names, UIDs for deletes, resource versions for the status.
+Two cases cannot be prevented by any client: a process frozen between the check and the system call sends the bytes when it
+resumes, and packets may be delayed. Both windows are small: one step of the loop in the first case. In the second it is one
+round trip, since aborting a write closes its connection (see `api.client.http.transport`). Also, a hypervisor may pause a VM
+including its clocks. That is why writes also have preconditions that the server checks: unique names, UIDs for deletes,
+resource versions for the status.
 
 A lease can be released only when none of our writes can take effect any more. An interrupted write may take effect for as long
 as the API server processes it. So the gate waits for writes in progress, which takes milliseconds. Callers that would start
-another one are suspended until their task is cancelled: an error would be reported on jobs that are not at fault.
+another write are suspended until their task is cancelled. An error instead would be reported on jobs that are not at fault.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class FencedError(ConnectError):
-    """The request was not sent because this process does not hold the lease, or not for long enough."""
+    """The request was not sent: this process does not hold the lease, or the lease ends too soon."""
 
 
 class Fence:
-    """Open until a time of the monotonic clock, which renewals of the lease extend.
+    """Open until a time of the monotonic clock; renewals of the lease extend this time.
 
-    Invariants: closed until the first `open_until`, from that time on, and after `close`; not `quiescent` while a write that
-    passed without a response may still take effect.
+    Invariants: the fence is closed before the first `open_until`, from the time last given to `open_until`, and after `close`.
+    It is not `quiescent` while a write that passed, but got no response, may still take effect.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -62,7 +63,7 @@ class Fence:
 
     @contextmanager
     def waiting(self, limit: asyncio.Timeout) -> Iterator[None]:
-        """Inside the context, `limit`, which was entered, expires when the fence closes, even if that time is extended."""
+        """Inside the context, let the timeout `limit` expire when the fence closes, even if that time is extended."""
         self._limits.add(limit)
         try:
             yield
@@ -92,7 +93,7 @@ class Fence:
         return remaining
 
     def unanswered(self, within_s: float) -> None:
-        """Record a write without a response that may take effect within `within_s` seconds."""
+        """Record a write that got no response and may still take effect within `within_s` seconds."""
         self._quiescent_at = max(self._quiescent_at, self._clock.monotonic() + within_s)
 
     @property
@@ -104,9 +105,9 @@ class Fence:
 class FencedTransport:
     """A `Transport` whose writes pass a fence; reads and watches always pass. Dry runs and access reviews count as writes.
 
-    Invariants: the fence is checked for every request, including retries of `RestClient`; no write is awaited, or processed by
-    the server, for longer than the fence was open when its bytes were sent. Before that, a write waits for a connection for as
-    long as the fence is open, even if the lease is renewed meanwhile.
+    Invariants: the fence is checked for every request, including retries of `RestClient`; neither do we await a write, nor does
+    the server process it, for longer than the fence had left when the write's bytes were sent. Before that, a write waits for a
+    connection as long as the fence is open; renewals of the lease extend this wait.
     """
 
     def __init__(self, transport: Transport, fence: Fence) -> None:
@@ -121,7 +122,7 @@ class FencedTransport:
         sent_with_s: float | None = None
 
         def leave(leaving: Request) -> Request:
-            """Return the request with its remaining time as timeout. Raises FencedError if there is none."""
+            """Return the request with the fence's remaining time as its timeout. Raises FencedError if the fence is closed."""
             nonlocal sent_with_s
             sent_with_s = self._fence.fix_limit(limit)
             leaving = on_leave(leaving)
@@ -154,8 +155,8 @@ def _let_expire(limit: asyncio.Timeout, in_s: float) -> None:
 def _timeout_of(remaining: float) -> str:
     """Return the timeout parameter of a write: without it the API server may process it for up to a minute.
 
-    Never more than the remaining time, and in steps of 100 ms, so that concurrent writes are encoded once. Never zero, which
-    the server treats as unlimited.
+    The timeout is never more than the remaining time, and is in steps of 100 ms, so that concurrent writes share one encoded
+    query. It is never zero, which the server treats as unlimited.
     """
     return f"{int(remaining * 10) * 100 or max(1, int(remaining * 1000))}ms"
 
@@ -163,8 +164,8 @@ def _timeout_of(remaining: float) -> str:
 class GatedTransport:
     """A `Transport` whose writes pass a gate; reads and watches always pass.
 
-    Invariants: no write starts after `drain` was called; when `drain` has returned, no write is in progress, and callers have
-    handled their responses up to their next await.
+    Invariants: no write starts after `drain` was called. When `drain` has returned, no write is in progress, and each caller
+    that got a response has continued to its next await.
     """
 
     def __init__(self, transport: Transport) -> None:

@@ -171,7 +171,10 @@ class LeaseWatch:
         self._name = f"{namespace}/{name}"
 
     async def run(self, seen: Callable[[LeaderElectionRecord | None], None]) -> None:
-        """Call `seen` with each record of the lease, None when it is deleted, until cancelled. Does not raise ApiError."""
+        """Until cancelled, call `seen` with each record of the lease, or with None when the lease is deleted.
+
+        Does not raise ApiError.
+        """
         while True:
             try:
                 await self._watch(seen)

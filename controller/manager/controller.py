@@ -141,8 +141,8 @@ class Result:
 class Controller:
     """Syncs the keys of one queue.
 
-    Invariants: a key is processed by at most one worker, which the queue ensures; an error in a sync delays the retry of its
-    key only.
+    Invariants: the queue ensures that at most one worker processes a key at a time; an error in a sync delays only the retry of
+    that key.
     """
 
     def __init__(
@@ -189,11 +189,11 @@ class Controller:
         self._metrics = ReconcileMetrics(metrics, name, workers=workers, clock=clock)
 
     def watch(self, informer: SharedIndexInformer[T], key_of: Callable[[T], str | Iterable[str] | None]) -> None:
-        """Queue the keys that `key_of` returns for each object of the informer that is added, changed or deleted.
+        """Queue the keys that `key_of` returns for each object that is added, changed or deleted in the informer.
 
-        It returns a key, several, or None. An update queues the keys of both the old and the new object, so that a former owner
-        is notified (like controller-runtime's EnqueueRequestsFromMapFunc). Objects of the informer's first list have low
-        priority (PQ-04).
+        `key_of` returns one key, several, or None. An update queues the keys of both the old and the new object, so that a
+        former owner is notified (like controller-runtime's EnqueueRequestsFromMapFunc). Objects of the informer's first list
+        have low priority (PQ-04).
         """
 
         def keys(item: T | Tombstone[T]) -> Iterable[str]:
@@ -282,7 +282,7 @@ class Controller:
         return "requeue_after"
 
     def _failed(self, key: str, error: Exception) -> ReconcileResult:
-        """Log the error according to its type, and requeue the key. A group is treated as the most severe of its errors."""
+        """Log the error according to its type, and requeue the key. An exception group is treated as its most severe error."""
         errors = list(_flatten(error))
         text = "; ".join(dict.fromkeys(map(_text, errors)))
         if all(isinstance(each, (ConflictError, RequeueError)) for each in errors):

@@ -1,11 +1,11 @@
 """The lifecycle of a process that runs controllers: the order in which components start and stop.
 
-Start: the HTTP pages; informers; once their caches are filled, leader election; with the lease, the event recorder and the
-workers. So a standby replica has warm caches, and is active immediately after it acquires the lease.
+Start: the HTTP pages; the informers; leader election, once the caches are filled; the event recorder and the workers, once the
+lease is held. So a standby replica has warm caches, and is active immediately after it acquires the lease.
 
 Stop, on a signal: no new write starts, writes in progress are awaited, and the syncs are cancelled at any point, which is as
-safe as a kill; the recorder writes its queue; the lease is released; the informers stop. Each step has a part of the ten
-seconds. If the lease is lost, there is no time for any of this: the work is cancelled and the process must exit.
+safe as a kill; the recorder writes its queue; the lease is released; the informers stop. Each step has its own time limit, ten
+seconds in total. If the lease is lost, there is no time for any of this: the work is cancelled and the process must exit.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class Manager:
         """Create a manager; nothing runs yet.
 
         stop: `run` returns some time after it is set.
-        elector: decides when the controllers may be active; None for immediately.
+        elector: decides when the controllers may be active; with None, they are active immediately.
         work_gate, event_gate: the gates through which the controllers and the recorder write. Without a gate, writes in
             progress at the end are cancelled.
         background: tasks that run for the whole time, by name. If one fails, so does the manager.
         on_synced: called when all caches are filled.
-        sync_timeout_s: how long `run` waits for that. By default it waits until the API server is available and the CRD
+        sync_timeout_s: how long `run` waits for the caches. By default it waits until the API server is available and the CRD
             installed.
         """
         self._informers = informers
@@ -107,7 +107,7 @@ class Manager:
         return self._working and (self._elector is None or self._elector.is_leader)
 
     def why_not_ready(self) -> str | None:
-        """Return what would keep this process from being active as leader, or None. Waiting for the lease does not."""
+        """Return what would keep this process from being active as leader, or None. Waiting for the lease does not count."""
         if self._stop.is_set():
             return "stopping"
         blind = self._informers.disconnected(DISCONNECTED_S)

@@ -3,11 +3,11 @@
 This is intentional: a blocked loop fails its liveness probe, and gauges can be read without locks. Requests are parsed by
 llhttp (`httptools`), which the client needs anyway. aiohttp would cost 11 MB and 0.1 s at import, a third of the process.
 
-The number and lifetime of connections are limited for all clients (D11). Anyone who can reach the port may open connections and
-send nothing, or half a request, or never read the response. Each uses a file descriptor; without any left, neither the kubelet
-nor our own client can connect. Anyone may also request the metrics in a loop. So they are rendered at most once a second, and
-METRICS_RATE pages a second are sent, to client addresses in turn: such a client delays neither the operator, nor the probes,
-nor Prometheus.
+The number of connections of all clients, and the lifetime of each, are limited (D11). Anyone who can reach the port may open
+connections and send nothing, or half a request, or never read the response. Each connection uses a file descriptor; if none is
+left, neither the kubelet nor our own client can connect. Anyone may also request the metrics in a loop. So metrics are rendered
+at most once a second. At most METRICS_RATE pages a second are sent, to client addresses in turn. A client that requests them in
+a loop delays neither the operator, nor the probes, nor Prometheus.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ MAX_CONNECTIONS: Final = 512
 
 
 class ConnectionLimiter:
-    """The open connections of a server, within the limits.
+    """The open connections of a server, limited in number.
 
     If there are too many, the oldest is closed: legitimate requests are served within milliseconds, so an old connection is
     useless. Rejecting the newest would let a flood lock out all clients.
@@ -207,7 +207,7 @@ class ListenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PageServer:
-    """Serves the pages of a process on `address`, empty for all interfaces, and `port`."""
+    """Serves the pages of a process on `address` and `port`; an empty address means all interfaces."""
 
     registry: CollectorRegistry
     address: str

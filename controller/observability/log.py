@@ -37,7 +37,7 @@ CLOSE_S: Final = 1.0
 class LogWriter:
     """Writes lines to a file descriptor from its own thread.
 
-    A pipe without a reader blocks that thread, and a full disk fails its writes; callers are not affected. Lines are then
+    A pipe without a reader blocks that thread, and a full disk makes its writes fail; callers are not affected. Lines are then
     dropped: new ones while MAX_QUEUED_LINES are queued, and those of a failed write.
     """
 

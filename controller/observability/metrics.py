@@ -3,8 +3,8 @@
 prometheus_client is imported only in `controller.observability`. Everything here belongs to the loop's thread: gauges are
 computed at each scrape, so the page must be rendered on that thread (`http_server` does).
 
-Late timers indicate that the loop is blocked, and with it leases, probes and all jobs; a growing number of tasks indicates a
-leak.
+Late timers indicate that the loop is blocked, which also blocks leases, probes and all jobs. A growing number of tasks
+indicates a leak.
 """
 
 from __future__ import annotations

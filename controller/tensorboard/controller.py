@@ -1,10 +1,10 @@
 """The TensorBoard controller: events of jobs and children become keys, and workers sync them.
 
-It shares the informer of the job controllers. Its own informers are started, and their modules imported, once a job requests a
-TensorBoard, or one created by an earlier process is found.
+It shares the informer of the job controllers. It starts its own informers, and imports their modules, once a job requests a
+TensorBoard or a TensorBoard of an earlier process is found.
 
-A sync acts on the caches without confirming the view: a TensorBoard created or deleted on a stale view is soon deleted or
-recreated, and no training depends on it. The job is read only before a TensorBoard is recreated (`executor.py`).
+A sync acts on the caches without confirming the view: a create or delete that is based on a stale view is soon reversed, and no
+training depends on a TensorBoard. The job is read from the API server only before a TensorBoard is recreated (`executor.py`).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class TensorBoards(Generic[J]):
                 created = await self._executor.sync(job.metadata, request, self._caches.found(job.metadata))
             finally:
                 if not self._jobs.indexer.has(job.metadata):
-                    self._forget(job.metadata)  # again: this sync has added state since
+                    self._forget(job.metadata)  # a second time, because this sync has added state
             if created:
                 # A child deleted while the watch is interrupted never reaches the cache and causes no event.
                 self._queue.add_after(key, RECHECK_S)
@@ -159,7 +159,10 @@ class TensorBoards(Generic[J]):
             self._add(job, low_priority=True)
 
     def _add(self, job: J, *, low_priority: bool = False) -> bool:
-        """Queue a job if it may request a TensorBoard or has one; return True if so. Its children may be cached first."""
+        """Queue a job if it may request a TensorBoard or has one; return True if so.
+
+        Children may be cached before their job.
+        """
         found = self._caches.found(job.metadata) if self._caches is not None else None
         concerned = self._dialect.may_have_request(job) or (
             found is not None and bool(found.deployments or found.services)
@@ -188,7 +191,7 @@ LONGEST_DELAY_S: Final = 300.0
 class TensorBoardControllers:
     """The TensorBoard controllers of a process, one per kind of job; they share their caches.
 
-    Modules needed only for TensorBoards are imported when a job requests one: in most clusters none does.
+    Modules needed only for TensorBoards are imported when a job requests a TensorBoard: in most clusters no job does.
     """
 
     def __init__(

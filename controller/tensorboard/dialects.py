@@ -1,6 +1,6 @@
 """The kinds of jobs that may have a TensorBoard, and how their specs are read.
 
-The readers are imported when a job has the field: it is rare, and the memory would be wasted otherwise.
+The readers are imported when a job has the TensorBoard field: few jobs have it, and the memory would be wasted otherwise.
 """
 
 from __future__ import annotations

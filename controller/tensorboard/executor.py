@@ -5,8 +5,8 @@ Invariants:
 - Every write has a precondition: a unique name, or the version and UID that were evaluated.
 - Objects controlled by another object are neither modified nor deleted.
 - A failed step does not prevent others.
-- A child is recreated only if the API server has the job: otherwise a stale cache of jobs would cause creates as fast as the
-  garbage collector deletes.
+- A child is recreated only if the API server has the job: with a stale cache of jobs, children would otherwise be created as
+  fast as the garbage collector deletes them.
 """
 
 from __future__ import annotations
@@ -169,7 +169,10 @@ class BoardExecutor:
         self._note(job, EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(step)}")
 
     async def _resolve(self, job: Meta, step: Creation) -> None:
-        """Return if the object is ours. Raises RequeueError if it is being deleted, else NameTakenError or ApiError."""
+        """Return normally if the object is ours.
+
+        Raises RequeueError if it is being deleted, else NameTakenError or ApiError.
+        """
         try:
             found = await resolve_name_conflict(
                 self._client, step.resource, step.name, PartialObjectMetadata, job=job, jobs=self._owner
@@ -194,7 +197,7 @@ C = TypeVar("C", BoardDeployment, BoardService)
 
 
 class BoardCaches:
-    """The Deployments and Services of all TensorBoards, and why they cannot be listed, if so.
+    """The Deployments and Services of all TensorBoards, and the error if they cannot be listed.
 
     If the operator may not list them, because its role is outdated, only jobs that request a TensorBoard are affected.
     """
@@ -229,14 +232,17 @@ class BoardCaches:
         return "; ".join(self._failures.values())
 
     def start(self, tasks: asyncio.TaskGroup, on_child: Callable[[Meta], None], on_failure: Callable[[], None]) -> None:
-        """Start filling them; call `on_child` for each event of a child, `on_failure` when a first list fails."""
+        """Start filling the caches; call `on_child` for each event of a child, `on_failure` when a first list fails."""
         self._on_failure.append(on_failure)
         self._deployments.add_event_handler(_handler(on_child))
         self._services.add_event_handler(_handler(on_child))
         self._informers.start(tasks)
 
     async def wait_for_sync(self) -> None:
-        """Return when both are filled, however long that takes. Raises InformerStoppedError if they end first."""
+        """Return when both caches are filled, however long that takes.
+
+        Raises InformerStoppedError if an informer stops first.
+        """
         await self._deployments.wait_for_sync()
         await self._services.wait_for_sync()
         self._failures.clear()

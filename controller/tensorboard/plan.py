@@ -3,7 +3,7 @@
 Invariants:
 
 - Only children controlled by the job are changed or deleted, and none while the job itself is being deleted.
-- An invalid field deletes nothing: the existing TensorBoard continues.
+- If the field is invalid, nothing is deleted: the existing TensorBoard keeps running.
 - From any state, repeated plans converge to the requested Deployment and Service, or to none.
 """
 
@@ -114,8 +114,8 @@ def must_recreate(child: BoardDeployment | BoardService, body: Any) -> bool:
 def patch_of(child: BoardDeployment | BoardService, body: Any) -> dict[str, Any] | None:
     """Return the merge patch that turns this child into `body`, None if they match.
 
-    The patch specifies the UID and version that were evaluated. Lists are replaced, objects merged: additions by others are
-    preserved, such as a load balancer's annotations and finalizers, or a toleration.
+    The patch specifies the UID and version that were evaluated. The patch replaces lists and merges objects. So fields that
+    only others set are preserved, such as a load balancer's annotations and finalizers, or a toleration.
     """
     spec = _of_service(child, body) if isinstance(child, BoardService) else _of_deployment(child, body)
     if not spec and _has_labels(child, body):

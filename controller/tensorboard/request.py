@@ -36,13 +36,13 @@ class TensorBoardRequest:
 
 @dataclass(frozen=True, slots=True)
 class Unmanaged:
-    """Existing children are not changed: the field is invalid or, without `mistakes`, another controller is in charge."""
+    """Existing children stay unchanged: the field is invalid or, with empty `mistakes`, another controller is in charge."""
 
     mistakes: str = ""
 
 
 def request_of(job: TFJob) -> TensorBoardRequest | Unmanaged | None:
-    """Return the TensorBoard requested by a v1 job; None for none. Its status and other errors are irrelevant."""
+    """Return the TensorBoard requested by a v1 job, or None. The job's status and errors in other fields are irrelevant."""
     if is_alpha(job.spec):
         return Unmanaged()
     name = job.metadata.name
@@ -61,8 +61,8 @@ def request_of(job: TFJob) -> TensorBoardRequest | Unmanaged | None:
 def labels_of(job: str) -> dict[str, str]:
     """Return the labels of a TFJob's TensorBoard.
 
-    They are those recommended by Kubernetes for applications. They do not include the labels of replicas, by which SDKs and
-    scripts find the pods of a job.
+    These are the labels that Kubernetes recommends for applications. They do not include the labels of replicas, by which SDKs
+    and scripts find the pods of a job.
     """
     return {
         "app.kubernetes.io/name": APPLICATION,
@@ -75,10 +75,10 @@ _PATH: Final = "spec.tensorboard"
 
 
 def alpha_request_of(api: c.Dialect, job: AlphaJob) -> TensorBoardRequest | Unmanaged | None:
-    """Return the TensorBoard requested by an alpha job; None for none.
+    """Return the TensorBoard requested by an alpha job, or None.
 
-    Only the format of the spec determines a job's dialect, so this controller and that of v1, which share an API, never both
-    act on a job. Nothing is done before the job has a RuntimeId, which is part of the name.
+    Only the format of the spec determines a job's dialect. So this controller and the v1 controller, which share an API, never
+    both act on the same job. Nothing is done before the job has a RuntimeId, which is part of the TensorBoard's name.
     """
     if api.keeps_map and not is_alpha(job.spec):
         return Unmanaged()

@@ -1,1 +1,1 @@
-"""The TFJob controller: view, plan, execute. Start with `controller`, then `view`, `plan.plan` and `apply.executor`."""
+"""The TFJob controller: view, plan, execute. Read `controller` first, then `view`, `plan.plan` and `apply.executor`."""

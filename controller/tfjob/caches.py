@@ -1,4 +1,4 @@
-"""The caches of a TFJob controller: one informer per kind of object; that of PodGroups is optional."""
+"""The caches of a TFJob controller: one informer per kind of object; the PodGroup informer is optional."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ class PodGroupCache:
 
 @dataclass(slots=True, eq=False)
 class TFJobCaches:
-    """The informers; all except that of jobs have `CHILD_INDEXERS`. `pod_groups` is None without a gang scheduler."""
+    """The informers; those of pods, services and ConfigMaps have `CHILD_INDEXERS`.
+
+    `pod_groups` is None without a gang scheduler.
+    """
 
     jobs: SharedIndexInformer[TFJob]
     pods: SharedIndexInformer[Pod]
@@ -87,8 +90,8 @@ class TFJobCaches:
     ) -> TFJobCaches:
         """Return the caches on informers of this factory, for one namespace or "" for all.
 
-        Children of others are not cached. An empty `gang_scheduler_name` disables gang scheduling. `resync_s` is how often all
-        jobs are synced; 0 disables it.
+        Only children with our label are cached. An empty `gang_scheduler_name` disables gang scheduling. `resync_s` is how
+        often all jobs are synced; 0 disables it.
         """
         jobs = Codec(TFJOBS, TFJob, on_undecodable=tfjob_with_unreadable_status)
 

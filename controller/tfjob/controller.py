@@ -6,7 +6,7 @@ the parts.
 
 Invariants:
 
-- A key is processed by at most one worker: the queue ensures it, so the state of a job is not modified concurrently.
+- The queue gives a key to at most one worker at a time: the state of a job is not modified concurrently.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def new_controller(
     """Return a controller that reads these caches, writes through `client`, and adds keys to `queue`.
 
     `leadership_term` is None if other processes may work on jobs at the same time; `domain` is the cluster's DNS domain if
-    TF_CONFIG needs it. `ignore_alpha` if jobs of the alpha dialect have their own controller. `expectations` and `delays` are
-    created unless given. Without `nodes`, the state of nodes is ignored.
+    TF_CONFIG needs it. `ignore_alpha` is true if jobs of the alpha dialect have their own controller. `expectations` and
+    `delays` are created unless given. Without `nodes`, the state of nodes is ignored.
     """
     expectations = expectations or Expectations(clock)
     delays = delays or Delays(clock)

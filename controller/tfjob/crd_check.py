@@ -1,7 +1,8 @@
 """Checks the CRDs at startup: TFJobs must be served, in all versions and with all status fields (D3).
 
-It reads discovery and OpenAPI, which every account may do, so it needs no permission for CRDs. It only logs: how writes are
-affected is handled in `controller.tfjob.view`, and while a CRD is missing the informers retry and `/readyz` reports it.
+It reads discovery and OpenAPI. Every account may read them, so the check needs no permission for CRDs. It only logs.
+`controller.tfjob.view` restores the status fields that were pruned. While a CRD is missing, the informers retry and `/readyz`
+reports it.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ async def _openapi(client: RestClient) -> bytes:
 
 
 def missing_fields(document: bytes) -> list[str]:
-    """Return the status fields missing from the schema in an OpenAPI document; none without a schema. Raises MsgspecError."""
+    """Return the status fields that the schema in an OpenAPI document lacks; none if it has no schema. Raises MsgspecError."""
     found = msgspec.json.decode(document, type=_Document)
     kind = found.components.schemas.tfjob or found.definitions.tfjob
     if kind is None or kind.properties is None:
@@ -141,7 +142,7 @@ def missing_fields(document: bytes) -> list[str]:
 
 
 def _missing(schema: dict[str, Any], struct: type[msgspec.Struct], path: str) -> list[str]:
-    """Return the fields missing from a schema; none if it has no properties, as in OpenAPI v2 if unknown fields are kept."""
+    """Return the fields that a schema lacks; none if it lists no properties, as in OpenAPI v2 if unknown fields are kept."""
     if schema.get(_PRESERVE_UNKNOWN) or "properties" not in schema:
         return []
     names = [field.encode_name for field in msgspec.structs.fields(struct)]

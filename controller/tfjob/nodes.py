@@ -1,13 +1,13 @@
 """The cache of nodes, and the termination of pods on lost nodes.
 
-Nodes are watched once a job needs them (`NodeCache.of`), since a cluster can have thousands; the permission is granted by an
-addon. Without it, nodes are never considered unhealthy or lost: this is logged once and reported as a Warning on each job that
-needs nodes. It is retried every `RETRY_S`.
+A cluster can have thousands of nodes, so they are watched only once a job needs them (`NodeCache.of`). An addon grants
+permission to read them. Without it, nodes are never considered unhealthy or lost: this is logged once and reported as a Warning
+on each job that needs nodes. Reading is retried every `RETRY_S`.
 
-`LostPods` terminates a pod in two syncs, like Kueue and PodGC: the pod is marked as failed, with the condition
-DisruptionTarget, and deleted only after its job has recorded the failure in its status. An operator killed in between finds a
-failed pod. Both requests have preconditions, and node and pod are read from the API server first: a cache may be stale, and a
-force-delete cannot be undone. On a node that is only disconnected, the container keeps running alongside its successor.
+`LostPods` terminates a pod in two syncs, like Kueue and PodGC. It first marks the pod as failed, with the condition
+DisruptionTarget, and deletes it only after the job's status records the failure. If the operator is killed in between, it later
+finds a failed pod. Both requests have preconditions, and node and pod are read from the API server first: a cache may be stale,
+and a force-delete cannot be undone. On a node that is only disconnected, the container keeps running alongside its successor.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NodeCache:
     def __init__(
         self, informer: Callable[[], SharedIndexInformer[Node]], client: RestClient, pods: Indexer[Pod], clock: Clock
     ) -> None:
-        """`informer` creates the informer of nodes, which `run` runs; `pods` is the cache of pods."""
+        """`informer` creates the node informer that `run` runs; `pods` is the cache of pods."""
         self._informer = informer
         self._client = client
         self._pods = pods
@@ -68,7 +68,7 @@ class NodeCache:
         """Where jobs are queued."""
 
     async def run(self) -> None:
-        """Watch nodes once they are needed and may be read, until cancelled or the informer is stopped."""
+        """Wait until nodes are needed and may be read; then watch them until cancelled or the informer is stopped."""
         await self._needed.wait()
         while True:
             if await self._may_list():
@@ -135,7 +135,7 @@ class NodeCache:
         return True
 
     def _note(self, error: ApiError) -> None:
-        """Log once that nodes may not be read, and queue the jobs that need them, which then report it."""
+        """Log once that reading nodes is forbidden, and queue the jobs that need nodes so that they report this."""
         if not isinstance(error, ForbiddenError) or self._failure:
             return
         self._failure = f"onNodes rules and nodeLostTimeoutSeconds have no effect: {error}; to grant this, {REMEDY}"
@@ -179,7 +179,7 @@ class LostPods:
         self._clock = clock
 
     async def end(self, key: str, job: ObjectMeta, lost: Sequence[LostPod]) -> None:
-        """Take the next step for each of these pods. Raises ApiError; a missing permission is reported instead."""
+        """Mark the pods as failed, or force-delete ended ones. Raises ApiError, but only reports a missing permission."""
         by_node: dict[str, list[LostPod]] = {}
         for each in lost:
             by_node.setdefault(each.pod.node, []).append(each)
@@ -194,7 +194,7 @@ class LostPods:
                 return
 
     async def _end_pods(self, job: ObjectMeta, name: str, pods: Sequence[LostPod]) -> None:
-        """Take the next step for the pods on a node, if it is still lost. Raises ApiError."""
+        """Mark or force-delete the pods on a node if the node is still lost. Raises ApiError."""
         try:
             node = state_of(await self._client.get(NODES, "", name, Node), None, self._clock.now())
         except NotFoundError:
@@ -212,7 +212,7 @@ class LostPods:
             raise error
 
     async def _end(self, job: ObjectMeta, pod: Pod) -> str:
-        """Take the next step for a pod, and return what was done, or "". Raises ApiError."""
+        """Mark a pod as failed, or force-delete it; return what was done, or "". Raises ApiError."""
         meta = pod.metadata
         found = await self._client.get(PODS, meta.namespace, meta.name, _Annotated)
         if (found.metadata.annotations or {}).get(ANNOTATION_FORCE_DELETE) == "false":

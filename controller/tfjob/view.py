@@ -1,27 +1,27 @@
 """A job as one sync sees it: its newest version, its children, and whether children may be created or deleted.
 
 A cache lags behind the API server and our own writes. An operator that has just started may have listed from a stale API server
-cache, in which a job that another leader has finished and cleaned up is still running. Acting on it would run the job again. So
-most views are confirmed by a read (`Confirmer`) before acting on them. A resourceVersion from our own leadership term with an
-empty status needs no confirmation (`LeadershipTerm`): controllers write the status before anything else, and no other process
-has been active since.
+cache. Such a cache may show a job as running although another leader has finished it and cleaned it up. Acting on it would run
+the job again. So most views are confirmed by a read (`Confirmer`) before the controller acts on them. A job with a
+resourceVersion from our own leadership term and an empty status needs no confirmation (`LeadershipTerm`): controllers write the
+status before anything else, and no other process has been active since.
 
-API servers prune status fields missing from their CRD, because it is outdated or belongs to another operator (D3). The pruned
-fields are then restored in the view (`PrunedStatus`); otherwise each sync would find the status incomplete and write it again.
+API servers prune status fields that the CRD lacks because it is outdated or belongs to another operator (D3). The pruned fields
+are then restored in the view (`PrunedStatus`); otherwise each sync would find the status incomplete and write it again.
 
 Invariants:
 
 - No child is created or deleted on an unconfirmed view. A view is confirmed by the status write of the same sync, or by a read.
   Two cases need no confirmation: a finished job, since an end is final; and the first action on a job whose resourceVersion is
-  newer than our leadership term and whose status is empty, if we never tried to write one.
+  from our leadership term and whose status is empty, if we never tried to write a status.
 - A resourceVersion from before we acquired the lease is never mistaken for one of our term.
 - Expectations are checked before the caches are read. While they are not satisfied, nothing is created or deleted (EX-04,
-  EX-09): a child that arrives in between delays the job but is never created twice.
+  EX-09): a child that arrives between check and read delays the job but is never created twice.
 - Our own status write replaces the cached version until the watch delivers it. Resource versions are compared only for
   equality, except to determine whether one is from our leadership term.
 - Observed facts that are not written yet are part of the view: a replica has succeeded even if its pod is gone.
-- A restart record is not moved to a pod that does not exist on the server: in a stale view, its restarts may be counted already
-  (B36).
+- A restart record is not moved to a pod that does not exist on the server: the view may be stale, and the restarts of that pod
+  may be counted already (B36).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LeadershipTerm:
         self._since = math.inf
 
     async def begin(self) -> None:
-        """Read the server's version once no earlier leader can write.
+        """Read the server's current resourceVersion; call this only when no earlier leader can write anymore.
 
         If the read fails, no ApiError is raised; views are then confirmed with the server instead.
         """
@@ -113,13 +113,14 @@ class Confirmer:
         self._client = client
 
     async def confirm(self, job: TFJob) -> None:
-        """Read the job from the server. Raises StaleViewError if `job` is not its newest version, or it is gone."""
+        """Read the job from the server. Raises StaleViewError if `job` is not the newest version, or if the job is gone."""
         await confirm(self._client, TFJOBS, job.metadata)
 
     async def confirm_pods(self, namespace: str, pods: Sequence[tuple[str, str]]) -> None:
-        """Check that these pods, given by name and UID, exist: `MAX_AT_ONCE` concurrently.
+        """Check that these pods, given by name and UID, exist; check up to `MAX_AT_ONCE` concurrently.
 
-        Raises StaleViewError if one is gone or replaced, else any ApiError; no further requests are sent after the first error.
+        Raises the first error: StaleViewError if a pod is gone or replaced, otherwise ApiError. No further requests are sent
+        after it.
         """
 
         async def confirm_one(number: int) -> None:
@@ -150,7 +151,10 @@ class _Pods(Struct, frozen=True):
 
 
 class PrunedStatus:
-    """Stores, by job, the status fields pruned by the server. If lost, each status is written once more."""
+    """Stores, by job, the status fields pruned by the server.
+
+    If the stored fields are lost, each status is written once more.
+    """
 
     def __init__(self, events: JobEvents) -> None:
         self._events = events
@@ -210,10 +214,10 @@ class Permission(enum.Enum):
 class _JobMemory:
     """The state of a job kept between syncs. All of it may be lost: it saves work and does not affect decisions.
 
-    `spec` was parsed for the key `reading`. `ours` if no other controller manages the job. `written` is the job after our last
-    status write, and replaces the versions in `superseded`. `unwritten` is the last computed status that is not known to be
-    written, because the write failed or is delayed; `events` are its events. `touched` if a status write was tried, `acted` if
-    children were created or deleted.
+    `spec` was parsed for the key `reading`. `ours` is true if no other controller manages the job. `written` is the job after
+    our last status write, and replaces the versions in `superseded`. `unwritten` is the last computed status that is not known
+    to be written, because the write failed or is delayed; `events` are its events. `touched` is true if a status write was
+    tried, and `acted` if children were created or deleted.
     """
 
     reading: tuple[int, bool] | None = None
@@ -229,13 +233,13 @@ class _JobMemory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """One job in one sync. A status write, or a rejected child, returns a new view.
+    """One job in one sync. A status write or a rejected child results in a new view.
 
     The status of `job` includes observed facts that are not written yet; `written` is the status on the API server.
-    `permission` allows changing children. Writing a status needs none, because the server rejects a stale write. `may_wait`
-    is true if no status was written before, so the first one may be delayed. `gang` is None if gang scheduling is disabled.
-    The orphans are those whose labels name this job. `blocked` are children that could not be created. `unreported` are the
-    events of a status that this sync computed but did not write, because it then made another plan.
+    `permission` allows changing children. Writing a status needs no permission, because the server rejects a stale write.
+    `may_wait` is true if no status was written before, so the first one may be delayed. `gang` is None if gang scheduling is
+    disabled. The orphans are those whose labels name this job. `blocked` are children that could not be created. `unreported`
+    are the events of a status that this sync computed but did not write, because it then made another plan.
     """
 
     key: str
@@ -270,7 +274,10 @@ class View:
         await self._confirmer.confirm(self.job)
 
     async def confirm_restarts(self, status: JobStatus | None) -> None:
-        """Check the pods to which `status` moves restart records; they may be counted already. Raises StaleViewError."""
+        """Check that the pods to which `status` moves restart records exist: in a stale view, their restarts may be counted.
+
+        Raises StaleViewError.
+        """
         if status is None:
             return
         counted = {record.pod for record in moved_records(self.job.status.restarts, status.restarts)}
@@ -289,7 +296,7 @@ class View:
         return await self._confirmer.earlier_pods(self.job)
 
     def keep(self, status: JobStatus | None, events: Sequence[JobEvent] = ()) -> None:
-        """Keep a status that is not written yet, since its pods may be gone at the next sync. None clears it."""
+        """Keep a status that is not written yet, since the pods it reports may be gone at the next sync. None clears it."""
         self._memory.unwritten, self._memory.events = status, events
 
     def writing(self) -> None:
@@ -297,7 +304,7 @@ class View:
         self._memory.touched = True
 
     def wrote(self, job: TFJob | None) -> View:
-        """Return the view after a successful status write. `job` is the job after it, None if it is gone."""
+        """Return the view after a successful status write. `job` is the job after the write; None if it is gone."""
         self._memory.unwritten = None
         self._memory.superseded.add(self.job.metadata.resource_version)
         self._memory.written = job
@@ -310,7 +317,7 @@ class View:
     def refused(self, words: str, events: Sequence[JobEvent]) -> View:
         """Return the view after the API server rejected a child permanently, with this message.
 
-        If the status of the first plan was not yet written, it is merged into the new one, together with its `events`.
+        If the status of the first plan was not yet written, it becomes part of the new view, together with its `events`.
         """
         view = replace(self, spec=refused(self.spec, words))
         unwritten = self._memory.unwritten
@@ -336,8 +343,8 @@ class Views:
     ) -> None:
         """`leadership_term` is None if other processes may work on jobs at the same time; `bounds` are limits for specs.
 
-        `ignore_alpha` if jobs of the alpha dialect have their own controller. A job started by that controller is always left
-        to it.
+        `ignore_alpha` is true if jobs of the alpha dialect have their own controller. A job started by that controller is
+        always left to it.
         """
         self._caches = caches
         self._expectations = expectations
@@ -391,7 +398,7 @@ class Views:
         return memory is not None and memory.ours
 
     def _newest(self, cached: TFJob, memory: _JobMemory) -> TFJob:
-        """Return the cached job, or our last written version while the cache contains the version it replaced."""
+        """Return the cached job, or our last written version while the cache has a version that our write replaced."""
         if memory.written is not None and cached.metadata.resource_version in memory.superseded:
             return memory.written
         memory.written = None
@@ -439,9 +446,9 @@ def _with_unwritten(job: TFJob, memory: _JobMemory) -> TFJob:
 
 
 def _restarted(status: JobStatus, unwritten: JobStatus) -> JobStatus:
-    """Return the status with an unwritten restart of the whole job, which later plans do not decide again.
+    """Return the status with an unwritten restart of the whole job, so that later plans do not decide it again.
 
-    They do decide an unwritten end again: clean-up begins only when the end is written.
+    Later plans do decide an unwritten end again, since clean-up begins only when the end is written.
     """
     if not conditions.is_finished(unwritten):
         return msgspec.structs.replace(status, conditions=unwritten.conditions)

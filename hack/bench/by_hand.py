@@ -1,7 +1,7 @@
 """Suite `by-hand`: parts that are written by hand, and the libraries that do the same (docs/design/by-hand.md).
 
-Subject `start` starts processes; the others measure CPU time within one. A library that is not installed is left out: point
-PYTHONPATH at a folder with the packages of `OPTIONAL` to measure all of them.
+Subject `start` starts processes; the others measure CPU time within one process. A library that is not installed is left out:
+point PYTHONPATH at a folder with the packages of `OPTIONAL` to measure all of them.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ CREATES: Final = 300
 
 
 class Pair(NamedTuple):
-    """A program of ours and the same with the library; `needs` is a module of the library."""
+    """A program of ours and an equivalent one with the library; `needs` is a module of the library."""
 
     ours: str
     library: str
@@ -159,7 +159,7 @@ def _server(bench: Bench) -> Iterator[str]:
 
 
 def measure_http(bench: Bench) -> list[Result]:
-    """Create pods, one at a time and 32 at once: our client, and aiohttp with msgspec."""
+    """Create pods with our client, and with aiohttp and msgspec: one at a time, and 32 at once."""
     bench.say(f"creating {CREATES} pods, {HTTP_ROUNDS} times: our client, aiohttp")
     results: list[Result] = []
     with (
@@ -193,7 +193,7 @@ def our_creates(kubeconfig: str) -> Callable[[int], Numbers]:
 
 
 def their_creates(kubeconfig: str) -> Callable[[int], Numbers]:
-    """Prepare `aiohttp.ClientSession.post`, with limits as ours has them: of the connection and of the whole request."""
+    """Prepare `aiohttp.ClientSession.post` with the timeouts of our client: for connecting and for the whole request."""
     import aiohttp
 
     from tfjob_operator.cli.target import Target
@@ -223,7 +223,7 @@ def their_creates(kubeconfig: str) -> Callable[[int], Numbers]:
 
 
 async def _create(client: Callable[[], AbstractAsyncContextManager[Create]], at_once: int) -> Numbers:
-    """Create pods, and return the CPU time that each took; connections are opened before."""
+    """Create pods and return the mean CPU time per pod; connections are opened before the measurement."""
     bodies = [pod_body(number) for number in range(CREATES)]
     async with client() as create:
         await asyncio.gather(*map(create, bodies[:at_once]))

@@ -1,7 +1,7 @@
 """Subject `creates`: pods created per second, by our client and by the best raw load generator.
 
-Each has 32 requests under way at once (tasks, connections), and both are warm processes that take turns with a few hundred pods
-each. Bodies and raw requests are made before the measured time, which covers only the sending; our client encodes within it.
+Each has 32 requests in flight (as tasks or connections). Both are warm processes that take turns, with a few hundred pods per
+turn. Bodies and raw requests are built before the measurement, which covers only the sending; our client encodes during it.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""`python -m hack.bench.deployed FOLDER [flag ...]`: the operator as in its pod, the account's files from a folder.
+"""`python -m hack.bench.deployed FOLDER [flag ...]`: run the operator as in its pod, with account files in FOLDER.
 
-Only root could put them where a pod finds them. What else makes the process small are the variables of the image
+Only root could write to the path at which a pod has these files. The variables of the image also make the process small
 (`hack.image.build.SETTINGS`); a kubeconfig would add the package that reads it.
 """
 

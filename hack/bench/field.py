@@ -1,4 +1,4 @@
-"""A control plane with nothing running on it but what a measurement starts: the operator, a hollow node, load."""
+"""A control plane that runs only what a measurement starts: the operator, a hollow node, load."""
 
 import base64
 import contextlib
@@ -120,7 +120,7 @@ class Field:
         return total
 
     def store(self, objects: Iterable[tuple[str, bytes]]) -> str:
-        """Write objects, by their keys below /registry, into etcd itself: many times as fast as through the API server.
+        """Write objects directly to etcd, by key below /registry: many times as fast as through the API server.
 
         Return the key of the last one.
         """
@@ -170,7 +170,7 @@ class Field:
         return running(self.plane, "hack.bench.deployed", *flags, ready=ready, environment=self._variables)
 
     def operator_with_kubeconfig(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """Run the operator as a developer does; the package that reads a kubeconfig is large."""
+        """Run the operator with a kubeconfig, as a developer does, and with the large package that reads a kubeconfig."""
         flags = (f"--kubeconfig={self.plane.kubeconfig}", f"--monitoring-port={any_free()}")
         return running(self.plane, "tfjob_operator.controller", *flags)
 
@@ -181,7 +181,7 @@ def _coded(value: bytes) -> str:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time of a process so far, of all its threads, user and system."""
+    """Return the user and system CPU time that all threads of a process have used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

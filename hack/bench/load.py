@@ -1,7 +1,7 @@
-"""Load for benchmarks: jobs of parameter servers and workers, the bodies of their children, and the fastest way to send them.
+"""Benchmark load: jobs of PS and workers, the request bodies of their children, and the fastest way to send all.
 
-`RawLoad` is the reference for the operator's client, so it does no work of a client: no objects, no event loop, no error
-handling. One thread waits with epoll for responses, finds the end of each, and sends the next prepared request.
+`RawLoad` is the baseline for the operator's client, so it omits the work of a client: it has no objects, no event loop and no
+error handling. One thread waits with epoll for responses, finds the end of each, and sends the next prepared request.
 """
 
 import json
@@ -195,14 +195,18 @@ class _Connection:
         plain = socket.create_connection((target.host, target.port), timeout=30.0)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = target.tls.wrap_socket(plain, server_hostname=target.host)
-        self.socket.settimeout(None)  # with a timeout Python would poll before every read, as epoll already did
+        # with a timeout, Python would poll before every read, although epoll has done so already
+        self.socket.settimeout(None)
 
     def send(self, request: bytes) -> None:
         self.answer, self.wanted = b"", 0
         self.socket.sendall(request)
 
     def read(self) -> bool:
-        """Read the available data; return whether the response is complete. Raises MeasureError if it is no success."""
+        """Read the available data; return whether the response is complete.
+
+        Raises MeasureError if the response is no success.
+        """
         while True:
             data = self.socket.recv(65_536)
             if not data:

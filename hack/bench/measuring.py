@@ -1,4 +1,4 @@
-"""Comparisons on a machine with varying speed: alternating within one run, in separate processes, by medians."""
+"""Compare on a machine of varying speed: alternate the sides within a run, in separate processes, and take medians."""
 
 import contextlib
 import multiprocessing
@@ -28,7 +28,7 @@ class Result(NamedTuple):
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met, including the limit itself. None without a goal."""
+        """Whether the goal is met; a value equal to the limit meets it. None without a goal."""
         if not self.goal:
             return None
         sign, bound = self.goal.split()
@@ -67,7 +67,8 @@ Subject = Callable[[Bench], list[Result]]
 def interleaved(sides: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, list[R]]:
     """Measure every side once per round, so a slow phase of the machine affects all of them.
 
-    Every other round is reversed (A B B A ...), so effects on the next measurement do not always hit the same side.
+    Every other round runs in reverse order (A B B A ...). So the effect of a measurement on the next one does not always hit
+    the same side.
     """
     measured: dict[str, list[R]] = {name: [] for name in sides}
     for number in range(rounds):
@@ -85,8 +86,8 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> float:
 def child(prepare: Callable[..., Callable[..., Numbers]], *arguments: Any) -> Iterator[Callable[..., Numbers]]:
     """Start a process for one side, so its imports and allocations do not affect another side.
 
-    Each call of the yielded function measures once in the process, with the result of `prepare(*arguments)` from the first
-    call. The process is killed at the end of the block, because some measured code cannot be stopped otherwise.
+    Each call of the yielded function measures once in the process. The first call runs `prepare(*arguments)`; later calls reuse
+    its result. The process is killed at the end of the block, because some measured code cannot be stopped otherwise.
     """
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         yield lambda *given: pool.apply_async(_measure, (prepare, arguments, given)).get(LIMIT_S)

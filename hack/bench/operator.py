@@ -31,7 +31,7 @@ IDLE_SETTLE_S: Final = 20.0
 
 
 def measure_idle(bench: Bench) -> list[Result]:
-    """Measure the cost of a thousand finished jobs in a minute, and how long a new job waits behind them."""
+    """Measure what a thousand finished jobs cost per minute, and how long a new job then waits for its pod."""
     names = [f"done-{number}" for number in range(1000)]
     spec = ps_and_workers(1, servers=0, run="0.1s:0")
     with tempfile.TemporaryDirectory(prefix="tfjob-bench-") as folder:
@@ -85,7 +85,7 @@ CHILDREN: Final = STORM_JOBS * 5 * 2
 
 
 def measure_storm(bench: Bench) -> list[Result]:
-    """Create two hundred jobs at once, and the same objects by the raw load generator, alternating on the same server."""
+    """Create two hundred jobs at once, in turn with the raw load generator for the same objects on the same server."""
     spec = ps_and_workers()
     names = [f"storm-{number}" for number in range(STORM_JOBS)]
     with Field(["raw", "storm"]) as field:
@@ -156,7 +156,7 @@ MB: Final = 1e6
 
 
 def measure_workers(bench: Bench) -> list[Result]:
-    """Measure a job of 500 and one of 2,000 workers with long names, and the ceiling for the same; each on its own server."""
+    """Measure jobs of 500 and 2,000 workers with long names, and raw requests for their children; one server per size."""
     found = {size: _one_job(bench, size) for size in SIZES}
     growth = found[2000]["bytes"] / found[500]["bytes"] / 4
     return [
@@ -205,7 +205,7 @@ class _PodEvent(msgspec.Struct):
 
 
 def measure_restart(bench: Bench) -> list[Result]:
-    """Start jobs of 500 workers whose pods stop at once when deleted; then one worker fails, and a rule restarts the job."""
+    """Time jobs of 500 workers: the start, then a rule's RestartAll after one worker fails. Deleted pods stop at once."""
     spec = ps_and_workers(RESTARTED, servers=0, run="forever")
     spec["tfReplicaSpecs"]["Worker"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 0}
     spec["runPolicy"] |= {"failurePolicy": {"maxRestarts": 1, "rules": [{"name": "any", "action": "RestartAll"}]}}

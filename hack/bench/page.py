@@ -1,9 +1,9 @@
 """Suite `page`: the dashboard with a thousand jobs of ten pods each, and two hundred browsers.
 
-The dashboard runs in both ways: as started by a user, and as in a cluster, where each browser belongs to another user.
+The dashboard runs in both modes: started by a user, and as in a cluster, where each browser belongs to a different user.
 
-The API server is fake (`hack.page_cluster`), and the browsers are streams. The time from an event of the API server to the
-message in each browser is measured. `test/browser` measures how long a browser draws a row.
+The API server is fake (`hack.page_cluster`), and the browsers are streams. The suite measures the time from an event of the API
+server until each browser has the message. `test/browser` measures how long a browser draws a row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def measure(bench: Bench) -> list[Result]:
 
 
 def _cluster() -> PageCluster:
-    """Return a server with the jobs, and with viewers who may see those in their namespace."""
+    """Return a fake API server with the jobs, and with viewers who may see the jobs in their namespace."""
     cluster = PageCluster()
     for number in range(JOBS):
         _fill(cluster, f"job-{number}")
@@ -63,7 +63,7 @@ def _cluster() -> PageCluster:
 
 
 async def _look(bench: Bench, cluster: PageCluster, address: str) -> tuple[list[float], int, int]:
-    """Return the seconds that changes took, and the number of calls and reviews."""
+    """Return the seconds until each change reached all viewers, and the numbers of calls and token or access reviews."""
     home, _, token = address.partition("/#token=")
     session = await asyncio.to_thread(enter, address) if token else {}
     connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(None)

@@ -12,7 +12,7 @@ EMPTY_LIST: Final = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceV
 
 
 class Player:
-    """A transport to an empty collection; its watch waits for `play`, then sends the chunks."""
+    """A transport for which lists are empty; a watch waits for `play`, then sends the chunks."""
 
     def __init__(self, chunks: Sequence[bytes]) -> None:
         self._chunks = chunks
@@ -24,7 +24,7 @@ class Player:
         return _Played(self._watch() if "watch" in request.query else _empty())
 
     async def play(self, *, until: Callable[[], bool]) -> float:
-        """Send the chunks, one per turn of the loop, as sockets do; return the CPU seconds until `until` returns true."""
+        """Send the chunks, one per event loop iteration, as sockets do; return the CPU seconds used until `until` is true."""
         began = time.thread_time()
         self._playing.set()
         await self._ended.wait()

@@ -72,7 +72,7 @@ def measure_plugin(bench: Bench) -> list[Result]:
 def install(scratch: Path) -> Path:
     """Install the wheel of this checkout in its own environment; return the program. Raises CalledProcessError.
 
-    Third-party packages are those of the current environment, by its path.
+    A path file adds the third-party packages of the current environment.
     """
     folder = scratch / "environment"
     wheel = build_wheel(scratch)

@@ -157,7 +157,7 @@ def measure_events(bench: Bench) -> list[Result]:
 
 
 def measure_scrape(bench: Bench) -> list[Result]:
-    """Measure counting jobs by state for `tf_operator_jobs`, from the index and by iterating over the cache."""
+    """Measure the CPU time to count jobs by state for `tf_operator_jobs`, from the index and from the cache."""
     bench.say(f"counting {len(KEYS):,} jobs, {PLAN_ROUNDS} times")
     indexer: Indexer[TFJob] = Indexer(JOB_INDEXERS)
     for key in KEYS:

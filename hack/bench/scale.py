@@ -1,7 +1,7 @@
 """Creates a large cluster quickly: real jobs are cloned, and the clones are written into etcd.
 
-Creating a hundred thousand pods by the operator and a hollow node would take most of an hour. The clones differ only in names
-and UIDs, so an operator that starts on them has nothing to do.
+With the operator and a hollow node, the creation of a hundred thousand pods would take most of an hour. The clones differ only
+in names and UIDs, so an operator that starts on them has nothing to do.
 """
 
 import json
@@ -32,7 +32,7 @@ _UID: Final = "uid-of-this-object"
 
 
 class Sample(NamedTuple):
-    """A stable job and its children as the API server shows them: texts by their keys in etcd."""
+    """A stable job and its children as the API server returns them: the JSON text of each, with its etcd key."""
 
     namespace: str
     name: str
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
     """Key without namespace and name, name, and the text in which the object's UID is `_UID`."""
 
     def clones(self, number: int, namespaces: list[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield the objects of the clones, distributed over these namespaces, whose names are as long as the sample's."""
+        """Yield the objects of the clones, spread over these namespaces. All names are as long as those in the sample."""
         for job in range(1, number + 1):
             name, namespace = named(self.name, job), namespaces[job % len(namespaces)]
             uids = (str(uuid5(NAMESPACE_URL, f"{name}/{child}")) for child in count())
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
 
 
 def named(name: str, number: int) -> str:
-    """Return the name of a clone: that of the sample ends in five digits."""
+    """Return a clone's name: the number replaces the last five digits of the sample's name."""
     return f"{name[:-5]}{number:05}"
 
 
@@ -75,7 +75,7 @@ def sample(field: Field, namespace: str, name: str) -> Sample:
 
 
 def _stored(place: str, item: dict[str, Any]) -> tuple[str, str, str]:
-    """Return an object as it is stored, without resourceVersion, which is etcd's revision."""
+    """Return an object as stored in etcd: without resourceVersion, because etcd's revision serves as that."""
     name = item["metadata"]["name"]
     item["metadata"].pop("resourceVersion")
     item["metadata"].pop("selfLink", None)
@@ -199,9 +199,9 @@ def _is_cached(field: Field, resource: Resource, key: str) -> bool:
 
 
 def _cost_of_changes(field: Field, operator: Popen[bytes], jobs: int) -> float:
-    """Make pods of these jobs unready and ready, one after the other; return the operator's CPU seconds per change.
+    """Make pods of these jobs unready, then ready again, one at a time; return the operator's CPU seconds per change.
 
-    The changes are far enough apart that a sync never sees two of one job.
+    The changes are far enough apart that a sync never sees two changes of the same job.
     """
     before = cpu_s(operator.pid)
     for number in range(CHANGES):

@@ -63,7 +63,7 @@ def _lines(schema: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def _default(value: object, indent: str) -> str:
-    """Return a default for the text after its key: on the same line or, for an object with fields, below."""
+    """Return the text of a default after its key: on the same line or, for an object with fields, below the key."""
     if not isinstance(value, dict) or not value:
         return f" {json.dumps(value)}"
     return "\n" + textwrap.indent(yaml.safe_dump(value, sort_keys=False), indent + "  ").rstrip("\n")

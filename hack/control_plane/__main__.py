@@ -1,8 +1,8 @@
 """The command line: `python -m hack.control_plane build`, and `python -m hack.control_plane run [COMMAND...]`.
 
-`build` finds or builds the programs and prints their paths. `run` starts a control plane and a command (default: a shell)
-with its KUBECONFIG, and its kubectl at the end of PATH. The control plane stops when the command exits. Exit codes: that of
-the command, 1 for a failure, 2 invalid usage, 130 interrupted.
+`build` finds or builds the programs and prints their paths. `run` starts a control plane, then a command (default: a shell)
+with the KUBECONFIG of the control plane and with its kubectl at the end of PATH. The control plane stops when the command
+exits. Exit codes: that of the command, 1 for a failure, 2 invalid usage, 130 interrupted.
 """
 
 import argparse

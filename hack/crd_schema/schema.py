@@ -1,9 +1,9 @@
 """Converts an API server's OpenAPI document to the structural schema of a pod template, and writes it into the CRD.
 
 An object that a Go program cannot decode into its structs breaks every list that contains it, for all watchers of the
-collection. Therefore the schema checks types and nothing else: no required fields, no enums, unknown fields are preserved,
-and null is accepted everywhere, as in Go. Most fields of objects need no `nullable` for that: an API server drops them if
-they are null, which means the same in Go, and the schema is much cheaper.
+collection. Therefore the schema checks types and nothing else: no required fields, no enums, unknown fields are preserved, and
+null is accepted everywhere, as in Go. Most fields of objects need no `nullable` for that: an API server drops null fields, and
+to Go a missing field is the same as a null one. Without `nullable` the schema is much cheaper.
 """
 
 import json
@@ -65,7 +65,10 @@ _QUANTITY: Final[Schema] = {
 
 
 def _typed(name: str) -> Schema:
-    """Return the schema of a value of this type or null, excluding values of other types that are treated as null."""
+    """Return the schema of this type or null.
+
+    It rejects zero values of other types, which API servers of 1.20 treat as null.
+    """
     return {"type": name, "nullable": True, "not": {"enum": _OTHER_ZEROS[name]}}
 
 
@@ -78,7 +81,7 @@ SPECIAL: Final[Mapping[str, Schema]] = {
         "anyOf": [{"type": "integer"}, {"type": "string"}],  # without it 80.0000000001 is an integer
         **_INT32,
     },
-    # An API server accepts any list for a string with a format.
+    # If a string has a format, an API server also accepts any list in its place.
     _META + "Time": {
         **_typed("string"),
         "format": "date-time",
@@ -175,7 +178,7 @@ def _lines(schema: Schema, width: int) -> Iterator[str]:
 
 
 def spliced(manifest: str, begin: str, made: Callable[[int], str]) -> str:
-    """Return the manifest with the indented lines after a marker replaced. Raises ValueError without the markers."""
+    """Return the manifest with new indented lines between its markers. Raises ValueError without the markers."""
     before, found, rest = manifest.partition(begin)
     _, end, after = rest.partition(END)
     if not found or not end:

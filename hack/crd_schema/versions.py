@@ -1,8 +1,9 @@
 """Derives the older versions of TFJob from v1. Pure.
 
-An API server stores one object for all versions and, with the conversion `None`, changes only its `apiVersion`. Every version
-must therefore accept what any version accepted: for example, a finalizer is removed through the preferred version. All versions
-have the same types and subresources, and differ only in descriptions and columns.
+An API server stores one object for all versions and, with the conversion `None`, changes only its `apiVersion`. Therefore every
+version must accept each object that any version accepted. For example, the update that removes an object's finalizer uses the
+preferred version, and must not be rejected. All versions have the same types and subresources, and differ only in descriptions
+and columns.
 """
 
 from collections.abc import Mapping
@@ -18,8 +19,8 @@ _WIDTH: Final = 2000
 class Version(NamedTuple):
     """A version: its name, the descriptions of its object and spec for `kubectl explain`, and its columns.
 
-    `own` are columns that only this version has, `columns` the names of v1's columns after them. Without columns kubectl shows
-    only the age. An old kubectl shows the description of the spec for every field.
+    `own` are the columns that only this version has. After them come the columns of v1 named in `columns`. Without columns
+    kubectl shows only the age. An old kubectl shows the description of the spec for every field.
     """
 
     name: str

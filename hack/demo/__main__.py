@@ -1,7 +1,7 @@
 """The demo: a control plane, the operator and a hollow node run the example jobs from creation to deletion.
 
-With `--page` the jobs stay, and `kubectl tfjob dashboard` shows them until Ctrl-C. Otherwise the demo runs twice, with a
-hollow node of the oldest version and one of the newest, because kubelets differ.
+With `--page` the jobs stay, and `kubectl tfjob dashboard` shows them until Ctrl-C. Otherwise the demo runs twice: with a hollow
+node like the oldest kubelet, then with one like the newest, because kubelets differ.
 
 Exit codes: 0 every job ended as expected and all children were deleted, 1 otherwise, 130 after Ctrl-C.
 """
@@ -103,7 +103,7 @@ class Demo:
         print(f"{time.monotonic() - self._began:6.1f}s  {text}" if text else "", flush=True)
 
     def kubectl(self, *arguments: str, show: bool = True, only: str = "") -> str:
-        """Run kubectl and return its output; `show` prints it, starting at the text `only` if given."""
+        """Run kubectl and return its output. `show` prints the output. If `only` is given, printing starts at that text."""
         self.say()
         self.say(f"$ kubectl {shlex.join(arguments)}")
         printed = self.plane.run_kubectl(*arguments).stdout
@@ -214,7 +214,7 @@ class Demo:
             self.kubectl("describe", "tfjob", name, only="Status:")
 
     def _break_a_node(self) -> None:
-        """Let worker 3 fail with its node: the whole job is restarted on the other node."""
+        """Taint the node of worker 3 and let worker 3 fail: the whole job is restarted on the other node."""
         self._until_running("restart-all", 4)
         node = self._nodes_of("restart-all", "0")["restart-all-worker-3"]
         self.kubectl("taint", "node", node, "example.com/broken-gpu:NoSchedule")
@@ -286,7 +286,7 @@ def at_work(demo: Demo, kubelet: Kubernetes) -> Iterator[None]:
 
 
 def show(demo: Demo, *, page: bool) -> None:
-    """Create the prerequisites of the jobs, then play the acts, or serve the dashboard until Ctrl-C."""
+    """Create the prerequisites of the jobs, then run all parts of the demo, or serve the dashboard until Ctrl-C."""
     demo.say(f"control plane is up at {demo.plane.server}")
     for manifest in ("base/crd.yaml", "addons/alpha/crd.yaml"):
         demo.plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / manifest))

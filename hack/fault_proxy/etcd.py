@@ -1,10 +1,10 @@
 """A proxy between a kube-apiserver and etcd that can delay etcd's watch events, so the API server's watch cache lags.
 
-Reads and writes continue. Such an API server stores new objects, and answers a list with resourceVersion 0 from the past,
-like the slowest of several API servers.
+Reads and writes continue. Such an API server stores new objects, but answers a list with resourceVersion 0 from its stale
+cache, like the slowest of several API servers.
 
-etcd uses gRPC over HTTP/2. A call whose request stream is closed is a read or a write; an open one is a watch. Therefore only
-the headers of frames are decoded.
+etcd uses gRPC over HTTP/2. A call with a closed request stream is a read or a write; a call with an open one is a watch.
+Therefore only the headers of frames are decoded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 class Connection:
     """One connection of an API server; invariant: the frames of a stream keep their order.
 
-    `frozen` are parts of keys. A watch is delayed if its key contains one of them.
+    `frozen` are substrings: a watch is delayed if its key contains one of these.
     """
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:

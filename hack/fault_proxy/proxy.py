@@ -73,8 +73,8 @@ class Place:
 class Seen:
     """A recorded request. `status` is the status code of the server or a rule, None before the response.
 
-    `number` numbers the writes of a proxy from 1 in the order of arrival; it is 0 for reads, and for writes of Leases,
-    whose number depends on time. `body` is that of a write.
+    `number` counts the writes of a proxy from 1 in the order of arrival. It is 0 for reads, and for writes of Leases, because
+    the number of Lease writes depends on time. `body` is the request body of a write.
     """
 
     method: str
@@ -106,7 +106,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Rule:
-    """A condition on requests, an action, and the number of requests that are left."""
+    """A condition on requests, an action, and how many more requests the rule handles."""
 
     matches: Matcher
     action: Action
@@ -127,7 +127,7 @@ class Stream:
         self._transport = transport
 
     def cut(self, *, reset: bool) -> None:
-        """Close the connection in the middle of the response, like a process that crashes, or with `reset` like a router."""
+        """Close the connection in the middle of the response, like a crashing process; with `reset`, like a router."""
         if reset:
             connection: socket.socket = self._transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -262,7 +262,7 @@ class Exchange:
         lag_s: float = 0.0,
         bytes_per_s: float = math.inf,
     ) -> web.StreamResponse:
-        """Forward the request, with its query updated by `query`, and the response.
+        """Forward the request, with its query updated by `query`; then forward the response.
 
         A watch is cut after `cut_after` bytes, and each piece of it is delayed by `lag_s` seconds. `bytes_per_s`
         slows down any response.
@@ -341,7 +341,7 @@ def _pieces(chunk: bytes, bytes_per_s: float) -> Iterator[bytes]:
 
 
 def _serving(credential: Credential, authority: str | None) -> ssl.SSLContext:
-    """Return a TLS context for a server with this certificate, whose clients must have one of the same authority."""
+    """Return a server's TLS context with this certificate; clients must have a certificate of the same authority."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=authority)
     context.load_cert_chain(credential.certificate, credential.key)
     context.verify_mode = ssl.CERT_REQUIRED

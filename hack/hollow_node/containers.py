@@ -1,7 +1,7 @@
 """The life cycle of one container: waiting -> running -> terminated -> (back-off) -> running ... Pure.
 
-From the container's status, the pod's script and policies, and the time, it computes the status after at most one transition,
-and when to look again. Like a real kubelet it makes one transition at a time, so watches see each state.
+It takes the container's status, the pod's script and policies, and the time. It computes the status after at most one
+transition, and when to look again. Like a real kubelet it makes one transition at a time, so watches see each state.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ class After(Enum):
 
 
 def is_sidecar(init: ContainerSpec, kubernetes: Kubernetes) -> bool:
-    """Whether an init container is a native sidecar. Older kubelets wait for its end."""
+    """Whether an init container is a native sidecar. Older kubelets wait for such a container to end."""
     return init.restart_policy == ALWAYS and kubernetes.has(NATIVE_SIDECARS)
 
 
@@ -80,7 +80,7 @@ def may_restart_all(container: ContainerSpec, kubernetes: Kubernetes) -> bool:
 
 
 def after(end: Terminated, container: ContainerSpec, pod_policy: str, kubernetes: Kubernetes, *, init: bool) -> After:
-    """Decide by the first matching rule of the container, else by its own policy, else by the pod's."""
+    """Decide what follows an end: by the container's first matching rule, else by its own policy, else by the pod's."""
     if end.reason == RESTARTING_ALL:
         return After.RESTART
     policy = pod_policy
@@ -119,7 +119,7 @@ class Rules:
     kubernetes: Kubernetes
 
     def after(self, status: ContainerStatus, end: Terminated) -> After:
-        """Return what follows this end of a container."""
+        """Return what follows when a container has ended like this."""
         spec, init = self._spec_of(status.name)
         return after(end, spec, self.pod.spec.restart_policy, self.kubernetes, init=init)
 
@@ -211,7 +211,7 @@ def terminate(status: ContainerStatus, exit_code: int, finished: datetime, reaso
 
 
 def unknown_end(when: str) -> Terminated:
-    """Return the end that a kubelet reports for a container that it did not find when the pod was `when`."""
+    """Return the end that a kubelet reports for a container it did not find; `when` is a word such as terminated."""
     message = f"The container could not be located when the pod was {when}"
     return Terminated(exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN, message=message)
 
@@ -223,7 +223,7 @@ def call_unknown(status: ContainerStatus) -> ContainerStatus:
 
 
 def lose(status: ContainerStatus, kubernetes: Kubernetes) -> ContainerStatus:
-    """End a container with an unknown result. Before 1.27 it then looks as if it was not created yet."""
+    """End a container with an unknown result. Kubelets before 1.27 then report it as not created yet."""
     if kubernetes.has(EXIT_CODES_SURVIVE_DELETION):
         return call_unknown(status)
     lost = wait(status, CREATING, "", unknown_end("deleted"))
@@ -241,7 +241,7 @@ def restart_with_all(status: ContainerStatus, now: datetime) -> ContainerStatus:
 
 
 def wait(status: ContainerStatus, reason: str, message: str, previous: Terminated | None) -> ContainerStatus:
-    """Set a container to waiting, after its previous run if there was one."""
+    """Set a container to waiting, with the end of its previous run, if any, as its last state."""
     waiting = ContainerState(waiting=Waiting(reason=reason, message=message))
     return replace(status, state=waiting, last_state=ContainerState(terminated=previous))
 
@@ -309,7 +309,7 @@ class PodContainers:
 
     @classmethod
     def of(cls, rules: Rules, status: HollowStatus) -> Self:
-        """Return the statuses in the order of the spec; a container without one gets its first."""
+        """Return the statuses in the order of the spec; a container without a status gets its initial status."""
         known = {c.name: c for c in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))}
         inits = rules.pod.spec.init_containers or []
         first = INITIALIZING if inits else CREATING
@@ -338,7 +338,7 @@ class PodContainers:
         return all(c.state.running is None and last_end(c) is None for c in self.all())
 
     def incomplete_inits(self) -> list[str]:
-        """Return the init containers that the others wait for; none, once one of the others has run."""
+        """Return the init containers that ordinary containers wait for; none, once an ordinary container has run."""
         if any(c.state.running is not None or last_end(c) is not None for c in self.mains):
             return []
         return [c.name for c in self.inits if not self.lets_others_start(c)]
@@ -351,7 +351,7 @@ class PodContainers:
         return init.state.running is not None or (end is not None and end.reason != RESTARTING_ALL)
 
     def outcome(self) -> str | None:
-        """Return the final phase of the pod by its containers except native sidecars; None if they have not ended."""
+        """Return the final phase of the pod, ignoring native sidecars; None if the other containers have not ended."""
         for init in self.inits:
             if init.name not in self.sidecars and not is_done(init) and self.rules.is_final(init):
                 return FAILED
@@ -369,7 +369,7 @@ class PodContainers:
         return max((end for end in ends if end is not None), default=None)
 
     def restart_all(self) -> bool | None:
-        """Whether all containers are now to be restarted by a rule; None: no container has such a rule."""
+        """Whether a rule now requires a restart of all containers; None if no container has such a rule."""
         spec = self.rules.pod.spec
         specs = (*spec.containers, *(spec.init_containers or ()))
         if not any(may_restart_all(container, self.rules.kubernetes) for container in specs):
@@ -439,14 +439,14 @@ class PodContainers:
         return True
 
     def _wait_for_inits(self, index: int) -> None:
-        """After a restart of all containers, let the others wait for the init container at `index` again."""
+        """After a restart of all containers, let the later containers wait again for the init container at `index`."""
         for group, start in ((self.inits, index + 1), (self.mains, 0)):
             for number, status in enumerate(group[start:], start):
                 if waits_for(status) == RESTARTING_ALL:
                     group[number] = wait(status, INITIALIZING, "", status.last_state.terminated)
 
     def readied(self) -> list[ContainerStatus] | None:
-        """Return the init containers' statuses as reported: ready means done, or running if it is a native sidecar."""
+        """Return the init containers' statuses as reported: ready means done or, for a native sidecar, running."""
         return [c if c.name in self.sidecars else replace(c, ready=is_done(c)) for c in self.inits] or None
 
 

@@ -1,8 +1,8 @@
 """The life cycle of one pod on this node: `advance(pod, script, status, now, place)`. Pure.
 
-From the pod in the API server, the last reported status, the time and the place it computes a `Step`: the status to report,
-when to look again, and whether to delete the pod. It has no clock, I/O or memory. The history of a pod is in its status, so
-a node that was killed continues where it stopped.
+It takes the pod in the API server, the last reported status, the time and the place. It computes a `Step`: the status to
+report, when to look again, and whether to delete the pod. It has no clock, I/O or memory. The history of a pod is in its
+status, so a node that was killed continues where it stopped.
 
 `hack.kubernetes_versions` lists the differences between versions of Kubernetes.
 """
@@ -115,7 +115,11 @@ def _add(
 def _terminate_all(
     containers: PodContainers, status: ContainerStatus, end: _End, over: datetime, now: datetime
 ) -> ContainerStatus:
-    """End one container. The last one ends now: the time of the deletion is rounded down, so the computed end is too early."""
+    """End one container.
+
+    The last container gets the current time as its end. The computed end is too early, because the time of the deletion is
+    rounded down.
+    """
     if end.reason == STATUS_UNKNOWN:
         return lose(status, containers.rules.kubernetes)
     started = status.state.running.started_at if status.state.running is not None else now
@@ -137,7 +141,7 @@ def delete(moment: Moment) -> Step:
 
 
 def deleted_phase(containers: PodContainers, before: str) -> str:
-    """Return the last phase of a deleted pod: terminal since 1.27, before that by its restart policy."""
+    """Return the last phase of a deleted pod. Since 1.27 it is terminal; before, it depends on the restart policy."""
     if containers.rules.kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
         return ended_phase(containers.mains)
     return containers.outcome() or containers.phase(before)
@@ -166,7 +170,7 @@ def _delete_by_policy(moment: Moment, asked: datetime, deadline: datetime) -> St
 
 
 def _with_the_unstarted(moment: Moment) -> list[ContainerStatus]:
-    """Return the ordinary containers as reported since 1.25: those that never ran have ended; the phase ignores them."""
+    """Return the ordinary containers as reported since 1.25: as ended if they never ran, without effect on the phase."""
     mains = moment.containers.mains
     if not moment.kubernetes.has(UNSTARTED_ARE_CALLED_UNKNOWN) or moment.containers.incomplete_inits():
         return mains
@@ -209,7 +213,7 @@ def _delete_to_the_end(moment: Moment, asked: datetime, deadline: datetime) -> S
 
 
 def _is_news(moment: Moment) -> bool:
-    """Whether the status does not yet show a change from before the pod was stopped."""
+    """Whether the last reported status lacks a change that happened before the pod was stopped."""
     ended, sandbox = moment.containers.outcome(), holds(moment.status.conditions, SANDBOX)
     return moment.report(moment.status.phase, ended=ended, sandbox=sandbox) != moment.status
 
@@ -288,7 +292,10 @@ def _stay_lost(moment: Moment, fate: Fate) -> Step:
 
 
 def _disrupt(moment: Moment, fate: Fate) -> Step:
-    """Evict for lack of memory, or shut the node down. Since 1.22 a pod whose containers then exit with 0 is Succeeded."""
+    """Evict the pod for lack of memory, or stop it at a node shutdown.
+
+    Since 1.22 a pod whose containers then exit with 0 is Succeeded.
+    """
     if fate.outcome is Outcome.EVICTED:
         change, reason, grace = EVICTED_MAY_SUCCEED, fate.reason or "Evicted", HARD_EVICTION_GRACE_S
         message = "The node was low on resource: memory. "
@@ -394,7 +401,7 @@ def _go_on(moment: Moment) -> Step:
 
 
 def _rest(moment: Moment) -> Step:
-    """Complete the status of a pod that has ended: some containers will not be restarted."""
+    """Complete the status of an ended pod: report native sidecars that still wait for a restart as terminated."""
     if moment.deleting or not _leaves_riddles(moment):
         return Step(moment.status, removal=Removal.FINAL if moment.deleting else Removal.NONE)
     for index, container in enumerate(moment.containers.inits):
@@ -409,7 +416,7 @@ def _leaves_riddles(moment: Moment) -> bool:
 
 
 def _is_starting(moment: Moment) -> bool:
-    """Whether the kubelet is about to run the first container. Since 1.22 it does so before it stops a pod."""
+    """Whether the kubelet is about to run the first container. Since 1.22 it runs that container before it stops a pod."""
     return (
         moment.place.timing.start > 0
         and moment.status.start_time is not None
@@ -454,7 +461,7 @@ def _first_run(moment: Moment) -> Run:
 
 
 def _end(moment: Moment, outcome: str, *, was_over: bool) -> Step:
-    """End a pod whose ordinary containers have ended: first the native sidecars, then the phase, since 1.22 with a delay."""
+    """End a pod after its ordinary containers: stop the native sidecars, then set the phase (since 1.22 with a delay)."""
     last = moment.containers.last_finish() or moment.now
     if moment.containers.running_sidecars():
         due = stop(moment.containers, last, last + moment.grace, moment.now)

@@ -106,7 +106,7 @@ def _lines(pod: HollowPod, container: str, started: datetime) -> Sequence[LogLin
 
 
 def _printed_by(output: Output) -> Iterator[tuple[float, str]]:
-    """Yield the lines of one entry with their seconds: for epochs those of `model.fit(..., verbose=2)`."""
+    """Yield the lines of one entry, each with its second; epochs print the lines of `model.fit(..., verbose=2)`."""
     if not output.epochs:
         yield output.at, output.text
     for epoch in range(1, output.epochs + 1):
@@ -116,7 +116,7 @@ def _printed_by(output: Output) -> Iterator[tuple[float, str]]:
 
 
 async def stream(find: Find, clock: Clock, path: Sequence[str], options: Options) -> AsyncIterator[bytes]:
-    """Yield the log of `path` (namespace, pod, container): b"" first. Raises LogError before that."""
+    """Yield b"", then the log of `path` (namespace, pod, container). Raises LogError before the first yield."""
     namespace, name, container = path
     pod = find(namespace, name)
     if pod is None:
@@ -166,7 +166,7 @@ async def client_authority(client: RestClient) -> str:
 
 @contextlib.asynccontextmanager
 async def serving_logs(find: Find, clock: Clock, authority: str) -> AsyncIterator[int]:
-    """Serve logs until the end of the block, to clients with a certificate of this authority; the value is the port."""
+    """Serve logs to clients with a certificate of this authority, until the end of the block; yield the port."""
 
     async def respond(request: web.BaseRequest) -> web.StreamResponse:
         parts = request.path.split("/")

@@ -58,8 +58,8 @@ def summarise(
 ) -> list[Condition]:
     """Set the conditions that a kubelet derives, with its reasons and messages.
 
-    `ended`: the terminal phase that the pod has or is about to get. `sandbox`: whether it has one; None if the kubelet's
-    version does not report that.
+    `ended`: the terminal phase that the pod has or is about to get. `sandbox`: whether the pod has a sandbox; None if the
+    kubelet's version does not report that.
     """
     drawn: dict[str, _Drawn] = {"PodScheduled": (True, "", "")}
     if sandbox is not None:
@@ -86,7 +86,7 @@ def summarise(
 
 
 def _set(conditions: Sequence[Condition] | None, drawn: dict[str, _Drawn], now: datetime) -> list[Condition]:
-    """Return the conditions with these replaced in place, and new ones at the end."""
+    """Return the conditions with the given ones: replaced in place if they exist, else added at the end."""
     known = {condition.type: condition for condition in conditions or ()}
     for kind, (is_true, reason, message) in drawn.items():
         old, status = known.get(kind), "True" if is_true else "False"
@@ -129,7 +129,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do now: report `status` if it changed, look again at `look_at`, then `removal`."""
+    """What to do now: report `status` if it changed, do the `removal`, and look again at `look_at`."""
 
     status: HollowStatus
     look_at: datetime | None = None
@@ -160,7 +160,7 @@ class Moment:
 
     @property
     def asked(self) -> datetime:
-        """When the kubelet learned of the deletion: at the server's time, in whole seconds, or when the kubelet returned."""
+        """When the kubelet learned of the deletion: the server's time in whole seconds, or the kubelet's return if later."""
         asked = (self.pod.metadata.deletion_timestamp or self.now) - self._deletion_grace
         return asked if self.place.up_since is None else max(asked, self.place.up_since)
 

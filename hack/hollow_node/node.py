@@ -267,7 +267,7 @@ class HollowNode:
             self._queue.add_after(key, delay)
 
     def _retry(self, key: str, error: Exception) -> None:
-        """Try again later. Log only the first failure: while the server is unreachable every pod has it."""
+        """Try again later. Log only the first failure of a pod: while the server is unreachable, every pod fails."""
         if self._queue.num_requeues(key) == 0:
             ours = isinstance(error, ApiError)
             log.warning("pod_sync_failed", pod=key, error=str(error), exc_info=None if ours else error)
@@ -291,7 +291,7 @@ class HollowNode:
             self._queue.add_after(POD_ROOM, ROOM_S)
 
     def _on_update(self, old: HollowPod, new: HollowPod) -> None:
-        """Skip the events of own status patches: the runner remembers what it reported."""
+        """Skip the events of the node's own status patches: the runner remembers what it reported."""
         if self._scheduler.observe(new):
             self._try_the_unscheduled()
         if (old.metadata.uid, old.spec, _orders(old)) != (new.metadata.uid, new.spec, _orders(new)):

@@ -1,7 +1,7 @@
 """Pod as a kubelet reads and writes it: the relevant part of the spec, and the whole status.
 
-Unlike the structs of `api.core` these have annotations (the script of a pod) and every field of a status that
-`kubectl describe pod` prints, because the hollow node writes them.
+Unlike the structs of `api.core`, these have annotations (the script of a pod). They also have every status field that `kubectl
+describe pod` prints, because the hollow node writes these fields.
 """
 
 from datetime import datetime

@@ -71,8 +71,8 @@ class PodRunner:
     """The pods of this process's nodes, each driven by calls of `sync`.
 
     Invariants: the queue never runs two `sync` of the same key concurrently; `_lives` has the pods of these nodes that were
-    synced and not forgotten, and each has an address; all of it can be read again from the API server, except the history of
-    deleted pods. `unscheduled` has the keys of the pods that fit on no node.
+    synced and not forgotten; each such pod has an address; all state can be read again from the API server, except the history
+    of deleted pods. `unscheduled` has the keys of the pods that fit on no node.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PodRunner:
         self._lives: dict[str, _Life] = {}
 
     async def sync(self, pod: HollowPod) -> float | None:
-        """Advance the pod. Return the seconds until the next change; None: only after an event."""
+        """Advance the pod. Return the seconds until the next change; None if only an event can cause one."""
         try:
             if pod.spec.node_name in self._scheduler.names:
                 return await self._run(pod)
@@ -185,7 +185,7 @@ class PodRunner:
         await self._client.create(BINDINGS, pod.metadata.namespace, body)
 
     async def _patch_status(self, pod: HollowPod, changes: dict[str, object]) -> None:
-        """Send the changes; with the UID the server rejects them for another pod of that name."""
+        """Send the changes with the UID, so the server rejects them for another pod of that name."""
         await self._client.patch(
             PODS,
             pod.metadata.namespace,

@@ -36,14 +36,15 @@ from hack.kubernetes_versions import (
 from tfjob_operator.api.meta import controller_of, meta_key
 from tfjob_operator.api.resources import parse_quantity, pod_requests
 
-# The runs of a script that the predecessors of a pod have used.
+# How many runs of its script a pod's predecessors have used.
 #
-# A controller that replaces a failed pod gives the new one the same annotations. To continue the list of runs, the node counts
-# the runs of every pod with a controller, and writes the counts into an annotation of the successor when it binds it.
+# A controller that replaces a failed pod gives the new one the same annotations. The successor continues the list of runs. So
+# the node counts the runs of every pod with a controller. When it binds the successor, it writes the counts into an annotation
+# of that pod.
 
 
 class History:
-    """Used runs by namespace, name and controller UID. One task at a time.
+    """The runs that pods used, by namespace, name and controller UID. For one task at a time.
 
     Invariants: the counts of a pod never decrease; a pod uses at least one entry of each list, even if it never started;
     nothing is stored for pods without a controller or without a list of runs.
@@ -117,9 +118,10 @@ class _Node:
 
 
 class Scheduler:
-    """The nodes of this process and the pods on them. One task at a time.
+    """The nodes of this process and the pods on them. Used by one task at a time.
 
-    Invariant: a pod counts on one node at most: from its binding, or from when it is seen there, until it has ended or is gone.
+    Invariant: a pod counts on at most one node. It counts from its binding, or from when it is first seen on the node, until it
+    has ended or is gone.
     """
 
     def __init__(self, names: Iterable[str], kubernetes: Kubernetes, *, roomy: bool = False) -> None:
@@ -160,7 +162,7 @@ class Scheduler:
         return False
 
     def forget(self, key: str) -> bool:
-        """Count a pod no longer; return True if it was."""
+        """Stop counting a pod; return True if it was counted."""
         place = self._places.pop(key, None)
         if place is not None:
             self._used[place[0]].subtract(place[1])

@@ -103,7 +103,7 @@ class Behaviour(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script from annotations: `runs` has a non-empty sequence for each container, `outputs` the output of a run."""
+    """A script from annotations: `runs` has a non-empty sequence per container, and `outputs` has the output of a run."""
 
     runs: Mapping[str, Sequence[Run]]
     on_stop: Run = DEFAULT_STOP
@@ -111,7 +111,7 @@ class Script:
     outputs: Mapping[str, Sequence[Output]] = field(default_factory=dict)
 
     def run(self, container: str, index: int) -> Run:
-        """Return what the run after `index` restarts does; the last entry of a list repeats."""
+        """Return what a container does in its run after `index` restarts; the last entry of a list repeats."""
         runs = self.runs[container]
         return runs[min(self.runs_before.get(container, 0) + index, len(runs) - 1)]
 
@@ -152,7 +152,7 @@ _STOPS: Final = {
 
 
 class ImageScript(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an image does: `run` and `log` as in the annotations; with a limit below `memory` its runs end with OOMKilled."""
+    """What an image does: `run` and `log` as in annotations. With a memory limit below `memory`, runs end with OOMKilled."""
 
     run: str = ""
     log: str = ""
@@ -295,8 +295,8 @@ DEFAULT_SCALE: Final = 1 / 20  # 10s become 0.5s, so demos and tests can wait fo
 class Timing:
     """Waiting times, all multiplied by `scale` (1.0 is a real cluster).
 
-    `starting` is waited twice: to create the sandbox, and to start the first container. With 0 the first status is Running: a
-    real kubelet also sends only the newest of several statuses.
+    The delay `starting` occurs twice: to create the sandbox, and to start the first container. If it is 0, the first reported
+    status is Running; a real kubelet also sends only the newest of several statuses.
     """
 
     scale: float = DEFAULT_SCALE
@@ -305,8 +305,9 @@ class Timing:
     def restart_delay(self, restarts: int, lasted: float) -> float:
         """Return the seconds between the end of a run and the next start, after `restarts` restarts so far.
 
-        As in the kubelet, the first restart is immediate, the next after 10s, doubled up to 5m; after a run of more than 10m
-        the restart is immediate. (The kubelet then also resets the doubling. The status has no field to store that.)
+        As in the kubelet, the first restart is immediate. The next delay is 10s, and it doubles each time, up to 5m. After a
+        run of more than 10m the restart is immediate. (The kubelet then also resets the doubling. The hollow node cannot: the
+        status has no such field.)
         """
         if restarts == 0 or lasted > RESTART_RESET_S * self.scale:
             return 0.0

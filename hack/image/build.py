@@ -1,7 +1,7 @@
 """Builds the operator's image.
 
-It has three layers. Debian with its Python (debootstrap) is cached and renewed after a month for security updates, the
-dependencies are cached and renewed when a digest changes, and the operator is built each time.
+It has three layers. Debian with its Python (debootstrap) is cached, and renewed after a month for security updates. The
+dependencies are cached, and renewed when a digest changes. The operator is built each time.
 
 Everything is verified: Debian's packages by the signature of its archive; the dependencies and the build tools by the digests
 in requirements.txt and build-requirements.txt, which `hack.image.lock` writes.
@@ -77,7 +77,7 @@ def component(kind: str, name: str, version: str, purl: str, digest: str) -> dic
 def document(
     subject: Mapping[str, Any], layers: Sequence[Layer], *, release: str = "", locked: Digests
 ) -> dict[str, Any]:
-    """Return the document of a component that consists of these archives.
+    """Return the SBOM of a component that consists of these layers.
 
     release: the Debian release in it. locked: the digests of the wheels in it.
     Raises KeyError for a Python package that is neither locked nor of this project.
@@ -186,7 +186,8 @@ MEDIA = "application/vnd.oci.image"
 def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str, Any]) -> str:
     """Write an image for this machine's architecture; return the digest of its manifest, as used in a pull.
 
-    `config` is the part of that name in OCI's configuration: User, Entrypoint, Env, Labels. Raises ControlPlaneError.
+    `config` is the field of the same name in the OCI image configuration: User, Entrypoint, Env, Labels. Raises
+    ControlPlaneError.
     """
     draft = target.with_name(f"{target.name}.draft")
     with tarfile.open(draft, "w") as archive:
@@ -306,9 +307,9 @@ CONFIG: Final[dict[str, Any]] = {
 
 
 def build(target: Path) -> str:
-    """Write the image to `target`, an OCI archive, and its SBOM beside it. Return the digest of its manifest.
+    """Write the image to `target`, an OCI archive, and its SBOM beside it. Return the digest of the image's manifest.
 
-    Raises ControlPlaneError: not root, no Debian mirror, a failing tool.
+    Raises ControlPlaneError if not root, if there is no Debian mirror, or if a tool fails.
     """
     if os.geteuid() != 0:
         raise ControlPlaneError("root is required to build the image: debootstrap creates device files")

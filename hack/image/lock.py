@@ -1,9 +1,9 @@
 """`python -m hack.image.lock [PIP-OPTION ...]`: lock the packages of the image by digest.
 
-It writes requirements.txt (the requirements of setup.cfg in the versions of hack/constraints.txt) and build-requirements.txt
-(setuptools) in this folder, with the digests of the wheels for the image's Python on all `PLATFORMS`. Run it when a version
-changes. It ignores pip's configuration on this machine and uses only the public index; pip's options, such as --cert or
---index-url, can be given. Exit codes: those of pip.
+It writes two files into this folder: requirements.txt (the requirements of setup.cfg in the versions of hack/constraints.txt)
+and build-requirements.txt (setuptools). Both contain the digests of the wheels for the image's Python on all `PLATFORMS`. Run
+it when a version changes. It ignores pip's configuration on this machine and uses only the public index; pip's options, such as
+--cert or --index-url, can be given. Exit codes: those of pip.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""`python -m hack.matrix kubectl|sdk [CLIENT ...]`: test all clients of a matrix, or only these.
+"""`python -m hack.matrix kubectl|sdk [CLIENT ...]`: test all clients of a matrix, or only the named ones.
 
-Exit codes: 0 success or known differences, 1 failure, 2 a client is not available (no network, package removed) or invalid
-arguments.
+Exit codes: 0 for success or known differences; 1 for failure; 2 for invalid arguments or an unavailable client (no network,
+package removed).
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> int:
     except ControlPlaneError as error:
         print(f"error: {error}\nNo test was run.", file=sys.stderr)
         return 2
-    # kubectl runs one process at a time, which waits little. The programs of SDKs mostly wait, so all run in parallel.
+    # The kubectl programs run one at a time, since they wait little. The programs of SDKs mostly wait, so all run in parallel.
     groups = [[each] for each in chosen] if options.matrix == "kubectl" else [chosen]
     with ThreadPoolExecutor(2) as pool:
         return max(pool.map(partial(_passes, TESTS[options.matrix]), groups))

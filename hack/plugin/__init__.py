@@ -1,1 +1,1 @@
-"""Packages of the plugin for installation without pip: archives for each platform, the krew manifest; and its reference."""
+"""Generate the plugin's packages for use without pip (platform archives, krew manifest) and its reference page."""

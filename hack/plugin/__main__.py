@@ -1,7 +1,7 @@
 """`python -m hack.plugin`: pack the plugin for each platform into build/plugin/.
 
-With `--url` of the archives it also writes the krew manifest. Compiled modules are downloaded from the package index. Exit
-codes: 0, 1 if a download or the build failed.
+With the URL of the archives in `--url`, it also writes the krew manifest. Compiled modules are downloaded from the package
+index. Exit codes: 0 success, 1 a download or the build failed.
 """
 
 import argparse

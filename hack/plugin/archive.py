@@ -1,6 +1,6 @@
 """An archive of the plugin for one platform: two programs, and a folder with all their modules except Python's own.
 
-krew unpacks it; for users without krew there is also a single file.
+krew unpacks the archive. Users without krew can use the plugin as a single file.
 """
 
 import contextlib
@@ -37,7 +37,10 @@ def build_wheel(scratch: Path) -> Path:
 
 
 def build_sdist(scratch: Path) -> Path:
-    """Like `build_wheel` for the source distribution. It is repacked, because setuptools stores the build time."""
+    """Build the source distribution as `build_wheel` builds the wheel.
+
+    It is repacked, because setuptools stores the build time.
+    """
     made = _build("sdist", scratch)
     files: dict[str, tuple[bytes, int]] = {}
     with tarfile.open(made) as unpacked:
@@ -65,7 +68,7 @@ def _build(kind: str, scratch: Path) -> Path:
 
 
 def _copy(source: str | Path, target: str | Path) -> None:
-    """Copy a file without its mode: it depends on the checkout's umask and would be stored in the wheel."""
+    """Copy a file without its mode, because the mode depends on the checkout's umask and would be stored in the wheel."""
     shutil.copyfile(source, target)
     Path(target).chmod(0o644)
 
@@ -84,7 +87,7 @@ PYTHONS: Final = ("3.11", "3.12", "3.13")
 
 
 class Platform(NamedTuple):
-    """A system by its krew name, and the tags of its wheels for pip's --platform."""
+    """An operating system and architecture by their krew names, and the wheel tags for pip's --platform."""
 
     os: str
     arch: str
@@ -189,7 +192,7 @@ def contents(wheels: Iterable[Path]) -> dict[str, tuple[bytes, int]]:
 
 
 class Packed(NamedTuple):
-    """The plugin for one platform: the wheels of other projects in it, and the SHA-256 of its archive."""
+    """The plugin for one platform: its wheels from other projects, and the SHA-256 of its archive."""
 
     platform: Platform
     wheels: list[Path]

@@ -17,7 +17,7 @@ TARGET: Final = frozenset(GLOBAL_KEYS)
 
 def page() -> str:
     """Return the page."""
-    # Use the program's settings: a command caches the context of its first help request.
+    # A command caches the context of its first help request, so the first one is made with the program's settings.
     context = app.make_context(NAME, [], resilient_parsing=True)
     commands = {verb: app.get_command(context, verb) for verb in COMMANDS}
     lines = [

@@ -1,6 +1,7 @@
 """The command line: `python -m hack.real_node check`, `try`, and `run -- COMMAND...`.
 
-Exit codes: that of the command; 1 this machine cannot run a node, with the reason; 2 invalid usage; 130 interrupted.
+Exit codes: that of the command; 1 if this machine cannot run a node (the reason is printed); 2 for invalid usage; 130 if
+interrupted.
 """
 
 import argparse

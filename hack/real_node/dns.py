@@ -2,8 +2,8 @@
 
     python -m hack.real_node.dns PLANE_FOLDER PORT ADDRESS HOSTS_FILE
 
-A headless service resolves to the addresses of its ready endpoints, any other service to its ClusterIP. A pod with a hostname
-and a headless service as its subdomain has a name below that of the service. Exits with dnsmasq.
+A headless service resolves to the addresses of its ready endpoints, any other service to its ClusterIP. If a pod has a hostname
+and its subdomain is a headless service, the pod has a DNS name below that of the service. The program exits when dnsmasq exits.
 """
 
 import json
@@ -26,7 +26,7 @@ DNS_PORT: Final = 53
 
 
 def hosts(services: Iterable[Any], endpoints: Iterable[Any]) -> str:
-    """Return the names of services and pods in the format of /etc/hosts (pure)."""
+    """Return the names of services and pods in the format of /etc/hosts. Has no side effects."""
     behind = {
         _key(each): [a for s in each.get("subsets") or () for a in s.get("addresses") or ()] for each in endpoints
     }

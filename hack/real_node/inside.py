@@ -2,10 +2,11 @@
 
     python -m hack.real_node.inside FOLDER COMMAND...
 
-- Overlays redirect what the node's programs write below /etc, /run and /var into the folder, where paths cannot be configured.
+- Overlays redirect the writes of the node's programs under /etc, /run and /var into the folder. They cover paths that cannot be
+  configured.
 - The kubelet changes some kernel settings that belong to no namespace; plain files are mounted over them.
-- The node's address is on a bridge without ports: it is not a loopback address, which endpoints must not have, and not
-  reachable from outside.
+- The node's address is on a bridge without ports. It is not a loopback address, because endpoints must not have loopback
+  addresses. It is not reachable from outside.
 """
 
 import os

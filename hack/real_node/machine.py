@@ -1,6 +1,7 @@
 """Checks whether this machine can run a node.
 
-It returns the missing requirements, none if it can. Every check runs in its own namespaces and leaves nothing.
+The check yields the missing requirements, or none if the machine can run a node. Every check runs in its own namespaces and
+leaves nothing behind.
 """
 
 import os
@@ -29,7 +30,7 @@ INSTALLED: Final = (
     "ethtool",
     "iproute2",
     "socat",
-    "dnsmasq-base",  # without the service, which is in `dnsmasq`
+    "dnsmasq-base",  # the program; `dnsmasq` has its service
     *("curl", "openssl"),  # for the commands of the README
 )
 
@@ -46,7 +47,10 @@ class Tools:
 
 
 def prepare() -> Tools:
-    """Find, install or build everything: minutes the first time, then at once. Raises ControlPlaneError."""
+    """Find, install or build a node's programs; the first call takes minutes, later calls take no time.
+
+    Raises ControlPlaneError.
+    """
     packages.install(INSTALLED)
     programs = find_or_build_programs(
         ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kubelet", "kube-scheduler", "kube-proxy"]

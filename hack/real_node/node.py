@@ -5,7 +5,7 @@
         node.plane.run_kubectl("get", "nodes")
 
 It works only in the sandbox (`python -m hack.real_node run -- ...`), and everything ends with the sandbox. Use it from the main
-thread: the kernel kills the parts with the thread that started them.
+thread: when a thread ends, the kernel kills the processes that this thread started.
 """
 
 import json
@@ -114,7 +114,7 @@ def network(folder: Path) -> dict[str, Any]:
 
 
 def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
-    """Return the configuration of a kubelet of this version; `authority` signs the certificates of its clients."""
+    """Return the configuration of a kubelet of this version; `authority` is the CA of the kubelet's clients."""
     # The version of control groups depends on the machine.
     by_version = {"failCgroupV1": False} if version.has(CGROUP_V1_REFUSED) else {}
     return {
@@ -137,7 +137,7 @@ def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
         "maxPods": 240,
         "nodeStatusUpdateFrequency": "2s",
         "syncFrequency": "5s",
-        # The default of 5 and 10 per second would delay the kubelet's reports for fifty concurrent jobs.
+        # The defaults (5 requests per second, bursts of 10) would delay the kubelet's reports for fifty concurrent jobs.
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,
         "eventRecordQPS": 0,
@@ -239,7 +239,7 @@ def _resident(process: int) -> int:
 
 
 def pause_image(tools: Tools, name: str, work: Path) -> Path:
-    """Create the image of the pause process, for which Debian's catatonit has a mode."""
+    """Create the image of the pause process, which is Debian's catatonit in its pause mode."""
     tree = work / "pause"
     tree.mkdir()
     shutil.copy(tools.catatonit, tree / "catatonit")

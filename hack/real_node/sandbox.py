@@ -1,8 +1,8 @@
-"""Runs a command in its own namespaces, and removes what does not end with them.
+"""Runs a command in its own namespaces, then removes what outlives these namespaces.
 
-The kernel kills all processes of the sandbox when the first one exits, and removes network devices, rules and mounts with the
-last one. This module removes the rest: the folder, and the control groups of containers, which are in a tree of the whole
-machine.
+When the first process of the sandbox exits, the kernel kills all others. When the last one exits, the kernel removes network
+devices, rules and mounts. This module removes the rest: the folder, and the cgroups of containers, which are part of the
+machine's cgroup tree.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ def run(command: Sequence[str], tools: Tools) -> int:
 def _groups() -> list[Path]:
     """Return the control groups of this machine, the inner ones first.
 
-    Other programs create and remove theirs in the meantime, which `os.walk` tolerates and `Path.rglob` does not.
+    Other programs create and remove their cgroups during the walk; `os.walk` tolerates this and `Path.rglob` does not.
     """
     return [Path(folder) for folder, _, files in os.walk(CGROUPS, topdown=False) if "cgroup.procs" in files]
 

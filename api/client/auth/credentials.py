@@ -1,8 +1,8 @@
 """The client's credentials, which are reloaded before tokens and certificates expire.
 
-Credentials that change are files, or the output of a credential plugin. They are read by blocking calls in a separate
-thread (`RefreshedCredentials`). Requests keep using the last value; they wait only if there is none, or if the server
-would not accept it. No error quotes what was read.
+Credentials that can change are read from files or from the output of a credential plugin. They are read by blocking calls in a
+separate thread (`RefreshedCredentials`). Requests keep using the last value; they wait only if no value exists, or if the
+server would reject the value. No error quotes what was read.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ log = structlog.get_logger(__name__)
 class RefreshedCredentials:
     """Credentials that are reloaded when they are no longer fresh, or when the server has rejected them.
 
-    Invariants: at most one read runs at a time; a failed read keeps the last good value in use, since the server's
-    rejection is more informative than our error; a request uses the current value without waiting for a read, unless
-    that value is missing, was rejected, or is old enough to have expired.
+    Invariants: at most one read runs at a time. After a failed read, the last good value stays in use: if the server rejects
+    it, that error says more than ours. A request waits for a read only if the current value is missing, was rejected, or is old
+    enough to have expired.
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class RefreshedCredentials:
     ) -> None:
         """`read` may block and raise anything; only an AccessError is quoted, since others could contain a secret.
 
-        `first` was read just now; without it the first request reads. `call` runs `read` outside the event loop.
+        `first` is a value that was read just now; without it, the first request reads one. `call` runs `read` outside the event
+        loop.
         """
         self._read = read
         self._call = call
@@ -76,7 +77,10 @@ class RefreshedCredentials:
         return self._credentials
 
     def refused(self) -> None:
-        """See `CredentialSource.refused`. The next request reads again, but not within `RETRY_S` of the last read."""
+        """See `CredentialSource.refused`.
+
+        The next request reloads the credentials, but not within `RETRY_S` of the last read.
+        """
         if self._due is not None:
             self._due = min(self._due, self._began_at + RETRY_S)
             self._stale_at = -math.inf

@@ -73,7 +73,7 @@ class _Reader:
 
 
 def _access_of_kubeconfig(file: str | None, master: str | None) -> Access:
-    # Not needed in a pod: its imports take almost 1 MB even without the `kubernetes` package.
+    # Imported here because a pod does not need this module: its imports take almost 1 MB, even without `kubernetes`.
     from tfjob_operator.api.client.auth.kubeconfig import read_entries
     from tfjob_operator.api.kubeconfig import read_kubeconfig
 

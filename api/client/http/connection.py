@@ -1,6 +1,6 @@
 """An HTTP/1.1 connection: it carries one request at a time, which ends with a response or an error.
 
-A new request moves the connection's `Deadline`, which rarely has to replace its timer.
+Each new request moves the `Deadline` of the connection. This rarely requires a new timer.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tfjob_operator.api.client.http.responses import Headers, ResponseParser, St
 
 
 class Deadline:
-    """Calls `expire` when the last deadline that was set has passed.
+    """Calls `expire` when the most recently set deadline has passed.
 
-    Deadlines usually move forward and are rarely reached. So the timer is kept, and checks when it fires whether the
-    deadline has moved: an exchange then costs a comparison instead of creating, sorting and cancelling a timer.
+    Deadlines usually move forward and are rarely reached. So the timer is kept. When it fires, it checks whether the deadline
+    has moved. So an exchange only compares two times; it does not create, sort and cancel a timer.
     """
 
     __slots__ = ("_at", "_expire", "_loop", "_timer")
@@ -85,7 +85,7 @@ class Owner(Protocol):
 
 
 class _Exchange:
-    """A request in progress. `response` is set when the whole response has arrived or, for a stream, its head."""
+    """A request in progress. `response` is set when the whole response has arrived; for a stream, when its head has arrived."""
 
     __slots__ = ("request", "response", "stream")
 
@@ -118,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     def __init__(self, buffer: memoryview, context: ssl.SSLContext | None = None, keep_alive_s: float = 45.0) -> None:
-        """Read into `buffer`, of `BUFFER_BYTES`; `context` is its SSLContext, `keep_alive_s` the maximum idle time."""
+        """Read into `buffer` of size `BUFFER_BYTES`; `context` is the SSLContext, `keep_alive_s` the maximum idle time."""
         self.context = context
         self.owner: Owner | None = None
         self._buffer = buffer
@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def stale(self) -> bool:
-        """True if the server had already closed the connection: it was reused, and no byte was received this time."""
+        """True if a reused connection received no byte this time: the server had already closed it."""
         return self._used_before and not self._received
 
     async def exchange(self, request: Request, data: bytes, until: float) -> WholeResponse | StreamResponse:
@@ -157,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             return await response
         except asyncio.CancelledError:
-            # otherwise it ended in the same turn of the loop, and the connection may be in use again
+            # otherwise the exchange ended in the same turn of the loop, and the connection may be in use again
             if self._exchange is exchange:
                 self.abort()
             raise

@@ -1,7 +1,7 @@
-"""`Request`, `Response`, and the protocol `Transport`, which has a single method; server settings and credentials.
+"""`Request`, `Response`, the single-method protocol `Transport`, and the settings and credentials of a server.
 
-All layers above HTTP send a `Request` and read a `Response`; tests implement the same method with a model server.
-Requests are serialized here, and any value that could inject a header or request is rejected.
+All layers above HTTP send a `Request` and read a `Response`. In tests, the implementation of `Transport` calls a simulated API
+server. Requests are serialized here, and any value that could inject a header or request is rejected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A server or a proxy. `basic` is the header from user and password in the URL, and therefore excluded from the repr."""
+    """A server or a proxy. `basic` is the header made from the URL's user and password, so the repr excludes it."""
 
     scheme: str
     host: str
@@ -32,7 +32,7 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """Parse a URL. Raises ValueError, which does not quote it since it may contain a password."""
+        """Parse a URL. Raises ValueError, which does not quote the URL, since the URL may contain a password."""
         try:
             parts = urlsplit(url)
             host = parts.hostname or ""
@@ -93,7 +93,7 @@ class CredentialSource(Protocol):
         ...
 
     def refused(self) -> None:
-        """Report that the server returned 401, so that credentials that can be reloaded are."""
+        """Report that the server returned 401, so that reloadable credentials are reloaded."""
         ...
 
 
@@ -129,10 +129,9 @@ JSON: Final = "application/json"
 class Request:
     """An HTTP request.
 
-    `total_s` limits the whole exchange, from the wait for a free connection to the last byte of the response. With
-    `idle_s` the response is a stream without an end: `total_s` then limits the time until the response head, and
-    `idle_s` every pause after that. Both are finite, so no exchange can hang. With `gzip` the response may be
-    compressed.
+    `total_s` limits the whole exchange, from the wait for a free connection to the last byte of the response. If `idle_s` is
+    set, the response is an endless stream: `total_s` limits the time until the response head, and `idle_s` limits every pause
+    after that. Both are finite, so no exchange can hang. With `gzip` the response may be compressed.
     """
 
     method: str
@@ -162,7 +161,7 @@ class Request:
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
     """Return an encoded query.
 
-    Cached, since all writes of a client have the same one, and encoding it costs as much as a header.
+    Cached, since all writes of a client have the same query, and encoding it costs as much as a header.
     """
     return urlencode(query)
 
@@ -222,7 +221,10 @@ class RequestWriter:
     """Serializes requests to one server, optionally through a proxy."""
 
     def __init__(self, server: Origin, *, proxy: Origin | None = None, user_agent: str) -> None:
-        """Serialize requests to `server`, without User-Agent if it is empty. Raises ValueError for invalid header values."""
+        """Serialize requests to `server`; an empty `user_agent` omits the User-Agent header.
+
+        Raises ValueError for invalid header values.
+        """
         absolute = proxy is not None and not server.tls  # TLS uses a tunnel, so the proxy does not see the request
         self._prefix = f"http://{server.host_header}{server.path}" if absolute else server.path
         self._fixed = _header("Host", server.host_header) + _user_agent(user_agent)
@@ -233,7 +235,10 @@ class RequestWriter:
         self._headers: dict[tuple[str, bool], str] = {}
 
     def write(self, request: Request, credentials: Credentials) -> bytes:
-        """Return the whole request, to be sent at once. Raises ValueError or CredentialsError; neither quotes a value."""
+        """Return the whole request, to be sent in a single write.
+
+        Raises ValueError or CredentialsError; neither quotes a value.
+        """
         if credentials is not self._credentials:
             self._headers.clear()
             self._credentials = credentials

@@ -20,9 +20,9 @@ that arrive in the same read as the end of the head are not counted."""
 class ResponseParser:
     """Parses the consecutive responses of one connection.
 
-    `status` is 0 until the head is complete; `ended` is True once the response is. Then `reusable` tells whether the
-    connection can carry another exchange: only if no byte followed this response, so that requests and responses cannot
-    be mismatched.
+    `status` is 0 until the head is complete; `ended` is True once the whole response is complete. Then `reusable` tells whether
+    the connection can carry another exchange: only if no byte followed this response, so that requests and responses cannot be
+    mismatched.
     """
 
     __slots__ = (
@@ -206,8 +206,8 @@ class Source(Protocol):
 class StreamResponse:
     """A `Response` whose body is still arriving on its own connection. For a single reader.
 
-    At most `HELD_BYTES` plus one read of the socket are buffered; then the connection is not read until the reader has
-    consumed them.
+    At most `HELD_BYTES` plus one socket read are buffered; then the connection is not read until the reader has consumed the
+    buffered bytes.
     """
 
     __slots__ = ("_chunks", "_failure", "_held", "_paused", "_request", "_source", "_waiter", "headers", "status")
@@ -226,7 +226,11 @@ class StreamResponse:
     # Called by the reader
 
     async def body(self) -> bytes:
-        """See `Response.body`. Limited by another `total_s`: an error response is short, and a slow one must end too."""
+        """See `Response.body`.
+
+        Reading the body may take `total_s` once more, but no longer: an error response is short, and a slow response must also
+        end.
+        """
         try:
             async with asyncio.timeout(self._request.total_s):
                 return b"".join([chunk async for chunk in self])

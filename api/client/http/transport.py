@@ -1,8 +1,8 @@
 """HTTP/1.1 to one server over sockets.
 
-Every wait has a timeout, and cancelling the waiting task closes the connection immediately. `Dialer` creates
-connections (name, TCP, proxy tunnel, TLS), the pool lends them (idle ones are reused, their number is limited, further
-requests wait in order), and `connection` carries an exchange. Each of them converts socket errors to ours.
+Every wait has a timeout, and cancelling the waiting task closes the connection immediately. `Dialer` creates connections (name
+resolution, TCP, proxy tunnel, TLS). The pool lends them: it reuses idle ones, limits their number, and lets further requests
+wait in order. `connection` carries an exchange. Dialer, pool and connection convert socket errors to our exceptions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ across a network partition, after another client may have written (LE-10)."""
 
 
 async def look_up(host: str, port: int) -> list[Address]:
-    """Resolve a name to addresses, best first, without the loop's threads, which would delay its stop. Raises OSError."""
+    """Resolve a name to addresses, best first. Use no thread of the loop: it would delay the loop's shutdown.
+
+    Raises OSError.
+    """
     try:
         literal = ipaddress.ip_address(host)
     except ValueError:
@@ -107,10 +110,10 @@ class Dialer:
         connect_s: float,
         keep_alive_s: float,
     ) -> None:
-        """Connect to one server. `tls_server_name` is the name in its certificate if that is not its host.
+        """Connect to one server.
 
-        `connect_s` seconds are for TCP, tunnel and TLS together, excluding name resolution. An idle connection is
-        closed after `keep_alive_s` seconds.
+        `tls_server_name` is the name in the server's certificate if it differs from the server's host. `connect_s` seconds are
+        for TCP, tunnel and TLS together, excluding name resolution. An idle connection is closed after `keep_alive_s` seconds.
         """
         self._server = server
         self._proxy = proxy
@@ -196,7 +199,7 @@ def _system_context() -> ssl.SSLContext:
 
 
 class _Tunnel(asyncio.Protocol):
-    """Requests a tunnel from a proxy. `opened` is the tunnel's transport, or a ConnectError or OSError."""
+    """Requests a tunnel from a proxy. `opened` resolves to the tunnel's transport, or fails with ConnectError or OSError."""
 
     def __init__(self, request: bytes) -> None:
         self.opened: asyncio.Future[asyncio.Transport] = asyncio.get_running_loop().create_future()
@@ -410,9 +413,9 @@ class HttpTransport:
     ) -> None:
         """Take the settings of a server; does not connect yet. Raises ValueError for an invalid address.
 
-        `user_agent` identifies the program. `max_connections` 0 sets no limit, which suits streams: each occupies a
-        connection. 32 is twice what keeps a server on two cores busy; each further connection costs both sides 2 ms to
-        open. The other arguments are seconds.
+        `user_agent` identifies the program. `max_connections` 0 sets no limit, which suits streams: each occupies a connection.
+        32 connections are twice the number that keeps a server on two cores busy; opening another connection costs both sides 2
+        ms. The other arguments are seconds.
         """
         server = Origin.of(settings.server)
         proxy = Origin.of(settings.proxy) if settings.proxy else None
@@ -442,10 +445,11 @@ class HttpTransport:
             await pool.aclose()
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        """See `Transport.send`. Unless it is a stream, the response has arrived completely, and its connection is free again.
+        """See `Transport.send`.
 
-        Raises RuntimeError if the transport is not open, and ValueError for a malformed request: one whose path, query
-        or content type contains a line break.
+        When this returns, a response that is not a stream is complete, and its connection is free again. Raises RuntimeError if
+        the transport is not open, and ValueError for a malformed request: one whose path, query or content type contains a line
+        break.
         """
         pool = self._pool
         if pool is None:

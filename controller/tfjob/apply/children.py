@@ -1,7 +1,7 @@
-"""Creates the missing children of a plan, and deletes others and jobs whose TTL has expired. Handles each kind of API error.
+"""Creates the missing children of a plan, deletes the children listed in it, and deletes jobs whose TTL has expired.
 
-Decides nothing about jobs. After a failed create it determines whether the child exists already, can be created later, or can
-never be created.
+Handles each kind of API error. Decides nothing about jobs. After a failed create it determines whether the child exists
+already, can be created later, or can never be created.
 
 Invariants:
 
@@ -10,13 +10,13 @@ Invariants:
   events satisfy it (EX-04).
 - A replica whose name is taken does not delay other replicas (U2).
 - Objects controlled by another object are neither adopted nor deleted (B13).
-- The last event about a pod is on the API server before the pod is deleted: it bypasses the recorder's queue, since the pod is
-  its only evidence (U13). If that write fails temporarily, the pod is not deleted yet.
+- The last event about a pod is on the API server before the pod is deleted: the pod is the only evidence for it. So the event
+  bypasses the recorder's queue (U13). If that write fails temporarily, the pod is not deleted yet.
 - A delete specifies the UID, so it never affects another object of the same name (WR-08). Deletes of pods and jobs also specify
   the resourceVersion that was evaluated: a newer version may show a success or failure that is not recorded yet. When that
   version reaches the cache, the job is synced again.
-- If a pod has a newer version, nothing else is deleted before the next sync: services depend on their pods, and that of a pod
-  that terminated by itself is kept with it.
+- If a pod has a newer version, only pods are deleted before the next sync. Whether a service is deleted depends on its pod: if
+  the pod terminated by itself, both are kept.
 """
 
 from __future__ import annotations
@@ -229,8 +229,8 @@ class Creator(ChildWriter):
     async def create(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
         """Create the missing children of the plan, many replicas concurrently in growing batches (SB-01).
 
-        Raises the first ApiError other than a name conflict, and starts no further create after it; RefusedError if the API
-        server rejects a child as invalid. A namespace that is being deleted is not an error (SB-03): the expectation of the
+        Raises the first ApiError other than a name conflict, and starts no further create after it. Raises RefusedError if the
+        API server rejects a child as invalid. A namespace that is being deleted is not an error (SB-03): the expectation of the
         rejected create remains, so that no later sync repeats it (D12).
         """
         try:
@@ -308,7 +308,8 @@ class Creator(ChildWriter):
     async def _attempt(self, job: ObjectMeta, key: ReplicaKey, creating: Awaitable[None]) -> None:
         """Await the creation of one replica. Delay its next attempt if the error may affect only this replica.
 
-        Raises ApiError, except for a name conflict; that of the shared service is raised too, since all pods need it.
+        Raises ApiError, except for a name conflict. A name conflict of the shared service is raised too, since all pods need
+        this service.
         """
         try:
             await creating
@@ -362,9 +363,9 @@ class Creator(ChildWriter):
         self._blocked.created(job.metadata, name)
 
     async def _resolve(self, job: ObjectMeta, kind: ChildKind, name: str) -> None:
-        """Return if the object with this name is ours. Raises NameTakenError, after a Warning if a user must act.
+        """Return normally if the object with this name is ours. Else raises NameTakenError, after a Warning if a user must act.
 
-        For an object that is expected to disappear, the Warning is only emitted if it persists.
+        If the object is expected to disappear, the Warning is emitted only if the object persists.
         """
         into: type[Pod | Service | _MetadataOnly] = _SLICES.get(kind.name, _MetadataOnly)
         try:
@@ -390,8 +391,8 @@ class Creator(ChildWriter):
     async def wait_for_gone(self, job: ObjectMeta, pods: Sequence[Pod]) -> None:
         """Raise StaleViewError if pods of an earlier attempt exist.
 
-        A pod that our watch does not select because its label was removed gets the label back, or it would never be deleted.
-        Raises ApiError if that fails.
+        If our watch does not select a pod because its label was removed, the label is restored; otherwise the pod would never
+        be deleted. Raises ApiError if that fails.
         """
         for pod in pods:
             if (pod.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
@@ -436,7 +437,7 @@ def _conflict_hint(job: ObjectMeta, found: Pod | Service | _MetadataOnly) -> str
 def _may_affect_one_replica(error: ApiError) -> bool:
     """Return True if other replicas may succeed: the name is taken, or an admission policy rejects this replica.
 
-    For a policy this is a guess. The batch still ends; in the next one, other replicas come first.
+    For a policy this is a guess. The error still ends the batch; in the next batch, other replicas come first.
     """
     if isinstance(error, NameTakenError):
         return True
@@ -471,7 +472,7 @@ class Deleter(ChildWriter):
             raise failures[0]
 
     async def delete_job(self, job: TFJob) -> None:
-        """Delete the job, and thereby its children. Raises ConflictError if it is not in the known version."""
+        """Delete the job, and thereby its children. Raises ConflictError if its version is not the known one."""
         meta = job.metadata
         try:
             await self._client.delete(

@@ -1,9 +1,9 @@
 """Tracks children that could not be created: when each is retried, and which Warning was recorded (U2).
 
-A name conflict, or a policy that rejects one pod, affects a single replica. It is retried with its own growing delay,
-regardless of what wakes its job; other replicas are not affected. The same delays are used for orphans that cannot be adopted
-and repairs that are reverted (`ownership.py`); the work queue delays whole jobs. All of this may be lost with the process: a
-replica is then retried once, and one Warning is repeated.
+A name conflict, or a policy that rejects one pod, affects a single replica. That replica is retried with its own growing delay,
+regardless of what causes a sync of the job; other replicas are not affected. The same delays are used for orphans that cannot
+be adopted and repairs that are reverted (`ownership.py`); the work queue delays whole jobs. All of this may be lost with the
+process: a replica is then retried once, and one Warning is repeated.
 
 The event handlers of children are also defined here, since they detect that a name is free. They run on the loop and must not
 block it.
@@ -33,7 +33,7 @@ DELAY_RESET_S: Final = LONGEST_DELAY_S
 
 
 class Delays:
-    """When an action may be retried, by job and key. May be lost, which causes one early retry."""
+    """When an action may be retried, by job and key. This state may be lost, which causes one early retry."""
 
     def __init__(self, clock: Clock, limiter: RateLimiter[tuple[OwnerKey, str]] | None = None) -> None:
         """Start without delays; `limiter` determines them."""
@@ -61,7 +61,7 @@ class Delays:
         return wait_s
 
     def clear(self, owner: OwnerKey, what: str) -> None:
-        """Allow an immediate retry and reset the delays: it succeeded, or the obstacle is gone."""
+        """Allow an immediate retry and reset the delays: the action succeeded, or the obstacle is gone."""
         known = self._due.get(owner)
         if known is not None and known.pop(what, None) is not None:
             self._limiter.forget((owner, what))
@@ -82,8 +82,8 @@ REPEAT_AFTER_S: Final = 600
 class _BlockedJob:
     """The records of one job.
 
-    `generation` is that of its latest view: earlier delays do not apply to an edited template. `children` maps each child to
-    the time of its first refusal; `rejected` are the replicas whose pods a kubelet rejected.
+    `generation` is the job's generation in its latest view: earlier delays do not apply to an edited template. `children` maps
+    each child to the time of its first refusal; `rejected` are the replicas whose pods a kubelet rejected.
     """
 
     owner: OwnerKey
@@ -95,8 +95,9 @@ class _BlockedJob:
 class BlockedChildren:
     """The children that could not be created, by job and name.
 
-    Records are dropped when the job is deleted (`forget`), those of a child also when it is created. Delays of rejected pods
-    are kept after that, since kubelets reject pods later. So the number of records is bounded by the number of replicas.
+    A job's records are dropped when the job is deleted (`forget`), and a child's records also when the child is created. Delays
+    of rejected pods are kept after the create, since a kubelet rejects a pod only after its creation. So the number of records
+    is bounded by the number of replicas.
     """
 
     def __init__(self, clock: Clock, delays: Delays) -> None:
@@ -134,10 +135,10 @@ class BlockedChildren:
         return self._clock.monotonic() - self._child(job, name)
 
     def rejected(self, job: ObjectMeta, name: str) -> None:
-        """Record that a pod rejected by a kubelet is being replaced. Its successor, if rejected too, is kept longer each time.
+        """Record that a pod rejected by a kubelet is being replaced.
 
-        A rejected pod runs nothing, so without delays a template that no node accepts would be recreated several times a
-        second.
+        If its replacements are rejected too, each one is kept longer than the one before. A rejected pod runs nothing, so
+        without delays the pod of a template that no node accepts would be recreated several times a second.
         """
         self._record(job).rejected.add(name)
         self._delays.tried(owner_uid_key(job), _rejection(name))
@@ -152,7 +153,10 @@ class BlockedChildren:
                 del self._jobs[meta_key(job)]
 
     def freed(self, namespace: str, name: str) -> list[str]:
-        """Allow immediate retries for this name, since the conflicting object is gone (B12). Return the keys of the jobs."""
+        """Allow immediate retries for this name, since the conflicting object is gone (B12).
+
+        Return the keys of the waiting jobs.
+        """
         keys, job = [], f"{name}-"
         while job := job.rpartition("-")[0]:  # the name of a child starts with that of its job
             found = self._jobs.get(key := object_key(namespace, job))
@@ -206,7 +210,7 @@ class BlockedChildren:
 
 
 def _rejection(name: str) -> str:
-    """Return the key for the delays of a replica's rejected pods."""
+    """Return the key of the delay that follows the rejection of a replica's pod."""
     return f"rejected {name}"
 
 
@@ -228,7 +232,7 @@ class ChildHandler(OwnedChildHandler[C]):
 
     def _gone(self, meta: ChildMeta) -> None:
         super()._gone(meta)  # first, since an unsatisfied expectation delays its job for minutes
-        # Whatever its owner, it may have conflicted with a child of another job (D15).
+        # Whoever owns the object, a child of another job may need its name (D15).
         for key in (*self._blocked.freed(meta.namespace, meta.name), job_of_orphan(meta)):
             if key is not None:
                 self._feed.add(key)
@@ -236,7 +240,7 @@ class ChildHandler(OwnedChildHandler[C]):
 
 @dataclass(frozen=True, slots=True)
 class ChildRecords:
-    """The records about children. May be lost with the process: a new one fills its caches before it acts."""
+    """The records about children. These may be lost with the process: a new process fills its caches before it acts."""
 
     expectations: Expectations
     delays: Delays

@@ -2,26 +2,26 @@
 
 Decides nothing about jobs. The order:
 
-1. the status, after reading the pods to which a restart record moves. In a burst, the first status of a new job may be delayed
-   until its pods exist;
+1. the status. If this write moves restart records to pods, those pods are read first. In a burst, the first status of a new
+   job may be delayed until its pods exist;
 2. events about pods that cannot start, and repairs of edited children (`ownership.py`); their failure delays nothing;
 3. the confirmation of the view (`view.py`), unless the status was written; before the first pod of an attempt, a check that no
    pod of an earlier attempt exists;
-4. creates, then deletes, each pod after its last event (`children.py`); then the termination of pods on lost nodes
-   (`nodes.py`);
+4. all creates, then all deletes; a pod is deleted only after its last event was written (`children.py`). Then the termination
+   of pods on lost nodes (`nodes.py`);
 5. the deletion of the job itself when its TTL has expired.
 
 Invariants:
 
 - Facts that a delete would destroy are in the status before the delete. A job's end is in its status before its pods are
   cleaned up, and an operator killed between any two calls can resume.
-- A failed create does not delay deletes: the surplus pod may be what exhausts the quota. Only if a child is rejected
-  permanently is nothing else done, since another plan then cleans up.
+- A failed create does not delay deletes: a surplus pod that is due for deletion may be what exhausts the quota. The remaining
+  steps are skipped only if a child is rejected permanently, since another plan then cleans up.
 - Only what is on the API server is counted, logged and recorded: a status write with a conflict has no effect.
 
-A status write costs the API server as much as creating two pods. So changed conditions are written immediately, and less
-important changes are coalesced: counters with later counters and, in a burst, the first status of a job with that of its pods,
-so that Created and Running are usually written together. Once all replicas are active there is nothing to wait for.
+A status write costs the API server as much as creating two pods. So only changed conditions are written immediately. Changed
+counters wait for later changes. In a burst, the first status of a job waits for the status that reports its pods, so Created
+and Running are usually written together. Once all replicas are active there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class StatusWriter:
     async def write_if_due(self, view: View, plan: Plan, *, at_once: bool) -> View:
         """Write the status of the plan if it has changed: now if `at_once` or due, else later.
 
-        Returns the view after the write. A delayed status is kept in the view's memory, and the job is requeued for when it is
-        due. Raises ApiError; ConflictError if the view is not the newest version.
+        Returns the view after the write. A delayed status is kept in the view's memory, and the job is requeued for the time
+        when the write is due. Raises ApiError; ConflictError if the view is not the newest version.
         """
         status = plan.status
         if status is None and view.job.status != view.written:

@@ -1,15 +1,16 @@
 """Adopts orphans, takes over children of other operators, and repairs children edited by users.
 
-`plan/replicas.py` decides which. A child of another operator is found by name and gets our labels, by which our watches select.
-Once the caches contain it, it is handled like any other child; nothing is deleted or recreated. Jobs started by this operator
-are skipped, and a job whose children are all in the caches costs no request. A repair that fails, or is reverted by another
-edit, is repeated with growing delays; nothing waits for it.
+`plan/replicas.py` decides which children these are. A child of another operator is found by name and gets our labels, by which
+our watches select children. Once the caches contain it, it is handled like any other child; nothing is deleted or recreated.
+Jobs started by this operator are skipped, and a job whose children are all in the caches costs no request. A repair that fails,
+or is reverted by another edit, is repeated with growing delays; nothing waits for it.
 
 Invariants:
 
 - Nothing is adopted before the job was read from the API server (RM-02).
 - Every patch of a child specifies its UID: another object of the same name is not modified (RM-03).
-- An adoption is expected until the cache contains it. A failed one is reported as an event and delays nothing (D14).
+- An adoption counts as an expected create until the cache contains the child. A failed adoption is reported as an event and
+  delays nothing (D14).
 - A job started by another operator is not planned before its children are in our caches.
 - Objects controlled by another object are not modified (B13).
 - A rejected repair is reported as an event and not raised.
@@ -55,7 +56,7 @@ log = structlog.get_logger(__name__)
 
 
 class Adoptions(NamedTuple):
-    """`any` if something was adopted, so that another sync follows when the caches show it.
+    """`any` is True if something was adopted: another sync follows when the caches show the adoption.
 
     `wait_s` is the time until the next adoption is due, or None.
     """
@@ -88,10 +89,10 @@ class RefManager:
     async def adopt(
         self, job: TFJob, children: Sequence[Pod | Service], confirm: Callable[[], Awaitable[None]]
     ) -> Adoptions:
-        """Adopt those of these children that are due.
+        """Adopt the given children whose adoption is due.
 
-        `confirm` reads the job from the API server, once for all adoptions; it raises ApiError unless the cache has that
-        version.
+        `confirm` reads the job from the API server, once for all adoptions. It raises ApiError unless the cache has the version
+        that was read.
         """
         owner = owner_uid_key(job.metadata)
         due: list[tuple[ChildKind, ChildMeta]] = []
@@ -159,7 +160,7 @@ class Takeover:
         self._expectations = expectations
 
     async def ensure_labelled(self, view: View) -> float | None:
-        """Return None if the job may be planned; else in how many seconds to check again, unless an event comes first.
+        """Return None if the job may be planned, else the seconds until the next check, unless an event comes first.
 
         Raises ApiError if a child cannot be read or patched: the job must then be retried.
         """
@@ -251,7 +252,7 @@ class ChildRepairer:
     async def repair(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> float | None:
         """Send the repairs that are due. Return the seconds until the next one, or None.
 
-        The patched child returns through the cache; if it was edited again by then, it is patched again after the delay.
+        The patched child later appears in the cache. If it was edited again by then, it is patched again after the delay.
         """
         owner = owner_uid_key(job.metadata)
         due: list[_Patch] = []
@@ -272,7 +273,7 @@ class ChildRepairer:
         return min(waits, default=None)
 
     async def _send(self, job: TFJob, patch: _Patch, wait_s: float) -> bool:
-        """Send one patch. Return False if it must be retried, which is due in `wait_s` seconds."""
+        """Send one patch. Return False if it must be retried, in `wait_s` seconds."""
         meta, kind = patch.drift.child.metadata, patch.kind
         try:
             await self._client.patch(

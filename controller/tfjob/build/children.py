@@ -34,12 +34,12 @@ def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
 
 
 def selector_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the selector of a service with these labels, which are also those of its pods."""
+    """Return the selector of a service with these labels; the pods of the service have the same labels."""
     return {name: labels[name] for name in c.SELECTING_LABELS if name in labels}
 
 
 def labels_of(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, str]:
-    """Return our labels for a child, in both families. They override the template's."""
+    """Return our labels for a child, with and without prefix. They override the template's."""
     labels = labels_of_all(job)
     if not key.type:
         return labels  # the service of the whole job
@@ -71,7 +71,7 @@ def owner_reference(job: ObjectMeta) -> dict[str, Any]:
 
 
 def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, Any]:
-    """Return the headless service of a replica, or of a job with a shared network; published before pods are ready (B63)."""
+    """Return the headless service of a replica, or of a job with a shared network; it publishes not-ready pods (B63)."""
     labels = labels_of(job, spec, key)
     return {
         "apiVersion": "v1",
@@ -126,8 +126,8 @@ def config_map_name(job: str, digest: str) -> str:
 def build_config_map(job: ObjectMeta, cluster: ClusterSpec, digest: str) -> dict[str, Any]:
     """Return the ConfigMap with this hash.
 
-    If pods with another hash exist after the job was scaled, and their ConfigMap was deleted, its content is no longer known:
-    it is recreated with the current content.
+    After the job was scaled, pods with another hash may exist. If their ConfigMap was deleted, its content is no longer known,
+    so it is recreated with the current content.
     """
     return {
         "apiVersion": "v1",
@@ -233,7 +233,10 @@ class PodBuilder:
         return changed
 
     def _variables(self, key: ReplicaKey) -> list[dict[str, Any]]:
-        """Return TF_CONFIG, preceded by the cluster spec if it is in a ConfigMap, so that the kubelet can expand it."""
+        """Return TF_CONFIG.
+
+        With a ConfigMap, a variable with its cluster spec comes first; the kubelet expands it in TF_CONFIG.
+        """
         if not self.cluster.is_shared_with(key.type):
             return [{"name": c.TF_CONFIG, "value": self.cluster.tf_config(key.type, key.index)}]
         source = {"name": config_map_name(self._job.name, self.cluster.digest), "key": c.CLUSTER_KEY}
@@ -288,7 +291,7 @@ class GangScheduler:
         return {} if self.admits else {"scheduling.x-k8s.io/pod-group": job}
 
     def pod_annotations(self, job: str, replica_type: str) -> dict[str, str]:
-        """Return the annotations that assign a pod to the job's group; volcano also reads its role."""
+        """Return the annotations that assign a pod to the job's group; volcano also reads the pod's role."""
         if not self.admits:
             return {}
         return {"scheduling.k8s.io/group-name": job, "volcano.sh/task-spec": replica_type.lower()}

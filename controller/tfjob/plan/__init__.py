@@ -1,6 +1,6 @@
 """Decides what to do about a TFJob. Pure: no clock, I/O or logging; only values of `api`, `controller.jobs` and `build`.
 
-The entry point is `plan.plan`. `actions` defines its result and adds the PodGroup. `replicas` determines which replica a child
-belongs to and its outcome (how a pod ends: `controller.jobs.pods`), `ending` derives the outcome of the job, and `status`
-builds the status, with facts that outlive pods, and the effective spec.
+The entry point is `plan.plan`. `actions` defines its result and adds the PodGroup. `replicas` determines the replica of a child
+and its outcome (`controller.jobs.pods` determines how a pod ends). `ending` derives the outcome of the job. `status` derives
+the effective spec and builds the status, including the facts that outlive pods.
 """

@@ -2,8 +2,8 @@
 
 With gang scheduling, the pods of a job are scheduled all together or not at all. A job has one PodGroup, with the job's name.
 It is created before any pod, specifies the minimum useful number of pods, and is deleted when the job ends or is suspended. In
-an existing group, the operator updates only `minMember` and the resources computed from it; its queue may have been changed by
-another component (B66).
+an existing group, the operator updates only `minMember` and the resources computed from it. Another component may have changed
+the group's queue (B66).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ DEFAULTS: Final = Defaults()
 
 @dataclass(frozen=True, slots=True)
 class PodDeletion:
-    """A pod to delete, and the event to record first, as the pod is its only evidence.
+    """A pod to delete, and the event to record first, since only the pod shows what the event reports.
 
-    `restarts` if the pod is replaced. `decision` is the rule that applies to this replica: names of rule, action and replica
-    type.
+    `restarts` is true if the pod is replaced. `decision` is the rule that applies to this replica: names of rule, action and
+    replica type.
     """
 
     pod: Pod
@@ -57,7 +57,7 @@ class PodDeletion:
 
 
 class LostPod(NamedTuple):
-    """A pod on a lost node, and the time since which the node is not ready."""
+    """A pod on a lost node, and the time when the node became not ready."""
 
     pod: Pod
     since: datetime
@@ -75,8 +75,8 @@ class PodGroupResize:
 class Blocked:
     """The children that could not be created, by name (U2).
 
-    `refused` are all of them, `waiting` those that must not be retried yet. `rejected` are replicas whose pods a kubelet
-    rejected and that must not be replaced yet. `next_due_in_s` is the time until the first retry.
+    `refused` contains all of these children, `waiting` only those that must not be retried yet. `rejected` are replicas that
+    must not be replaced yet after a kubelet rejected their pods. `next_due_in_s` is the time until the first retry.
     """
 
     refused: frozenset[str] = frozenset()
@@ -92,12 +92,13 @@ NONE_BLOCKED: Final = Blocked()
 class Plan:
     """What to do about a job. `status` is None if it does not change.
 
-    `requeue_after_s` is when the passage of time alone may require another plan; None for never. `delete_job` if the TTL has
-    expired. `label_drift` are children whose labels do not match their names, `selector_drift` services that do not select
-    their pods. `create_pod_group` is the `minMember` of the group to create. The group is created before any pod, and so are
-    the ConfigMaps in `create_config_maps`, given by hash. `begins_attempt` if these are the first pods of an attempt: they are
-    created only if the API server has no pod of an earlier one. `create_later` is the number of missing pods left to a later
-    plan. `lost_pods` are on lost nodes: those still running are marked as failed, those being deleted are force-deleted.
+    `requeue_after_s` is the time until another plan may be due even without an event; None for never. `delete_job` is true if
+    the TTL has expired. `label_drift` are children whose labels do not match their names, `selector_drift` services that do not
+    select their pods. `create_pod_group` is the `minMember` of the group to create. The group and the ConfigMaps in
+    `create_config_maps`, given by hash, are created before any pod. `begins_attempt` is true if the created pods are the first
+    of an attempt: they are created only if the API server has no pod of an earlier attempt. `create_later` is the number of
+    missing pods left to a later plan. `lost_pods` are on lost nodes: those still running are marked as failed, those being
+    deleted are force-deleted.
     """
 
     create_services: tuple[ReplicaKey, ...] = ()
@@ -176,7 +177,7 @@ def with_gang(
 ) -> Plan:
     """Return the plan with the actions for the PodGroup; `gang` is None if gang scheduling is disabled.
 
-    `replicas` are the required ones that have a pod. The group of a job on hold is not changed.
+    `replicas` are the replicas in the spec that have a pod. The group of a job on hold is not changed.
     """
     if gang is None or plan.ends(job):
         return plan
@@ -186,7 +187,7 @@ def with_gang(
 
 
 def without_pod_group(plan: Plan, gang: Gang) -> Plan:
-    """Return the plan of a job that needs no PodGroup: it is deleted once (B55)."""
+    """Return the plan for a job that needs no PodGroup: it deletes an existing one that is not yet terminating (B55)."""
     if gang.group is None or plan.delete_job or _is_terminating(gang.group):
         return plan
     return replace(plan, delete_pod_group=gang.group)
@@ -215,7 +216,10 @@ def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[R
 
 
 def _min_member(spec: TFJobSpec, able: int) -> int:
-    """Return the number of pods that the job can have, or its `minAvailable` if less. At least 1, unless it can have none."""
+    """Return the number of pods that the job can have, or its `minAvailable` if less.
+
+    At least 1, unless the job can have no pods.
+    """
     asked = spec.scheduling.min_available
     return able if asked is None else min(max(asked, 1), able)
 
@@ -232,14 +236,14 @@ def _admitted(gang: Gang) -> bool:
 
 
 def _without_pods(plan: Plan) -> Plan:
-    """Create no pods and no services: a queued job uses no cluster resources."""
+    """Return the plan without new pods and their services: a queued job uses no cluster resources."""
     waiting = {key.name for key in plan.create_pods}
     services = tuple(key for key in plan.create_services if key.name not in waiting)
     return replace(plan, create_pods=(), create_services=services)
 
 
 def _wait_for_pod_groups(plan: Plan, gang: Gang) -> Plan:
-    """Create nothing and requeue the job, since no event will do so."""
+    """Create nothing, and requeue the job, since no event will queue it."""
     plan = _without_pods(plan.requeued_within(POD_GROUPS_RETRY_S if gang.failure else POD_GROUPS_FIRST_RETRY_S))
     if not gang.failure:
         return plan
@@ -258,7 +262,7 @@ def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tupl
 
 
 def _ignored_edit_events(job: TFJob, spec: TFJobSpec, gang: Gang) -> tuple[JobEvent, ...]:
-    """Return the event, once per edit, about scheduling fields that differ from the existing group and are ignored."""
+    """Return an event, once per edit, if scheduling fields differ from the existing group: the difference is ignored."""
     if gang.group is None or job.status.observed_generation in {None, job.metadata.generation}:
         return ()
     asked, made = spec.scheduling, gang.group.spec

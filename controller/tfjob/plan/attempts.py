@@ -6,9 +6,9 @@ are surplus: they are deleted, their outcomes are ignored, and no pod is created
 twice, no matter where the operator is killed, and pods deleted by the restart itself match no rule. Before the first pod of an
 attempt is created, the API server is asked for pods of earlier attempts, since the cache may be stale (`Plan.begins_attempt`).
 
-Rules are evaluated in order, each against all failures that no earlier rule matched, the earliest failure first. A matching
-action on the whole job ends the evaluation; actions on single replicas do not. Failures that no rule matches are handled by the
-replica's restart policy.
+Rules are evaluated in order. Each is evaluated against all failures that no earlier rule matched, the earliest failure first. A
+matching action on the whole job ends the evaluation; actions on single replicas do not. Failures that no rule matches are
+handled by the replica's restart policy.
 
 A pod that is being deleted because of a disruption counts as failed immediately: its outcome may be lost with its node, and
 other replicas wait for it. Only actions on the whole job apply to it, since it is replaced anyway.
@@ -70,10 +70,10 @@ class LateReplica(NamedTuple):
 class Decision:
     """The result of evaluating the rules against the failures of a job.
 
-    `action` is the action on the whole job, or None. `rule` is the rule that matched, `key` the replica that caused it and
-    `failure` its pod, if any. `handled` maps pod UIDs to rules with actions on single replicas. `late` are replicas that did
-    not start in time and that no rule matches. `next_in_s` is the time until the next escalation or node hit. `cause` is why
-    the pod of `failure` must be deleted although it has not failed; `hits` are all pods on unhealthy nodes.
+    `action` is the action on the whole job, or None. `rule` is the rule that matched. `key` is the replica that caused the
+    decision, and `failure` its pod, if any. `handled` maps pod UIDs to rules with actions on single replicas. `late` are
+    replicas that did not start in time and that no rule matches. `next_in_s` is the time until the next escalation or node hit.
+    `cause` is why the pod of `failure` must be deleted although it has not failed; `hits` are all pods on unhealthy nodes.
     """
 
     action: RuleAction | None = None
@@ -101,8 +101,8 @@ def decide(
 ) -> Decision:
     """Evaluate the rules against the failures of the current attempt. `start` is the result of `past_start_deadline`.
 
-    `hits` are those of node rules. A pod that is being deleted because of a rule is not evaluated again, even if something else
-    deletes it meanwhile. A late replica without a pod matches only rules with an action on the whole job.
+    `hits` are the hits of node rules. A pod that is being deleted because of a rule is not evaluated again, even if something
+    else deletes it meanwhile. A late replica without a pod matches only rules with an action on the whole job.
     """
     late: Sequence[LateReplica] = start.late
     present = unfinished(replicas, finished)
@@ -141,10 +141,10 @@ def past_start_deadline(
 ) -> Decision:
     """Return the replicas that did not start running in time, and when to check again.
 
-    The deadline counts from the latest of three times: the creation or resumption of the job; the start of the attempt; and the
-    creation of the pod or, if it is missing, the failure of its predecessor and the end of the back-off. A terminating pod is
-    not late. The deadline no longer applies once all replicas have run at the same time. `keys` are the replicas that should
-    have a pod.
+    The deadline counts from the latest of three times: the creation or resumption of the job, the start of the attempt, and the
+    creation of the pod. For a missing pod, the third time is when the previous pod failed or the back-off ends, whichever is
+    later. A terminating pod is not late. The deadline no longer applies once all replicas have run at the same time. `keys` are
+    the replicas that should have a pod.
     """
     if draft.begun is not None and draft.begun.all_ran:
         return NO_DECISION
@@ -185,7 +185,7 @@ def _waiting_since(draft: StatusDraft) -> datetime:
 
 
 def _attempt_start(draft: StatusDraft) -> datetime | None:
-    """Return when pods of the current attempt could be created: after the last attempt and the delay; None for the first."""
+    """Return when pods of this attempt could be created: the end of the previous one plus the delay; None for the first."""
     ended = draft.attempt_history[-1].end_time if draft.attempt_history else None
     if ended is None or draft.begun is None:
         return None
@@ -237,7 +237,7 @@ def _escalation(
     draft: StatusDraft,
     decision: Decision,
 ) -> Decision:
-    """Return the decision with an escalation if a replica restarted by a rule does not run again in time.
+    """Return the decision, escalated if a replica that a rule restarted is not running again in time.
 
     The time counts from when its next pod may be created, since the operator itself delays the pod.
     """
@@ -269,10 +269,10 @@ def runs_again(record: IndexRestarts, replica: Replica | None) -> bool:
 
 
 def restart_requested(draft: StatusDraft, replicas: Iterable[Replica]) -> bool:
-    """Return True if a user requests a restart of the whole job that was not performed yet; record the request.
+    """Return True if a user's request to restart the whole job is still pending; record the request.
 
     A job that has not started cannot be restarted. If all pods have a higher attempt than the status, an older release has
-    dropped it, and the observed request with it: both are restored, and nothing is restarted.
+    dropped the attempt and the observed request from the status: both are restored, and nothing is restarted.
     """
     annotations = draft.job.metadata.annotations
     wanted = "" if annotations is None else annotations.restart_requested_at
@@ -321,8 +321,8 @@ def count_on_nodes(
 ) -> Collection[str]:
     """Count failures on their nodes, and return the UIDs of the pods.
 
-    Of program failures, only `causes` count, which are those that trigger a restart. When one replica of a collective training
-    fails, others fail as a consequence, on healthy nodes.
+    A program failure counts only if it is one of `causes`, the failures that trigger a restart. When one replica of a
+    collective training fails, others fail as a consequence, on healthy nodes.
     """
     disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
     every = (*seen.replicas, *seen.surplus)
@@ -330,7 +330,7 @@ def count_on_nodes(
 
 
 def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
-    """Return the replicas whose pods are not created yet because restarts are delayed; record the earliest time."""
+    """Return the replicas whose pods are not created yet because of delayed restarts; record the next restart time."""
     due: dict[ReplicaKey, datetime] = {}
     whole = _attempt_start(draft) if draft.begun is not None and draft.begun.delay_s else None
     if missing and (whole is not None or any(record.next_time for record in draft.restarts)):
@@ -346,7 +346,7 @@ def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Colle
 def restart_all(
     draft: StatusDraft, spec: TFJobSpec, decision: Decision, pods: Iterable[Replica], *, delays: bool
 ) -> None:
-    """Start the next attempt. Only the status changes; all `pods` thereby belong to an earlier attempt.
+    """Start the next attempt. This changes only the status. Afterwards, all `pods` belong to an earlier attempt.
 
     After a rollback to a release without attempts, pods may have a higher attempt than the status.
     """
@@ -422,7 +422,7 @@ def _cause(decision: Decision) -> str:
 
 
 def _describe_late(decision: Decision) -> str:
-    """Return the text that a replica did not run in time, with the problem of its pod."""
+    """Return a message saying that a replica did not run in time, with the problem of its pod."""
     problems = problems_of([decision.failure] if decision.failure is not None else [])
     again = " again" if decision.rule is not None and decision.action is not decision.rule.action else ""
     return f"did not run{again} in time" + (f": {problems[0].event.message}" if problems else "")

@@ -1,4 +1,4 @@
-"""When a job restarts, succeeds or fails, and what is deleted when it finishes. Pure.
+"""Decides when a job restarts, succeeds or fails, and what is deleted when it finishes. Pure.
 
 Failure messages name the pod, container, exit code, reason and termination message, because the pod and its log may be gone
 when the message is read.
@@ -56,7 +56,7 @@ def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
 
 
 def most_restarts(job: str, records: Iterable[IndexRestarts], replicas: Iterable[Replica]) -> str:
-    """Return a sentence about the replica with the most restarts and, if its pod still shows it, its last failure.
+    """Return a sentence about the replica with the most restarts, and its last failure if its pod still shows that.
 
     A failed pod that still exists was not replaced: its failure reached the limit and is not a restart.
     """
@@ -105,7 +105,7 @@ def _failed_container(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
 
 
 def _last_exit(pod: Pod) -> str:
-    """Return how the container ended that made the pod fail, or that the kubelet restarted most often."""
+    """Return the last exit of the container that made the pod fail, else of the one the kubelet restarted most often."""
     if failed := _failed_container(pod):
         return _describe_exit(*failed)
     restarted = [each for each in _statuses(pod) if each.last_state is not None and each.last_state.terminated]
@@ -215,7 +215,7 @@ def _has_succeeded(spec: TFJobSpec, finished: Mapping[str, Collection[int]], dec
 
 
 def _success_at(spec: TFJobSpec, replicas: Iterable[Replica], decider: str | None) -> datetime | None:
-    """Return when the last of the deciding replicas succeeded; None if one of their pods no longer shows it."""
+    """Return when the last deciding replica succeeded; None if any deciding replica's pod no longer shows the time."""
     first_decides = decider == c.WORKER and spec.success_policy != SuccessPolicy.ALL_WORKERS
     names = spec.sizes if decider is None else {decider}
     ends = [
@@ -229,7 +229,7 @@ def _success_at(spec: TFJobSpec, replicas: Iterable[Replica], decider: str | Non
 
 
 def failure_at(replica: Replica) -> datetime | None:
-    """Return when the container ended that made this replica fail: the training container, or the first that failed."""
+    """Return the end time of the container that made this replica fail: the training container, or the first to fail."""
     failed = _failed_container(replica.pod)
     ended = replica.ended or (failed[1] if failed is not None else None)
     return ended.finished_at if ended is not None else None
@@ -243,10 +243,10 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
     """Return True if a failed pod is to be deleted and recreated under the same name.
 
     A pod keeps the policy with which it was created; edits apply to later pods (U15). Under Always and OnFailure the kubelet
-    restarts containers in place, but not a pod that is itself Failed because of an eviction or a lost node (B38). ExitCode
-    depends on the exit code, except for disrupted pods, whose exit code only reflects their reaction to SIGTERM. If the
-    container's own policy forbids a restart, so do all policies of the replica. Disrupted workers of an elastic job are
-    recreated even under Never (B50), as is any disrupted replica that exited with 0.
+    restarts containers in place, but not a pod that is itself Failed because of an eviction or a lost node (B38). Under
+    ExitCode, the exit code decides, except for disrupted pods: their exit code only reflects the reaction to SIGTERM. If the
+    container's own policy forbids a restart, Always and OnFailure recreate only disrupted pods. Even under Never, disrupted
+    workers of an elastic job (B50) and any disrupted replica that exited with 0 are recreated.
     """
     policy = replica.restart_policy or _policy_without_label(replica, spec)
     if replica.outcome is not Outcome.FAILED:
@@ -254,8 +254,7 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
     if policy == RestartPolicy.NEVER:
         return (spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted) or replica.stopped_gracefully
     if policy == RestartPolicy.EXIT_CODE:
-        # The exit code of a pod that exceeded its own deadline does not count either; that deadline, however, was set by the
-        # pod's author.
+        # The exit code of a pod that exceeded its own deadline does not count either: the limit in its spec made it fail.
         if replica.ended is None or replica.pod.status.reason == DEADLINE_EXCEEDED:
             return replica.disrupted
         return replica.disrupted or replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
@@ -263,7 +262,7 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
 
 
 def _policy_without_label(replica: Replica, spec: TFJobSpec) -> str:
-    """Return the policy of a pod created by another operator: the replica's, unless the pod has a different one.
+    """Return the policy of a pod created by another operator: that of the replica, or Never if the pod itself has Never.
 
     Earlier operators set Never in the pod if the replica had no policy. This operator also sets Never for ExitCode and for
     replicas with rules; in these cases Never in the pod has no significance.
@@ -277,7 +276,7 @@ def _policy_without_label(replica: Replica, spec: TFJobSpec) -> str:
 def wait_for_workers_s(
     draft: StatusDraft, spec: TFJobSpec, ending: Ending, replicas: Iterable[Replica]
 ) -> float | None:
-    """Return for how long a success waits for running workers: at most `completionGracePeriodSeconds`.
+    """Return how long to wait for running workers before writing a success: at most `completionGracePeriodSeconds`.
 
     None if the end is written now. The deciding replica stays finished, so neither a failure nor an edit reverts the success.
     """
@@ -304,10 +303,10 @@ def _worker_grace_s(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, grace_s: 
 def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, grace_s: int = 0) -> Plan:
     """Clean up after the job has finished, update the counters, and delete the job when its TTL expires.
 
-    Workers still running when the job succeeds are deleted `grace_s` later, although they no longer count as active: in a
-    collective training they end shortly after the chief or worker 0, and their last output would be lost. The status of a job
-    finished by another operator is not changed, nor are its pods deleted unless the spec sets a clean-up policy: the default
-    has changed over the years, and running pods may have been kept on purpose.
+    When the job succeeds, workers that still run no longer count as active, but they are deleted only `grace_s` later. In
+    collective training they end shortly after the chief or worker 0, and an earlier delete would lose their last output. If
+    another operator finished the job, its status is not changed, and its pods are deleted only if the spec sets a clean-up
+    policy: the default has changed over the years, and running pods may have been kept on purpose.
     """
     left = None
     ended_at = _ended_at(draft)
@@ -339,7 +338,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, 
 
 
 def pods_to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
-    """Return the pods to delete after the end: all under All, none under None, unfinished ones under Running."""
+    """Return the pods to delete after the end: under All every pod, under None no pod, under Running unfinished pods."""
     if policy == CleanPodPolicy.NONE:
         return []
     # Depends on the pod and not on the replica's outcome: a sidecar of a finished replica may still use CPU.
@@ -368,7 +367,7 @@ def _ended_at(draft: StatusDraft) -> datetime | None:
 
 
 def _policy(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> str:
-    """Return the current clean-up policy. A spec that was never valid has none."""
+    """Return the current clean-up policy. A spec that was never valid has no policy."""
     failed = conditions.find(draft.conditions, ConditionType.FAILED)
     if isinstance(spec, InvalidSpec) and failed is not None and failed.reason == ConditionReason.INVALID:
         return CleanPodPolicy.RUNNING
@@ -400,7 +399,7 @@ def until_deadline(draft: StatusDraft, deadline_s: int | None) -> float | None:
 
 
 def _left_s(limit_s: int, since: datetime, now: datetime) -> float:
-    """Return the seconds left, rounded up by a second, since API times have no fraction."""
+    """Return the seconds left, plus one second, since API times have no fraction."""
     return limit_s and limit_s + 1 - (now - since).total_seconds()
 
 

@@ -1,13 +1,13 @@
 """Unhealthy and lost nodes: the affected pods, and the nodes that a job avoids. Pure.
 
-A rule with `onNodes` is hit by a pod whose node has had one of its conditions or taints for `MIN_DURATION_S`, even if the pod
-is still running. The time counts from the later of transition and start of the pod. Rules that depend on pods only are too
-slow for unhealthy nodes: in collective training one slow or silent worker blocks all others.
+A pod hits a rule with `onNodes` if its node has had one of the rule's conditions or taints for `MIN_DURATION_S`, even if the
+pod is still running. The time counts from the transition or from the start of the pod, whichever is later. Rules that depend on
+pods only are too slow for unhealthy nodes: in collective training one slow or silent worker blocks all others.
 
-Failures are counted per node in `status.avoidedNodes`, in the same status write that decides about the pod: the restart of the
-whole job, after which pods of that attempt are ignored, or a record of the replica (`IndexRestarts.on_node`). So no pod is
-counted twice, no matter where the operator is killed. A node's first program failure does not count, since it is more likely
-the program's fault; nor do preemptions and evictions through the API, which are unrelated to the node.
+Failures are counted per node in `status.avoidedNodes`. The same status write decides about the pod: it either restarts the
+whole job, after which pods of that attempt are ignored, or updates a record of the replica (`IndexRestarts.on_node`). So no pod
+is counted twice, no matter where the operator is killed. A node's first program failure does not count, since it is more likely
+the program's fault. Preemptions and evictions through the API do not count either: they are unrelated to the node.
 
 A node is lost when its Ready condition has not been True for as long as the job allows. Its kubelet reports and deletes
 nothing, so its pods would stay running or terminating forever. They are marked as failed; rules and restart policies then apply
@@ -53,13 +53,13 @@ _NOT_ABOUT_NODE: Final = frozenset({"PreemptionByScheduler", "EvictionByEviction
 
 
 class NodeState(NamedTuple):
-    """The conditions and taints of a node, with the time since which it has each."""
+    """The conditions and taints of a node, each with the time when it began."""
 
     conditions: Mapping[ConditionPattern, datetime]
     taints: Mapping[TaintPattern, datetime]
 
     def lost_since(self) -> datetime | None:
-        """Return since when the node is not ready; None if it is ready, or if kube-controller-manager handles its pods."""
+        """Return when the node became not ready; None if it is ready, or if kube-controller-manager handles its pods."""
         if any(taint.key == OUT_OF_SERVICE for taint in self.taints):
             return None
         found = (self.conditions.get(ConditionPattern(_READY, status)) for status in _NOT_READY)
@@ -67,14 +67,14 @@ class NodeState(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """The state of the nodes of a job's pods, by name; `failure` is why nodes cannot be read, if so."""
+    """The state of the nodes of a job's pods, by name; `failure` is the reason if nodes cannot be read."""
 
     states: Mapping[str, NodeState]
     failure: str = ""
 
 
 class NodeHit(NamedTuple):
-    """A pod on an unhealthy node, since when, and the condition or taint."""
+    """A pod on an unhealthy node, the start time of the hit, and the condition or taint."""
 
     at: datetime
     replica: Replica
@@ -88,7 +88,7 @@ class NodeHit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The hits of each rule, by rule name, earliest first; and the hit of the first rule, by pod UID.
+    """The hits by rule name, earliest first. `by_pod` maps a pod UID to the hit of the first rule that this pod hits.
 
     `next_in_s` is when further hits may become due.
     """
@@ -152,7 +152,7 @@ def count_failures(
     """Count failures and hits on their nodes, once per pod, and decide which nodes are avoided from now on.
 
     `replicas` are all replicas of the job; their pods tell which nodes it uses. A node that is no longer avoided stays in the
-    list while pods created with that restriction are pending. Returns the UIDs of the pods counted now.
+    list while pods that were created to avoid it are pending. Returns the UIDs of the pods counted now.
     """
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
     sick = {uid: hit.replica.pod.node for uid, hit in hits.by_pod.items()}
@@ -195,7 +195,7 @@ def _is_over(node: AvoidedNode, now: datetime) -> bool:
 
 
 def pods_avoiding_expired_nodes(draft: StatusDraft, replicas: Iterable[Replica]) -> list[Replica]:
-    """Return pods that are unschedulable because they avoid a node that is no longer avoided."""
+    """Return pods that are unschedulable because they still exclude a node which the job no longer avoids."""
     ends = [each.expiration_time for each in draft.job.status.avoided_nodes if _is_over(each, draft.now)]
     last = max((end for end in ends if end is not None), default=None)
     if last is None:
@@ -213,7 +213,7 @@ def _is_not_about_node(pod: Pod) -> bool:
 
 
 def _limited(nodes: Collection[AvoidedNode]) -> tuple[AvoidedNode, ...]:
-    """Return at most `MAX_AVOIDED` nodes: those avoided the longest first, then those with the most failures."""
+    """Return at most `MAX_AVOIDED` nodes, preferring the latest expiration time, then the most failures."""
     if len(nodes) <= MAX_AVOIDED:
         return tuple(nodes)
 
@@ -229,8 +229,8 @@ def with_avoidance(
 ) -> Plan:
     """Return the plan of a job that avoids nodes, with a Warning if another component chooses its pods' nodes.
 
-    Unschedulable pods that avoid a node that is no longer avoided are recreated: first all are deleted, then the node is
-    removed from the list, then they are created.
+    Unschedulable pods that still exclude a node which the job no longer avoids are recreated: first all are deleted, then the
+    node is removed from the list, then the pods are created.
     """
     placed_elsewhere = [kind for kind, each in spec.replicas.items() if gang is not None or each.template.has_topology]
     if placed_elsewhere:
@@ -247,7 +247,10 @@ def with_avoidance(
 
 
 def with_nodes(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: Nodes, timeout_s: int) -> Plan:
-    """Return the plan with the pods on lost nodes, or with a Warning if nodes cannot be read. `timeout_s` 0 disables it."""
+    """Return the plan with the pods on lost nodes, or with a Warning if nodes cannot be read.
+
+    With `timeout_s` 0, no node is lost.
+    """
     if nodes.failure:
         return replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_UNAVAILABLE, nodes.failure)))
     return with_lost_pods(plan, draft, pods, nodes, timeout_s) if timeout_s else plan

@@ -8,8 +8,8 @@ A job is finished (`ending.clean_up`), on hold or failed because of an invalid s
 (`run`). Then the PodGroup and ConfigMaps that it needs are added to the plan, and children that must wait are removed.
 
 A job that has not started fails if its spec is invalid or rejected by the API server. A job that has started is put on hold:
-its pods continue, and no pod is created, deleted or evaluated until the spec is fixed. Facts are still recorded, since pods may
-disappear: finished replicas and the number of restarts. Readable fields still apply: a deadline, the TTL, `suspend`.
+its pods continue, and no pod is created, deleted or evaluated until the spec is fixed. Finished replicas and the number of
+restarts are still recorded, since pods may disappear. Fields that can be parsed still apply: a deadline, the TTL, `suspend`.
 
 The ConfigMap of a large cluster spec is immutable and named by a hash of its content and the job's UID. So a scaled job gets a
 new one, and a new job of the same name cannot conflict with the old one. Pods carry the hash in a label. A kubelet reads the
@@ -126,8 +126,8 @@ def plan(
 
     A job being deleted is left to the garbage collector. A job managed by another controller is left to that controller, even
     if the job is invalid (B75). `gang` is None if gang scheduling is disabled; `domain` is the cluster's DNS domain if
-    TF_CONFIG needs it. `blocked` are children that could not be created. `unreported` are events of a status that was
-    computed but not written; they precede new ones. `defaults` are the operator's. `nodes` are None if not needed.
+    TF_CONFIG needs it. `blocked` are children that could not be created. `unreported` are events of a status that was computed
+    but not written; they precede new ones. `defaults` are the operator's defaults. `nodes` are None if not needed.
 
     All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
@@ -152,7 +152,7 @@ def plan(
 
 
 def node_lost_after_s(spec: TFJobSpec, defaults: Defaults) -> int:
-    """Return after how many seconds a node that is not ready is lost, for this job; 0 for never."""
+    """Return how many seconds a node must be not ready before this job considers it lost; 0 for never."""
     return defaults.node_lost_timeout_s if spec.node_lost_timeout_s is None else spec.node_lost_timeout_s
 
 
@@ -227,7 +227,7 @@ def run(
 def _replacing(
     restarting: Iterable[Replica], decision: Decision, on_nodes: Collection[str], *, delays: bool
 ) -> Replacing:
-    """Return what to record about pods that are replaced individually; those `on_nodes` are counted on their nodes."""
+    """Return what to record about pods that are replaced individually; pods in `on_nodes` count for their nodes."""
     counted, ignored = set[str](), set[str]()
     rules = {}
     for replica in restarting:
@@ -241,7 +241,7 @@ def _replacing(
 
 
 def _restart_attempt(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: Finished) -> Plan:
-    """Delete all pods except those of finished replicas that are kept. Pods are created by later plans."""
+    """Delete all pods, except those of finished replicas if the failure policy keeps them. Pods are created by later plans."""
     keeps = spec.failure_policy is not None and spec.failure_policy.keeps_finished
     deleted = [
         replica
@@ -266,7 +266,7 @@ def _reconcile_children(
     decision: Decision,
     running: bool,
 ) -> Plan:
-    """Create missing children, repair edited ones, and delete surplus pods and failed ones, which later syncs recreate."""
+    """Create missing children, repair edited ones, and delete surplus and failed pods; later syncs recreate failed ones."""
     name = draft.job.metadata.name
     keys = _keys(name, spec, finished)
     present = {replica.key for replica in seen.replicas}
@@ -307,7 +307,7 @@ def _reconcile_children(
 
 
 def _next_due_s(draft: StatusDraft, spec: TFJobSpec, decision: Decision) -> float | None:
-    """Return the seconds until the passage of time alone requires another plan; None for never."""
+    """Return the seconds until another plan is due even without an event; None for never."""
     times = [until_deadline(draft, spec.active_deadline_s), decision.next_in_s]
     if draft.next_restart_time is not None or draft.avoided_nodes:
         moments = (draft.next_restart_time, *(node.expiration_time for node in draft.avoided_nodes))
@@ -346,7 +346,7 @@ def _warn_about_outdated_pods(
 def _ending(
     draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, decision: Decision, replicas: Sequence[Replica]
 ) -> Ending | None:
-    """Return how the job ends now, or None: decided by its replicas and rules, else by its limits.
+    """Return how the job ends now, or None: its replicas and rules decide first, then its limits.
 
     Success takes precedence, and rules take precedence over failures that no rule matches.
     """
@@ -379,7 +379,7 @@ def _update_running_condition(
 ) -> None:
     """Set Running or Restarting. A restarting job is Running only once every replica has its pod again (B23).
 
-    `refused` replicas could not be created; a job may run without them. `stuck` if a pod cannot start: see the counters.
+    `refused` replicas could not be created; a job may run without them. `stuck`: a pod cannot start (see the counters).
     """
     name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, ConditionType.RESTARTING)
     if restarting:
@@ -480,7 +480,7 @@ def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
 
 
 def _should_hold(job: TFJob, spec: InvalidSpec, *, has_children: bool) -> bool:
-    """Return True if the job is put on hold instead of failing: it has started, and if it was rejected, it was edited since."""
+    """Return True if the job is put on hold, not failed: it has started and, if rejected, was edited after the start."""
     if spec.reason == ConditionReason.REFUSED:
         return job.status.begun is not None and job.metadata.generation > job.status.begun.generation
     return has_started(job.status, has_children=has_children)
@@ -512,7 +512,7 @@ def _wait_for_fix(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan
 
 
 def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
-    """Return the number of replicas of each type; unlimited for the observed types if the status does not record it."""
+    """Return the number of replicas of each type in the status; if it has none, `MAX_REPLICAS` for each observed type."""
     if status.begun is not None and status.begun.replicas:
         return status.begun.replicas
     present = {replica.type for replica in observed} | status.replica_statuses.keys() | status.finished_indices.keys()
@@ -522,8 +522,8 @@ def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
 def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
     """Return the plan without children that must wait. Replica types without a refused child come first.
 
-    So workers do not wait for refused parameter servers, although the first refusal ends a batch (SB-01). A rejected pod that
-    must wait is kept, since it shows the reason.
+    The first refusal ends a batch (SB-01): in another order, workers would wait for refused parameter servers. A rejected pod
+    that must wait is kept, since it shows the reason.
     """
     if blocked.rejected:
         kept = [each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected]

@@ -3,11 +3,12 @@
 A child's name determines its replica, since names are immutable; labels are used only if the name is not conclusive. A replica
 has one pod; if there are several, one is selected and the others are surplus.
 
-A replica's outcome is that of its container `tensorflow`: it is finished although a sidecar still runs, and a failed sidecar
-does not fail a replica whose `tensorflow` is still running.
+The container `tensorflow` determines a replica's outcome: the replica is finished even if a sidecar still runs, and a failed
+sidecar does not fail a replica whose `tensorflow` is still running.
 
-Orphans are adopted as by client-go's ControllerRefManager, but never released. Otherwise only the controller reference counts;
-labels are only used to find children without one. Children controlled by another object are never modified (RM-01).
+Orphans are adopted as in client-go's ControllerRefManager, but children are never released. Apart from adoption, ownership
+depends only on the controller reference; labels are used only to find orphans. Children controlled by another object are never
+modified (RM-01).
 
 All TFJob operators have used the same names for pods and services. Their labels changed over the years, and our watches select
 by a label introduced in 2022; so the children of a job started by another operator are looked up by name.
@@ -77,7 +78,7 @@ def key_of_service(job: str, name: str) -> ReplicaKey | None:
 
 
 def names_no_other(job: str, child: ChildMeta) -> bool:
-    """Return True if no label names another job. One family of labels suffices, since other operators set only one."""
+    """Return True if no label names another job. A family of labels may be missing, since other operators set only one."""
     labels = child.labels or NO_LABELS
     return (labels.job_name or job) == job == (labels.prefixed_job_name or job)
 
@@ -162,13 +163,13 @@ class Replica:
 
     @property
     def stopped_gracefully(self) -> bool:
-        """True if it exited with 0 because of a disruption: not a failure, but not finished either."""
+        """True if the pod exited with 0 because of a disruption: not a failure, but the replica is not finished either."""
         failed = self.pod.status.phase == PodPhase.FAILED or (self.ended is not None and self.ended.exit_code != 0)
         return self.disrupted and not failed and self.outcome is Outcome.FAILED
 
     @property
     def container_policy_forbids_restart(self) -> bool:
-        """True if its training container failed and its own restart policy and rules forbid a restart."""
+        """True if the training container failed and the container's own restart policy and rules forbid a restart."""
         return self.ended is not None and container_policy_forbids_restart(
             self.pod, c.CONTAINER_NAME, self.ended.exit_code
         )
@@ -225,8 +226,8 @@ _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 def _selection_order(replica: Replica) -> tuple[bool, datetime, str]:
     """Return the order by which one pod is chosen: the one with the replica's name first, even while terminating.
 
-    Its name is in use until it is gone, and its outcome counts. Then the oldest, so that a later pod does not replace a running
-    one; the UID breaks ties within a second.
+    The name of that pod is in use until the pod is gone, and its outcome counts. The oldest pod comes next, so that a later pod
+    does not replace a running one; the UID breaks ties within a second.
     """
     meta = replica.pod.metadata
     return meta.name != replica.key.name, meta.creation_timestamp or _OLDEST, meta.uid
@@ -283,9 +284,9 @@ def count_unended(counts: Mapping[str, ReplicaStatus], replicas: Iterable[Replic
 class Observed:
     """The children of a job.
 
-    `surplus` are pods not in the spec, duplicates, and those of earlier attempts; `older` if any of the latter exist. A service
-    belongs to a replica, or to the whole job, by its name alone, since pods are found by DNS; its key is None if the name is
-    not conclusive.
+    `surplus` are pods not in the spec, duplicates, and pods of earlier attempts. `older` is true if pods of earlier attempts
+    exist. A service's name alone determines whether it belongs to a replica or the whole job, since pods are found by DNS. Its
+    key is None if the name is not conclusive.
     """
 
     replicas: Sequence[Replica]
@@ -309,7 +310,7 @@ class Observed:
         return [(key, service) for key, service in self.services if key is not None and key in keys]
 
     def limited_to(self, sizes: Mapping[str, int]) -> Observed:
-        """Return the children for these numbers of replicas by type: pods beyond are surplus."""
+        """Return the children for these numbers of replicas per type; pods with an index beyond them are surplus."""
         if all(replica.index < sizes.get(replica.type, 0) for replica in self.replicas):
             return self
         beyond = [replica for replica in self.replicas if replica.index >= sizes.get(replica.type, 0)]
@@ -353,7 +354,7 @@ C = TypeVar("C", Pod, Service)
 
 
 def is_adoptable(job: str, child: Pod | Service) -> bool:
-    """Return True if all labels identify an orphan as a replica, or a replica's service, of this job.
+    """Return True if all labels identify an orphan as the pod or service of a replica of this job.
 
     A terminated pod is not adopted: it is the outcome of another job (D15). A service is adopted only under its replica's name.
     """
@@ -376,9 +377,9 @@ def is_adoptable(job: str, child: Pod | Service) -> bool:
 def claims(job: str, owned: Sequence[C], orphans: Sequence[C]) -> tuple[C, ...]:
     """Return the orphans, of one kind, that an active job adopts (RM-01).
 
-    `owned` are the children it controls, `orphans` those of `ORPHAN_INDEX`. One orphan is adopted per replica, preferably that
-    with the replica's name; none if the replica has a child already. Owned children are never released, whatever their labels;
-    they are deleted with the job (U9).
+    `owned` are the children that the job controls; `orphans` are found by `ORPHAN_INDEX`. One orphan is adopted per replica,
+    preferably that with the replica's name; none if the replica has a child already. Owned children are never released,
+    whatever their labels; they are deleted with the job (U9).
     """
     if not orphans:
         return ()
@@ -394,7 +395,7 @@ def claims(job: str, owned: Sequence[C], orphans: Sequence[C]) -> tuple[C, ...]:
 
 
 def _key_of(job: str, orphan: Pod | Service) -> ReplicaKey | None:
-    """Return which child of this job an orphan would be: by its labels or, for the shared service, its name."""
+    """Return the key that an orphan would have in this job, by its labels or, for the shared service, by its name."""
     key = key_of_labels(job, orphan.metadata)
     if key is None and isinstance(orphan, Service) and orphan.metadata.name == job:
         return ReplicaKey.of_all(job)
@@ -438,8 +439,8 @@ def adoption_patch(
 ) -> dict[str, object]:
     """Return the merge patch that adds our labels to a child.
 
-    `selector` is that of a service, which then selects by our labels; empty for a pod. The patch fails for a child with another
-    UID.
+    `selector` is the current selector of a service, which the patch changes to our labels; empty for a pod. The patch fails for
+    a child with another UID.
     """
     labels = labels_of(job, spec, key)
     body: dict[str, object] = {"metadata": {"uid": uid, "labels": labels}}
@@ -471,7 +472,7 @@ def find_selector_drift(job: str, services: Iterable[tuple[ReplicaKey, Service]]
 
 
 def labels_wanted(job: str, key: ReplicaKey, *, others: ChildLabels = NO_LABELS) -> ChildLabels:
-    """Return the expected labels of a child of this replica, or of the shared service, with the other labels of `others`."""
+    """Return the labels that a replica's child, or the shared service, should have: ours, and the rest from `others`."""
     if not key.type:
         return msgspec.structs.replace(
             others, group_name=c.GROUP_NAME, job_name=job, operator_name=c.OPERATOR_NAME, prefixed_job_name=job

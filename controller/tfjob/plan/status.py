@@ -1,20 +1,19 @@
 """The status of a job during planning, the facts it preserves, and the effective spec, which depends on it. Pure.
 
-A draft starts as the job's status, is modified in place by the planning functions, and is finally frozen: into the status to
-write, or None if nothing changed. It is used for one plan only.
+A draft starts as the job's status. The planning functions modify it in place. At the end it is frozen into the status to write,
+or None if nothing changed. It is used for one plan only.
 
-Facts that outlive pods: finished replicas, restarts, and the spec with which the job started. The kubelet's restart count is
-deleted with the pod, so ours must be written before. In-place restarts and recreations of a replica are kept in one record that
-refers to the UID of its pod, so that no crash of the operator loses or repeats one. A record also states that the deletion of a
-pod was requested, since the pod may no longer show it (`stopped`).
+The facts that outlive pods are finished replicas, restarts, and the spec with which the job started. The kubelet's restart
+count is deleted with the pod, so our count must be written before that. One record counts the in-place restarts and recreations
+of a replica and refers to the UID of its pod, so that a crash of the operator neither loses a restart nor counts it twice. A
+record also states that the deletion of a pod was requested, since the pod may no longer show it (`stopped`).
 
 `status.begun` contains a hash of each type's pod template, to detect that an edit does not apply to existing pods.
 
 A spec is parsed once per generation. Whether it takes effect also depends on the status: whether it was valid before, the job's
 size, and whether the API server rejected it. A spec that exceeds a limit is invalid, and a job created with it fails. A job
 that has started keeps its size instead; only the scale-up is held (D16). It also keeps its network (one service per replica, or
-one for all): pods learn each other's names at startup, and the names are those of services, so old and new pods could not find
-each other.
+one for all): pods learn each other's service names at startup, so after a change old and new pods could not find each other.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def _set_held(draft: StatusDraft, reason: ConditionReason, mistakes: str) -> Non
 
 
 def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
-    """Report the spec's warnings when it is first seen, and those of templates with the Created condition (B56)."""
+    """Report the spec's warnings when it is first seen, and template warnings when Created is set (B56)."""
     job = draft.job
     if job.status.observed_generation != job.metadata.generation:
         for reason, message in spec.warnings:
@@ -101,7 +100,7 @@ for 10 min (kubernetes: pkg/kubelet/kubelet.go)."""
 
 
 def next_delay(last_s: int, ran_s: float) -> int:
-    """Return the delay of a restart, in seconds, given the delay of the previous one; not for the first restart."""
+    """Return the delay of a restart after the first, in seconds, given the delay of the previous restart."""
     return 0 if ran_s >= RESET_AFTER_S else min(max(FIRST_DELAY_S, 2 * last_s), LAST_DELAY_S)
 
 
@@ -109,8 +108,8 @@ def next_delay(last_s: int, ran_s: float) -> int:
 class Replacing:
     """The failed pods that are about to be replaced, by UID.
 
-    `counted` failed by themselves; so did `ignored`, but a rule ignores them. `rules` are the rules that matched a pod.
-    `delays`: restarts are delayed. Pods `on_nodes` are counted in `avoided_nodes`.
+    Pods in `counted` failed by themselves. Pods in `ignored` did too, but a rule ignores them. `rules` are the rules that
+    matched a pod. `delays`: restarts are delayed. Pods in `on_nodes` are counted in `avoided_nodes`.
     """
 
     counted: Collection[str] = ()
@@ -129,7 +128,7 @@ def count_restarts(
     """Update the records from the existing pods.
 
     Idempotent: the same pods change nothing the second time, and counts never decrease. A record is moved to another pod only
-    if that pod has something to count; whether it is the later pod must be confirmed (see `moved_records`).
+    if that pod has something to count; the move must be confirmed, since that pod may be the older one (see `moved_records`).
     """
     found = {(record.type, record.index): record for record in records}
     counts, rules, on_nodes = replacing.counted, replacing.rules, replacing.on_nodes
@@ -185,7 +184,7 @@ def _failing(record: IndexRestarts, replica: Replica, now: datetime, *, delays: 
 def moved_records(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) -> list[IndexRestarts]:
     """Return the records that were moved to another pod.
 
-    A stale cache may show an older pod, whose restarts are already counted; so the API server must confirm that it exists.
+    A stale cache may show an older pod, whose restarts are already counted. So the API server must confirm that the pod exists.
     """
     pods = {(record.type, record.index): record.pod for record in before}
     return [record for record in after if pods.get((record.type, record.index), record.pod) != record.pod]
@@ -239,7 +238,7 @@ def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...
 def in_place_restarts(pod: Pod) -> int:
     """Return how often the kubelet restarted containers of this pod, including init containers (B37).
 
-    Native sidecars are counted too, but not in pods with the policy Never, where the kubelet restarts them nevertheless (M7).
+    Native sidecars count too, except in pods with the policy Never: the kubelet restarts them even there (M7).
     """
     spared = native_sidecars(pod.spec) if pod.spec.restart_policy == PodRestartPolicy.NEVER else frozenset()
     statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
@@ -268,7 +267,7 @@ def has_current_scheme(noted: Mapping[str, str]) -> bool:
 def outdated_pods_warning(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica]) -> str:
     """Return a warning about pods that were created before an edit and do not match it; "" if none.
 
-    `replicas` are those still running. Returns "" if the hashes were not recorded, or by a release with another scheme.
+    `replicas` are those still running. Returns "" if no hashes were recorded, or only hashes of another scheme.
     """
     noted = job.status.begun.made_of if job.status.begun is not None else {}
     if not has_current_scheme(noted) or job.status.observed_generation == job.metadata.generation:
@@ -290,7 +289,7 @@ def _template_parts(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[o
 
 
 def _tf_config_inputs(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
-    """Return the inputs of a type's TF_CONFIG. If the template sets TF_CONFIG itself, it is part of the template."""
+    """Return the inputs of a type's TF_CONFIG. A TF_CONFIG that the template itself sets is part of the template."""
     if cluster.is_alone or c.TF_CONFIG in spec.replicas[kind].template.sets:
         return ()
     named = spec.replicas if cluster.gets_whole_cluster(kind) else {c.PS} if kind == c.WORKER else ()
@@ -328,7 +327,7 @@ def merged_finished_indices(status: JobStatus, finished: Finished) -> dict[str, 
 def has_started(status: JobStatus, *, has_children: bool) -> bool:
     """Return True if pods were created for the job, or were about to be. Older operators did not record this.
 
-    `has_children` if a pod or service exists now. A pod created before the first status was written may be gone.
+    `has_children` is true if a pod or service exists now. A pod created before the first status was written may be gone.
     """
     ran = any(each.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for each in status.conditions)
     return bool(status.begun is not None or has_children or ran or status.finished_indices or status.restarts)
@@ -358,7 +357,7 @@ def _start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_creat
 
 
 def _recorded_hashes(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
-    """Return the hashes of the pods; they are computed only for a new generation or scheme, which takes as long as planning."""
+    """Return the pods' hashes, computed only for a new generation or scheme: computing takes as long as planning."""
     noted = job.status.begun.made_of if job.status.begun is not None else {}
     if has_current_scheme(noted) and job.status.observed_generation == job.metadata.generation:
         return noted
@@ -411,7 +410,7 @@ def _merged_indices(status: JobStatus, observed: JobStatus) -> dict[str, str]:
 def _merged_begun(status: JobStatus, observed: JobStatus) -> StartRecord | None:
     """Return the lower generation, the sizes of the later spec, and the state of the later attempt.
 
-    The hashes are those of `status`: until the other status is written, the user has not been warned about outdated pods.
+    The hashes are those of `status`: the user is warned about outdated pods only when `observed` is written.
     """
     if status.begun is None or observed.begun is None:
         return status.begun or observed.begun
@@ -469,7 +468,7 @@ class StatusDraft(Draft):
         waits: bool = False,
         refused: Collection[str] = (),
     ) -> None:
-        """Start from the status. `events` precede new ones. `waits` if no pod may be created. `refused` children failed."""
+        """Start from the status. `events` precede new ones. `waits`: no pod may be created. `refused` could not be created."""
         status = job.status
         super().__init__(status.conditions, status.start_time, status.completion_time, now)
         self.events += events
@@ -507,7 +506,7 @@ class StatusDraft(Draft):
         self.restarts = count_restarts(self.job.status.restarts, replicas, replacing, self.timestamp)
 
     def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
-        """Set the final condition and both times (B44); `at` is when the deciding container terminated, if one decided."""
+        """Set the final condition and the start and completion times (B44); `at` is when a deciding container terminated."""
         self.set_true(condition, reason, message)
         self.complete(at)
 
@@ -529,7 +528,7 @@ def bounded(job: TFJob, spec: TFJobSpec, bounds: Sequence[Bound] = BOUNDS) -> TF
     """Return the spec, limited to what the bounds allow.
 
     A started job that exceeds a bound keeps its number of replicas of each type, and `too_large` is the reason; scaling down
-    still works. For any other job it is a mistake. Only the first exceeded bound is reported.
+    still works. For any other job, this makes the spec invalid. Only the first exceeded bound is reported.
     """
     mistake = next((found for bound in bounds if (found := bound(job.metadata, spec)) is not None), None)
     if mistake is None:
@@ -566,7 +565,7 @@ def refused(spec: TFJobSpec | InvalidSpec, words: str) -> InvalidSpec:
 
 
 def with_rejection(job: TFJob, spec: TFJobSpec | InvalidSpec) -> TFJobSpec | InvalidSpec:
-    """Return the spec, or as invalid if the API server rejected it; it is not retried until it is edited."""
+    """Return the spec, marked invalid if the API server rejected it; it is not retried until it is edited."""
     held = conditions.find(job.status.conditions, ConditionType.HELD)
     if isinstance(spec, InvalidSpec) or held is None or held.status != conditions.TRUE:
         return spec

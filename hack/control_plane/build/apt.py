@@ -1,9 +1,8 @@
 """Debian packages for a build, without changes to the machine's list of sources.
 
-It reads the machine's configuration of Debian's archive (`apt-get indextargets`) and writes a private list of the same
-archive's source and binary packages into a folder of the caller. All commands use that list, so a broken third-party
-repository does no harm, and nothing below /etc/apt changes. Only `install` changes the machine: it adds packages, with sudo
-if necessary.
+It reads which Debian archive this machine uses (`apt-get indextargets`). For the source and binary packages of that archive, it
+writes a private source list into a folder of the caller. All commands use that list, so a broken third-party repository does no
+harm, and nothing below /etc/apt changes. Only `install` changes the machine: it adds packages, with sudo if necessary.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ class AptSource(NamedTuple):
     component: str
 
     def lines(self) -> tuple[str, str]:
-        """Return the line for binary packages and the one for source packages, both with Debian's signatures."""
+        """Return the source-list lines for binary and source packages; both accept only signatures by Debian's keys."""
         place = f"[signed-by={DEBIAN_KEYRING}] {self.uri} {self.release} {self.component}"
         return f"deb {place}", f"deb-src {place}"
 
@@ -44,12 +43,12 @@ def parse_index_targets(text: str) -> list[AptSource]:
 
 
 def debian_sources() -> list[AptSource]:
-    """Return Debian's archives in apt's configuration; empty if no indexes were fetched yet."""
+    """Return the Debian archives in apt's configuration, or an empty list if no indexes were fetched yet."""
     return parse_index_targets(output_of("apt-get", "indextargets", "--format", TARGET_FORMAT, env=QUIET_ENV))
 
 
 class PrivateApt:
-    """apt-get over a private source list; invariant: nothing below /etc/apt or apt's own state is written by it."""
+    """apt-get with a private source list; invariant: it writes nothing below /etc/apt or into apt's own state."""
 
     def __init__(self, folder: Path, runner: LoggedRunner, progress: Progress) -> None:
         self._folder = folder
@@ -115,8 +114,8 @@ class PrivateApt:
         if shutil.which("apt-get") is None:
             raise ControlPlaneError("building needs Debian's apt-get; on other systems set KUBEBUILDER_ASSETS")
         if not debian_sources():
-            # A new image has no indexes, and without them apt does not list Debian's sources. The update may fail for an
-            # unrelated repository.
+            # A new image has no package indexes; without them, apt does not say which sources it uses. The update may fail for
+            # an unrelated repository.
             self._progress.say("apt has no package indexes yet: running apt-get update once")
             update = as_root(["apt-get", "-q", "update"], "fetch package indexes")
             with contextlib.suppress(ControlPlaneError):

@@ -58,7 +58,7 @@ class GoTree:
         self._build([f"./cmd/{command}" for command in commands], out)
 
     def _generate_openapi(self) -> None:
-        """Generate the missing file, as the Makefile does, and check the API violations that the generator reports."""
+        """Generate the OpenAPI definitions as the Makefile does, and check the API violations that the generator reports."""
         tools = self._work / "tools"
         tools.mkdir()
         self._build([f"./vendor/k8s.io/kube-openapi/cmd/{GENERATOR}"], tools)
@@ -228,7 +228,7 @@ def _prepare_source(apt: PrivateApt, work: Path, progress: Progress) -> Path:
 
 
 def accept_zero_values(validator: Path) -> None:
-    """Patch the validator of custom resources so that it treats only null as null, not zero values as well.
+    """Patch the validator of custom resources so that only null counts as null, and zero values do not.
 
     Raises ControlPlaneError if the patch does not apply.
     """

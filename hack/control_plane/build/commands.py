@@ -20,7 +20,7 @@ class ControlPlaneError(Exception):
 
 
 def log_tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """Return the last lines of a log below its path, or a message that it does not exist."""
+    """Return the path of a log, then its last lines, or a message that the log does not exist."""
     try:
         text = log.read_text(errors="replace")
     except OSError:

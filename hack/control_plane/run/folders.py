@@ -1,8 +1,8 @@
 """The folder of a running control plane, folders left by killed processes, and kubeconfigs.
 
-An instance owns one folder, `tfjob-control-plane-<user>-<name>...`, private to its user, in shared memory if there is room
-(etcd syncs every write, which costs nothing there). While it runs, its process holds a lock on a file in the folder, so a
-folder in use can be distinguished from a left-over one even after a kill.
+An instance owns one folder, `tfjob-control-plane-<user>-<name>...`, private to its user. The folder is in shared memory if
+there is room: etcd syncs every write, and in memory a sync costs nothing. While the instance runs, its process holds a lock on
+a file in the folder. The lock tells a folder in use from a left-over one, even after a kill.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """One process of a control plane, and small HTTPS requests to it.
 
 The kernel kills the process (PR_SET_PDEATHSIG) when the thread that started it is gone, whatever the reason. Therefore one
-thread, which lives as long as this process, starts all of them.
+thread, which lives as long as this Python process, starts all the parts.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ class Part:
         return f"{self.name} {how}; {log_tail(self.log)}"
 
     def check(self) -> None:
-        """Raise ControlPlaneError if the process has exited, PortTakenError if its port was taken."""
+        """Raise an error if the process has exited: PortTakenError if its port was taken, else ControlPlaneError."""
         if complaint := self.complaint():
             raise (PortTakenError if "address already in use" in complaint else ControlPlaneError)(complaint)
 
@@ -100,7 +100,7 @@ class Requester:
         self._timeout = timeout_s
 
     def connect(self, port: int) -> http.client.HTTPSConnection:
-        """Return a connection for many requests. It is opened by the first one; the caller closes it."""
+        """Return a connection for many requests. The first request opens it; the caller closes it."""
         return http.client.HTTPSConnection("127.0.0.1", port, timeout=self._timeout, context=self._context)
 
     def ask(self, method: str, port: int, path: str, body: bytes | None = None) -> tuple[int, bytes]:

@@ -61,7 +61,7 @@ def _names(part: str, number: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The loopback ports of one instance: for clients of each etcd member, for its peers, and so on."""
+    """The loopback ports of one instance: the client port and the peer port of each etcd member, and so on."""
 
     etcds: tuple[int, ...]
     peers: tuple[int, ...]
@@ -117,9 +117,9 @@ def etcd_flags(folder: Path, ports: Ports) -> list[str]:
 def kube_apiserver_command(
     program: Path, folder: Path, port: int, extra: Sequence[str] = (), *, name: str, etcd: Sequence[str]
 ) -> list[str]:
-    """Return the command of kube-apiserver. The last of two equal flags counts, so `extra` overrides the others.
+    """Return the command of kube-apiserver. If a flag occurs twice, the last one counts, so `extra` overrides the others.
 
-    But for the address of etcd, of which it would use both. `name` is that of its certificate.
+    The address of etcd is an exception: kube-apiserver would use both addresses. `name` is the name of its certificate files.
     """
     pki = folder / "pki"
     return [
@@ -177,8 +177,9 @@ def kube_controller_manager_command(
 def haproxy_settings(ports: Ports) -> str:
     """Return the configuration of the balancer: HAProxy, as in front of the API servers of a cluster.
 
-    A server that refuses connections is down at once; one that reports to be unready is down after three reports. The
-    balancer does not verify its certificate, because the clients do. Connections to a server that is down are closed.
+    A server that refuses connections counts as down at once. A server that reports not ready counts as down after three
+    reports. The balancer does not verify the servers' certificates, because the clients do. Connections to a server that is
+    down are closed.
     """
     servers = "".join(f"  server {port} {LOOPBACK}:{port}\n" for port in ports.apiservers)
     return f"""

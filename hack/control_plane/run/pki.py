@@ -1,9 +1,9 @@
 """The keys and certificates of one control plane, created and deleted with it.
 
 A folder gets PEM files: the authority, certificates that it signed for servers and clients, and the key that signs service
-account tokens. Keys use the P-256 curve, because generating one takes 1 ms, and 100 ms with RSA. The authority's key is RSA,
-as in kubeadm: the API server verifies its signature in every request, which takes 20 us with RSA and 150 us with P-256, a
-tenth of creating a pod. The folder must be private to the user.
+account tokens. Keys use the P-256 curve, because it takes 1 ms to generate such a key, but 100 ms to generate an RSA key. The
+authority's key is RSA, as in kubeadm. For every request the API server verifies a signature made with the authority's key. This
+takes 20 us with RSA but 150 us with P-256, a tenth of the time to create a pod. The folder must be private to the user.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Authority:
         return made
 
     def server(self, file: str, addresses: Sequence[str], *, life: dt.timedelta = VALIDITY) -> Credential:
-        """Issue a certificate for a server on these addresses and on the names of the API server.
+        """Issue a serving certificate that is valid for these addresses and for the names of the API server.
 
-        It replaces the files of an earlier one. It is also a client certificate, because etcd's JSON gateway calls etcd with
-        the server's certificate.
+        The certificate replaces an earlier one with the same `file`. It is also a client certificate, because etcd's JSON
+        gateway calls etcd with the server's certificate.
         """
         names = [x509.DNSName(name) for name in SERVER_NAMES]
         places = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]

@@ -100,11 +100,10 @@ class ControlPlane(Stoppable):
     ) -> Self:
         """Start a control plane and return when it is ready: in seconds, or in minutes if it must be built first.
 
-        Ready means that the API server's /readyz is ok, the controller manager is healthy, and the namespace
-        `default` has its service account. `name` is only a label of its folder. kube-apiserver uses the last of two
-        equal flags, so `extra_apiserver_args` override the others. `extra_controllers` (`endpoint`, `deployment`) run
-        in addition to `parts.CONTROLLERS`. With `shape` there are several etcd members and API servers, and all
-        clients use a balancer.
+        Ready means that the API server's /readyz is ok, the controller manager is healthy, and the namespace `default` has its
+        service account. `name` is only a label of its folder. If a flag occurs twice, kube-apiserver uses the last one, so
+        `extra_apiserver_args` override the others. `extra_controllers` (`endpoint`, `deployment`) run in addition to
+        `parts.CONTROLLERS`. With `shape` there are several etcd members and API servers, and all clients use a balancer.
         """
         programs = find_or_build()
         folders.sweep()
@@ -182,7 +181,7 @@ class ControlPlane(Stoppable):
         )
 
     def _unaudited(self) -> list[str]:
-        """Return the flags of all API servers but the first one: two processes do not share a file."""
+        """Return the extra flags of all API servers but the first: without audit flags, as processes do not share a file."""
         return [flag for flag in self._extra_args if not flag.startswith("--audit-")]
 
     def _part(self, name: str) -> Part:
@@ -292,9 +291,9 @@ class ControlPlane(Stoppable):
     def start_another_apiserver(self, socket_file: str) -> str:
         """Start another kube-apiserver on the same etcd; return its URL when it is ready. It stops with the others.
 
-        It connects to a socket in the folder, which the caller connects to `etcd_socket`. The file is named like an
-        address, such as `localhost:2380`. Flags, certificates and users are those of the first one, without the audit
-        log.
+        The new API server reaches etcd by a socket in the plane's folder; the caller must connect the socket to `etcd_socket`.
+        The name of the socket file has the form of an address, such as `localhost:2380`. The new API server has the flags,
+        certificates and users of the first one, but no audit log.
         """
         name, port = f"kube-apiserver-{len(self._parts) - 1}", parts.any_free()
         etcd = [f"--etcd-servers=unix://{socket_file}"]
@@ -330,8 +329,8 @@ class ControlPlane(Stoppable):
     def wait_for_crd(self, name: str, limit_s: float = KUBECTL_LIMIT_S) -> None:
         """Wait until the API server serves a custom resource.
 
-        `kubectl wait` is not used: kubectl 1.20 fails while the conditions of the new CRD are null, until the API server has
-                processed its schema. Raises ControlPlaneError after `limit_s`.
+        It does not use `kubectl wait`: the conditions of a new CRD are null until the API server has processed its schema, and
+        kubectl 1.20 fails on that. Raises ControlPlaneError after `limit_s`.
         """
         end = time.monotonic() + limit_s
         while not self._is_established(name):
@@ -394,10 +393,9 @@ class ControlPlane(Stoppable):
         return str(json.loads(made)["status"]["token"])
 
     def forget_before(self, revision: int) -> None:
-        """Make older resource versions expire (410) for lists, their further pages, and uncached watches.
+        """Make older resource versions expire (410) for lists, continued lists, and watches not served by the watch cache.
 
-        etcd is compacted. Recent versions of the API server could still answer from snapshots in memory, so the API server is
-        restarted.
+        etcd is compacted. A recent API server could still answer from snapshots in memory, so this method restarts it.
         """
         self.etcd_call("kv/compaction", {"revision": revision, "physical": True})
         if self.version.has(LISTS_FROM_SNAPSHOTS):
@@ -420,8 +418,8 @@ class ControlPlane(Stoppable):
     ) -> tuple[int, Any]:
         """Send a request as the administrator on a persistent connection; return the code and the decoded JSON.
 
-        It costs a hundredth of a kubectl process. If the connection is lost, the request is repeated once, so objects
-        need names.
+        It costs a hundredth of a kubectl process. It repeats the request once if the connection is lost. So objects need names,
+        or the retry could create a second one.
         """
         sent = None if body is None else json.dumps(body)
         headers = {"Content-Type": content_type, "Accept": "application/json"}

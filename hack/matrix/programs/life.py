@@ -1,7 +1,7 @@
 """`python -m hack.matrix.programs.life KUBECONFIG NAMESPACE`: a job's life cycle with the SDK of this environment.
 
-The SDK is kubeflow-tfjob (tf-operator 1.0) or kubeflow-training. Some of the latter's calls have other names in 1.7:
-`create_tfjob`, later `create_job`. The program stops at the first failed step.
+The SDK is kubeflow-tfjob (tf-operator 1.0) or kubeflow-training. Some calls of kubeflow-training have other names in 1.7, such
+as `create_tfjob` instead of `create_job`. The program stops at the first failed step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SDK: Final[Any] = importlib.import_module("kubeflow.tfjob" if IS_TFJOB else "kub
 
 
 def a_job(namespace: str) -> Any:
-    """Return a job whose two workers and parameter server run forever. The SDK determines where the clean-up policy is."""
+    """Return a job whose two workers and parameter server run forever. The field of the clean-up policy depends on the SDK."""
     prefix = "V1" if IS_TFJOB else "KubeflowOrgV1"
 
     def replica(replicas: int) -> Any:

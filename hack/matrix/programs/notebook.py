@@ -1,7 +1,7 @@
-"""The cells of docs/kubectl-tfjob.md, as printed there: once with pods that succeed, once with pods that fail.
+"""Run the cells of docs/kubectl-tfjob.md as printed there: once with pods that succeed, once with pods that fail.
 
-It runs in a separate process, because the SDK reads kubeconfig and namespace from the environment at import, as in a notebook.
-The hollow node runs no programs, so annotations define what the pods print and how they end.
+The cells run in a separate process, because the SDK reads kubeconfig and namespace from the environment when it is imported, as
+in a notebook. The hollow node runs no programs, so annotations define what the pods print and how they end.
 """
 
 import linecache
@@ -28,7 +28,7 @@ FAILED: Final = "container tensorflow exited with code 1"
 
 
 def run_apart(kubeconfig: str, namespace: str) -> None:
-    """Run the page in another process, in this namespace, if this is the release that it installs."""
+    """Run the page in another process, in this namespace, if the page installs the SDK release of this environment."""
     installs = INSTALLS.search(PAGE.read_text())
     if installs is None or installs[1] != version("kubeflow-training"):
         return
@@ -56,7 +56,7 @@ def play(run: str) -> None:
     with patch.object(CustomObjectsApi, "create_namespaced_custom_object", create_scripted):
         for number, cell in enumerate(CELL.finditer(PAGE.read_text()), start=1):
             name, code = f"docs/kubectl-tfjob.md, cell {number}, pods {run}", cell["code"]
-            # The SDK reads the source of a function. Python finds source without a file here, as in IPython.
+            # The SDK reads the source of a function. Here Python looks up source that is in no file, as it does for IPython.
             linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
             said = output_of(lambda name=name, code=code: exec(compile(code, name, "exec"), scope))  # type: ignore[misc]  # noqa: S102 - our own page
             assert all(line in said for line in (cell["shown"] or "").splitlines()), said

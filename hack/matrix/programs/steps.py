@@ -22,7 +22,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def output_of(run: Callable[[], object]) -> str:
-    """Return what a call logs, prints and returns, because SDKs deliver logs in all these ways."""
+    """Return the text that a call logs, prints and returns; SDKs deliver logs in all these ways."""
     text = io.StringIO()
     logging.basicConfig(stream=text, level=logging.INFO, force=True)
     with contextlib.redirect_stdout(text):

@@ -41,7 +41,7 @@ def test_every_single_creation_must_be_seen() -> None:
 def test_an_event_that_comes_twice_counts_once() -> None:
     """EX-07, TestUIDExpectations: seen as an update with deletionTimestamp and again as a removal.
 
-    Invariant: "An event that comes twice, or belongs to another child, does not satisfy the expectation of a missing one"
+    Invariant: "An event that comes twice, or belongs to another child, does not satisfy the expectation of a missing child"
     """
     expected = Expectations(FakeClock())
     expected.expect_deletions(JOB, "pod", ["uid-0", "uid-1"])

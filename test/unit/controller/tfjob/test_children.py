@@ -384,7 +384,7 @@ async def test_the_service_of_a_pod_that_has_changed_stays_until_that_is_seen() 
 
     B14: another object under the name is no error, and no event.
 
-    Invariant: "If a pod has a newer version, nothing else is deleted before the next sync"
+    Invariant: "If a pod has a newer version, only pods are deleted before the next sync"
     """
     world = Parts()
     world.client.fail[DELETE_POD] = status_error(errors.ConflictError, 409)

@@ -458,7 +458,7 @@ async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> Non
 async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocker: MockerFixture) -> None:
     """The others are idle meanwhile, and what has changed is seen by the sync that follows.
 
-    Invariant: "A key is processed by at most one worker"
+    Invariant: "The queue gives a key to at most one worker at a time"
     """
     world, patch, at_once = ControllerHarness(job(ONE_WORKER)), FakeClient.patch, [0]
 

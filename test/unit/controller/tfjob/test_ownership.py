@@ -139,7 +139,7 @@ async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
     EX-10: a child that was deleted before the watch has shown its new owner is expected no more when a list does not show it;
     the tombstone that the list leads to names none.
 
-    Invariant: "An adoption is expected until the cache contains it"
+    Invariant: "An adoption counts as an expected create until the cache contains the child"
     """
     world = AdoptionHarness()
     world.client.given_version = "20"
