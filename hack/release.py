@@ -224,6 +224,16 @@ def sign(folder: Path, key: Path) -> None:
     output_of("openssl", "dgst", "-sha256", "-verify", public, "-signature", signature, sums)
 
 
+def check(key: Path) -> None:
+    """Sign an empty folder. Raises ControlPlaneError if that fails: README.md verifies signatures with `openssl dgst`."""
+    with tempfile.TemporaryDirectory(prefix="tfjob-key-") as folder:
+        try:
+            sign(Path(folder), key)
+        except ControlPlaneError as error:
+            needed = "an RSA or ECDSA key without a passphrase, such as `openssl ecparam -name prime256v1 -genkey`"
+            raise ControlPlaneError(f"{key} cannot sign a release, which needs {needed}: {error}") from error
+
+
 def new_key(path: Path) -> Path:
     """Write a new private key for signatures, and return its path. Raises ControlPlaneError."""
     output_of("openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(path))
@@ -247,9 +257,11 @@ def main() -> int:
     try:
         made_of = source(given.version, dry_run=given.dry_run)
         packages.install(["openssl"])
-        build(OUTPUT, made_of, given.url)
         with tempfile.TemporaryDirectory(prefix="tfjob-key-") as folder:
-            sign(OUTPUT, given.key or new_key(Path(folder) / "release.key"))
+            key = given.key or new_key(Path(folder) / "release.key")
+            check(key)
+            build(OUTPUT, made_of, given.url)
+            sign(OUTPUT, key)
     except (ControlPlaneError, subprocess.CalledProcessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

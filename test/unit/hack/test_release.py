@@ -93,6 +93,21 @@ def test_a_dry_run_needs_no_tag_and_a_release_needs_a_key(
         assert error in capsys.readouterr().err
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.parametrize(("algorithm", "fits"), [("RSA", True), ("ED25519", False)])
+def test_a_key_that_cannot_sign_is_refused_before_anything_is_built(
+    tmp_path: Path, algorithm: str, *, fits: bool
+) -> None:
+    """`openssl dgst`, which is in the README, supports no Ed25519."""
+    key = tmp_path / "key"
+    subprocess.run(["openssl", "genpkey", "-algorithm", algorithm, "-out", str(key)], check=True, capture_output=True)
+    if fits:
+        release.check(key)
+    else:
+        with pytest.raises(ControlPlaneError, match="key cannot sign a release, which needs an RSA or ECDSA key"):
+            release.check(key)
+
+
 def test_manifests_of_a_release_name_the_image_by_digest() -> None:
     """Other images stay."""
     text = f"image: tfjob-operator:{VERSION} # ours\nimage: busybox:1.36\n"
