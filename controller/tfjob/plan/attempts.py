@@ -355,12 +355,13 @@ def restart_all(
     delay_s = 0
     if delays and draft.attempt_history and failure is not None and not (failure.disrupted or decision.cause):
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
+    draft.attempt = max([draft.attempt, *(each.attempt for each in pods if each.attempt < MAX_BY_LABEL)])
     _add_to_history(draft, decision)
     draft.next_restart_time = draft.timestamp + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
     draft.restarts = reset_for_new_attempt(draft.restarts)
-    draft.attempt = max([draft.attempt, *(each.attempt for each in pods if each.attempt < MAX_BY_LABEL)]) + 1
+    draft.attempt += 1
     draft.counted_restarts += decision.action is RuleAction.RESTART_ALL
     if spec.failure_policy is None or not spec.failure_policy.keeps_finished:
         draft.finished_indices = {}

@@ -272,6 +272,7 @@ def test_a_restart_after_a_roll_back_is_of_a_higher_attempt_than_any_pod() -> No
     found = decide(before, *running(attempt=3, but={1: failed(1)}))
     assert names(found) == (ALL, [])
     assert after(before, found).status.attempt == 4
+    assert [each.number for each in after(before, found).status.attempt_history] == [3]
 
 
 def requested(found: TFJob, value: str) -> TFJob:
