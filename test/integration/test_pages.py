@@ -129,12 +129,15 @@ class Reader:
         self.plane = plane
 
     def _at_home(self, plane: ControlPlane) -> dict[str, str]:
-        """A clone, a kubeconfig where kubectl looks for it, and the programs in the PATH."""
+        """A clone with files of the release, a kubeconfig where kubectl looks for it, and the programs in the PATH."""
         self._clone.mkdir()
         for entry in ROOT.iterdir():
             (self._clone / entry.name).symlink_to(entry)
         job = (ROOT / "manifests" / "examples" / "01-mnist.yaml").read_text()
         (self._clone / "job.yaml").write_text(job.replace("  namespace: kubeflow\n", ""))
+        for name, overlay in ("install", "standalone"), ("install-kubeflow", "kubeflow"):
+            made = plane.run_kubectl("kustomize", str(ROOT / "manifests" / "overlays" / overlay))
+            (self._clone / f"{name}.yaml").write_text(made.stdout)
         (self._home / ".kube").mkdir()
         (self._home / ".kube" / "config").write_bytes(plane.kubeconfig.read_bytes())
         programs = self._home / "bin"
