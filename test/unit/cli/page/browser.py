@@ -81,10 +81,10 @@ class Browser:
         self.http.headers[SESSION] = json.loads(body)["session"]
 
     @asynccontextmanager
-    async def stream(self, query: str = "", **headers: str) -> AsyncIterator[AsyncIterator[tuple[str, str, Any]]]:
-        """Open the stream; inside the block iterate over its events: ID, kind, data."""
+    async def stream(self, path: str = "stream", **headers: str) -> AsyncIterator[AsyncIterator[tuple[str, str, Any]]]:
+        """Open a stream; inside the block iterate over its events: ID, kind, data."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self.http.get(f"{self.home}/-/stream{query}", headers=given) as response:
+        async with self.http.get(f"{self.home}/-/{path}", headers=given) as response:
             assert response.status == 200
             yield _events(response)
 

@@ -98,16 +98,16 @@ async def test_what_is_said_of_pods_is_for_who_may_list_pods(cluster: PageCluste
     async with synced(cluster) as browser:
         assert (await rows_of(browser, Authorization=ANN))["team/mnist"]["replicas"][0]["ready"] == 1
         assert (await rows_of(browser, Authorization=BEN))["team/mnist"]["replicas"][0]["ready"] == 0
-        async with browser.stream("?job=team/mnist", Authorization=BEN) as events:
+        async with browser.stream("stream?job=team/mnist", Authorization=BEN) as events:
             seen = await anext(views(events))
         assert [each["state"] for each in seen["replicas"]] == ["No pod", "No pod"]
         assert seen["events"] == []
-        async with browser.stream("?job=team/mnist", Authorization=ANN) as events:
+        async with browser.stream("stream?job=team/mnist", Authorization=ANN) as events:
             seen = await anext(views(events))
         assert seen["replicas"][0]["state"] == "Running"
         assert [each["object"] for each in seen["events"]] == ["mnist-worker-0"]
         for who, note in ((ANN, "QuotaExceeded"), (BEN, "")):
-            async with browser.stream("?job=team/stuck", Authorization=who) as events:
+            async with browser.stream("stream?job=team/stuck", Authorization=who) as events:
                 assert (await anext(views(events)))["row"]["note"] == note
             assert (await rows_of(browser, Authorization=who))["team/stuck"]["note"] == "", "not all may see events"
     of_root = {each for each in cluster.reviews if each[0] == "root"}
@@ -202,10 +202,9 @@ async def test_what_the_page_counts_is_for_everybody_and_names_nobody(cluster: P
         assert await code(browser, "/", "Bearer wrong") == 401
         cluster.reviews_fail = True
         assert await code(browser, "/") == 503
-        async with browser.http.get(f"{browser.home}/metrics", headers={"Host": "10.0.0.7:8080"}) as response:
-            assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-            text = await response.text()
-    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        _, headers, body = await browser.get("/metrics", Host="10.0.0.7:8080")
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    found = dict(line.rsplit(" ", 1) for line in body.decode().splitlines() if not line.startswith("#"))
     asked = 'tfjob_page_reviews_total{kind="%s",answer="%s"}'
     assert found.pop("tfjob_page_streams").isdecimal()
     assert found == {
@@ -227,7 +226,7 @@ async def test_a_right_that_is_withdrawn_is_withdrawn_on_open_streams_too(
         monkeypatch.setattr(f"tfjob_operator.cli.page.{number}", 0.3)
     async with synced(cluster) as browser:
         known: dict[str, Any] = {}
-        async with browser.stream("?job=team/mnist", Authorization=ANN) as events:
+        async with browser.stream("stream?job=team/mnist", Authorization=ANN) as events:
             await until_known(events, known, lambda: "team/mnist" in known)
             cluster.rights = {each for each in cluster.rights if each[0] != "team-members"}
             await until_known(events, known, lambda: not jobs_in(known))

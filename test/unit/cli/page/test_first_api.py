@@ -127,13 +127,13 @@ async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(page_cl
     page_cluster.put("events", an_event("worker-x7ab-1", "Job", reason="FailedCreate"))
     async with a_page(page_cluster) as browser:
         assert {key for key in await rows_of(browser) if key} == {"team/old", KEY}
-        async with browser.stream(f"?job={KEY}") as events:
+        async with browser.stream(f"stream?job={KEY}") as events:
             async for view in views(events):
                 if view is not None and view["events"]:
                     break
         assert [each["state"] for each in view["replicas"]] == ["No pod", "InvalidImageName", "No pod"]
         assert [each["reason"] for each in view["events"]] == ["FailedCreate"]
-        async with browser.stream("?job=team/old") as events:
+        async with browser.stream("stream?job=team/old") as events:
             view = await anext(views(events))
         assert [each["state"] for each in view["replicas"]] == ["Running", "No pod"]
         assert view["events"] == []
@@ -216,7 +216,7 @@ async def test_the_right_to_jobs_of_one_api_is_none_to_those_of_the_other(page_c
         shown = {}
         for name, token in tokens.items():
             shown[name] = {key for key in await rows_of(browser, Authorization=token["Authorization"]) if key}
-            async with browser.stream(f"?job={KEY}", **token) as events:
+            async with browser.stream(f"stream?job={KEY}", **token) as events:
                 assert (await anext(views(events)) is None) == (name == "ann")
             for path in (f"manifest/{KEY}", f"explain/{KEY}"):
                 assert (await browser.get(f"/-/{path}", **token))[0] == (403 if name == "ann" else 200)

@@ -1,7 +1,6 @@
 """Logs as the page sends them: cut into lines, of one pod, of all replicas of a job, and as curves."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -156,13 +155,11 @@ def test_the_chief_tells_how_a_training_goes_or_the_first_worker(pods: list[PodD
 async def messages(browser: Browser, query: str, whole: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The newest message of each run, as soon as they are `whole`."""
     found: dict[str, Any] = {}
-    async with browser.http.get(f"{browser.home}/-/curves?{query}") as response:
-        async for line in response.content:
-            if line.startswith(b"data: "):
-                run = json.loads(line.removeprefix(b"data: "))
-                found[run["run"]] = run
-                if whole(found):
-                    return found
+    async with browser.stream(f"curves?{query}") as events:
+        async for _, _, run in events:
+            found[run["run"]] = run
+            if whole(found):
+                return found
     raise AssertionError("the stream has ended")
 
 

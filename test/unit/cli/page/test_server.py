@@ -34,7 +34,7 @@ async def test_changes_come_as_changes_and_a_browser_that_was_away_gets_what_it_
 async def test_a_job_is_told_again_when_its_events_change(page_cluster: PageCluster) -> None:
     """Though nothing else does. The list shows the event of a pod that could not be created."""
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
-    async with a_page(page_cluster) as browser, browser.stream("?job=team/mnist") as events:
+    async with a_page(page_cluster) as browser, browser.stream("stream?job=team/mnist") as events:
         assert (await anext(views(events)))["events"] == []
         page_cluster.put("events", an_event("mnist-worker-0", "Pod"))
         assert [each["object"] for each in (await anext(views(events)))["events"]] == ["mnist-worker-0"]
