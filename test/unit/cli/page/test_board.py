@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hack.page_objects import job
 from tfjob_operator.cli.page.board import BATCH_S, MAX_DELETIONS, POLL_S, STATE, Board, ChangeFeed
+from tfjob_operator.cli.page.cluster import background_tasks
 from tfjob_operator.cli.page.objects import PageJob
 
 CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([b"1", b"2", None])))
@@ -88,17 +89,15 @@ async def test_of_an_empty_cluster_it_is_told_that_all_was_read() -> None:
     """No job, pod or event changes then: browsers would wait for ever."""
     cluster: Any = SimpleNamespace(scope="", has_synced=False, read_errors={}, places=frozenset())
     board = Board({})
-    running = asyncio.create_task(board.run(cluster))
-    await asyncio.sleep(10 * POLL_S)
-    assert not state_of(board)["synced"]
-    cluster.has_synced = True
-    await asyncio.sleep(2 * (POLL_S + BATCH_S))
-    assert state_of(board)["synced"]
-    told = board.feed.rounds
-    await asyncio.sleep(10 * POLL_S)
-    assert board.feed.rounds == told
-    running.cancel()
-    await asyncio.wait([running])
+    async with background_tasks(board.run(cluster)):
+        await asyncio.sleep(10 * POLL_S)
+        assert not state_of(board)["synced"]
+        cluster.has_synced = True
+        await asyncio.sleep(2 * (POLL_S + BATCH_S))
+        assert state_of(board)["synced"]
+        told = board.feed.rounds
+        await asyncio.sleep(10 * POLL_S)
+        assert board.feed.rounds == told
 
 
 async def test_a_job_that_is_created_anew_is_another_one_also_for_a_browser_that_missed_the_deletion() -> None:
@@ -107,15 +106,13 @@ async def test_a_job_that_is_created_anew_is_another_one_also_for_a_browser_that
     parts = {"job": jobs.get, "pods_of": lambda _: [], "events_of": lambda _: []}
     cluster: Any = SimpleNamespace(scope="", has_synced=True, read_errors={}, places=frozenset(), **parts)
     board, seen = Board({}), []
-    running = asyncio.create_task(board.run(cluster))
-    for each in (job("a", uid="1"), None, job("a", uid="2")):
-        jobs.pop("team/a", None)
-        jobs |= {"team/a": each} if each is not None else {}
-        board.changed("team/a")
-        await asyncio.sleep(10 * BATCH_S)
-        seen.append((board.version("team/a"), json.loads(board.view("team/a") or b"null")))
+    async with background_tasks(board.run(cluster)):
+        for each in (job("a", uid="1"), None, job("a", uid="2")):
+            jobs.pop("team/a", None)
+            jobs |= {"team/a": each} if each is not None else {}
+            board.changed("team/a")
+            await asyncio.sleep(10 * BATCH_S)
+            seen.append((board.version("team/a"), json.loads(board.view("team/a") or b"null")))
     [(before, old), (_, gone), (after, new)] = seen
     assert before != after
     assert (old["row"]["uid"], gone, new["row"]["uid"]) == ("1", None, "2")
-    running.cancel()
-    await asyncio.wait([running])
