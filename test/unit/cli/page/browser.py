@@ -141,6 +141,16 @@ async def until_known(events: Any, known: dict[str, Any], holds: Callable[[], bo
     raise AssertionError("the stream has ended")
 
 
+def jobs_in(known: dict[str, Any]) -> set[str]:
+    """The keys of the jobs of a list."""
+    return {*known} - {""}
+
+
+async def until_jobs(events: Any, known: dict[str, Any], wanted: set[str]) -> None:
+    """Read a stream until the list has these jobs."""
+    await until_known(events, known, lambda: jobs_in(known) == wanted)
+
+
 async def views(events: Any) -> AsyncIterator[Any]:
     """The views of a job in a stream."""
     async for _, kind, data in events:

@@ -11,9 +11,19 @@ import pytest
 
 from hack.page_cluster import PageCluster
 from hack.page_objects import a_board, a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, ended
-from support.waiting import until
 from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator
-from unit.cli.page.browser import MIXED, PAGES, READS, Browser, a_cluster_page, routes_of, rows_of, until_known, views
+from unit.cli.page.browser import (
+    MIXED,
+    PAGES,
+    READS,
+    Browser,
+    a_cluster_page,
+    jobs_in,
+    routes_of,
+    rows_of,
+    until_jobs,
+    views,
+)
 
 ANN = "Bearer token-of-ann"
 BEN = "Bearer token-of-ben"
@@ -33,16 +43,9 @@ def cluster(page_cluster: PageCluster) -> PageCluster:
         "token-of-ben": ("ben", groups),
         "token-of-root": ("root", groups),
     }
-    page_cluster.grant("team-members", "team")
-    page_cluster.grant("team-members", "team", verbs="get", resources="pods/log")
-    page_cluster.grant("root")
-    page_cluster.grant("root", verbs="get", resources="pods/log")
+    page_cluster.grant("team-members", "team", resources="tfjobs pods events pods/log")
+    page_cluster.grant("root", resources="tfjobs pods events pods/log")
     return page_cluster
-
-
-def jobs_in(found: dict[str, Any]) -> set[str]:
-    """The keys of the jobs that a list shows."""
-    return {key for key in found if key}
 
 
 async def code(browser: Browser, path: str, token: str = ANN, **headers: str) -> int:
@@ -227,9 +230,9 @@ async def test_a_right_that_is_withdrawn_is_withdrawn_on_open_streams_too(
     async with synced(cluster) as browser:
         known: dict[str, Any] = {}
         async with browser.stream("stream?job=team/mnist", Authorization=ANN) as events:
-            await until_known(events, known, lambda: "team/mnist" in known)
+            await until_jobs(events, known, {"team/mnist"})
             cluster.rights = {each for each in cluster.rights if each[0] != "team-members"}
-            await until_known(events, known, lambda: not jobs_in(known))
+            await until_jobs(events, known, set())
             assert await anext(views(events)) is None
         cluster.grant("team-members", "team")
         async with browser.stream(Authorization=ANN) as events:
@@ -267,9 +270,9 @@ async def test_a_namespace_that_gets_its_first_job_appears(
         browser.stream(Authorization=BEN) as others,
     ):
         known: dict[str, Any] = {}
-        await until_known(events, known, lambda: jobs_in(known) == {"team/mnist"})
+        await until_jobs(events, known, {"team/mnist"})
         cluster.put("tfjobs", a_job("first", "Created", namespace="new"))
-        await until_known(events, known, lambda: "new/first" in known)
+        await until_jobs(events, known, {"team/mnist", "new/first"})
         told = []
         async for _, kind, data in others:
             if kind == "beat":
@@ -320,11 +323,7 @@ async def test_another_page_can_neither_log_somebody_in_nor_ask_for_them(cluster
 async def test_a_page_of_one_namespace_asks_about_that_one_alone(cluster: PageCluster) -> None:
     """Whoever may list its jobs sees them, and nothing is asked about the cluster as a whole."""
     async with a_cluster_page(cluster, namespace="team") as browser:
-        known: dict[str, Any] = {}
-        async with browser.stream(Authorization=ANN) as events:
-            await until_known(events, known, lambda: bool(jobs_in(known)))
-        assert jobs_in(known) == {"team/mnist"}
-        await until(lambda: len(cluster.reviews) >= 3)
+        assert jobs_in(await rows_of(browser, Authorization=ANN)) == {"team/mnist"}
     assert {each for each in cluster.reviews if len(each) > 1} == {
         ("ann", "list", "tfjobs", "team"),
         ("ann", "list", "pods", "team"),

@@ -29,7 +29,7 @@ from tfjob_operator.cli.page.objects import (
     with_unreadable_status,
 )
 from tfjob_operator.cli.page.views import job_view, row_of, spec_summary_of
-from unit.cli.page.browser import a_cluster_page, a_page, rows_of, until_known, views
+from unit.cli.page.browser import a_cluster_page, a_page, jobs_in, rows_of, until_jobs, views
 
 FIRST = "tfjobs.tensorflow.org"
 KEY = "team/tfjob.tensorflow.org/old"
@@ -38,11 +38,6 @@ KEY = "team/tfjob.tensorflow.org/old"
 def first_paths(cluster: PageCluster) -> list[str]:
     """What was asked of the first API."""
     return [path for path in cluster.paths if path.startswith("/apis/tensorflow.org")]
-
-
-async def until_keys(events: Any, known: dict[str, Any], wanted: set[str]) -> None:
-    """Read a stream until the list has these jobs."""
-    await until_known(events, known, lambda: {key for key in known if key} == wanted)
 
 
 def test_a_row_counts_its_replicas_by_v1s_names() -> None:
@@ -103,8 +98,7 @@ def test_pods_that_are_gone_have_a_lane_and_events_are_shown() -> None:
 
 def test_a_mistake_of_the_first_api_is_told_and_a_status_that_nobody_can_read_harms_nothing() -> None:
     """With the phase, which says whose job it is, and the RuntimeId."""
-    broken = tensorflow_job("old")
-    broken = msgspec.structs.replace(broken, spec=msgspec.Raw(b'{"replicaSpecs": 7}'))
+    broken = msgspec.structs.replace(tensorflow_job("old"), spec=msgspec.Raw(b'{"replicaSpecs": 7}'))
     assert "replicaSpecs" in spec_summary_of(broken).mistakes
     raw = msgspec.json.encode(a_tensorflow_job("old", "Running", status={"replicaStatuses": "none"}))
     found = with_unreadable_status(TensorFlowV1Alpha1Job)(raw, ValueError())
@@ -156,11 +150,11 @@ async def test_an_api_that_is_not_served_costs_no_request_and_its_jobs_come_with
         page_cluster.put(FIRST, a_tensorflow_job("old", "Running"))
         async with browser.stream() as events:
             page_cluster.served.add(FIRST)
-            await until_keys(events, known, {"team/mnist", KEY})
+            await until_jobs(events, known, {"team/mnist", KEY})
             page_cluster.served.discard(FIRST)
             page_cluster.stop()
             page_cluster.start()
-            await until_keys(events, known, {"team/mnist"})
+            await until_jobs(events, known, {"team/mnist"})
         looked = page_cluster.paths.count("/apis")
         asked = len(first_paths(page_cluster))
         await until(lambda: page_cluster.paths.count("/apis") > looked + 5)
@@ -182,7 +176,7 @@ async def test_jobs_of_the_first_api_that_may_not_be_read_are_left_out_without_a
         assert found[""]["troubles"] == []
         page_cluster.forbidden.clear()
         async with browser.stream() as events:
-            await until_keys(events, found, {"team/mnist", KEY})
+            await until_jobs(events, found, {"team/mnist", KEY})
 
 
 async def test_a_cluster_with_the_first_api_alone_has_a_page(page_cluster: PageCluster) -> None:
@@ -208,14 +202,14 @@ async def test_the_right_to_jobs_of_one_api_is_none_to_those_of_the_other(page_c
     async with a_cluster_page(page_cluster) as browser:
         async with browser.stream(**tokens["root"]) as events:
             known: dict[str, Any] = {}
-            await until_keys(events, known, {"team/mnist"})
+            await until_jobs(events, known, {"team/mnist"})
             assert not [each for each in page_cluster.reviews if FIRST in each]
             page_cluster.put(FIRST, a_tensorflow_job("old", "Running"))
             page_cluster.put("pods", an_alpha_pod("old"))
-            await until_keys(events, known, {"team/mnist", KEY})
+            await until_jobs(events, known, {"team/mnist", KEY})
         shown = {}
         for name, token in tokens.items():
-            shown[name] = {key for key in await rows_of(browser, Authorization=token["Authorization"]) if key}
+            shown[name] = jobs_in(await rows_of(browser, **token))
             async with browser.stream(f"stream?job={KEY}", **token) as events:
                 assert (await anext(views(events)) is None) == (name == "ann")
             for path in (f"manifest/{KEY}", f"explain/{KEY}"):
