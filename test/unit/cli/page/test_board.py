@@ -19,13 +19,8 @@ CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([b"1", b"2"
 def caught_up(feed: ChangeFeed[bytes], known: dict[str, bytes], number: int) -> dict[str, bytes]:
     """What a reader that had `known` at `number` knows after one update."""
     update = feed.since(number)
-    found = {} if update.full else dict(known)
-    for key, body in update.changed:
-        if body is None:
-            found.pop(key, None)
-        else:
-            found[key] = body
-    return found
+    found = ({} if update.full else known) | dict(update.changed)
+    return {key: body for key, body in found.items() if body is not None}
 
 
 @given(CHANGES, CHANGES)
@@ -102,14 +97,13 @@ async def test_of_an_empty_cluster_it_is_told_that_all_was_read() -> None:
 
 async def test_a_job_that_is_created_anew_is_another_one_also_for_a_browser_that_missed_the_deletion() -> None:
     """Its changes are not counted from the beginning again."""
-    jobs: dict[str, PageJob] = {}
+    jobs: dict[str, PageJob | None] = {}
     parts = {"job": jobs.get, "pods_of": lambda _: [], "events_of": lambda _: []}
     cluster: Any = SimpleNamespace(scope="", has_synced=True, read_errors={}, places=frozenset(), **parts)
     board, seen = Board({}), []
     async with background_tasks(board.run(cluster)):
         for each in (job("a", uid="1"), None, job("a", uid="2")):
-            jobs.pop("team/a", None)
-            jobs |= {"team/a": each} if each is not None else {}
+            jobs["team/a"] = each
             board.changed("team/a")
             await asyncio.sleep(10 * BATCH_S)
             seen.append((board.version("team/a"), json.loads(board.view("team/a") or b"null")))
