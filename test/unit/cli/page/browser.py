@@ -20,23 +20,17 @@ from tfjob_operator.cli.page.server import Page, Parts
 from tfjob_operator.cli.target import Target
 
 LIMIT_S: Final = 20.0
-PAGES: Final = {
-    "/": "/",
-    "/{namespace}/{name}": "/nlp/bert",
-    "/{namespace}/{kind}/{name}": "/nlp/tfjob.tensorflow.org/old",
-}
+JOBS: Final = {"{namespace}/{name}": "nlp/bert", "{namespace}/{kind}/{name}": "nlp/tfjob.tensorflow.org/old"}
+PAGES: Final = {"/": "/", **{f"/{route}": f"/{job}" for route, job in JOBS.items()}}
 """Those whose response is the same for all that were let in."""
 MIXED: Final = {"/-/stream": "/-/stream?job=nlp/bert", "/-/curves": "/-/curves?run=nlp/bert"}
 """Those whose response has what its viewer may see of what was asked for."""
 READS: Final = {
     "/-/log/{namespace}/{name}": "/-/log/nlp/bert-worker-0",
     **{
-        path.format(job=route): path.format(job=job)
-        for path in ("/-/logs/{job}", "/-/manifest/{job}", "/-/explain/{job}", "/-/usage/{job}", "/-/tensorboard/{job}")
-        for route, job in (
-            ("{namespace}/{name}", "nlp/bert"),
-            ("{namespace}/{kind}/{name}", "nlp/tfjob.tensorflow.org/old"),
-        )
+        f"/-/{what}/{route}": f"/-/{what}/{job}"
+        for what in ("logs", "manifest", "explain", "usage", "tensorboard")
+        for route, job in JOBS.items()
     },
 }
 """Those that are refused to who may not see what was asked for."""
