@@ -13,16 +13,10 @@ from tfjob_operator.informers import reflector
 from tfjob_operator.workqueue.rate_limiters import Backoff
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark those that use the page."""
-    for item in items:
-        if isinstance(item, pytest.Function) and "page_cluster" in item.fixturenames:
-            item.add_marker(pytest.mark.sockets)
-
-
 @pytest.fixture
-def page_cluster(mocker: MockerFixture) -> Iterator[PageCluster]:
+def page_cluster(mocker: MockerFixture, request: pytest.FixtureRequest) -> Iterator[PageCluster]:
     """An API server with nothing in it. What the page does at intervals of seconds it does at short ones."""
+    request.applymarker(pytest.mark.sockets)
     mocker.patch.object(logs, "BATCH_S", 0.02)
     mocker.patch.object(logs, "RETRY_S", 0.02)
     mocker.patch.object(caches, "POLL_S", 0.02)
