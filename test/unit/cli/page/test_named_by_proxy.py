@@ -16,18 +16,12 @@ from unit.cli.page.browser import a_cluster_page
 PROXIES = RequestHeaders(frozenset({"front-proxy"}), username=("X-Remote-User", "X-Other-User"))
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """Signs the certificates of page and proxies."""
-    (tmp_path / "pki").mkdir()
-    return Authority.make(tmp_path / "pki")
-
-
-async def test_only_a_named_proxy_names_users(page_cluster: PageCluster, authority: Authority) -> None:
+async def test_only_a_named_proxy_names_users(page_cluster: PageCluster, tmp_path: Path) -> None:
     """By a certificate of the authority with a name that is expected; a header of anybody else is refused, not overlooked."""
     page_cluster.tokens["token-of-ann"] = ("ann", ())
     page_cluster.grant("system:authenticated", resources="tfjobs", verbs="get")
     page_cluster.put("tfjobs", {"metadata": {"name": "mnist", "namespace": "team"}, "spec": {}})
+    authority = Authority.make(tmp_path)
     server = authority.server("page", ["127.0.0.1"])
     files = Certificate(server.certificate, server.key, authority.certificate)
     async with a_cluster_page(page_cluster, certificate=files, proxies=PROXIES) as browser:
