@@ -168,7 +168,10 @@ async def test_a_log_needs_the_right_to_logs(cluster: PageCluster) -> None:
 
 
 async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageCluster) -> None:
-    """Ben may not read logs, so he is not told what stands in them; nobody is told of what the page itself does not read."""
+    """Ben may not read logs, so he is not told what stands in them; nobody is told of what the page itself does not read.
+
+    It is made once for all who have the same rights and ask within seconds.
+    """
     cluster.put("tfjobs", a_job("mnist", "Failed"))
     cluster.put("pods", a_pod("mnist", status=ended(1)))
     cluster.write_log("mnist-worker-0", b"ModuleNotFoundError: No module named 'numpyy'\n")
@@ -183,6 +186,9 @@ async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageClus
         assert "numpyy" not in json.dumps(told[BEN])
         assert "logs" in told[BEN]["unseen"]
         assert "nodes" in told[ANN]["unseen"]
+        cluster.delete("pods", "team", "mnist-worker-0")
+        again = await browser.get("/-/explain/team/mnist", Authorization=ANN)
+        assert json.loads(again[2]) == told[ANN]
 
 
 async def test_a_review_that_fails_is_neither_yes_nor_no(cluster: PageCluster) -> None:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from hack.page_cluster import PageCluster
-from hack.page_objects import a_board, a_job, a_pod, an_event, ended
+from hack.page_objects import a_board, a_job, a_pod, an_event
 from unit.cli.page.browser import a_page, rows_of, until_known, views
 
 
@@ -66,18 +66,6 @@ async def test_only_replicas_have_a_log(page_cluster: PageCluster) -> None:
     page_cluster.put("pods", a_pod("other") | {"metadata": {"name": "database", "namespace": "team", "labels": {}}})
     async with a_page(page_cluster) as browser:
         assert (await browser.get("/-/log/team/database"))[0] == 404
-
-
-async def test_a_diagnosis_is_that_of_explain(page_cluster: PageCluster) -> None:
-    """With the rights of the user, and made once for all who ask within seconds."""
-    page_cluster.put("tfjobs", a_job("mnist", "Failed"))
-    page_cluster.put("pods", a_pod("mnist", status=ended(1)))
-    page_cluster.write_log("mnist-worker-0", b"ModuleNotFoundError: No module named 'numpyy'\n")
-    async with a_page(page_cluster) as browser:
-        code, _, body = await browser.get("/-/explain/team/mnist")
-        assert (code, json.loads(body)["causes"][0]["id"]) == (200, "python-module-missing")
-        page_cluster.delete("pods", "team", "mnist-worker-0")
-        assert (await browser.get("/-/explain/team/mnist"))[2] == body
 
 
 async def test_the_usage_of_a_jobs_pods_is_read_once_for_all_who_ask(page_cluster: PageCluster) -> None:
