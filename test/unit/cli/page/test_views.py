@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hack.page_objects import CREATED, CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
+from hack.page_objects import CREATED, CREATED_S, TEMPLATE, a_job, ended, event, job, pod, running, waiting, wanting
 from tfjob_operator.cli.page.objects import PageJob, by_job_of_pod, marks_of_event, with_unreadable_status
 from tfjob_operator.cli.page.views import MAX_EVENTS, MAX_WHY, job_view, row_of, spec_summary_of, timeline_view
 
@@ -143,8 +143,7 @@ def test_a_mistake_in_a_specification_is_told_and_harms_nothing() -> None:
 
 def test_a_job_of_the_alpha_dialect_is_shown_with_its_own_words() -> None:
     """Its phase, and the sizes of its replicaSpecs."""
-    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
-    specs = [{"tfReplicaType": "MASTER", "template": template}, {"tfReplicaType": "PS", "replicas": 2}]
+    specs = [{"tfReplicaType": "MASTER", "template": TEMPLATE}, {"tfReplicaType": "PS", "replicas": 2}]
     alpha = job("old", spec={"replicaSpecs": specs, "tensorboard": {}}, status={"phase": "Running"})
     found = row(alpha)
     assert found["state"] == "Running"
