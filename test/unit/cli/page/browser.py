@@ -97,20 +97,22 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, 
 
 
 @asynccontextmanager
+async def a_browser(links: list[str]) -> AsyncIterator[Browser]:
+    """Open a browser, which believes any certificate."""
+    timeout, connector = aiohttp.ClientTimeout(LIMIT_S), aiohttp.TCPConnector(ssl=False)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
+        yield Browser(http, links)
+
+
+@asynccontextmanager
 async def a_page(
     cluster: PageCluster | ControlPlane, *, everywhere: bool | None = None, enter: bool = True
 ) -> AsyncIterator[Browser]:
     """Serve a page on a free port, which has read all; with `enter` the browser was let in."""
     links: list[str] = []
-    timeout = aiohttp.ClientTimeout(LIMIT_S)
+    read = Target(kubeconfig=str(cluster.kubeconfig)).access
     with listen(0) as listening:
-        async with (
-            serving(
-                PageOptions(Target(kubeconfig=str(cluster.kubeconfig)).access, everywhere, listening, links.append)
-            ),
-            aiohttp.ClientSession(timeout=timeout) as http,
-        ):
-            browser = Browser(http, links)
+        async with serving(PageOptions(read, everywhere, listening, links.append)), a_browser(links) as browser:
             if enter:
                 await browser.enter()
                 await rows_of(browser)
@@ -169,13 +171,7 @@ async def a_cluster_page(cluster: PageCluster, **plan: Any) -> AsyncIterator[Bro
     read = Target(kubeconfig=str(cluster.kubeconfig), namespace=plan.get("namespace")).access
     with listen(0) as listening:
         home = f"http{'s' * ('certificate' in plan)}://127.0.0.1:{listening.getsockname()[1]}/"
-        async with (
-            addon.serving(addon.ClusterPageOptions(read, listening, **plan)),
-            aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(LIMIT_S), connector=aiohttp.TCPConnector(ssl=False)
-            ) as http,
-        ):
-            browser = Browser(http, [home])
+        async with addon.serving(addon.ClusterPageOptions(read, listening, **plan)), a_browser([home]) as browser:
             async with asyncio.timeout(LIMIT_S):
                 while (await browser.get("/readyz"))[0] != 200:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
