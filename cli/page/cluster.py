@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, Generic, NamedTuple
 
 import msgspec
@@ -161,31 +161,26 @@ class ReportingSource(Generic[T]):
 
     async def list(self, options: ListOptions) -> ListPage[T]:
         """See `ListerWatcher.list`."""
-        try:
-            page = await self._source.list(options)
-        except errors.ApiError as error:
-            self._failed(error)
-            raise
-        self._note(None)
-        return page
+        with self._noted():
+            return await self._source.list(options)
 
     @asynccontextmanager
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:
         """See `ListerWatcher.watch`."""
-        opened = False
-        try:
-            async with self._source.watch(options) as batches:
-                opened = True
-                self._note(None)
-                yield batches
-        except errors.ApiError as error:
-            if not opened:
-                self._failed(error)
-            raise
+        async with AsyncExitStack() as stack:
+            with self._noted():
+                batches = await stack.enter_async_context(self._source.watch(options))
+            yield batches
 
-    def _failed(self, error: errors.ApiError) -> None:
-        if not isinstance(error, _IN_ORDER):
-            self._note(error)
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except errors.ApiError as error:
+            if not isinstance(error, _IN_ORDER):
+                self._note(error)
+            raise
+        self._note(None)
 
 
 BY_JOB: Final = "job"
