@@ -7,8 +7,9 @@ Jobs of an API are read while the cluster serves it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple
 
 import msgspec
@@ -24,13 +25,13 @@ from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.objects import (
     POD_SELECTOR,
     TENSORFLOW_V1ALPHA1,
+    JobKey,
     PageJob,
     TensorFlowV1Alpha1Job,
     by_job_of_pod,
     is_runtime_mark,
     marks_of_event,
     marks_of_job,
-    places_of,
     read_key,
     with_unreadable_status,
 )
@@ -61,65 +62,31 @@ async def background_tasks(*work: Coroutine[Any, Any, None]) -> AsyncIterator[No
 class JobInformers(NamedTuple):
     """Two informers, and the registration of the handler of jobs."""
 
-    jobs: SharedIndexInformer[Any]
+    jobs: SharedIndexInformer[PageJob]
     events: SharedIndexInformer[EventDetails]
     registration: Registration
 
 
+@dataclass(slots=True)
 class JobCaches:
-    """The cached jobs of one API. `caches` is None while the API is not served. Belongs to one event loop."""
+    """The cached jobs of one API."""
 
-    def __init__(
-        self,
-        resource: Resource,
-        make: Callable[[], JobInformers],
-        *,
-        is_served: Callable[[bool], Awaitable[bool]],
-        gone: Callable[[JobInformers], None],
-    ) -> None:
-        """`is_served` gets its last result, to return if the API server does not respond; `gone` gets removed caches."""
-        self.resource = resource
-        self.caches: JobInformers | None = None
-        self.cannot_be_read = False
-        """True if listing the jobs has failed."""
-        self._make = make
-        self._is_served = is_served
-        self._gone = gone
-        self._is_absent = False
-        self._not_found = asyncio.Event()
+    resource: Resource
+    informers: JobInformers | None = None
+    """None while the API is not served."""
+    is_absent: bool = False
+    """True once the API was not served."""
+    cannot_be_read: bool = False
+    """True if listing the jobs has failed."""
+    not_found: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set if the API server does not serve the resource: its CRD may have been deleted."""
 
     @property
     def is_complete(self) -> bool:
         """Return True if all jobs are cached and handled, cannot be read, or are not served."""
-        if self.caches is None:
-            return self._is_absent
-        return self.caches.registration.has_synced or self.cannot_be_read
-
-    def not_found(self) -> None:
-        """Note that the API server does not serve the resource: its CRD may have been deleted."""
-        self._not_found.set()
-
-    async def run(self) -> None:
-        """Read until cancelled. An API that is not served is only checked periodically."""
-        while True:
-            if not await self._is_served(False):
-                self._is_absent = True
-                await asyncio.sleep(POLL_S)
-                continue
-            caches = self.caches = self._make()
-            async with background_tasks(*(each.run() for each in caches[:2])):
-                await self._until_absent()
-            self._is_absent, self.caches, self.cannot_be_read = True, None, False
-            self._gone(caches)
-
-    async def _until_absent(self) -> None:
-        while True:
-            await self._not_found.wait()
-            await asyncio.sleep(FIRST_RECHECK_S)
-            if not await self._is_served(True):
-                self._not_found.clear()
-                return
-            self._not_found.clear()
+        if self.informers is None:
+            return self.is_absent
+        return self.informers.registration.has_synced or self.cannot_be_read
 
 
 APIS: Final = (TFJOBS, TENSORFLOW_V1ALPHA1)
@@ -237,7 +204,7 @@ class Cluster:
         self.scope = scope
         self.read_errors: dict[str, errors.ApiError] = {}
         """The last error by what was read, such as "pods", until reading succeeds."""
-        self._apis = {each: self._api(each) for each in APIS}
+        self._apis = {each: JobCaches(each) for each in APIS}
         self._pods, self._pods_handled = self._informer(
             "pods", PODS, Codec(PODS, PodDetails), by_job_of_pod, labels=POD_SELECTOR
         )
@@ -255,31 +222,27 @@ class Cluster:
     @property
     def places(self) -> frozenset[str]:
         """The places that have jobs, see `JobKey`."""
-        return frozenset().union(
-            *(
-                places_of(api.resource, api.caches.jobs.indexer.index_values(NAMESPACE_INDEX))
-                for api in self._apis.values()
-                if api.caches is not None
-            )
+        return frozenset(
+            JobKey(api.resource, namespace, "").place
+            for api in self._apis.values()
+            if api.informers is not None
+            for namespace in api.informers.jobs.indexer.index_values(NAMESPACE_INDEX)
         )
 
     def __len__(self) -> int:
         """Return the number of jobs."""
-        return sum(len(api.caches.jobs.indexer) for api in self._apis.values() if api.caches is not None)
+        return sum(len(informers.jobs.indexer) for informers in self._served())
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Run the informers within the context."""
-        jobs = (each.run() for each in self._apis.values())
+        jobs = map(self._read_jobs, self._apis.values())
         return background_tasks(self._pods.run(), self._pod_events.run(), self._read_events_of_batch_jobs(), *jobs)
 
     def job(self, key: str) -> PageJob | None:
         """Return a job, None if it does not exist."""
         wanted = read_key(key)
-        caches = self._apis[wanted.resource].caches
-        found: PageJob | None = None
-        if caches is not None:
-            found = caches.jobs.indexer.get(object_key(wanted.namespace, wanted.name))
-        return found
+        informers = self._apis[wanted.resource].informers
+        return informers.jobs.indexer.get(object_key(wanted.namespace, wanted.name)) if informers is not None else None
 
     def pods_of(self, key: str) -> list[PodDetails]:
         """Return the pods of a job, without those of an earlier job of the same name."""
@@ -295,7 +258,7 @@ class Cluster:
         """Return the events about a job, its pods and, in the alpha dialect, their Jobs."""
         job = self.job(key)
         marks = (key, *marks_of_job(job)) if job is not None else (key,)
-        about_jobs = (api.caches.events for api in self._apis.values() if api.caches is not None)
+        about_jobs = [each.events for each in self._served()]
         return [
             event
             for each in (*about_jobs, self._pod_events, self._batch_events)
@@ -303,29 +266,43 @@ class Cluster:
             for event in each.indexer.by_index(BY_JOB, mark)
         ]
 
-    def _api(self, resource: Resource) -> JobCaches:
-        what, codec = _KINDS[resource]
+    def _served(self) -> list[JobInformers]:
+        return [each.informers for each in self._apis.values() if each.informers is not None]
 
-        def make() -> JobInformers:
+    async def _read_jobs(self, api: JobCaches) -> None:
+        """Read the jobs of an API until cancelled. An API that is not served is only checked periodically."""
+        what, codec = _KINDS[api.resource]
+        while True:
+            if not await self._is_served(api):
+                api.is_absent = True
+                await asyncio.sleep(POLL_S)
+                continue
             jobs, registration = self._informer(
-                what, resource, codec, lambda job: (job.key,), note=lambda error: self._note_jobs(api, what, error)
+                what, api.resource, codec, lambda job: (job.key,), note=lambda error: self._note_jobs(api, what, error)
             )
             jobs.add_indexers({BY_MARK: marks_of_job})
-            return JobInformers(jobs, self._informer_of_events(resource), registration)
-
-        async def is_served(before: bool) -> bool:  # noqa: FBT001 - of JobCaches
-            try:
-                return resource in await served(self._client)
-            except errors.ApiError:  # keep reading: the informers report the error
-                return before or resource == TFJOBS
-
-        def gone(caches: JobInformers) -> None:
-            for job in caches.jobs.indexer.list():
+            events = self._informer_of_events(api.resource)
+            api.informers = JobInformers(jobs, events, registration)
+            async with background_tasks(jobs.run(), events.run()):
+                await self._until_absent(api)
+            api.is_absent, api.informers, api.cannot_be_read = True, None, False
+            for job in jobs.indexer.list():
                 self._changed(job.key)
             self._changed("")
 
-        api = JobCaches(resource, make, is_served=is_served, gone=gone)
-        return api
+    async def _until_absent(self, api: JobCaches) -> None:
+        is_served = True
+        while is_served:
+            await api.not_found.wait()
+            await asyncio.sleep(FIRST_RECHECK_S)
+            is_served = await self._is_served(api)
+            api.not_found.clear()
+
+    async def _is_served(self, api: JobCaches) -> bool:
+        try:
+            return api.resource in await served(self._client)
+        except errors.ApiError:  # keep reading: the informers report the error
+            return api.informers is not None or api.resource == TFJOBS
 
     async def _read_events_of_batch_jobs(self) -> None:
         """Read the Job controller's events as soon as there is a job of the alpha dialect; no other jobs need them."""
@@ -374,18 +351,18 @@ class Cluster:
     def _keys(self, marks: Sequence[str]) -> Iterator[str]:
         """Yield the keys of the jobs with these marks. A job's key is also its mark, even if there is no such job."""
         for mark in marks:
-            if mark and not is_runtime_mark(mark):
+            if not is_runtime_mark(mark):
                 yield mark
-            for api in self._apis.values():
-                if is_runtime_mark(mark) and api.caches is not None:
-                    yield from (job.key for job in api.caches.jobs.indexer.by_index(BY_MARK, mark))
+                continue
+            for informers in self._served():
+                yield from (job.key for job in informers.jobs.indexer.by_index(BY_MARK, mark))
 
     def _note_jobs(self, api: JobCaches, what: str, error: errors.ApiError | None) -> None:
         """Record whether jobs could be read. Most users have no permission for the oldest API, and no jobs in it."""
         api.cannot_be_read = error is not None
         not_found = isinstance(error, errors.StatusError) and error.code == _NOT_FOUND
         if not_found:
-            api.not_found()
+            api.not_found.set()
         if api.resource == TENSORFLOW_V1ALPHA1 and (not_found or isinstance(error, errors.ForbiddenError)):
             error = None
         self._note(what, error)

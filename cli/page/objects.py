@@ -15,14 +15,12 @@ import msgspec
 
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, with_readable_status
 from tfjob_operator.api.v1alpha1 import constants as alpha
-from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import SetStatus, is_alpha
 from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
 
-TENSORFLOW_V1ALPHA1: Final = TENSORFLOW.resource
+TENSORFLOW_V1ALPHA1: Final = alpha.TENSORFLOW.resource
 """The resource of the oldest version, v1alpha1."""
 TENSORFLOW_V1ALPHA1_NAME: Final = f"tfjob.{TENSORFLOW_V1ALPHA1.group}"
 """The prefix of the name of such a job, as printed by kubectl."""
@@ -40,6 +38,11 @@ class JobKey(NamedTuple):
         return f"{self.namespace}/{middle}{self.name}"
 
     @property
+    def place(self) -> str:
+        """The place of the job."""
+        return str(self).rpartition("/")[0]
+
+    @property
     def full_name(self) -> str:
         """The name by which plugin commands find exactly this job."""
         return f"tfjob.{self.resource.group}/{self.name}"
@@ -49,17 +52,7 @@ def read_key(key: str) -> JobKey:
     """Parse any text as the key of a job. An invalid key is no error: no job has it."""
     place, _, name = key.rpartition("/")
     namespace, _, kind = place.partition("/")
-    return JobKey(TENSORFLOW_V1ALPHA1 if kind == TENSORFLOW_V1ALPHA1_NAME else TFJOBS, namespace, name)
-
-
-def place_of(key: str) -> str:
-    """Return the place of a job."""
-    return key.rpartition("/")[0]
-
-
-def places_of(resource: Resource, namespaces: Iterable[str]) -> frozenset[str]:
-    """Return the places of the jobs of one API in these namespaces."""
-    return frozenset(place_of(str(JobKey(resource, each, ""))) for each in namespaces)
+    return JobKey(TENSORFLOW_V1ALPHA1 if kind == TENSORFLOW_V1ALPHA1_NAME else c.TFJOBS, namespace, name)
 
 
 def namespaces_in(places: Iterable[str], resource: Resource) -> frozenset[str]:
@@ -177,7 +170,7 @@ def marks_of_event(event: EventDetails) -> Sequence[str]:
 
 def runtime_mark(namespace: str, runtime_id: str) -> str:
     """Return the mark of a RuntimeId, which is never a job's key."""
-    return f"{namespace}/~{runtime_id}/" if runtime_id else ""
+    return f"{namespace}/~{runtime_id}/"
 
 
 def is_runtime_mark(mark: str) -> bool:
@@ -187,5 +180,5 @@ def is_runtime_mark(mark: str) -> bool:
 
 def marks_of_job(job: PageJob) -> Sequence[str]:
     """Index jobs by the marks of their RuntimeIds."""
-    mark = runtime_mark(job.metadata.namespace, job.status.runtime_id)
-    return (mark,) if mark else ()
+    runtime_id = job.status.runtime_id
+    return (runtime_mark(job.metadata.namespace, runtime_id),) if runtime_id else ()
