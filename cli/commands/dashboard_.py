@@ -46,12 +46,12 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
     import asyncio
     import tempfile
 
-    from tfjob_operator.cli.page.run import PageOptions, run
+    from tfjob_operator.cli.page.run import run
 
     with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:
         print_link = _printer(None if no_browser or not _has_display() else private)
         scope = True if everywhere else False if target.namespace else None
-        asyncio.run(run(PageOptions(target.access, scope, listening, print_link)))
+        asyncio.run(run(target.access, listening, print_link, everywhere=scope))
 
 
 def _printer(folder: str | None) -> Callable[[str], None]:

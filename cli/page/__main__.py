@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,11 @@ from typing import Any, Final
 import click
 import structlog
 
-from tfjob_operator.api.access import Access
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.authenticator import read_files
 from tfjob_operator.cli.page.cluster import background_tasks
 from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator, RequestHeaders, exposition
 from tfjob_operator.cli.page.reviews import Reviews
-from tfjob_operator.cli.page.run import listening, reading
+from tfjob_operator.cli.page.run import Read, listening, reading
 from tfjob_operator.cli.page.server import Page
 from tfjob_operator.cli.target import Target
 
@@ -43,13 +41,12 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPageOptions:
-    """The configuration. `read` returns the access to the server for a namespace; None stands for the default namespace.
+    """The configuration. `namespace` is the only one to show, "" for all. `hosts` are accepted host names, any if empty.
 
-    `namespace` is the only one to show, "" for all. `hosts` are accepted host names, any if empty; `audiences` are
-    accepted audiences of tokens. Without a `certificate` the page is served as plain HTTP.
+    `audiences` are accepted audiences of tokens. Without a `certificate` the page is served as plain HTTP.
     """
 
-    read: Callable[[str | None], Access]
+    read: Read
     on: socket.socket
     namespace: str = ""
     hosts: frozenset[str] = frozenset()
@@ -62,7 +59,6 @@ class ClusterPageOptions:
 async def serving(plan: ClusterPageOptions) -> AsyncIterator[None]:
     """Serve within the context. Raises CliError."""
     tls = _context(plan.certificate) if plan.certificate is not None else None
-    files = read_files()
     async with reading(plan.read, everywhere=not plan.namespace, shared=True) as parts:
         reviews = Reviews(parts.client, plan.audiences)
         cluster = parts.cluster
@@ -74,7 +70,7 @@ async def serving(plan: ClusterPageOptions) -> AsyncIterator[None]:
             hosts=plan.hosts,
             proxies=plan.proxies,
         )
-        page = Page(authenticator, parts, files)
+        page = Page(authenticator, parts)
         try:
             async with background_tasks(_reload(tls, plan.certificate)), listening(page, plan.on, tls):
                 yield

@@ -12,7 +12,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -25,7 +24,7 @@ from tfjob_operator.api.client.auth.settings import settings_of
 from tfjob_operator.api.client.http.transport import HttpTransport
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.authenticator import LocalAuthenticator, read_files
+from tfjob_operator.cli.page.authenticator import LocalAuthenticator
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster, background_tasks, readable_scope
 from tfjob_operator.cli.page.details import Details
@@ -37,52 +36,42 @@ SHUTDOWN_S: Final = 1.0
 """The timeout of open requests after Ctrl-C."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageOptions:
-    """The configuration. `read(namespace)` returns the access to the server; None selects the namespace of the context.
-
-    With `everywhere` None, the page shows all namespaces if the user may list jobs in all of them; otherwise, it shows only the
-    namespace that `read` selects. `listening` is a loopback socket. `print_link` is called with the link to open in a browser,
-    and with a new link each time a link has been used.
-    """
-
-    read: Callable[[str | None], Access]
-    everywhere: bool | None
-    listening: socket.socket
-    print_link: Callable[[str], None]
+Read = Callable[[str | None], Access]
+"""Returns the access to the server for a namespace; None selects the namespace of the context."""
 
 
-async def run(plan: PageOptions) -> None:
-    """Serve until cancelled. Raises CliError if the API server cannot be reached."""
+async def run(read: Read, on: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None) -> None:
+    """Serve until cancelled, see `serving`. Raises CliError if the API server cannot be reached."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the page shows errors
-    async with serving(plan):
+    async with serving(read, on, print_link, everywhere=everywhere):
         await asyncio.Event().wait()
 
 
 @asynccontextmanager
-async def serving(plan: PageOptions) -> AsyncIterator[None]:
-    """Serve within the context. Raises CliError."""
-    host, port = plan.listening.getsockname()[:2]
+async def serving(
+    read: Read, on: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None
+) -> AsyncIterator[None]:
+    """Serve on a loopback socket within the context. Raises CliError.
 
-    def print_link() -> None:
-        plan.print_link(f"http://{host}:{port}/#token={authenticator.token}")
+    `print_link` is called with the link to open in a browser, and with a new link each time a link has been used.
+    """
+    host, port = on.getsockname()[:2]
 
-    authenticator = LocalAuthenticator(port, print_link)
-    async with (
-        reading(plan.read, everywhere=plan.everywhere) as parts,
-        listening(Page(authenticator, parts, read_files()), plan.listening),
-    ):
-        print_link()
+    def print_new_link() -> None:
+        print_link(f"http://{host}:{port}/#token={authenticator.token}")
+
+    authenticator = LocalAuthenticator(port, print_new_link)
+    async with reading(read, everywhere=everywhere) as parts, listening(Page(authenticator, parts), on):
+        print_new_link()
         yield
 
 
 @asynccontextmanager
-async def reading(
-    read: Callable[[str | None], Access], *, everywhere: bool | None, shared: bool = False
-) -> AsyncIterator[Parts]:
-    """Read the cluster until the async with block ends; see `PageOptions`.
+async def reading(read: Read, *, everywhere: bool | None, shared: bool = False) -> AsyncIterator[Parts]:
+    """Read the cluster until the async with block ends. `shared`: viewers have different permissions. Raises CliError.
 
-    `shared`: viewers have different permissions. Raises CliError.
+    With `everywhere` None, the page shows all namespaces if the user may list jobs in all of them; otherwise, it shows only the
+    namespace that `read` selects.
     """
     access = read(None)
     try:
@@ -123,7 +112,7 @@ async def listening(page: Page, on: socket.socket, tls: ssl.SSLContext | None = 
         await runner.cleanup()
 
 
-def _again(read: Callable[[str | None], Access]) -> Access:
+def _again(read: Read) -> Access:
     try:
         return read(None)
     except CliError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.commands.top_ import NOT_AVAILABLE, POD_METRICS
 from tfjob_operator.cli.errors import ApiServerError as Refusal
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.authenticator import HEADERS, INTERNAL_PREFIX, ONLY_READS, File, LocalAuthenticator
+from tfjob_operator.cli.page.authenticator import HEADERS, INTERNAL_PREFIX, ONLY_READS, LocalAuthenticator, read_files
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator
@@ -45,7 +45,6 @@ _JOBS: Final = ("/{namespace}/{name}", f"/{{namespace}}/{{kind:{re.escape(TENSOR
 """The paths of jobs, see `JobKey`."""
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A DNS name, as of namespaces, jobs, pods and containers. Static files have such names, too."""
-_BAD_GATEWAY: Final = 502
 
 
 class Parts(NamedTuple):
@@ -61,13 +60,11 @@ class Parts(NamedTuple):
 class Page:
     """The handlers of one server."""
 
-    def __init__(
-        self, authenticator: LocalAuthenticator | ClusterAuthenticator, parts: Parts, files: Mapping[str, File]
-    ) -> None:
+    def __init__(self, authenticator: LocalAuthenticator | ClusterAuthenticator, parts: Parts) -> None:
         self._authenticator = authenticator
         self._parts = parts
         self._streams = Streams(parts.board)
-        self._files = files
+        self._files = read_files()
         self._open: set[object] = {self._static} if authenticator.login_page else {self._static, self._index}
         """The handlers without authentication: their responses do not depend on the cluster."""
         self.long_responses = LongResponses()
@@ -285,4 +282,4 @@ def _failure(error: ApiError | CliError) -> web.Response:
     """Return the response for an error of the API server or the connection to it: 400, 403 and 404 as is, others as 502."""
     code = error.code if isinstance(error, (StatusError, Refusal)) else 0
     message = error.status_message if isinstance(error, StatusError) else error.message
-    return _refusal(code if code in {400, 403, 404} else _BAD_GATEWAY, message)
+    return _refusal(code if code in {400, 403, 404} else 502, message)

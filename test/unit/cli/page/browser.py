@@ -15,7 +15,7 @@ from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.page import __main__ as addon
 from tfjob_operator.cli.page.authenticator import ENTER, SESSION, LocalAuthenticator
 from tfjob_operator.cli.page.cluster_authenticator import LOGIN, ClusterAuthenticator
-from tfjob_operator.cli.page.run import PageOptions, serving
+from tfjob_operator.cli.page.run import serving
 from tfjob_operator.cli.page.server import Page, Parts
 from tfjob_operator.cli.target import Target
 
@@ -40,9 +40,7 @@ def routes_of(authenticator: LocalAuthenticator | ClusterAuthenticator) -> set[s
     """All routes of a page, as the application has them."""
     parts = Parts(*[cast("Any", None)] * len(Parts._fields))
     return {
-        each.resource.canonical
-        for each in Page(authenticator, parts, {}).application().router.routes()
-        if each.resource
+        each.resource.canonical for each in Page(authenticator, parts).application().router.routes() if each.resource
     }
 
 
@@ -112,7 +110,7 @@ async def a_page(
     links: list[str] = []
     read = Target(kubeconfig=str(cluster.kubeconfig)).access
     with listen(0) as listening:
-        async with serving(PageOptions(read, everywhere, listening, links.append)), a_browser(links) as browser:
+        async with serving(read, listening, links.append, everywhere=everywhere), a_browser(links) as browser:
             if enter:
                 await browser.enter()
                 await rows_of(browser)
