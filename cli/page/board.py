@@ -7,8 +7,8 @@ gets each key with a higher number, once. Nothing is queued per browser: a slow 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -56,7 +56,10 @@ class ChangeFeed(Generic[B]):
         self._entries[key] = self.number, body
         if body is None:
             self._gone[key] = None
-            self._forget()
+        while len(self._gone) > MAX_DELETIONS:
+            oldest = next(iter(self._gone))
+            del self._gone[oldest]
+            self._forgotten = self._entries.pop(oldest)[0]
         return True
 
     def since(self, number: int) -> Update[B]:
@@ -65,7 +68,8 @@ class ChangeFeed(Generic[B]):
             return Update(
                 self.number, True, [(key, body) for key, (_, body) in self._entries.items() if body is not None]
             )
-        return Update(self.number, False, [*self._newer(number)][::-1])
+        newer = takewhile(lambda entry: entry[1][0] > number, reversed(self._entries.items()))
+        return Update(self.number, False, [(key, body) for key, (_, body) in newer][::-1])
 
     def announce(self) -> None:
         """Wake all waiting readers: the changes so far form one update."""
@@ -77,18 +81,6 @@ class ChangeFeed(Generic[B]):
         """Wait until `announce` was called more than `rounds` times."""
         while self.rounds <= rounds:
             await self._news.wait()
-
-    def _newer(self, number: int) -> Iterator[tuple[str, B | None]]:
-        for key, (changed, body) in reversed(self._entries.items()):
-            if changed <= number:
-                return
-            yield key, body
-
-    def _forget(self) -> None:
-        while len(self._gone) > MAX_DELETIONS:
-            oldest = next(iter(self._gone))
-            del self._gone[oldest]
-            self._forgotten = self._entries.pop(oldest)[0]
 
 
 STATE: Final = "#state"
