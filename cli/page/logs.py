@@ -18,8 +18,9 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.logs.lines import Position, Splitter
 from tfjob_operator.cli.page.cluster import Cluster, background_tasks
-from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, place_of, seconds
+from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, newest_of
 from tfjob_operator.cli.timelines.build import training_of
+from tfjob_operator.cli.timelines.values import ReplicaName, order_of
 from tfjob_operator.cli.training import Curves, LogReader
 
 MAX_LOGS: Final = 50
@@ -38,10 +39,7 @@ _MAX_QUEUED: Final = 16
 _MAX_LINE: Final = 65_536
 """The most bytes of a line that are buffered; a longer line is split."""
 _WITH_METRICS: Final = (c.CHIEF, c.MASTER, c.WORKER)
-"""The types of replicas whose logs report metrics, in order of preference."""
-
-Place = tuple[str, int]
-"""The type and the index of a replica."""
+"""The types of replicas whose logs report metrics."""
 
 
 class Logs:
@@ -94,12 +92,12 @@ class _Merged:
         self._key = key
         self._options = options
         self._queue = asyncio.Queue[list[str] | ForbiddenError | None](_MAX_QUEUED)
-        self._reading: dict[Place, asyncio.Task[None]] = {}
+        self._reading: dict[ReplicaName, asyncio.Task[None]] = {}
         self._positions: dict[str, Position] = {}
-        self._read: dict[Place, tuple[str, int]] = {}
+        self._read: dict[ReplicaName, tuple[str, int]] = {}
         """The container that is being read, or was read last."""
-        self._failed: set[Place] = set()
-        self._before: dict[Place, asyncio.Task[None]] = {}
+        self._failed: set[ReplicaName] = set()
+        self._before: dict[ReplicaName, asyncio.Task[None]] = {}
         """The task that sends the preceding log, if logs are sent in order."""
 
     async def lines(self) -> AsyncGenerator[list[str], None]:
@@ -120,7 +118,7 @@ class _Merged:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _replicas(self) -> dict[Place, PodDetails]:
+    def _replicas(self) -> dict[ReplicaName, PodDetails]:
         return replicas_of(self._cluster.pods_of(self._key))
 
     async def _read_all(self) -> None:
@@ -151,7 +149,7 @@ class _Merged:
                     self._start(place, pod)
             await asyncio.sleep(RETRY_S)
 
-    def _start(self, place: Place, pod: PodDetails) -> asyncio.Task[None]:
+    def _start(self, place: ReplicaName, pod: PodDetails) -> asyncio.Task[None]:
         task = asyncio.create_task(self._read_pod(place, pod), name=f"log of {_name(place)}")
         self._reading[place] = task
         return task
@@ -161,7 +159,7 @@ class _Merged:
         more = f"kubectl tfjob logs -n {namespace} -f {name} --max-log-requests={wanted}"
         return [f"Following {MAX_LOGS} of {wanted} replicas. To follow all: {more}"] if wanted > MAX_LOGS else []
 
-    async def _read_pod(self, place: Place, pod: PodDetails) -> None:
+    async def _read_pod(self, place: ReplicaName, pod: PodDetails) -> None:
         """Read a log to its end. A followed log is read again after an error."""
         position = self._positions.setdefault(pod.metadata.uid, Position())
         since = position.since
@@ -191,35 +189,27 @@ class _Merged:
                 self._failed.add(place)
                 await self._send(place, [f"{_name(place)}: cannot read the log: {_words(error)}"])
 
-    async def _put(self, place: Place, position: Position, raw: Iterable[bytes]) -> None:
+    async def _put(self, place: ReplicaName, position: Position, raw: Iterable[bytes]) -> None:
         found = [line.text for each in raw if (line := position.unseen(each)) is not None]
         if found:
             name = _name(place)
             await self._send(place, [f"{name} | {shown}" for text in found for shown in LogLines().feed(text + b"\n")])
 
-    async def _send(self, place: Place, found: list[str] | ForbiddenError) -> None:
+    async def _send(self, place: ReplicaName, found: list[str] | ForbiddenError) -> None:
         if place in self._before:
             await asyncio.wait([self._before[place]])
         await self._queue.put(found)
 
 
-def replicas_of(pods: Iterable[PodDetails]) -> dict[Place, PodDetails]:
+def replicas_of(pods: Iterable[PodDetails]) -> dict[ReplicaName, PodDetails]:
     """Return the newest pod of each replica, ordered by type and index."""
-    types = {kind: number for number, kind in enumerate(c.REPLICA_TYPES)}
-
-    def order(pod: PodDetails) -> tuple[int, str, int, float]:
-        kind, index = place_of(pod)
-        return types.get(kind, 9), kind, index, seconds(pod.metadata.creation_timestamp) or 0
-
-    return {place_of(pod): pod for pod in sorted(pods, key=order)}
+    return dict(sorted(newest_of(pods).items(), key=lambda each: order_of(each[0])))
 
 
 def metrics_pod(pods: Iterable[PodDetails]) -> PodDetails | None:
-    """Return the pod whose log reports metrics; one that already has a log is preferred."""
-    found = [pod for pod in replicas_of(pods).values() if place_of(pod)[0] in _WITH_METRICS]
-    return min(
-        found, key=lambda pod: (not has_log(pod), _WITH_METRICS.index(place_of(pod)[0]), place_of(pod)[1]), default=None
-    )
+    """Return the pod whose log reports metrics, the first replica's; one that already has a log is preferred."""
+    found = (pod for place, pod in replicas_of(pods).items() if place.type in _WITH_METRICS)
+    return min(found, key=lambda pod: not has_log(pod), default=None)
 
 
 class Run:
@@ -309,8 +299,8 @@ def _container(pod: PodDetails) -> str:
     return c.CONTAINER_NAME if c.CONTAINER_NAME in names else names[0] if names else ""
 
 
-def _name(place: Place) -> str:
-    return f"{place[0].lower()}-{place[1]}"
+def _name(place: ReplicaName) -> str:
+    return f"{place.type.lower()}-{place.number}"
 
 
 def _words(error: ApiError) -> str:

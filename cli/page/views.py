@@ -227,10 +227,7 @@ def _restarts(job: PageJob, summary: SpecSummary, pods: Iterable[PodDetails]) ->
 
 def _newest(summary: SpecSummary, pods: Sequence[PodDetails]) -> Sequence[PodDetails]:
     """Return the current pod of each replica; the alpha dialect also keeps failed pods that have a successor."""
-    if not summary.alpha:
-        return pods
-    ordered = sorted(pods, key=lambda pod: (seconds(pod.metadata.creation_timestamp) or 0, pod.metadata.name))
-    return [*{place_of(pod): pod for pod in ordered}.values()]
+    return [*newest_of(pods).values()] if summary.alpha else pods
 
 
 def _counts(job: PageJob, summary: SpecSummary, pods: Sequence[PodDetails]) -> list[dict[str, Any]]:
@@ -376,10 +373,16 @@ OOM_KILLED: Final = "OOMKilled"
 """The reason of a run that is more informative than the following CrashLoopBackOff."""
 
 
-def place_of(pod: PodDetails) -> tuple[str, int]:
+def place_of(pod: PodDetails) -> ReplicaName:
     """Return the replica type and index from the labels of a pod; ("", 0) if they were removed."""
     replica = replica_of(pod.metadata.labels, "", "")
-    return replica.type, max(0, replica.number)
+    return replica._replace(number=max(0, replica.number))
+
+
+def newest_of(pods: Iterable[PodDetails]) -> dict[ReplicaName, PodDetails]:
+    """Return the newest pod of each replica."""
+    ordered = sorted(pods, key=lambda pod: (seconds(pod.metadata.creation_timestamp) or 0, pod.metadata.name))
+    return {place_of(pod): pod for pod in ordered}
 
 
 def is_ready(pod: PodDetails) -> bool:
