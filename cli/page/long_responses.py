@@ -23,8 +23,8 @@ MAX_OPEN: Final = 500
 """The most open responses."""
 MAX_PER_VIEWER: Final = 30
 """The most open responses of a cluster user: each tab has one or two."""
-RETRY_S: Final = 10
-"""When a browser may retry after reaching these limits."""
+_LATER: Final = {"Retry-After": "10"}
+"""When a browser may retry after reaching these limits, in seconds."""
 STALLED_S: Final = 30.0
 """A browser that reads nothing for this long is disconnected. It reconnects when it is active again."""
 CHECK_S: Final = 2.0
@@ -65,12 +65,10 @@ class LongResponses:
             message = (
                 f"You have {MAX_PER_VIEWER} streams and logs of this page open, the maximum. Close some of its tabs."
             )
-            raise web.HTTPTooManyRequests(text=message, headers={"Retry-After": str(RETRY_S)})
+            raise web.HTTPTooManyRequests(text=message, headers=_LATER)
         if len(self) >= MAX_OPEN:
-            raise web.HTTPServiceUnavailable(
-                text="Too many streams and logs of this page are open. Try again later.",
-                headers={"Retry-After": str(RETRY_S)},
-            )
+            message = "Too many streams and logs of this page are open. Try again later."
+            raise web.HTTPServiceUnavailable(text=message, headers=_LATER)
         self._of[viewer.name] += 1
         try:
             async with aclosing(pieces):
