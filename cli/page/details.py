@@ -30,7 +30,6 @@ from tfjob_operator.cli.yaml_text import yaml_text
 
 T = TypeVar("T")
 
-_FORBIDDEN: Final = 403
 _NAME: Final = "[a-z0-9][a-z0-9.-]*"
 
 
@@ -46,7 +45,7 @@ class LimitedSession(Session):
         self, method: str, path: str, query: Mapping[str, Any], *more: Any, **how: Any
     ) -> http.client.HTTPResponse:
         if method != "GET" or not any(allows(each, path, query) for each in self._readable):
-            raise Refusal("you are not allowed to read this", code=_FORBIDDEN, reason="Forbidden")
+            raise Refusal("you are not allowed to read this", code=403, reason="Forbidden")
         return super()._send(method, path, query, *more, **how)
 
 
