@@ -7,7 +7,7 @@ PYTEST := $(PYTHON) -m pytest
 UNIT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode $(PYTEST) -n auto --dist worksteal
 # Integration tests mostly wait for servers, so three processes run them, each with its own control plane.
 BESIDE := $(PYTEST) -n 3 --dist loadfile
-# They need helm, which only `make chart` downloads.
+# Tests of the chart need helm, which only `make chart` downloads.
 CHART := test/chart test/integration/test_chart.py
 SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfile.py
 
