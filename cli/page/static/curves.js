@@ -72,14 +72,9 @@ export class Curves {
   }
 
   draw() {
-    const names = new Map();
-    this.keys.forEach((key, number) => {
-      for (const [name, points] of Object.entries(this.runs.get(key)?.curves ?? {})) {
-        const base = name.replace(/^val_/, '');
-        if (!names.has(base)) names.set(base, []);
-        names.get(base).push({ key, name, number, points: points.filter(([, value]) => value !== null), dashed: name !== base });
-      }
-    });
+    const curves = this.keys.flatMap((key, number) => Object.entries(this.runs.get(key)?.curves ?? {}).map(([name, points]) =>
+      ({ key, name, number, points: points.filter(([, value]) => value !== null), dashed: name.startsWith('val_') })));
+    const names = Map.groupBy(curves, (each) => each.name.replace(/^val_/, ''));
     const first = (name) => (/^(total_)?loss$/.test(name) ? 0 : name.includes('loss') ? 1 : name === 'step_time' ? 9 : 5);
     const ordered = [...names.keys()].sort((a, b) => first(a) - first(b) || a.localeCompare(b));
     for (const name of [...this.charts.keys()]) if (!names.has(name)) this.charts.delete(name);
@@ -141,18 +136,17 @@ class Chart {
         : s('circle', { cx: this.x(each.points[0][0]), cy: this.y(each.points[0][1]), r: 3, fill: `var(--c${each.number})` })),
       this.cursor);
     picture.addEventListener('pointermove', (event) => this.point(picture, event));
-    picture.addEventListener('pointerleave', () => this.point(picture, null));
-    this.latest = `${short(last[1])}${this.name === 'step_time' ? ' s' : ''} at ${last[0]}${drawn.some((each) => each.dashed) ? ', dashed: on evaluation data' : ''}`;
-    this.readout.textContent = this.latest;
+    const latest = `${short(last[1])}${this.name === 'step_time' ? ' s' : ''} at ${last[0]}${drawn.some((each) => each.dashed) ? ', dashed: on evaluation data' : ''}`;
+    const leave = () => {
+      this.cursor.replaceChildren();
+      this.readout.textContent = latest;
+    };
+    picture.addEventListener('pointerleave', leave);
+    leave();
     return picture;
   }
 
   point(picture, event) {
-    if (!event) {
-      this.cursor.replaceChildren();
-      this.readout.textContent = this.latest;
-      return;
-    }
     const box = picture.getBoundingClientRect();
     const at = ((event.clientX - box.left) / box.width) * this.width;
     const away = ([step]) => Math.abs(this.x(step) - at);

@@ -8,42 +8,35 @@ const UNITS = [[86400, 'd'], [3600, 'h'], [60, 'm'], [1, 's']];
 
 /** A duration in its two largest units: 3h12m, 45s. */
 export function span(seconds) {
-  let left = Math.max(0, Math.floor(seconds));
-  const parts = [];
-  for (const [size, unit] of UNITS) {
-    if (left >= size || (unit === 's' && !parts.length)) {
-      parts.push(`${Math.floor(left / size)}${unit}`);
-      left %= size;
-      if (parts.length === 2) break;
-    } else if (parts.length) break;
-  }
-  return parts.join('');
+  const whole = Math.max(0, Math.floor(seconds));
+  const at = UNITS.findIndex(([size]) => whole >= size);
+  if (at < 0) return '0s';
+  const [size, unit] = UNITS[at];
+  const [lower, lowerUnit] = UNITS[at + 1] ?? UNITS[at];
+  const rest = Math.floor((whole % size) / lower);
+  return `${Math.floor(whole / size)}${unit}${rest ? `${rest}${lowerUnit}` : ''}`;
 }
 
 export const now = () => Date.now() / 1000;
-const since = (then) => (then === null || then === undefined ? '' : span(now() - then));
 export const clock = (then) =>
   then === null || then === undefined ? '' : new Date(then * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'medium' });
 
-/** A running age: `tick` updates the text of all visible ones. */
-export function age(then, suffix = '') {
-  if (then === null || then === undefined) return h('span', null, '');
-  const text = h('time', { datetime: new Date(then * 1000).toISOString(), title: clock(then), class: 'num', 'data-since': then, 'data-suffix': suffix });
-  text.textContent = since(then) + suffix;
-  return text;
+const told = ({ since, until, suffix }) => (until ? span(until - now()) : span(now() - since) + suffix);
+
+/** A time since or until now: `tick` updates the text of all visible ones. */
+function running(then, data) {
+  const element = h('time', { datetime: new Date(then * 1000).toISOString(), title: clock(then), class: 'num', ...data });
+  element.textContent = told(element.dataset);
+  return element;
 }
 
-/** A running countdown. */
-export function left(then) {
-  const text = h('time', { datetime: new Date(then * 1000).toISOString(), title: clock(then), class: 'num', 'data-until': then });
-  text.textContent = span(then - now());
-  return text;
-}
+export const age = (then, suffix = '') =>
+  then === null || then === undefined ? h('span') : running(then, { 'data-since': then, 'data-suffix': suffix });
+export const left = (then) => running(then, { 'data-until': then });
 
 export function tick() {
-  for (const each of document.querySelectorAll('time[data-until]')) each.textContent = span(Number(each.dataset.until) - now());
-  for (const each of document.querySelectorAll('time[data-since]')) {
-    const text = since(Number(each.dataset.since)) + each.dataset.suffix;
+  for (const each of document.querySelectorAll('time')) {
+    const text = told(each.dataset);
     if (each.textContent !== text) each.textContent = text;
   }
 }

@@ -47,8 +47,8 @@ export class JobPage {
     this.closed = true;
   }
 
-  open(tab) {
-    this.app.go(`/${this.path}${tab === TABS[0][0] ? '' : `?tab=${tab}`}`);
+  address(tab) {
+    return `/${this.path}${tab === TABS[0][0] ? '' : `?tab=${tab}`}`;
   }
 
   /** The visible table for keyboard navigation, if any. */
@@ -135,7 +135,7 @@ export class JobPage {
     const warnings = this.view.events.filter((each) => each.type === 'Warning').length;
     const counts = { replicas: this.view.replicas.length, events: warnings && plural(warnings, 'warning') };
     show(this.tabs, [tab, counts], () => TABS.map(([id, label]) => h('a', {
-      href: `/${this.path}${id === TABS[0][0] ? '' : `?tab=${id}`}`, 'data-link': true, 'data-focus': id, 'aria-current': id === tab ? 'page' : null,
+      href: this.address(id), 'data-link': true, 'data-focus': id, 'aria-current': id === tab ? 'page' : null,
     }, label, counts[id] ? h('b', null, String(counts[id])) : null)));
   }
 

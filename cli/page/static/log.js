@@ -117,13 +117,12 @@ export class LogView {
       return;
     }
     const url = URL.createObjectURL(new Blob(pieces));
-    h('a', { href: url, download: `${this.what ? `${this.page.namespace}-${this.what.replica}` : `${this.page.namespace}-${this.page.name}`}.log` }).click();
+    h('a', { href: url, download: `${this.page.namespace}-${this.what?.replica ?? this.page.name}.log` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 60_000);
   }
 
   add(lines) {
-    for (const each of lines) this.waiting.push(each);
-    if (this.waiting.length > MOST) this.waiting.splice(0, this.waiting.length - MOST);
+    this.waiting = [...this.waiting, ...lines].slice(-MOST);
     if (this.due) return;
     this.due = true;
     requestAnimationFrame(() => {

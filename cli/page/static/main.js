@@ -83,7 +83,8 @@ class App {
   }
 
   show() {
-    this.banners();
+    show(at('banners'), this.troubles(), (shown) => shown.map(([kind, text, detail]) =>
+      h('div', { class: `banner ${kind}` }, h('strong', null, text), detail && h('span', null, detail))));
     const words = { connecting: 'connecting', live: 'live', lost: 'connection lost', out: 'access denied', stale: 'out of date' };
     const state = this.live === 'live' && this.state?.troubles.some((each) => each.lost) ? 'stale' : this.live;
     const live = at('live');
@@ -122,11 +123,6 @@ class App {
     for (const each of troubles) if (!each.lost && !each.forbidden) texts.push(['missing', `${each.what} cannot be read.`, each.message]);
     return texts;
   }
-
-  banners() {
-    show(at('banners'), this.troubles(), (shown) => shown.map(([kind, text, detail]) =>
-      h('div', { class: `banner ${kind}` }, h('strong', null, text), detail && h('span', null, detail))));
-  }
 }
 
 const app = new App();
@@ -147,7 +143,7 @@ document.addEventListener('keydown', (event) => {
   else if (event.key === 'j' && table) table.move(1);
   else if (event.key === 'k' && table) table.move(-1);
   else if (event.key === 'u' && app.page) app.go(app.home);
-  else if (tab && app.page) app.page.open(tab[0]);
+  else if (tab && app.page) app.go(app.page.address(tab[0]));
   else return;
   event.preventDefault();
 });
