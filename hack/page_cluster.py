@@ -14,7 +14,7 @@ import sys
 import threading
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,8 +26,10 @@ from tfjob_operator.cli.page.authenticator import ENTER, SESSION, TOKEN
 
 
 def enter(address: str) -> dict[str, str]:
-    """Open an address printed by `kubectl tfjob dashboard`; return the session's request headers."""
+    """Open an address that the dashboard printed; return the session's request headers, none if the address has no token."""
     home, _, token = address.partition("/#token=")
+    if not token:
+        return {}
     request = urllib.request.Request(home + ENTER, headers={TOKEN: token})  # noqa: S310 - it is http
     with urllib.request.urlopen(request) as response:  # noqa: S310
         return {SESSION: json.loads(response.read())["session"]}
@@ -45,6 +47,7 @@ KINDS: Final = {
 _GROUPS: Final = {"tfjobs": ("kubeflow.org", "v1"), "tfjobs.tensorflow.org": ("tensorflow.org", "v1alpha1")}
 _DOTTED: Final = {"tensorflow.org", "metrics.k8s.io"}
 """Groups that qualify their resources, because another group has resources with the same names."""
+_Selector = Callable[[str, dict[str, Any]], bool]
 
 
 class PageCluster:
@@ -208,12 +211,12 @@ class PageCluster:
             return web.json_response(item) if item else _status(404, "NotFound", f'{resource} "{rest[0]}" not found')
         if "sendInitialEvents" in request.query:
             return _status(422, "Invalid", "sendInitialEvents is forbidden")
-        chosen = Chosen(resource, namespace, request.query)
-        return await self._watch(request, chosen) if "watch" in request.query else self._list(resource, chosen)
+        fits = _selector(resource, namespace, request.query)
+        return await self._watch(request, fits) if "watch" in request.query else self._list(resource, fits)
 
-    def _list(self, resource: str, chosen: Chosen) -> web.Response:
+    def _list(self, resource: str, fits: _Selector) -> web.Response:
         with self._lock:
-            items = [item for (kind, _), item in self._objects.items() if chosen.fits(kind, item)]
+            items = [item for (kind, _), item in self._objects.items() if fits(kind, item)]
             version = str(len(self._history) + 1)
         return web.json_response(
             {"kind": f"{KINDS[resource]}List", "metadata": {"resourceVersion": version}, "items": items}
@@ -238,7 +241,7 @@ class PageCluster:
         places = {namespace, ""}
         return {"allowed": any((who, asked["verb"], resource, at) in self.rights for who in everybody for at in places)}
 
-    async def _watch(self, request: web.BaseRequest, chosen: Chosen) -> web.StreamResponse:
+    async def _watch(self, request: web.BaseRequest, fits: _Selector) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         seen = int(request.query["resourceVersion"]) - 1
@@ -246,7 +249,7 @@ class PageCluster:
             news = self._history[seen:]
             seen += len(news)
             for kind, change, item in news:
-                if chosen.fits(kind, item):
+                if fits(kind, item):
                     await response.write(json.dumps({"type": change, "object": item}).encode() + b"\n")
             if len(self._history) == seen:
                 await self._change()
@@ -262,12 +265,11 @@ class PageCluster:
             at = next((number for number in range(len(lines)) if _time(number) >= since.encode()), len(lines))
         while True:
             more, stamps = lines[at:], "timestamps" in query
-            if more:
-                await response.write(b"".join((_time(n) if stamps else b"") + line for n, line in enumerate(more, at)))
-            elif "follow" not in query:
-                return response
+            await response.write(b"".join((_time(n) if stamps else b"") + line for n, line in enumerate(more, at)))
             at += len(more)
-            if "follow" in query and len(lines) == at:
+            if "follow" not in query:
+                return response
+            if len(lines) == at:
                 await self._change()
 
     def _used(self, namespace: str) -> web.Response:
@@ -291,31 +293,29 @@ def _time(number: int) -> bytes:
     return f"2026-03-01T10:{number // 60:02}:{number % 60:02}Z ".encode()
 
 
-class Chosen:
-    """The objects selected by a request."""
+def _selector(resource: str, namespace: str, query: Mapping[str, str]) -> _Selector:
+    """Return a function that returns True if an object of a resource is selected by a request."""
+    wanted = [each.partition("=")[::2] for each in query.get("labelSelector", "").split(",") if each]
+    about = query.get("fieldSelector", "").removeprefix("involvedObject.kind=")
 
-    def __init__(self, resource: str, namespace: str, query: Mapping[str, str]) -> None:
-        self._resource = resource
-        self._namespace = namespace
-        self._labels = [each.partition("=")[::2] for each in query.get("labelSelector", "").split(",") if each]
-        self._field = query.get("fieldSelector", "").removeprefix("involvedObject.kind=")
+    def fits(kind: str, item: dict[str, Any]) -> bool:
+        labels = item["metadata"].get("labels", {})
+        return (
+            kind == resource
+            and namespace in {"", item["metadata"]["namespace"]}
+            and all(label in labels and value in {"", labels[label]} for label, value in wanted)
+            and about in {"", item.get("involvedObject", {}).get("kind", about)}
+        )
 
-    def fits(self, resource: str, item: dict[str, Any]) -> bool:
-        """Return True if the object is selected."""
-        namespace, labels = self._namespace, item["metadata"].get("labels", {})
-        if resource != self._resource or (namespace and item["metadata"]["namespace"] != namespace):
-            return False
-        if any(label not in labels or (value and labels[label] != value) for label, value in self._labels):
-            return False
-        return not self._field or item.get("involvedObject", {}).get("kind", self._field) == self._field
+    return fits
 
 
 @contextmanager
 def page_of(kubeconfig: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run the dashboard on a free port, with arguments `DASHBOARD` or `ADDON`; yield its process and address."""
+    """Run a dashboard, with arguments `DASHBOARD`, `ADDON` or `DEMO`; yield its process and the address that it printed."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "NO_PROXY": "*"}
     # A shell starts background jobs with SIGINT ignored, and a test process in the background passes that on to its children.
-    command = ["env", "--default-signal=INT", sys.executable, "-m", *arguments, "--port=0"]
+    command = ["env", "--default-signal=INT", sys.executable, "-m", *arguments]
     pipe, out = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=out, text=True) as process:
         try:
@@ -330,6 +330,7 @@ def page_of(kubeconfig: Path, *arguments: str) -> Iterator[tuple[subprocess.Pope
             process.kill()
 
 
-DASHBOARD: Final = ("tfjob_operator.cli", "dashboard", "--no-browser")
-ADDON: Final = ("tfjob_operator.cli.page", "--bind-address=127.0.0.1")
+DASHBOARD: Final = ("tfjob_operator.cli", "dashboard", "--no-browser", "--port=0")
+ADDON: Final = ("tfjob_operator.cli.page", "--bind-address=127.0.0.1", "--port=0")
+DEMO: Final = ("hack.demo", "--page")
 """Arguments of `page_of`."""

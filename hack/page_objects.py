@@ -140,11 +140,8 @@ def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..
 
 
 job, tensorflow_job = _decoding(a_job, PageJob), _decoding(a_tensorflow_job, TensorFlowV1Alpha1Job)
-pod, alpha_pod, event = (
-    _decoding(a_pod, PodDetails),
-    _decoding(an_alpha_pod, PodDetails),
-    _decoding(an_event, EventDetails),
-)
+pod, alpha_pod = _decoding(a_pod, PodDetails), _decoding(an_alpha_pod, PodDetails)
+event = _decoding(an_event, EventDetails)
 
 
 def a_board(host: str | None, namespace: str = "team", **of: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ MOST_REVIEWS: Final = 10
 """Reviews of one viewer of a namespace: the token, jobs and pods, of all namespaces and of that one; repeated after 20s."""
 LIMIT_S: Final = 120.0
 ENV: Final = {"env": [{"name": "A", "value": "b"}] * 20}
-"""Annotations that make jobs and pods as large as usual."""
+"""Variables that make jobs and pods as large as usual."""
 
 
 def measure(bench: Bench) -> list[Result]:
@@ -54,8 +54,16 @@ def measure(bench: Bench) -> list[Result]:
 def _cluster() -> PageCluster:
     """Return a fake API server with the jobs, and with viewers who may see the jobs in their namespace."""
     cluster = PageCluster()
-    for number in range(JOBS):
-        _fill(cluster, f"job-{number}")
+    for name in (f"job-{number}" for number in range(JOBS)):
+        cluster.put("tfjobs", _job(name, "Running"))
+        cluster.put("events", an_event(name, message=f"Created pod: {name}-worker-0"))
+        for index in range(PODS):
+            pod = a_pod(name, index=index)
+            pod["spec"]["containers"][0] |= ENV
+            pod["status"]["conditions"] += [
+                {"type": each, "status": "True"} for each in ("PodScheduled", "Initialized")
+            ]
+            cluster.put("pods", pod)
     for number in range(VIEWERS):
         cluster.tokens[f"token-{number}"] = f"viewer-{number}", ()
         cluster.grant(f"viewer-{number}", "team")
@@ -65,7 +73,7 @@ def _cluster() -> PageCluster:
 async def _look(bench: Bench, cluster: PageCluster, address: str) -> tuple[list[float], int, int]:
     """Return the seconds until each change reached all viewers, and the numbers of calls and token or access reviews."""
     home, _, token = address.partition("/#token=")
-    session = await asyncio.to_thread(enter, address) if token else {}
+    session = await asyncio.to_thread(enter, address)
     connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(None)
     async with aiohttp.ClientSession(headers=session, connector=connector, timeout=timeout) as http:
         viewers = [_Viewer() for _ in range(VIEWERS)]
@@ -117,16 +125,6 @@ class _Viewer:
         while not holds(self._states):
             self._news.clear()
             await self._news.wait()
-
-
-def _fill(cluster: PageCluster, name: str) -> None:
-    cluster.put("tfjobs", _job(name, "Running"))
-    for index in range(PODS):
-        pod = a_pod(name, index=index)
-        pod["spec"]["containers"][0] |= ENV
-        pod["status"]["conditions"] += [{"type": each, "status": "True"} for each in ("PodScheduled", "Initialized")]
-        cluster.put("pods", pod)
-    cluster.put("events", an_event(name, message=f"Created pod: {name}-worker-0"))
 
 
 def _job(name: str, state: str) -> dict[str, Any]:

@@ -6,20 +6,22 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any, Final
 
+from hack.page_cluster import enter
+
 LIMIT_S: Final = 60.0
 
 
 class Page:
-    """`session` are headers that all requests have."""
+    """The page at the address that its process has printed; a token in it is used."""
 
-    def __init__(self, address: str, session: dict[str, str] | None = None) -> None:
-        self._address = address
-        self._session = session or {}
+    def __init__(self, address: str) -> None:
+        self._home = address.partition("/#")[0]
+        self._session = enter(address)
 
     def open(self, path: str, **headers: str) -> Any:
         """Open a response. Raises HTTPError."""
         given = self._session | {name.replace("_", "-"): value for name, value in headers.items()}
-        return urllib.request.urlopen(urllib.request.Request(self._address + path, headers=given), timeout=LIMIT_S)
+        return urllib.request.urlopen(urllib.request.Request(self._home + path, headers=given), timeout=LIMIT_S)
 
     def news(self, job: str = "", **headers: str) -> Iterator[tuple[str, Any]]:
         """Yield the kind and the data of each event of the stream, which may end."""

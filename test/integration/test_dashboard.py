@@ -2,17 +2,14 @@
 
 import contextlib
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
 
 from hack.control_plane import ControlPlane
-from hack.page_cluster import DASHBOARD, enter, page_of
+from hack.page_cluster import DASHBOARD, DEMO, page_of
 from integration.cluster import Cluster, replica, specs
-from integration.operator_process import ROOT
 from integration.pages import Page
 from support.waiting import eventually
 
@@ -29,7 +26,7 @@ READ: Final = {
 def dashboard(kubeconfig: Path, *options: str) -> Iterator[Page]:
     """Run `kubectl tfjob dashboard`, and open the page at the address that it prints."""
     with page_of(kubeconfig, *DASHBOARD, *options) as (_, address):
-        yield Page(address.partition("/#")[0], enter(address))
+        yield Page(address)
 
 
 def test_the_page_shows_what_the_operator_does(control_plane: ControlPlane, cluster: Cluster) -> None:
@@ -77,28 +74,19 @@ def test_a_user_who_may_read_jobs_alone_sees_them_and_is_told_what_is_missing(
 
 def is_shown(page: Page, path: str, text: bytes) -> bool:
     """Whether a stream of the page has a line with this text before it ends."""
-    try:
-        with page.open(path) as stream:
-            return any(text in line for line in stream)
-    except HTTPError:
-        return False
+    with contextlib.suppress(HTTPError), page.open(path) as stream:
+        return any(text in line for line in stream)
+    return False
 
 
-def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
+def test_the_demo_keeps_a_page_up_until_ctrl_c(tmp_path: Path) -> None:
     """It shows the jobs, with logs and curves, to whoever has the printed address, and leaves nothing behind."""
-    # A shell makes its background jobs ignore SIGINT, and tests that run as one pass that on to their child processes.
-    command = ["env", "--default-signal=INT", sys.executable, "-m", "hack.demo", "--page"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            address = next(line.strip() for line in process.stdout if "#token=" in line)
-            page = Page(address.partition("/#")[0], enter(address))
-            for path, shows in READ.items():
-                # A log ends, or is not there yet, while its container starts.
-                eventually(lambda path=path, shows=shows: is_shown(page, path, shows), f"{path} shows {shows!r}")  # type: ignore[misc]
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=LIMIT_S)
-        finally:
-            process.kill()
-    assert process.returncode == 130, errors
-    assert "all processes were stopped" in errors
+    with page_of(tmp_path / "none", *DEMO) as (process, address):
+        page = Page(address)
+        for path, shows in READ.items():
+            # A log ends, or is not there yet, while its container starts.
+            eventually(lambda path=path, shows=shows: is_shown(page, path, shows), f"{path} shows {shows!r}")  # type: ignore[misc]
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130, said
+    assert "all processes were stopped" in said
