@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,8 +14,7 @@ from browser.scene import fill
 from hack import browser as tools
 from hack.page_cluster import DASHBOARD, PageCluster, page_of
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,12 +22,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--screenshots", action="store_true", help="write the pictures of docs/images anew")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_runtest_setup() -> None:
     """Skip these tests if there is no browser."""
-    reason = tools.missing()
-    for item in items:
-        if reason and HERE in item.path.parents:
-            item.add_marker(pytest.mark.skip(reason=reason))
+    if reason := tools.missing():
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +33,17 @@ def chromium() -> Iterator[Any]:
     """The browser. Its driver has an event loop of its own, which must have ended when tests of other modules need one."""
     sys.path.insert(0, str(tools.playwright()))
     driver = importlib.import_module("playwright.sync_api")
-    with driver.sync_playwright() as started:
-        shown = started.chromium.launch(executable_path=tools.chromium(), args=["--no-sandbox"])  # root has none
+    options = {"executable_path": tools.chromium(), "args": ["--no-sandbox"]}  # root has none
+    with driver.sync_playwright() as started, started.chromium.launch(**options) as shown:
         yield shown
-        shown.close()
 
 
-class Dashboard:
+class Dashboard(NamedTuple):
     """A running `kubectl tfjob dashboard`. `cluster` is what it shows."""
 
-    def __init__(self, cluster: PageCluster, process: subprocess.Popen[str], address: str) -> None:
-        self.cluster = cluster
-        self.process = process
-        self.address = address
-        self.home = self.address.partition("/#")[0]
-
-    def next_address(self) -> str:
-        """The next address that is printed."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if "token=" in line:
-                return line.split()[-1]
-        raise AssertionError(f"no address: {self.process.communicate()}")
+    cluster: PageCluster
+    process: subprocess.Popen[str]
+    address: str
 
 
 @contextmanager
@@ -82,21 +68,25 @@ def dashboard(request: pytest.FixtureRequest) -> Iterator[Dashboard]:
 class Looking:
     """A tab. `errors` is what the browser complained about, such as a script that the policy forbids."""
 
-    def __init__(self, page: Any, home: str) -> None:
+    def __init__(self, page: Any) -> None:
         self.page = page
-        self.home = home
         self.errors: list[str] = []
         page.on("console", lambda said: self.errors.extend([said.text] if said.type == "error" else []))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
 
     def open(self, path: str) -> Any:
-        """Go to an address of the page."""
-        self.page.goto(self.home + path)
+        """Go to an address, or a path of the page."""
+        self.page.goto(path)
         return self.page
+
+    def open_jobs(self) -> None:
+        """Go to the list of jobs, and wait until it has some."""
+        self.open("/")
+        self.shows("tr[data-key]")
 
     def shows(self, selector: str, text: str = "") -> Any:
         """Wait until a matching element is visible, and return it."""
-        found = self.page.locator(selector, has_text=text).first if text else self.page.locator(selector).first
+        found = self.page.locator(selector, has_text=text).first
         found.wait_for(state="visible", timeout=20_000)
         return found
 
@@ -106,18 +96,17 @@ class Looking:
 
 
 @contextmanager
-def browsing(chromium: Any, home: str, **look: Any) -> Iterator[Looking]:
-    """A tab of a browser of its own, which nobody has used before."""
-    context = chromium.new_context(reduced_motion="reduce", **look)
-    yield Looking(context.new_page(), home)
-    context.close()
+def browsing(chromium: Any, address: str, **look: Any) -> Iterator[Looking]:
+    """A tab for the page at this address, in a browser of its own, which nobody has used before."""
+    with chromium.new_context(reduced_motion="reduce", base_url=address, **look) as context:
+        yield Looking(context.new_page())
 
 
 @pytest.fixture(scope="module")
 def session(chromium: Any, dashboard: Dashboard) -> Any:
     """The storage state, with the secret, of a browser that has used the token."""
     with browsing(chromium, dashboard.address) as looking:
-        looking.open("")
+        looking.open(dashboard.address)
         looking.shows("tr[data-key]")
         return looking.page.context.storage_state()
 
@@ -126,7 +115,7 @@ def session(chromium: Any, dashboard: Dashboard) -> Any:
 def tab(chromium: Any, dashboard: Dashboard, session: Any, request: pytest.FixtureRequest) -> Iterator[Looking]:
     """A tab of a browser that has used the token; a parameter changes its size."""
     look = {"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})}
-    with browsing(chromium, dashboard.home, storage_state=session, **look) as looking:
+    with browsing(chromium, dashboard.address, storage_state=session, **look) as looking:
         yield looking
     assert looking.errors == []
 

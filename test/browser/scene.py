@@ -67,7 +67,7 @@ def runs(age: float) -> dict[str, Any]:
     return {"running": {"startedAt": before(age - 20)}}
 
 
-def waits(reason: str, message: str = "") -> dict[str, Any]:
+def waits(reason: str, message: str) -> dict[str, Any]:
     """The state of a container that does not start."""
     return {"waiting": {"reason": reason, "message": message}}
 
@@ -78,11 +78,12 @@ def ended(code: int, age: float, message: str) -> dict[str, Any]:
     return {"terminated": {"exitCode": code, "reason": "Error", "message": message, **times}}
 
 
-def event(about: str, reason: str, message: str, age: float, **more: Any) -> dict[str, Any]:
+def event(
+    about: str, reason: str, message: str, age: float, *, namespace: str = "vision", **more: Any
+) -> dict[str, Any]:
     """An event about a job, or a pod."""
-    told = {"reason": reason, "message": message, "lastTimestamp": before(age), "type": more.get("type", "Normal")}
-    made = an_event(about, more.get("kind", "TFJob"), int(age), **told)
-    made["metadata"]["namespace"] = made["involvedObject"]["namespace"] = more.get("namespace", "vision")
+    made = an_event(about, number=int(age), reason=reason, message=message, lastTimestamp=before(age), **more)
+    made["metadata"]["namespace"] = made["involvedObject"]["namespace"] = namespace
     return made
 
 
@@ -190,9 +191,8 @@ def _sweeps() -> Iterator[dict[str, Any]]:
         state = next((each for each, numbers in SICK.items() if number in numbers), usual)
         over = {"Failed": 60.0, "Succeeded": 900.0}.get(state)
         yield job(name, state, age, {"Worker": 1}, namespace=team, over=over)
-        states = {"Created": {}, "Failed": ended(3, age, "ValueError: shapes differ"), "Running": runs(age)}
-        if number == 120:
-            states["Running"] = waits("ImagePullBackOff", "Back-off pulling image train:2")
+        now = waits("ImagePullBackOff", "Back-off pulling image train:2") if number == 120 else runs(age)
+        states = {"Created": {}, "Failed": ended(3, age, "ValueError: shapes differ"), "Running": now}
         if state in states:
             yield pod(name, "Worker", 0, age, states[state], namespace=team)
     yield event("sweep-241", "TFJobFailed", "shapes differ", 60, namespace="nlp", type="Warning")

@@ -18,8 +18,7 @@ def names(tab: Looking) -> list[str]:
 
 def test_sick_jobs_stand_first_each_with_its_reason(tab: Looking) -> None:
     """Also in words of the API server, so that nobody has to open a job to know what is wrong."""
-    tab.open("/")
-    tab.shows("tr[data-key]")
+    tab.open_jobs()
     assert {*names(tab)[: len(UNHEALTHY)]} == UNHEALTHY
     assert reads_well(tab.page)
     tab.page.get_by_role("button", name="Unhealthy").click()
@@ -39,8 +38,7 @@ def test_sick_jobs_stand_first_each_with_its_reason(tab: Looking) -> None:
 
 def test_a_long_list_has_pages_and_filters_that_cover_all_of_it(tab: Looking) -> None:
     """At most so many rows are in the document."""
-    tab.open("/")
-    tab.shows("tr[data-key]")
+    tab.open_jobs()
     seen = names(tab)
     tab.page.get_by_role("button", name="Next").click()
     tab.gone("tr[data-key$='wide']")
