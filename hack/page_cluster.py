@@ -62,6 +62,7 @@ class PageCluster:
         self._history: list[tuple[str, str, dict[str, Any]]] = []
         """Resource, change and object; the first has version 2."""
         self._logs: defaultdict[str, list[bytes]] = defaultdict(list)
+        self.discovery_fails = False
         self.served = {"tfjobs"}
         """The job resources that are served: `tfjobs`, and `tfjobs.tensorflow.org` of the first API."""
         self.paths: list[str] = []
@@ -184,6 +185,8 @@ class PageCluster:
         namespace = ""
         if parts[:1] == ["namespaces"] and len(parts) > 2:
             namespace, parts = parts[1], parts[2:]
+        if path == "/apis" and self.discovery_fails:
+            return _status(503, "ServiceUnavailable", "apiserver is shutting down")
         if path == "/apis":
             found = [_GROUPS[each] for each in sorted(self.served)]
             groups = [{"name": name, "versions": [{"version": version}]} for name, version in found]

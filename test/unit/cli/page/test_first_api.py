@@ -162,6 +162,21 @@ async def test_an_api_that_is_not_served_costs_no_request_and_its_jobs_come_with
         assert (await rows_of(browser))[""]["troubles"] == []
 
 
+async def test_jobs_stay_on_the_page_while_discovery_fails(page_cluster: PageCluster) -> None:
+    """A request that is answered by 404 does not prove that the API is gone."""
+    page_cluster.served.add(FIRST)
+    page_cluster.put(FIRST, a_tensorflow_job("old", "Running"))
+    async with a_page(page_cluster) as browser:
+        assert KEY in await rows_of(browser)
+        page_cluster.discovery_fails = True
+        page_cluster.served.discard(FIRST)
+        page_cluster.stop()
+        page_cluster.start()
+        looked = page_cluster.paths.count("/apis")
+        await until(lambda: page_cluster.paths.count("/apis") > looked + 3)
+        assert KEY in await rows_of(browser)
+
+
 async def test_jobs_of_the_first_api_that_may_not_be_read_are_left_out_without_a_word(
     page_cluster: PageCluster,
 ) -> None:
