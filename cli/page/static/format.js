@@ -21,12 +21,12 @@ export const now = () => Date.now() / 1000;
 export const clock = (then) =>
   then === null || then === undefined ? '' : new Date(then * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'medium' });
 
-const told = ({ since, until, suffix }) => (until ? span(until - now()) : span(now() - since) + suffix);
+const label = ({ since, until, suffix }) => (until ? span(until - now()) : span(now() - since) + suffix);
 
 /** A time since or until now: `tick` updates the text of all visible ones. */
 function running(then, data) {
   const element = h('time', { datetime: new Date(then * 1000).toISOString(), title: clock(then), class: 'num', ...data });
-  element.textContent = told(element.dataset);
+  element.textContent = label(element.dataset);
   return element;
 }
 
@@ -36,7 +36,7 @@ export const left = (then) => running(then, { 'data-until': then });
 
 export function tick() {
   for (const each of document.querySelectorAll('time')) {
-    const text = told(each.dataset);
+    const text = label(each.dataset);
     if (each.textContent !== text) each.textContent = text;
   }
 }

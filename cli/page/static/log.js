@@ -122,7 +122,8 @@ export class LogView {
   }
 
   add(lines) {
-    this.waiting = [...this.waiting, ...lines].slice(-MOST);
+    for (const each of lines) this.waiting.push(each);
+    if (this.waiting.length > MOST) this.waiting.splice(0, this.waiting.length - MOST);
     if (this.due) return;
     this.due = true;
     requestAnimationFrame(() => {
