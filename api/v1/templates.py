@@ -254,7 +254,7 @@ MAX_DEPTH: Final = 100
 class CheckedTemplate(NamedTuple):
     """The result of reading a pod template.
 
-    `policy` is None if there is no restart policy. `containers` is None if they cannot be read.
+    `policy` is None if there is no restart policy. `containers` is None if the containers cannot be read.
     """
 
     policy: PodRestartPolicy | None

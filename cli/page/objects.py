@@ -49,7 +49,7 @@ class JobKey(NamedTuple):
 
 
 def read_key(key: str) -> JobKey:
-    """Parse any text as the key of a job. An invalid key is no error: no job has it."""
+    """Parse any text as the key of a job. Text that is not a key causes no error: no job has such a key."""
     place, _, name = key.rpartition("/")
     namespace, _, kind = place.partition("/")
     return JobKey(TENSORFLOW_V1ALPHA1 if kind == TENSORFLOW_V1ALPHA1_NAME else c.TFJOBS, namespace, name)
