@@ -74,6 +74,8 @@ def test_a_thousand_replicas_can_be_searched_and_the_sick_ones_stand_first(tab: 
     cut = "all => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.outerHTML)"
     assert tab.page.locator(".replicas td.state").evaluate_all(cut) == []
     assert reads_well(tab.page)
+    box, button = (tab.shows(each).bounding_box() for each in (".why", ".why .all"))
+    assert button["width"] > 0.99 * box["width"]  # so no command is half covered
     tab.shows(".why .all", "Show all").click()
     tab.gone(".why .all")
     tab.page.get_by_role("button", name="Unhealthy").click()

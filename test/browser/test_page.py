@@ -122,10 +122,12 @@ def test_a_job_of_the_first_api_is_shown_like_any_other_and_named_as_such(tab: L
 
 
 def test_curves_of_several_runs_lie_over_each_other_and_go_on(tab: Looking, dashboard: Dashboard) -> None:
-    """There is one chart for the loss, one for the accuracy, and both grow with the log."""
+    """There is one chart for the loss, one for the accuracy; they stand at one height, and both grow with the log."""
     tab.open(f"{RESNET}?tab=curves&with=vision/resnet50-small")
     found = [".chart", ".chart polyline"]
     eventually(lambda: [tab.page.locator(each).count() for each in found] == [2, 4], "both runs are drawn")
+    loss, accuracy = (each.bounding_box() for each in tab.page.locator(".grid > .panel").all())
+    assert loss["y"] == accuracy["y"]
     dashboard.cluster.write_log("resnet50-small-worker-0", b"step 5000: loss = 0.0100\n")
     tab.shows(".chart[aria-label*='0.01 at step 5000']")
 
