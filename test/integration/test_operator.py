@@ -95,7 +95,7 @@ def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on_where_it_was
         with cluster.operator() as operator:
             cluster.create("idle", specs(Worker=replica()))
             cluster.create("half", specs(PS=replica(run="forever"), Worker=replica(2, "OnFailure", "4s:0")))
-            cluster.create("missed", specs(PS=replica(run="forever"), Worker=replica(run="2s:0")))
+            cluster.create("missed", specs(PS=replica(run="forever"), Worker=replica(run="6s:0")))
             cluster.wait_for("idle", ConditionType.SUCCEEDED)
             cluster.wait_for("half", ConditionType.RUNNING)
             cluster.wait_for("missed", ConditionType.RUNNING)
