@@ -78,16 +78,20 @@ class Snapshot:
 
     @property
     def counted(self) -> Counter[str]:
-        """The replicas in each state, by the status."""
-        statuses = self.status.get("alphaReplicaStatuses") or self.status.get("replicaStatuses") or {}
-        total: Counter[str] = Counter()
-        for each in statuses if isinstance(statuses, list) else statuses.values():
-            total.update(each.get("ReplicasStates", {}) if isinstance(statuses, list) else each)
-        return total
+        """The replicas in each state, by `replicaStatuses`."""
+        return _counted(self.status.get("replicaStatuses") or {})
 
     @property
     def active(self) -> int:
-        return self.counted["active"] + self.counted["Running"]
+        """The active replicas, by each part of the status that counts them: one may change a second after the other."""
+        parts = (self.status.get(name) for name in ("replicaStatuses", "alphaReplicaStatuses"))
+        return min((counts["active"] + counts["Running"] for counts in map(_counted, filter(None, parts))), default=0)
+
+
+def _counted(statuses: dict[str, Counter[str]] | list[dict[str, Any]]) -> Counter[str]:
+    """Add up the states of all replica types, by a map as in v1 or a list as in v1alpha1."""
+    types = [each.get("ReplicasStates", {}) for each in statuses] if isinstance(statuses, list) else statuses.values()
+    return sum(map(Counter, types), Counter[str]())
 
 
 @dataclass(frozen=True)
@@ -170,11 +174,7 @@ class Job:
     def has_entered(self, found: Snapshot) -> bool:
         if self.kept_pod:
             pod = found.children[f"pods/{self.kept_pod}"]
-            return "deletionTimestamp" in pod["metadata"] and found.counted == {
-                "active": 1,
-                "succeeded": 0,
-                "failed": 0,
-            }
+            return "deletionTimestamp" in pod["metadata"] and found.counted == Counter(active=1)
         if self.state == RESTARTING:
             runs = [each["restartCount"] for pod in found.pods for each in pod["status"]["containerStatuses"]]
             return self.runs(found) and sum(runs) == 1
