@@ -43,7 +43,8 @@ def test_a_wrong_edit_holds_a_running_job_until_it_is_mended(served: Cluster) ->
     assert (reason, "spec.runPolicy.backoffLimit" in message) == (ConditionReason.INVALID, True)
     served.api("DELETE", "pods", "edited-worker-1")
     wait_for_active(served, 1)
-    assert {name for name in before if name != "pods/edited-worker-1"} == served.uids("pods", "services").keys()
+    others = {name for name in before if name != "pods/edited-worker-1"}
+    eventually(lambda: served.uids("pods", "services").keys() == others, "the pod is gone, and no other child")
     served.patch("tfjobs", "edited", {"spec": {"runPolicy": None}})
     wait_for_active(served, 2)
     assert held(served, "edited") == ("False", ConditionReason.MENDED)

@@ -82,6 +82,7 @@ def test_what_the_operator_finds_in_a_specification_is_on_line_one(
 def test_a_job_that_no_operator_looks_at_says_so(stage: Stage) -> None:
     """One that is frozen leaves it without a status for over a minute; one that is gone leaves a lease that is not renewed."""
     with stage.cluster.operator() as operator:
+        operator.wait_for("workers_started")  # its lease is written then
         operator.process.send_signal(signal.SIGSTOP)
         stage.jobs([Problem("why", one())])
         assert [each.id for each in stage.explain("why", 90.0).causes] == ["operator-not-acting"]
