@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -41,13 +40,13 @@ def test_a_jobs_life_costs_its_children_three_status_writes_and_its_events(audit
     with cluster.operator(), cluster.node():
         before = calls_of_the_operator(audit)
         cluster.create("life", specs(PS=replica(run="forever"), Worker=replica(4, "OnFailure", "3s:0")) | ALL)
-        status = cluster.wait_for("life", ConditionType.SUCCEEDED)
+        cluster.wait_for("life", ConditionType.SUCCEEDED)
         eventually(lambda: "life-ps-0" not in cluster.names("pods"), "the parameter server is cleaned up")
         time.sleep(QUIET_S)
         calls = calls_of_the_operator(audit) - before
         writes = {key: count for key, count in calls.items() if key[0] != "watch"}
         events = writes.pop(("create", "events")), writes.pop(("patch", "events"), 0)
-        status_writes = writes.pop(("patch", "tfjobs/status"))
+        status = writes.pop(("patch", "tfjobs/status"))
         assert writes == {
             ("create", "pods"): 5,
             ("create", "services"): 5,
@@ -55,8 +54,6 @@ def test_a_jobs_life_costs_its_children_three_status_writes_and_its_events(audit
             ("delete", "services"): 1,
         }
         assert events == (13, 0)  # ten of creation, two of deletion, one of the end
-        start, completion = (datetime.fromisoformat(status[name]) for name in ("startTime", "completionTime"))
-        # Created, Running, Succeeded; and counters, at most once a second, if the pods start or end one after the other.
-        assert 3 <= status_writes <= 3 + (completion - start).seconds
+        assert status in {3, 4}  # Created, Running, Succeeded; and counters, where the machine is slow
         time.sleep(QUIET_S)
         assert calls_of_the_operator(audit) - before == calls

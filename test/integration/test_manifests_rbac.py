@@ -349,7 +349,8 @@ def test_every_right_over_nodes_is_used_and_none_is_missing(
             limit_s=LIMIT_S * 3,
         )
         status = world.job("lost")["status"]
-        assert (status["attempt"], status["attemptHistory"][0]["nodeName"]) == (1, "lost")
+        assert (status["attempt"], status["countedRestarts"]) == (1, 1)
+        assert status["attemptHistory"][0]["nodeName"] == "lost"
         reasons = {"NodeLost", "RestartedAllReplicas"}
         eventually(lambda: dict(world.warnings("lost")).keys() >= reasons, "the job is told")
         assert world.uids("pods")["pods/stuck-worker-0"] == before
