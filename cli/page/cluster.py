@@ -349,7 +349,7 @@ class Cluster:
         return informer, registration
 
     def _keys(self, marks: Sequence[str]) -> Iterator[str]:
-        """Yield the keys of the jobs with these marks. A mark that is a key stands for itself, even if there is no such job."""
+        """Yield the keys of the jobs with these marks. A mark that is a key is yielded even if the job does not exist."""
         for mark in marks:
             if not is_runtime_mark(mark):
                 yield mark

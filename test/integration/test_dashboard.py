@@ -84,7 +84,7 @@ def test_the_demo_keeps_a_page_up_until_ctrl_c(tmp_path: Path) -> None:
     with page_of(tmp_path / "none", *DEMO) as (process, address):
         page = Page(address)
         for path, shows in READ.items():
-            # A log ends, or is not there yet, while its container starts.
+            # While a container starts, its log may be missing, or end at once.
             eventually(lambda path=path, shows=shows: is_shown(page, path, shows), f"{path} shows {shows!r}")  # type: ignore[misc]
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=LIMIT_S)

@@ -27,7 +27,7 @@ def caught_up(feed: ChangeFeed[bytes], known: dict[str, bytes], number: int) -> 
 def test_whoever_has_seen_a_number_gets_what_is_there_now(
     before: list[tuple[str, bytes | None]], after: list[tuple[str, bytes | None]]
 ) -> None:
-    """With each key once, whatever happened meanwhile. What is put again is no news: a pod's heartbeat changes no row."""
+    """Each key comes once. A row that is put again unchanged, as after the heartbeat of a pod, is not sent."""
     feed = ChangeFeed[bytes]()
     for key, body in before:
         feed.put(key, body)
@@ -83,9 +83,9 @@ async def test_of_an_empty_cluster_it_is_told_that_all_was_read() -> None:
         cluster.has_synced = True
         await asyncio.sleep(2 * (POLL_S + BATCH_S))
         assert state_of(board)["synced"]
-        told = board.feed.rounds
+        rounds = board.feed.rounds
         await asyncio.sleep(10 * POLL_S)
-        assert board.feed.rounds == told
+        assert board.feed.rounds == rounds
 
 
 async def test_a_job_that_is_created_anew_is_another_one_also_for_a_browser_that_missed_the_deletion() -> None:

@@ -168,7 +168,7 @@ async def test_a_log_needs_the_right_to_logs(cluster: PageCluster) -> None:
 
 
 async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageCluster) -> None:
-    """Ben may not read logs, so he is not told what stands in them; nobody is told of what the page itself does not read.
+    """Ben may not read logs, so his diagnosis quotes none. What the page itself may not read is in no diagnosis.
 
     It is made once for all who have the same rights and ask within seconds.
     """
@@ -177,18 +177,18 @@ async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageClus
     cluster.write_log("mnist-worker-0", b"ModuleNotFoundError: No module named 'numpyy'\n")
     cluster.grant("ben", "team")
     async with synced(cluster) as browser:
-        told = {}
+        found = {}
         for token in (ANN, BEN):
             status, _, body = await browser.get("/-/explain/team/mnist", Authorization=token)
             assert status == 200
-            told[token] = json.loads(body)
-        assert told[ANN]["causes"][0]["id"] == "python-module-missing"
-        assert "numpyy" not in json.dumps(told[BEN])
-        assert "logs" in told[BEN]["unseen"]
-        assert "nodes" in told[ANN]["unseen"]
+            found[token] = json.loads(body)
+        assert found[ANN]["causes"][0]["id"] == "python-module-missing"
+        assert "numpyy" not in json.dumps(found[BEN])
+        assert "logs" in found[BEN]["unseen"]
+        assert "nodes" in found[ANN]["unseen"]
         cluster.delete("pods", "team", "mnist-worker-0")
         again = await browser.get("/-/explain/team/mnist", Authorization=ANN)
-        assert json.loads(again[2]) == told[ANN]
+        assert json.loads(again[2]) == found[ANN]
 
 
 async def test_a_review_that_fails_is_neither_yes_nor_no(cluster: PageCluster) -> None:
