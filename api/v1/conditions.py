@@ -15,7 +15,7 @@ import msgspec
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import JobCondition
+from tfjob_operator.api.v1.types import EndRecord, JobCondition, StartRecord
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -31,6 +31,9 @@ the former (U14): clients of training-operator look there for TFJobSuspended."""
 _STATES: Final = frozenset(ConditionType) - {ConditionType.HELD}
 _REPLACES: Final = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
 
+ENDING: Final = "Ending"
+"""The state of a job whose end is decided but not written yet. It is not a condition: old clients read the last one."""
+
 Conditions = tuple[JobCondition, ...]
 
 
@@ -40,6 +43,15 @@ class HasConditions(Protocol):
     @property
     def conditions(self) -> Conditions:
         """The conditions in order, newest last."""
+        ...
+
+
+class HasEnd(HasConditions, Protocol):
+    """A status or a status draft of a v1 job."""
+
+    @property
+    def begun(self) -> StartRecord | None:
+        """The record of the start, which also has the record of the end."""
         ...
 
 
@@ -60,6 +72,22 @@ def is_true(status: HasConditions, condition_type: str) -> bool:
 def is_finished(status: HasConditions) -> bool:
     """Return True if the job has Succeeded or Failed. Both are final."""
     return _has_ended(status.conditions)
+
+
+def end_record(status: HasEnd) -> EndRecord | None:
+    """Return how the job ends, or None if that is not decided yet. Jobs that an older operator finished have no record."""
+    record = status.begun.ending if status.begun is not None else None
+    return record if record is not None and record.type in _ENDS else None
+
+
+def is_ending(status: HasEnd) -> bool:
+    """Return True if the end is decided but not written yet: pods of a queued job still hold its quota."""
+    return end_record(status) is not None and not is_finished(status)
+
+
+def is_over(status: HasEnd) -> bool:
+    """Return True if the end is decided, whether or not it is written. Nothing reverts the decision."""
+    return end_record(status) is not None or is_finished(status)
 
 
 def set_true(

@@ -216,6 +216,7 @@ class EventReason(StrEnum):
     FAILED_CREATE_SERVICE = "FailedCreateService"
     DELETED_SERVICE = "SuccessfulDeleteService"
     FAILED_DELETE_SERVICE = "FailedDeleteService"
+    PODS_OUTLIVE_JOB = "PodsOutliveJob"
     NETWORK_NOT_UPDATED = "NetworkNotUpdated"
     POD_TEMPLATE_NOT_APPLIED = "PodTemplateNotApplied"
     POD_GROUP_NOT_UPDATED = "PodGroupNotUpdated"

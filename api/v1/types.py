@@ -115,6 +115,26 @@ class AvoidedNode(Struct, frozen=True):
     expiration_time: datetime | None = None
 
 
+class EndRecord(Struct, frozen=True):
+    """How a job ends. It is written when that is decided, at the latest together with the final condition, and stays.
+
+    `type`, `reason` and `message` are those of the final condition. `event` is the reason of its event: the limit, if the job
+    exceeded one. `time` is when the operator decided. `completion_time` and `replica_statuses` are the values of the status at
+    the end. `clean_pod_policy` applies if that of the spec becomes unreadable. `failure` is the last attempt with its failure,
+    if a replica failed.
+    """
+
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    event: str = ""
+    time: datetime | None = None
+    completion_time: datetime | None = None
+    replica_statuses: dict[str, ReplicaStatus] = msgspec.field(default_factory=dict)
+    clean_pod_policy: str = ""
+    failure: JobAttempt | None = None
+
+
 class StartRecord(Struct, frozen=True):
     """Set once a job has started: pods were created for it, or were about to be.
 
@@ -122,7 +142,8 @@ class StartRecord(Struct, frozen=True):
     operator, which did not record it, started the job. `replicas` are the numbers of replicas by type in the newest valid spec.
     `network` is the network with which the job started, "" for a Service per replica. `made_of` has, for each type, a hash of
     what its pods were created from (`plan/status.py`). `delay_s` is how long the current attempt waited for its pods;
-    `all_ran`: all its replicas have run at the same time.
+    `all_ran`: all its replicas have run at the same time. `ending` is None until the end of the job is decided. It is a field
+    of this record since all CRDs of this operator preserve unknown fields here.
     """
 
     generation: int = 0
@@ -131,6 +152,7 @@ class StartRecord(Struct, frozen=True):
     made_of: dict[str, str] = msgspec.field(default_factory=dict)
     delay_s: int = msgspec.field(default=0, name="delaySeconds")
     all_ran: bool = False
+    ending: EndRecord | None = None
 
 
 class JobStatus(Struct, frozen=True):
@@ -445,8 +467,8 @@ class TFJobSpec:
 class InvalidSpec:
     """A specification with at least one error, and the fields that could be read.
 
-    An unreadable field sets no limit and causes no clean-up: an error must not end a job or delete running pods. `more` errors
-    were not kept in `mistakes`. `reason` is the reason of the job's condition.
+    An unreadable field sets no limit: an error must not end a job or delete running pods. `clean_pod_policy` is None if it
+    cannot be read. `more` errors were not kept in `mistakes`. `reason` is the reason of the job's condition.
     """
 
     mistakes: tuple[Mistake, ...]
@@ -455,7 +477,7 @@ class InvalidSpec:
     suspend: bool = False
     active_deadline_s: int | None = None
     ttl_s: int | None = None
-    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.NONE
+    clean_pod_policy: CleanPodPolicy | None = None
     reason: ConditionReason = ConditionReason.INVALID
 
     @property

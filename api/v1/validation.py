@@ -75,7 +75,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
             suspend=policy.suspend,
             active_deadline_s=policy.active_deadline_s,
             ttl_s=policy.ttl_s,
-            clean_pod_policy=clean_pod_policy,
+            clean_pod_policy=None if policy.is_unreadable else clean_pod_policy,
         )
     return TFJobSpec(
         replicas=replicas,
@@ -264,6 +264,8 @@ class _RunPolicy:
     """A run policy as given; None and "" mean not set."""
 
     clean_pod_policy: CleanPodPolicy | None = None
+    is_unreadable: bool = False
+    """The clean-up policy cannot be read."""
     backoff_limit: int | None = None
     active_deadline_s: int | None = None
     ttl_s: int | None = None
@@ -311,10 +313,9 @@ def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[Sp
     """Merge `spec.runPolicy` and its fields in `spec`; also return a warning for each field that differs between them."""
     given = spec.get("runPolicy")
     nested = _read_run_policy(reader, reader.mapping(given, "spec.runPolicy"), "spec.runPolicy")
-    if not (given is None or isinstance(given, dict)):
-        nested = replace(nested, clean_pod_policy=CleanPodPolicy.NONE)
     inline = _read_run_policy(reader, {name: spec.get(name) for name in _INLINE_POLICY}, "spec")
-    merged = nested
+    has_other_type = not (given is None or isinstance(given, dict))
+    merged = replace(nested, is_unreadable=nested.is_unreadable or inline.is_unreadable or has_other_type)
     warnings = []
     for name, attribute in _INLINE_POLICY.items():
         above, below = getattr(inline, attribute), getattr(nested, attribute)
@@ -335,10 +336,10 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
         return reader.integer(given.get(name), f"{path}.{name}", None)
 
     clean = given.get("cleanPodPolicy")
-    # An invalid policy deletes nothing.
-    otherwise = None if clean is None or clean == "" else CleanPodPolicy.NONE
+    clean_pod_policy = reader.choice(clean, f"{path}.cleanPodPolicy", CleanPodPolicy)
     return _RunPolicy(
-        clean_pod_policy=reader.choice(clean, f"{path}.cleanPodPolicy", CleanPodPolicy) or otherwise,
+        clean_pod_policy=clean_pod_policy,
+        is_unreadable=clean_pod_policy is None and clean not in (None, ""),
         backoff_limit=number("backoffLimit"),
         active_deadline_s=number("activeDeadlineSeconds"),
         ttl_s=number("ttlSecondsAfterFinished"),

@@ -231,7 +231,7 @@ def clean_up(draft: AlphaStatusDraft, spec: AlphaSpec | InvalidSpec, children: C
     if draft.phase == Phase.FAILED:
         policy = CleanPodPolicy.RUNNING  # a job that never started has no results to keep
     else:
-        policy = spec.clean_pod_policy if isinstance(spec, InvalidSpec) else spec.cleanup_policy
+        policy = spec.clean_pod_policy or CleanPodPolicy.NONE if isinstance(spec, InvalidSpec) else spec.cleanup_policy
     deleted = to_clean_up(policy, children)
     if draft.phase != Phase.FAILED:
         draft.phase = Phase.CLEAN_UP if deleted else Phase.DONE
@@ -381,7 +381,7 @@ def hold(draft: AlphaStatusDraft, spec: InvalidSpec, children: Children) -> Alph
 
 def refused(spec: AlphaSpec | InvalidSpec, words: str) -> InvalidSpec:
     """Return the spec as invalid because the API server rejected a child with this message."""
-    policy = spec.clean_pod_policy if isinstance(spec, InvalidSpec) else spec.cleanup_policy
+    policy = spec.clean_pod_policy or CleanPodPolicy.NONE if isinstance(spec, InvalidSpec) else spec.cleanup_policy
     return InvalidSpec(
         (Mistake("", words),), managed_by=spec.managed_by, clean_pod_policy=policy, reason=ConditionReason.REFUSED
     )

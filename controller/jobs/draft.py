@@ -52,7 +52,7 @@ class Draft:
         """Add an event, recorded once the status is on the server."""
         self.events.append(JobEvent(event_type, reason, message))
 
-    def set_true(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
+    def set_true(self, condition: ConditionType, reason: str, message: str) -> None:
         """Set a condition to True, by the rules of `conditions.set_true`."""
         self.conditions = conditions.set_true(self.conditions, condition, reason, message, self.timestamp)
 
@@ -69,9 +69,13 @@ class Draft:
             self.start_time = min([self.timestamp, *(created for created in live if created is not None)])
 
     def complete(self, at: datetime | None) -> None:
-        """Set the completion time: when the deciding container terminated, if one did. Kubelets' clocks may differ."""
+        """Set the completion time: when the deciding container terminated, if one did."""
+        self.completion_time = self.completion(at)
         self.start_time = self.start_time or self.timestamp
-        self.completion_time = max(self.start_time, min(at or self.timestamp, self.timestamp))
+
+    def completion(self, at: datetime | None) -> datetime:
+        """Return the completion time of a job that ends now: never before its start, as kubelets' clocks may differ."""
+        return max(self.start_time or self.timestamp, min(at or self.timestamp, self.timestamp))
 
 
 COUNTER_WINDOW_S: Final = 1.0

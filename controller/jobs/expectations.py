@@ -77,6 +77,12 @@ class Expectations:
             return True
         return False
 
+    def expected(self, owner: OwnerKey, kind: str) -> list[str]:
+        """Return the names of the outstanding creations of a kind. Call this before reading the cache, like `satisfied`."""
+        record = self._records.get(owner)
+        prefix = _key(kind, "")
+        return [key.removeprefix(prefix) for key in record.creations if key.startswith(prefix)] if record else []
+
     def expires_in_s(self, owner: OwnerKey) -> float | None:
         """Return the seconds until the next sync: 0 if a list satisfied the last expectation, None if nothing is expected."""
         record = self._records.get(owner)

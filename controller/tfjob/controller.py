@@ -124,12 +124,13 @@ class TFJobController:
             planned = await self._executor.execute(planned, self._plan(planned))
 
     def _plan(self, view: View) -> Plan:
+        now = self._clock.now()
         return plan(
             view.job,
             view.spec,
             view.pods,
             view.services,
-            self._clock.now(),
+            now,
             config_maps=view.config_maps,
             gang=view.gang,
             domain=self._domain,
@@ -137,6 +138,8 @@ class TFJobController:
             unreported=view.unreported,
             defaults=self._defaults,
             nodes=self._nodes_of(view),
+            expected=view.expected,
+            absent_since=view.absences(now),
         )
 
     def _nodes_of(self, view: View) -> Nodes | None:

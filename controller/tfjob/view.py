@@ -12,8 +12,8 @@ are then restored in the view (`PrunedStatus`); otherwise each sync would find t
 Invariants:
 
 - No child is created or deleted on an unconfirmed view. A view is confirmed by the status write of the same sync, or by a read.
-  Two cases need no confirmation: a finished job, since an end is final; and the first action on a job whose resourceVersion is
-  from our leadership term and whose status is empty, if we never tried to write a status.
+  Two cases need no confirmation: a job whose end is decided, since that is final; and the first action on a job whose
+  resourceVersion is from our leadership term and whose status is empty, if we never tried to write a status.
 - A resourceVersion from before we acquired the lease is never mistaken for one of our term.
 - Expectations are checked before the caches are read. While they are not satisfied, nothing is created or deleted (EX-04,
   EX-09): a child that arrives between check and read delays the job but is never created twice.
@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -37,7 +38,7 @@ import structlog
 
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
-from tfjob_operator.api.core import PODS, EventType
+from tfjob_operator.api.core import PODS, TERMINAL, EventType
 from tfjob_operator.api.meta import (
     OWNER_INDEX,
     ObjectMeta,
@@ -53,7 +54,7 @@ from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
-from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, StaleViewError, confirm
@@ -61,7 +62,8 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.crd_check import REMEDY
 from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
-from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, of_earlier_attempts
+from tfjob_operator.controller.tfjob.plan.attempts import absences
+from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, of_earlier_attempts, unobserved
 from tfjob_operator.controller.tfjob.plan.status import (
     effective_spec,
     merged_status,
@@ -130,12 +132,11 @@ class Confirmer:
         if error is not None:
             raise error
 
-    async def earlier_pods(self, job: TFJob) -> list[Pod]:
-        """Return the pods of earlier attempts that exist on the server. Raises ApiError."""
+    async def pods(self, job: TFJob) -> list[Pod]:
+        """Return the pods of the job that exist on the server. Raises ApiError."""
         selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={job.metadata.name}"
         found = await self._client.list_page(PODS, ListOptions(job.metadata.namespace, selector), _Pods)
-        owned = [pod for pod in found.items if owner_uid_key(job.metadata) in index_by_owner(pod)]
-        return of_earlier_attempts(job, owned)
+        return [pod for pod in found.items if owner_uid_key(job.metadata) in index_by_owner(pod)]
 
     async def _confirm_pod(self, namespace: str, name: str, uid: str) -> None:
         try:
@@ -207,7 +208,7 @@ class Permission(enum.Enum):
     UNCONFIRMED = "after the server has confirmed the view"
     CONFIRMED = "yes: a status write has confirmed the view"
     FIRST = "yes: no process can have worked on the job yet"
-    FINAL = "yes: the job has finished, and an end is final"
+    FINAL = "yes: the end of the job is decided, and that is final"
 
 
 @dataclass(slots=True)
@@ -217,7 +218,8 @@ class _JobMemory:
     `spec` was parsed for the key `reading`. `ours` is true if no other controller manages the job. `written` is the job after
     our last status write, and replaces the versions in `superseded`. `unwritten` is the last computed status that is not known
     to be written, because the write failed or is delayed; `events` are its events. `touched` is true if a status write was
-    tried, and `acted` if children were created or deleted.
+    tried, and `acted` if children were created or deleted. `absences` is the last result of `attempts.absences`: after a
+    restart of the operator, deadlines of replicas without a pod start again.
     """
 
     reading: tuple[int, bool] | None = None
@@ -229,6 +231,7 @@ class _JobMemory:
     events: Sequence[JobEvent] = ()
     touched: bool = False
     acted: bool = False
+    absences: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,8 +241,9 @@ class View:
     The status of `job` includes observed facts that are not written yet; `written` is the status on the API server.
     `permission` allows changing children. Writing a status needs no permission, because the server rejects a stale write.
     `may_wait` is true if no status was written before, so the first one may be delayed. `gang` is None if gang scheduling is
-    disabled. The orphans are those whose labels name this job. `blocked` are children that could not be created. `unreported`
-    are the events of a status that this sync computed but did not write, because it then made another plan.
+    disabled. The orphans are those whose labels name this job. `blocked` are children that could not be created. `expected` are
+    the pods that were created but are not in the cache yet. `unreported` are the events of a status that this sync computed but
+    did not write, because it then made another plan.
     """
 
     key: str
@@ -253,6 +257,7 @@ class View:
     orphan_services: Sequence[Service]
     gang: Gang | None
     blocked: Blocked
+    expected: Sequence[ReplicaKey]
     permission: Permission
     may_wait: bool
     _memory: _JobMemory
@@ -284,6 +289,12 @@ class View:
         found = [(pod.metadata.name, pod.metadata.uid) for pod in self.pods if pod.metadata.uid in counted]
         await self._confirmer.confirm_pods(self.job.metadata.namespace, found)
 
+    def absences(self, now: datetime) -> Mapping[str, datetime]:
+        """Return since when this process has seen that replicas have no pod, if the job needs it (`attempts.absences`)."""
+        if self.valid_spec is not None:
+            self._memory.absences = absences(self._memory.absences, self.job, self.valid_spec, self.pods, now)
+        return self._memory.absences
+
     async def before_acting(self) -> None:
         """Ensure that children may be created and deleted now, by a read if necessary. Raises StaleViewError if not."""
         if self.permission is Permission.UNCONFIRMED:
@@ -293,7 +304,12 @@ class View:
 
     async def earlier_pods(self) -> list[Pod]:
         """Return the pods of earlier attempts that exist on the API server, regardless of the cache. Raises ApiError."""
-        return await self._confirmer.earlier_pods(self.job)
+        return of_earlier_attempts(self.job, await self._confirmer.pods(self.job))
+
+    async def quota_holders(self, but: Collection[str]) -> list[Pod]:
+        """Return the pods that hold quota on the API server, except those with these UIDs. Raises ApiError."""
+        found = await self._confirmer.pods(self.job)
+        return [pod for pod in found if pod.status.phase not in TERMINAL and pod.metadata.uid not in but]
 
     def keep(self, status: JobStatus | None, events: Sequence[JobEvent] = ()) -> None:
         """Keep a status that is not written yet, since the pods it reports may be gone at the next sync. None clears it."""
@@ -370,20 +386,23 @@ class Views:
         owner, caches = owner_uid_key(job.metadata), self._caches
         untouched = self._leadership_term is not None and not memory.touched and self._leadership_term.is_untouched(job)
         restarts = job.status.attempt > newest.status.attempt
-        reports = restarts and memory.unwritten is not None and not conditions.is_finished(memory.unwritten)
+        reports = restarts and memory.unwritten is not None and not conditions.is_over(memory.unwritten)
         satisfied = self._expectations.satisfied(owner)  # before the caches are read
+        expected = () if satisfied else self._expectations.expected(owner, PODS.kind)
+        pods = caches.pods.indexer.by_index(OWNER_INDEX, owner)
         return View(
             key=key,
             job=job,
             written=newest.status,
             spec=spec,
-            pods=caches.pods.indexer.by_index(OWNER_INDEX, owner),
+            pods=pods,
             services=caches.services.indexer.by_index(OWNER_INDEX, owner),
             config_maps=caches.config_maps.indexer.by_index(OWNER_INDEX, owner),
             orphan_pods=caches.pods.indexer.by_index(ORPHAN_INDEX, key),
             orphan_services=caches.services.indexer.by_index(ORPHAN_INDEX, key),
             gang=caches.pod_groups.gang_of(job.metadata) if caches.pod_groups is not None else None,
             blocked=self._blocked.of(job.metadata),
+            expected=unobserved(job.metadata.name, expected, pods),
             permission=_permission(job, satisfied=satisfied, first=untouched and not memory.acted),
             may_wait=untouched,
             _memory=memory,
@@ -433,7 +452,7 @@ def _with_unwritten(job: TFJob, memory: _JobMemory) -> TFJob:
     if memory.unwritten is None or job.metadata.deletion_timestamp is not None:
         return job
     restarts = memory.unwritten.attempt > job.status.attempt
-    if restarts and conditions.is_finished(job.status):
+    if restarts and conditions.is_over(job.status):
         return job
     status = merged_status(job.status, memory.unwritten)
     if restarts:
@@ -450,7 +469,7 @@ def _restarted(status: JobStatus, unwritten: JobStatus) -> JobStatus:
 
     Later plans do decide an unwritten end again, since clean-up begins only when the end is written.
     """
-    if not conditions.is_finished(unwritten):
+    if not conditions.is_over(unwritten):
         return msgspec.structs.replace(status, conditions=unwritten.conditions)
     history = tuple(each for each in status.attempt_history if each.number < status.attempt)
     return msgspec.structs.replace(status, attempt_history=history)
@@ -459,6 +478,6 @@ def _restarted(status: JobStatus, unwritten: JobStatus) -> JobStatus:
 def _permission(job: TFJob, *, satisfied: bool, first: bool) -> Permission:
     if not satisfied:
         return Permission.EXPECTING
-    if conditions.is_finished(job.status):
+    if conditions.is_over(job.status):
         return Permission.FINAL
     return Permission.FIRST if first else Permission.UNCONFIRMED

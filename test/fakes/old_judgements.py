@@ -11,7 +11,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import Replica
 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
-    """M1: only a terminal phase counts as an end. Replaces `ending.pods_to_clean_up`."""
+    """M1: only a terminal phase counts as an end. Replaces `cleanup.pods_to_clean_up`."""
     if policy == CleanPodPolicy.NONE:
         return []
     ended = {PodPhase.SUCCEEDED, PodPhase.FAILED}

@@ -31,7 +31,7 @@ from tfjob_operator.controller.alpha.controller import AlphaController
 from tfjob_operator.controller.alpha.observe import derived_runtime_id
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
-from tfjob_operator.controller.tfjob.plan import attempts, ending, plan, replicas, status
+from tfjob_operator.controller.tfjob.plan import actions, attempts, cleanup, ending, plan, replicas, status
 from tfjob_operator.controller.tfjob.view import Confirmer
 
 pytestmark = pytest.mark.usefixtures("logged_errors")
@@ -53,9 +53,9 @@ def _alpha_later(seed: int) -> object:
 
 
 # The object that a bug replaces, and the one it calls.
-_with_config_maps, _replicas_of, _until_deadline = plan.with_config_maps, replicas.replicas_of, ending.until_deadline
+_with_config_maps, _replicas_of, _until_deadline = actions.with_config_maps, replicas.replicas_of, ending.until_deadline
 _decide, _restart_attempt, _restart_all = attempts.decide, plan._restart_attempt, attempts.restart_all
-_replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, ending.clean_up
+_replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, cleanup.clean_up
 _tidy_up, _conclude, _run, _write_if_due = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._write_if_due
 
 
@@ -183,8 +183,8 @@ BUGS: Final[dict[str, Row]] = {
     "a view is not confirmed": (PROMISES, Confirmer, "confirm", _believe, "never confirmed"),
     "U13: an end is told when it may be late": (PROMISES, EventRecorder, "write", _tell_later, "events say that"),
     "a worker decides, not the chief": (PROMISES, ending, "deciding_type", _worker_first, "have succeeded"),
-    "nothing is cleaned up": (PROMISES, ending, "pods_to_clean_up", lambda *_: [], "has ended as"),
-    "everything is cleaned up": (PROMISES, ending, "pods_to_clean_up", lambda _, pods: [*pods], "clean-up policy"),
+    "nothing is cleaned up": (PROMISES, cleanup, "pods_to_clean_up", lambda *_: [], "has ended as"),
+    "everything is cleaned up": (PROMISES, cleanup, "pods_to_clean_up", lambda _, pods: [*pods], "clean-up policy"),
     "restarts are not counted": (PROMISES, status, "count_restarts", lambda *_: (), "restarts"),
     "an orderly end on SIGTERM counts": (PROMISES, replicas, "was_stopped", _never, "not succeeded"),
     "what pods read is not kept for them": (PROMISES, plan, "has_ended", lambda _: True, "is not there"),
@@ -209,7 +209,7 @@ BUGS: Final[dict[str, Row]] = {
     "U17": (PROMISES, plan, "find_selector_drift", lambda *_: (), "that selects"),
     "labels decide, not names": (PROMISES, replicas, "key_of", replicas.key_of_labels, "."),
     # Former bugs of the operator.
-    "M1": (ON_THE_NEWEST, ending, "pods_to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running"),
+    "M1": (ON_THE_NEWEST, cleanup, "pods_to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running"),
     "M2": (ON_THE_NEWEST, replicas, "was_stopped", old_judgements.was_stopped, "not succeeded"),
     "M3": (ON_THE_NEWEST, replicas, "is_final", old_judgements.is_final, "failed for good|restarted|not succeeded"),
     "M7": (ON_THE_NEWEST, status, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of"),
@@ -232,7 +232,7 @@ BUGS: Final[dict[str, Row]] = {
     "a request is lost": (POLICIES, plan, "restart_requested", _request_lost, "did not restart"),
     "no back-off": (POLICIES, plan, "delayed_replicas", lambda *_: (), "its back-off ends"),
     "a success waits for nobody": (POLICIES_IN_TIME, plan, "wait_for_workers_s", lambda *_: None, "did not wait"),
-    "workers go with the success": (POLICIES_IN_TIME, ending, "_worker_grace_s", lambda *_: 0.0, "a worker has"),
+    "workers go with the success": (POLICIES_IN_TIME, cleanup, "_kept_at_the_end", lambda *_: {}, "a worker has"),
     # The alpha controller.
     "a RuntimeId that does not stay": (ALPHA, alpha, "_runtime_id", _by_generation, "RuntimeId"),
     "an alpha view is not confirmed": (ALPHA, controller, "confirm", _believe, "never confirmed"),

@@ -27,7 +27,7 @@ from tfjob_operator.controller.tfjob.apply.conflicts import ChildHandler
 from tfjob_operator.controller.tfjob.apply.executor import Executor
 from tfjob_operator.controller.tfjob.plan import (
     attempts,
-    ending,
+    cleanup,
     plan,
     replicas,
     status,
@@ -166,7 +166,7 @@ RECKONED: Final[Patches] = [(replicas, "was_stopped", old_judgements.was_stopped
 """M2, M10: the time of a delete is taken as deletionTimestamp less grace, whatever the grace; Succeeded always counts."""
 POLICY: Final[Patches] = [(replicas, "is_final", old_judgements.is_final)]
 """M3: the replica's policy decides whether an end is final, instead of the container's policy and rules."""
-TO_CLEAN_UP: Final[Patches] = [(ending, "pods_to_clean_up", old_judgements.to_clean_up)]
+TO_CLEAN_UP: Final[Patches] = [(cleanup, "pods_to_clean_up", old_judgements.to_clean_up)]
 """M1: a pod whose containers have ended, and whose phase does not say so yet, is deleted with its logs."""
 SIDECAR: Final[Patches] = [(replicas, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))]
 UNWRITTEN: Final[Patches] = [(view, "_with_unwritten", lambda job, _unwritten: job)]

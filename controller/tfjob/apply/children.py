@@ -389,7 +389,7 @@ class Creator(ChildWriter):
             await self._restore_label(job, kind, found.metadata)
 
     async def wait_for_gone(self, job: ObjectMeta, pods: Sequence[Pod]) -> None:
-        """Raise StaleViewError if pods of an earlier attempt exist.
+        """Raise StaleViewError if there are any `pods`: those on the API server that must be gone before the next step.
 
         If our watch does not select a pod because its label was removed, the label is restored; otherwise the pod would never
         be deleted. Raises ApiError if that fails.
@@ -398,7 +398,7 @@ class Creator(ChildWriter):
             if (pod.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
                 await self._restore_label(job, POD, pod.metadata)
         if pods:
-            raise StaleViewError(f"{len(pods)} pods of an earlier attempt exist, such as {pods[0].metadata.name}")
+            raise StaleViewError(f"{len(pods)} pods exist that must be gone first, such as {pods[0].metadata.name}")
 
     async def _restore_label(self, job: ObjectMeta, kind: ChildKind, meta: ChildMeta) -> None:
         what = f"label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}"

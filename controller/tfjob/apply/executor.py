@@ -2,8 +2,9 @@
 
 Decides nothing about jobs. The order:
 
-1. the status. If this write moves restart records to pods, those pods are read first. In a burst, the first status of a new
-   job may be delayed until its pods exist;
+1. the status. If this write moves restart records to pods, those pods are read first. Before the end of a queued job is
+   written, its pods are listed: none but those that the plan names may hold quota. In a burst, the first status of a new job
+   may be delayed until its pods exist;
 2. events about pods that cannot start, and repairs of edited children (`ownership.py`); their failure delays nothing;
 3. the confirmation of the view (`view.py`), unless the status was written; before the first pod of an attempt, a check that no
    pod of an earlier attempt exists;
@@ -19,7 +20,8 @@ Invariants:
   steps are skipped only if a child is rejected permanently, since another plan then cleans up.
 - Only what is on the API server is counted, logged and recorded: a status write with a conflict has no effect.
 
-A status write costs the API server as much as creating two pods. So only changed conditions are written immediately. Changed
+A status write costs the API server as much as creating two pods. So only changed conditions, and a decided end, are written
+immediately. Changed
 counters wait for later changes. In a burst, the first status of a job waits for the status that reports its pods, so Created
 and Running are usually written together. Once all replicas are active there is nothing to wait for.
 """
@@ -34,7 +36,7 @@ from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import Struct, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.conditions import is_finished
+from tfjob_operator.api.v1.conditions import end_record, is_finished
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent, Window
@@ -143,6 +145,8 @@ class StatusWriter:
 
     def _is_due(self, view: View, status: JobStatus) -> bool:
         busy = self._feed.is_busy
+        if end_record(status) != end_record(view.written):
+            return True
         complete = view.valid_spec is not None and all_active(status, view.valid_spec.sizes)
         waits_for_pods = view.may_wait and busy and not complete and has_only_initial_conditions(status)
         if status.conditions != view.written.conditions and not waits_for_pods:
@@ -198,6 +202,8 @@ class Executor:
         job = view.job.metadata
         self._feed.after(view.key, plan.requeue_after_s)
         await view.confirm_restarts(plan.status)
+        if plan.may_outlive is not None:
+            await self._creator.wait_for_gone(job, await view.quota_holders(plan.may_outlive))
         acts = view.may_act and plan.acts
         at_once = acts and view.permission is not Permission.FIRST
         view = await self._status_writer.write_if_due(view, plan, at_once=at_once)

@@ -77,7 +77,7 @@ class RefManager:
     async def claim(self, view: View) -> Adoptions:
         """Adopt the orphans that a job claims, if it is active, its spec is valid and its expectations are satisfied."""
         meta = view.job.metadata
-        ends = meta.deletion_timestamp is not None or conditions.is_finished(view.job.status)
+        ends = meta.deletion_timestamp is not None or conditions.is_over(view.job.status)
         if ends or not view.may_act or view.valid_spec is None:
             return Adoptions(any=False, wait_s=None)
         claimed: tuple[Pod | Service, ...] = (

@@ -1,27 +1,33 @@
-"""The values of a plan, which `plan` returns and `apply` executes, and the actions for gang scheduling. Pure.
+"""The values of a plan, which `plan` returns and `apply` executes, and the actions for PodGroups and ConfigMaps. Pure.
 
 With gang scheduling, the pods of a job are scheduled all together or not at all. A job has one PodGroup, with the job's name.
 It is created before any pod, specifies the minimum useful number of pods, and is deleted when the job ends or is suspended. In
 an existing group, the operator updates only `minMember` and the resources computed from it. Another component may have changed
 the group's queue (B66).
+
+The ConfigMap of a large cluster spec is immutable and named by a hash of its content and the job's UID. So a scaled job gets a
+new one, and a new job of the same name cannot conflict with the old one. Pods carry the hash in a label. A kubelet reads the
+ConfigMap whenever it starts a container, including in-place restarts; so it is kept, or recreated, until no pod needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from tfjob_operator.api.core import POD_GROUP_PENDING, EventType
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1.conditions import is_finished
+from tfjob_operator.api.v1.conditions import is_over
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
-from tfjob_operator.controller.jobs.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, PodGroup, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.pods import StartProblem, problem_of_job
-from tfjob_operator.controller.tfjob.build.children import GangScheduler
+from tfjob_operator.controller.jobs.pods import StartProblem, has_ended, problem_of_job
+from tfjob_operator.controller.tfjob.build.children import GangScheduler, config_map_name
 from tfjob_operator.controller.tfjob.plan.replicas import Drift, Replica
 
 
@@ -98,7 +104,8 @@ class Plan:
     `create_config_maps`, given by hash, are created before any pod. `begins_attempt` is true if the created pods are the first
     of an attempt: they are created only if the API server has no pod of an earlier attempt. `create_later` is the number of
     missing pods left to a later plan. `lost_pods` are on lost nodes: those still running are marked as failed, those being
-    deleted are force-deleted.
+    deleted are force-deleted. `may_outlive` is None unless the status ends a queued job: it is then written only if no pods but
+    these, by UID, hold quota on the API server.
     """
 
     create_services: tuple[ReplicaKey, ...] = ()
@@ -120,6 +127,7 @@ class Plan:
     begins_attempt: bool = False
     create_later: int = 0
     lost_pods: tuple[LostPod, ...] = ()
+    may_outlive: frozenset[str] | None = None
 
     @property
     def acts(self) -> bool:
@@ -145,11 +153,38 @@ class Plan:
         return replace(self, requeue_after_s=seconds)
 
     def ends(self, job: TFJob) -> bool:
-        """Return True if the job finishes with this plan, which then contains only the status and events."""
-        return self.status is not None and is_finished(self.status) and not is_finished(job.status)
+        """Return True if this plan decides the end of the job: it then contains only the status and events."""
+        return self.status is not None and is_over(self.status) and not is_over(job.status)
 
 
 NOTHING: Final = Plan()
+
+
+def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
+    """Return the plan without children that must wait. Replica types without a refused child come first.
+
+    The first refusal ends a batch (SB-01): in another order, workers would wait for refused parameter servers. A rejected pod
+    that must wait is kept, since it shows the reason.
+    """
+    if blocked.rejected:
+        kept = [each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected]
+        if kept:
+            deleted = tuple(each for each in plan.delete_pods if each not in kept)
+            plan = replace(plan, delete_pods=deleted).requeued_within(blocked.next_due_in_s)
+    if not blocked.refused:
+        return plan
+    planned = (*plan.create_services, *plan.create_pods)
+    if any(key.name in blocked.waiting for key in planned):
+        plan = plan.requeued_within(blocked.next_due_in_s)
+    if any(not key.type and key.name in blocked.waiting for key in plan.create_services):
+        return replace(plan, create_services=(), create_pods=())  # pods require the shared service
+    refused = {key.type for key in planned if key.name in blocked.refused}
+
+    def ready(keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
+        left = (key for key in keys if key.name not in blocked.waiting)
+        return tuple(sorted(left, key=lambda key: key.type in refused))
+
+    return replace(plan, create_services=ready(plan.create_services), create_pods=ready(plan.create_pods))
 
 
 POD_GROUPS_FIRST_RETRY_S: Final = 0.5
@@ -177,9 +212,10 @@ def with_gang(
 ) -> Plan:
     """Return the plan with the actions for the PodGroup; `gang` is None if gang scheduling is disabled.
 
-    `replicas` are the replicas in the spec that have a pod. The group of a job on hold is not changed.
+    `replicas` are the replicas in the spec that have a pod. The group of a job on hold is not changed, nor that of a job whose
+    end is decided but not written.
     """
-    if gang is None or plan.ends(job):
+    if gang is None or conditions.is_ending(job.status):
         return plan
     if spec.suspend or conditions.is_finished(job.status):
         return without_pod_group(plan, gang)
@@ -282,3 +318,52 @@ def _ignored_edit_events(job: TFJob, spec: TFJobSpec, gang: Gang) -> tuple[JobEv
 
 def _is_terminating(group: PodGroup) -> bool:
     return group.metadata.deletion_timestamp is not None
+
+
+_DIGEST: Final = re.compile("[0-9a-f]{16}")
+
+
+def with_config_maps(
+    plan: Plan,
+    job: TFJob,
+    spec: TFJobSpec | InvalidSpec,
+    pods: Sequence[Pod],
+    owned: Sequence[ConfigMap],
+    *,
+    domain: str,
+) -> Plan:
+    """Return the plan with its ConfigMaps; `owned` are those that the job controls, `domain` the cluster's DNS domain.
+
+    A ConfigMap is kept while a pod that uses it may still restart containers. The ConfigMap of the current spec is also kept
+    while the job is active. All others are deleted, once the job has finished.
+    """
+    if isinstance(spec, InvalidSpec) or plan.delete_job or conditions.is_ending(job.status):
+        return plan
+    readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
+    if not (readers or owned) and (not plan.create_pods or is_surely_short(job.metadata, spec, domain)):
+        return plan
+    deleted_pods = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
+    needed = {
+        _digest_of(pod)
+        for pod in readers
+        if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in deleted_pods
+    }
+    kept = {_digest_of(pod) for pod in readers}
+    if not (spec.suspend or conditions.is_finished(job.status)):
+        cluster = ClusterSpec(job.metadata, spec, domain)
+        kept.add(cluster.digest)
+        if any(cluster.is_shared_with(key.type) for key in plan.create_pods):
+            needed.add(cluster.digest)
+    present = {each.metadata.name for each in owned}
+    names = {config_map_name(job.metadata.name, digest) for digest in kept}
+    create = tuple(digest for digest in sorted(needed) if config_map_name(job.metadata.name, digest) not in present)
+    delete = tuple(
+        each for each in owned if each.metadata.name not in names and each.metadata.deletion_timestamp is None
+    )
+    return replace(plan, create_config_maps=create, delete_config_maps=delete) if create or delete else plan
+
+
+def _digest_of(pod: Pod) -> str:
+    """Return the hash of the ConfigMap that a pod reads, or "". Users can write any value to a label."""
+    digest = (pod.metadata.labels or NO_LABELS).cluster_spec
+    return digest if digest and _DIGEST.fullmatch(digest) else ""

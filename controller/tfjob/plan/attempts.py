@@ -32,7 +32,7 @@ from tfjob_operator.api.v1.constants import (
     FailureReason,
     RuleAction,
 )
-from tfjob_operator.api.v1.types import FailurePolicy, IndexRestarts, JobAttempt, Rule, TFJobSpec
+from tfjob_operator.api.v1.types import FailurePolicy, IndexRestarts, JobAttempt, Rule, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET
 from tfjob_operator.controller.tfjob.plan.ending import (
@@ -43,8 +43,8 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     pod_ended_at,
 )
 from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures
-from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, problems_of
-from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, reset_for_new_attempt
+from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, of_earlier_attempts, problems_of
+from tfjob_operator.controller.tfjob.plan.status import NOTHING_ABSENT, StatusDraft, next_delay, reset_for_new_attempt
 
 MAX_BY_LABEL: Final = 10**6
 """Larger numbers in a label were written by a user. The attempt must stay in the range that `attempt_of` can read."""
@@ -136,19 +136,34 @@ def _is_about_late(rule: Rule) -> bool:
     return rule.matches_all or FailureReason.START_DEADLINE_EXCEEDED in rule.reasons
 
 
-def past_start_deadline(
-    draft: StatusDraft, deadline_s: int, keys: Iterable[ReplicaKey], replicas: Iterable[Replica]
-) -> Decision:
+def absences(
+    before: Mapping[str, datetime], job: TFJob, spec: TFJobSpec, pods: Iterable[Pod], now: datetime
+) -> Mapping[str, datetime]:
+    """Return since when replicas have no pod, by the name of the pod; `before` is the previous result.
+
+    No replica is absent while pods of an earlier attempt exist, since none is created then. A start deadline and an escalation
+    do not run while the earlier pod of a replica exists, however long it takes to end: its successor has the same name.
+    """
+    limited = spec.failure_policy is not None and any(rule.escalation for rule in spec.failure_policy.rules)
+    if (spec.start_deadline_s is None and not limited) or of_earlier_attempts(job, pods := [*pods]):
+        return NOTHING_ABSENT
+    present = {pod.metadata.name for pod in pods}
+    names = (child_name(job.metadata.name, kind, index) for kind, size in spec.sizes.items() for index in range(size))
+    return {name: before.get(name, now) for name in names if name not in present}
+
+
+def past_start_deadline(draft: StatusDraft, deadline_s: int, keys: Iterable[ReplicaKey], seen: Observed) -> Decision:
     """Return the replicas that did not start running in time, and when to check again.
 
     The deadline counts from the latest of three times: the creation or resumption of the job, the start of the attempt, and the
-    creation of the pod. For a missing pod, the third time is when the previous pod failed or the back-off ends, whichever is
-    later. A terminating pod is not late. The deadline no longer applies once all replicas have run at the same time. `keys` are
-    the replicas that should have a pod.
+    creation of the pod. For a missing pod, the third time is when the previous pod failed, when it was gone, or when the
+    back-off ends, whichever is latest. A terminating pod is not late, nor is any replica while pods of an earlier attempt
+    exist. The deadline no longer applies once all replicas have run at the same time. `keys` are the replicas that should have
+    a pod.
     """
-    if draft.begun is not None and draft.begun.all_ran:
+    if seen.older or (draft.begun is not None and draft.begun.all_ran):
         return NO_DECISION
-    present = {replica.key: replica for replica in replicas}
+    present = {replica.key: replica for replica in seen.replicas}
     waiting_keys = [
         key for key in keys if key not in present or present[key].outcome is Outcome.WAITING or present[key].terminating
     ]
@@ -162,6 +177,8 @@ def past_start_deadline(
         times = [replica.pod.metadata.creation_timestamp] if replica is not None else []
         if replica is None and record is not None:
             times += [record.failed_at, record.next_time]
+        if replica is None and (record is not None or draft.attempt):  # it had a pod before
+            times.append(draft.absent_since.get(key.name, draft.now))
         left_s = deadline_s + 1 - (draft.now - max([since, *(each for each in times if each)])).total_seconds()
         if left_s > 0:
             left.append(left_s)
@@ -239,7 +256,8 @@ def _escalation(
 ) -> Decision:
     """Return the decision, escalated if a replica that a rule restarted is not running again in time.
 
-    The time counts from when its next pod may be created, since the operator itself delays the pod.
+    The time counts from when its next pod may be created: the operator itself delays the pod, and it has the name of the
+    previous one. So nothing is escalated while that pod exists.
     """
     policy = spec.failure_policy
     rules = {rule.name: rule for rule in (policy.rules if policy is not None else ()) if rule.escalation is not None}
@@ -252,10 +270,14 @@ def _escalation(
             continue
         if record.index >= spec.sizes.get(record.type, 0) or record.index in finished[record.type]:
             continue
-        since = max(record.failed_at, record.next_time or record.failed_at)
+        if replica is not None and replica.uid == record.pod:
+            continue
+        key = ReplicaKey.of(draft.job.metadata.name, record.type, record.index)
+        times = [record.failed_at, record.next_time, draft.absent_since.get(key.name)]
+        times.append(replica.pod.metadata.creation_timestamp if replica is not None else None)
+        since = max(each for each in times if each is not None)
         left_s = rule.escalation.after_s - (draft.now - since).total_seconds()
         if left_s <= 0:
-            key = ReplicaKey.of(draft.job.metadata.name, record.type, record.index)
             return Decision(rule.escalation.action, rule, key, replica, decision.handled, hits=decision.hits)
         due.append(left_s)
     if decision.next_in_s is not None:
@@ -303,6 +325,15 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
         cause = _cause(decision)
         return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, f"{cause[0].upper()}{cause[1:]}")
     return None
+
+
+def attempt_of_end(draft: StatusDraft, ending: Ending, decision: Decision) -> JobAttempt | None:
+    """Return the last attempt of a job that ends because a replica failed; None for any other end."""
+    if ending.event_reason in {ConditionReason.BY_RULE, EventReason.MAX_RESTARTS_EXCEEDED}:
+        return draft.attempt_history[-1]
+    if ending.failure is None:
+        return None
+    return _attempt(draft, Decision(key=ending.failure.key, failure=ending.failure))
 
 
 def unfinished(replicas: Iterable[Replica], finished: Mapping[str, Collection[int]]) -> list[Replica]:
@@ -371,17 +402,22 @@ def restart_all(
 
 
 def _add_to_history(draft: StatusDraft, decision: Decision) -> None:
-    """Add the current attempt, which ends now, to the history. Its start is when its pods could be created."""
-    history, failure, key = draft.attempt_history, decision.failure, decision.key
+    """Add the current attempt, which ends now, to the history."""
+    draft.attempt_history = (*draft.attempt_history, _attempt(draft, decision))[-MAX_HISTORY:]
+
+
+def _attempt(draft: StatusDraft, decision: Decision) -> JobAttempt:
+    """Return the current attempt, which ends now. Its start is when its pods could be created."""
+    failure, key = decision.failure, decision.key
     ended = None if failure is None else failure.ended
-    if decision.rule is None:
+    if decision.key is None:
         message = ""
     elif failure is None or not has_failed(failure):
         message = decision.cause or _describe_late(decision)
     else:
         message = failure.pod.status.message if ended is None else ended.message
     starts = [each for each in (draft.start_time, _attempt_start(draft)) if each is not None]
-    over = JobAttempt(
+    return JobAttempt(
         number=draft.attempt,
         start_time=max(starts, default=None),
         end_time=draft.timestamp,
@@ -395,20 +431,19 @@ def _add_to_history(draft: StatusDraft, decision: Decision) -> None:
         exit_code=None if ended is None else ended.exit_code,
         message=last_words(message, MAX_MESSAGE),
     )
-    draft.attempt_history = (*history, over)[-MAX_HISTORY:]
 
 
 def _reason(decision: Decision) -> str:
     """Return the cause of a decision in one word: a reason known to rules, else that of the pod or its container."""
     failure = decision.failure
-    if decision.rule is None:
+    if decision.key is None:
         return AttemptReason.RESTART_REQUESTED
     if decision.cause:
         return EventReason.NODE_SICK
     if failure is not None and has_failed(failure):
         ended = "" if failure.ended is None else failure.ended.reason
         return next(reasons_of(failure.pod), failure.pod.status.reason or ended or "Error")
-    if decision.action is not decision.rule.action:
+    if decision.rule is not None and decision.action is not decision.rule.action:
         return AttemptReason.NOT_RUNNING_AGAIN
     return FailureReason.START_DEADLINE_EXCEEDED
 

@@ -1,4 +1,4 @@
-"""Decides when a job restarts, succeeds or fails, and what is deleted when it finishes. Pure.
+"""Decides when a replica restarts, and when and how a job ends. Pure.
 
 Failure messages name the pod, container, exit code, reason and termination message, because the pod and its log may be gone
 when the message is read.
@@ -11,29 +11,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
 from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus, EventType, PodRestartPolicy
 from tfjob_operator.api.text import last_words, quoted
-from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.conditions import Conditions
 from tfjob_operator.api.v1.constants import (
     LIMITS,
-    CleanPodPolicy,
     ConditionReason,
     ConditionType,
     EventReason,
     RestartPolicy,
     SuccessPolicy,
-    limit_of,
 )
-from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, ReplicaStatus, TFJob, TFJobSpec, child_name
-from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
+from tfjob_operator.api.v1.types import IndexRestarts, ReplicaStatus, TFJob, TFJobSpec, child_name
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET
 from tfjob_operator.controller.tfjob.build.children import deciding_type
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
-from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, count, is_from_other_operator
+from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -138,6 +131,8 @@ class Ending:
     event_type: EventType = EventType.NORMAL
     at: datetime | None = None
     """When the deciding container terminated, if one decided."""
+    failure: Replica | None = None
+    """The replica whose failure decided, if its restart policy did."""
 
     @classmethod
     def succeeded(cls, message: str, at: datetime | None) -> Ending:
@@ -145,9 +140,12 @@ class Ending:
         return cls(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, message, ConditionReason.SUCCEEDED, at=at)
 
     @classmethod
-    def failed(cls, message: str, at: datetime | None) -> Ending:
+    def failed(cls, message: str, failure: Replica) -> Ending:
         """Return the failure of a replica. Its event is Normal, as in the Go operators."""
-        return cls(ConditionType.FAILED, ConditionReason.FAILED, message, ConditionReason.FAILED, at=at)
+        at = failure_at(failure)
+        return cls(
+            ConditionType.FAILED, ConditionReason.FAILED, message, ConditionReason.FAILED, at=at, failure=failure
+        )
 
     @classmethod
     def by_rule(cls, message: str, at: datetime | None) -> Ending:
@@ -155,6 +153,12 @@ class Ending:
         return cls(
             ConditionType.FAILED, ConditionReason.BY_RULE, message, ConditionReason.BY_RULE, EventType.WARNING, at
         )
+
+    @classmethod
+    def invalid(cls, message: str) -> Ending:
+        """Return the failure of a job that cannot be run as specified."""
+        reason = ConditionReason.INVALID
+        return cls(ConditionType.FAILED, reason, message, reason, EventType.WARNING)
 
     @classmethod
     def by_limit(cls, job: str, limit: EventReason, detail: str = "") -> Ending:
@@ -200,7 +204,7 @@ def judge(
             first = min(failed, key=lambda replica: (pod_ended_at(replica.pod), replica.index))
             pod = f"{'Pod' if len(failed) == 1 else 'The first was pod'} {first.pod.metadata.name}"
             text = f"{who} has failed because {len(failed)} {name} replica(s) failed. {pod}: {cause_of(first.pod, first.ended)}"
-            return Verdict(ending=Ending.failed(text, failure_at(first)))
+            return Verdict(ending=Ending.failed(text, first))
     watched = [decider] if decider is not None else list(spec.replicas)
     return Verdict(running=any(counts[name].active > 0 for name in watched))
 
@@ -273,132 +277,14 @@ def _policy_without_label(replica: Replica, spec: TFJobSpec) -> str:
     return policy if spec.has_rules_for(replica.type) else RestartPolicy.NEVER
 
 
-def wait_for_workers_s(
-    draft: StatusDraft, spec: TFJobSpec, ending: Ending, replicas: Iterable[Replica]
-) -> float | None:
-    """Return how long to wait for running workers before writing a success: at most `completionGracePeriodSeconds`.
-
-    None if the end is written now. The deciding replica stays finished, so neither a failure nor an edit reverts the success.
-    """
-    if spec.completion_grace_s is None or ending.condition is not ConditionType.SUCCEEDED or ending.at is None:
-        return None
-    left_s = _left_s(spec.completion_grace_s, ending.at, draft.now)
-    return left_s if left_s > 0 and any(map(_is_working, replicas)) else None
-
-
-def _is_working(replica: Replica) -> bool:
-    return replica.type == c.WORKER and replica.outcome is Outcome.ACTIVE and not replica.terminating
-
-
-def _worker_grace_s(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, grace_s: int) -> float:
-    """Return how long the workers of a succeeded job are kept. 0 if the success has already waited for them."""
-    succeeded = conditions.find(draft.conditions, ConditionType.SUCCEEDED)
-    if succeeded is None or succeeded.last_transition_time is None or not grace_s:
-        return 0.0
-    if isinstance(spec, TFJobSpec) and spec.completion_grace_s is not None:
-        return 0.0
-    return _left_s(grace_s, succeeded.last_transition_time, draft.now)
-
-
-def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, grace_s: int = 0) -> Plan:
-    """Clean up after the job has finished, update the counters, and delete the job when its TTL expires.
-
-    When the job succeeds, workers that still run no longer count as active, but they are deleted only `grace_s` later. In
-    collective training they end shortly after the chief or worker 0, and an earlier delete would lose their last output. If
-    another operator finished the job, its status is not changed, and its pods are deleted only if the spec sets a clean-up
-    policy: the default has changed over the years, and running pods may have been kept on purpose.
-    """
-    left = None
-    ended_at = _ended_at(draft)
-    if spec.ttl_s is not None and ended_at is not None:
-        left = _left_s(spec.ttl_s, ended_at, draft.now)
-        if left <= 0:
-            return Plan(delete_job=True)
-    finished_by_other = is_from_other_operator(draft.job.status)
-    if finished_by_other and not (isinstance(spec, TFJobSpec) and spec.sets_clean_pod_policy):
-        return Plan(requeue_after_s=left)
-    policy = _policy(draft, spec)
-    deleted = pods_to_clean_up(policy, seen.replicas)
-    # Surplus pods must not keep running under any policy; terminated ones are handled like all others.
-    surplus = pods_to_clean_up(CleanPodPolicy.RUNNING if policy == CleanPodPolicy.NONE else policy, seen.surplus)
-    draft.replica_statuses = without_active(_recounted(draft.replica_statuses, seen), seen.replicas, deleted)
-    wait_s = _worker_grace_s(draft, spec, grace_s)
-    if wait_s > 0 and any(map(_is_working, deleted)):
-        deleted = [replica for replica in deleted if not _is_working(replica)]
-        left = wait_s if left is None else min(left, wait_s)
-    kept = {replica.key for replica in _without(seen.replicas, deleted)}
-    if kept:
-        kept.add(ReplicaKey.of_all(draft.job.metadata.name))
-    return Plan(
-        status=None if finished_by_other else draft.freeze(),
-        delete_pods=tuple(PodDeletion(replica.pod) for replica in (*deleted, *surplus) if not replica.terminating),
-        delete_services=seen.services_except(kept),
-        requeue_after_s=left,
-    )
-
-
-def pods_to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
-    """Return the pods to delete after the end: under All every pod, under None no pod, under Running unfinished pods."""
-    if policy == CleanPodPolicy.NONE:
-        return []
-    # Depends on the pod and not on the replica's outcome: a sidecar of a finished replica may still use CPU.
-    return [replica for replica in replicas if policy == CleanPodPolicy.ALL or not replica.has_ended]
-
-
-def policy_after(ended: Conditions, policy: str) -> str:
-    """Return the effective clean-up policy: a job stopped by a limit leaves nothing running (B47)."""
-    failed = conditions.find(ended, ConditionType.FAILED)
-    stopped = failed is not None and limit_of(failed.reason, failed.message) is not None
-    return CleanPodPolicy.RUNNING if stopped and policy == CleanPodPolicy.NONE else policy
-
-
-def without_active(
-    counts: dict[str, ReplicaStatus], replicas: Sequence[Replica], deleted: Sequence[Replica]
-) -> dict[str, ReplicaStatus]:
-    """Return the counters during clean-up: pods being deleted do not count as active, however long that takes."""
-    kept = count(_without(replicas, deleted), counts)
-    return {name: msgspec.structs.replace(found, active=kept[name].active) for name, found in counts.items()}
-
-
-def _ended_at(draft: StatusDraft) -> datetime | None:
-    """Return when the end was written; the TTL counts from then, even if the job ended while no operator was running."""
-    ends = (each.last_transition_time for each in draft.conditions if conditions.is_end(each))
-    return next(ends, None) or draft.completion_time
-
-
-def _policy(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> str:
-    """Return the current clean-up policy. A spec that was never valid has no policy."""
-    failed = conditions.find(draft.conditions, ConditionType.FAILED)
-    if isinstance(spec, InvalidSpec) and failed is not None and failed.reason == ConditionReason.INVALID:
-        return CleanPodPolicy.RUNNING
-    return policy_after(draft.conditions, spec.clean_pod_policy)
-
-
-def _recounted(recorded: dict[str, ReplicaStatus], seen: Observed) -> dict[str, ReplicaStatus]:
-    """Return the counters after the end: succeeded and failed replicas remain counted when their pods are gone."""
-    return {
-        name: msgspec.structs.replace(
-            found,
-            succeeded=max(found.succeeded, recorded[name].succeeded),
-            failed=max(found.failed, recorded[name].failed),
-        )
-        for name, found in count(seen.replicas, recorded).items()
-    }
-
-
-def _without(replicas: Iterable[Replica], deleted: Sequence[Replica]) -> list[Replica]:
-    gone = {replica.pod.metadata.uid for replica in deleted}
-    return [replica for replica in replicas if replica.pod.metadata.uid not in gone]
-
-
 def until_deadline(draft: StatusDraft, deadline_s: int | None) -> float | None:
     """Return the seconds left until `activeDeadlineSeconds`; None if unset or the job has not started."""
     if deadline_s is None or draft.start_time is None:
         return None
-    return _left_s(deadline_s, draft.start_time, draft.now)
+    return left_s(deadline_s, draft.start_time, draft.now)
 
 
-def _left_s(limit_s: int, since: datetime, now: datetime) -> float:
+def left_s(limit_s: int, since: datetime, now: datetime) -> float:
     """Return the seconds left, plus one second, since API times have no fraction."""
     return limit_s and limit_s + 1 - (now - since).total_seconds()
 
@@ -409,13 +295,3 @@ def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
     if left is None or left > 0:
         return None
     return Ending.by_limit(draft.job.metadata.name, EventReason.DEADLINE_EXCEEDED)
-
-
-def conclude(draft: StatusDraft, ending: Ending, clean_pod_policy: str, replicas: Sequence[Replica]) -> Plan:
-    """Return a plan that only writes the end; clean-up is left to later plans, once the end is written."""
-    draft.end(ending.condition, ending.reason, ending.message, ending.at)
-    draft.next_restart_time = None
-    deleted = pods_to_clean_up(policy_after(draft.conditions, clean_pod_policy), replicas)
-    draft.replica_statuses = without_active(draft.replica_statuses, replicas, deleted)
-    draft.emit(ending.event_type, ending.event_reason, ending.message)
-    return Plan(status=draft.freeze(), events=tuple(draft.events))

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from tfjob_operator.api.core import TERMINAL, EventType
-from tfjob_operator.api.v1.conditions import TRUE, is_finished
+from tfjob_operator.api.v1.conditions import TRUE, is_finished, is_over
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import (
     AvoidedNode,
@@ -238,7 +238,7 @@ def with_avoidance(
         text = f"status.avoidedNodes has no effect on {', '.join(placed_elsewhere)}: {by} decides where their pods run"
         plan = replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_NOT_AVOIDED, text)))
     old = [each for each in pods_avoiding_expired_nodes(draft, replicas) if each.type not in placed_elsewhere]
-    if not old or is_finished(draft):
+    if not old or is_over(draft):
         return plan
     gone = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
     leaving = (each.pod for each in old if not (each.terminating or each.pod.metadata.uid in gone))

@@ -4,22 +4,18 @@
 order: the status first (in a burst, the first status of a new job is delayed), then creates and deletes. So every fact is on
 the server before it is acted upon, an end is in the status before the clean-up, and a killed operator can resume.
 
-A job is finished (`ending.clean_up`), on hold or failed because of an invalid spec (`hold`), suspended (`suspend`), or running
-(`run`). Then the PodGroup and ConfigMaps that it needs are added to the plan, and children that must wait are removed.
+A job is finished (`cleanup.clean_up`), about to finish (`cleanup.finish`), on hold or failed because of an invalid spec
+(`hold`), suspended (`suspend`), or running (`run`). Then the PodGroup and ConfigMaps that it needs are added to the plan, and
+children that must wait are removed.
 
 A job that has not started fails if its spec is invalid or rejected by the API server. A job that has started is put on hold:
 its pods continue, and no pod is created, deleted or evaluated until the spec is fixed. Finished replicas and the number of
 restarts are still recorded, since pods may disappear. Fields that can be parsed still apply: a deadline, the TTL, `suspend`.
-
-The ConfigMap of a large cluster spec is immutable and named by a hash of its content and the job's UID. So a scaled job gets a
-new one, and a new job of the same name cannot conflict with the old one. Pods carry the hash in a label. A kubelet reads the
-ConfigMap whenever it starts a container, including in-place restarts; so it is kept, or recreated, until no pod needs it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -30,13 +26,11 @@ from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network, RuleAction
-from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, Rule, StartRecord, TFJob, TFJobSpec, ranges_of
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
-from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.pods import has_ended, problem_of_job
-from tfjob_operator.controller.tfjob.build.children import config_map_name
+from tfjob_operator.controller.jobs.pods import problem_of_job
 from tfjob_operator.controller.tfjob.plan.actions import (
     DEFAULTS,
     NONE_BLOCKED,
@@ -47,11 +41,14 @@ from tfjob_operator.controller.tfjob.plan.actions import (
     Plan,
     PodDeletion,
     blocks_pods,
+    with_config_maps,
     with_gang,
+    without_blocked,
 )
 from tfjob_operator.controller.tfjob.plan.attempts import (
     NO_DECISION,
     Decision,
+    attempt_of_end,
     count_on_nodes,
     decide,
     delayed_replicas,
@@ -61,17 +58,23 @@ from tfjob_operator.controller.tfjob.plan.attempts import (
     restart_requested,
     unfinished,
 )
+from tfjob_operator.controller.tfjob.plan.cleanup import (
+    clean_up,
+    conclude,
+    earlier_kept_s,
+    finish,
+    kept_s,
+    sidecar_grace_s,
+    wait_for_workers_s,
+)
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     Verdict,
-    clean_up,
-    conclude,
     judge,
     most_restarts,
     past_deadline,
     should_restart,
     until_deadline,
-    wait_for_workers_s,
 )
 from tfjob_operator.controller.tfjob.plan.nodes import (
     NO_HITS,
@@ -82,6 +85,7 @@ from tfjob_operator.controller.tfjob.plan.nodes import (
 )
 from tfjob_operator.controller.tfjob.plan.replicas import (
     STILL_RUNNING,
+    Finished,
     Observed,
     Replica,
     count_unended,
@@ -92,7 +96,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
 )
 from tfjob_operator.controller.tfjob.plan.status import (
     NOT_REPLACING,
-    Finished,
+    NOTHING_ABSENT,
     Replacing,
     StatusDraft,
     begun,
@@ -121,29 +125,37 @@ def plan(
     unreported: Sequence[JobEvent] = (),
     defaults: Defaults = DEFAULTS,
     nodes: Nodes | None = None,
+    expected: Collection[ReplicaKey] = (),
+    absent_since: Mapping[str, datetime] = NOTHING_ABSENT,
 ) -> Plan:
     """Decide what to do about a job; `pods`, `services` and `config_maps` are those it controls.
 
     A job being deleted is left to the garbage collector. A job managed by another controller is left to that controller, even
     if the job is invalid (B75). `gang` is None if gang scheduling is disabled; `domain` is the cluster's DNS domain if
     TF_CONFIG needs it. `blocked` are children that could not be created. `unreported` are events of a status that was computed
-    but not written; they precede new ones. `defaults` are the operator's defaults. `nodes` are None if not needed.
+    but not written; they precede new ones. `defaults` are the operator's defaults. `nodes` are None if not needed. `expected`
+    are the pods that were created but are not in `pods` yet. `absent_since` is when this process first saw that a replica has
+    no pod of any attempt, by the name of the pod, if the job needs it (`attempts.absences`).
 
     All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
     waits = gang is not None and blocks_pods(gang)
-    draft = StatusDraft(job, now, unreported, waits=waits, refused=blocked.refused)
+    draft = StatusDraft(
+        job, now, unreported, waits=waits, refused=blocked.refused, expected=expected, absent_since=absent_since
+    )
     seen = observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
     decided = _decide(draft, spec, seen, defaults, nodes)
+    if decided.ends(job):
+        return decided
     if nodes is not None and isinstance(spec, TFJobSpec):
         decided = with_nodes(decided, draft, pods, nodes, node_lost_after_s(spec, defaults))
     if draft.avoided_nodes and isinstance(spec, TFJobSpec):
         decided = with_avoidance(decided, draft, spec, gang, seen.replicas)
-    if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_finished(job.status):
+    if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_over(job.status):
         warnings = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
         decided = replace(decided, problems=(*decided.problems, *warnings))
     decided = with_gang(decided, job, spec, seen.replicas, gang)
@@ -160,7 +172,10 @@ def _decide(
     draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, defaults: Defaults, nodes: Nodes | None
 ) -> Plan:
     if conditions.is_finished(draft):
-        return clean_up(draft, spec, seen, defaults.completion_grace_s)
+        return clean_up(draft, spec, seen, defaults)
+    record = conditions.end_record(draft)
+    if record is not None:
+        return finish(draft, record, spec, seen, defaults)
     if isinstance(spec, InvalidSpec):
         return hold(draft, spec, seen)
     if spec.suspend:
@@ -178,7 +193,7 @@ def run(
     decision = NO_DECISION
     if spec.start_deadline_s is not None:
         keys = _keys(draft.job.metadata.name, spec, finished)
-        decision = past_start_deadline(draft, spec.start_deadline_s, keys, seen.replicas)
+        decision = past_start_deadline(draft, spec.start_deadline_s, keys, seen)
     if spec.failure_policy is not None:
         hits = NO_HITS
         if nodes is not None and spec.has_node_rules:
@@ -214,14 +229,17 @@ def run(
         wait_s = wait_for_workers_s(draft, spec, ending, seen.replicas)
         if wait_s is not None:
             return Plan(status=draft.freeze(), events=tuple(draft.events), requeue_after_s=wait_s)
-        return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
+        return conclude(draft, ending, spec, seen, attempt_of_end(draft, ending, decision))
+    grace_s = sidecar_grace_s(spec, defaults)
     if whole:
         if counts:
             causes = [] if decision.failure is None else [decision.failure]
             count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes)
         restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)
-        return _restart_attempt(draft, spec, seen, finished)
-    return _reconcile_children(draft, spec, seen, finished, restarting, decision=decision, running=verdict.running)
+        return _restart_attempt(draft, spec, seen, finished, grace_s=grace_s)
+    return _reconcile_children(
+        draft, spec, seen, finished, restarting, decision=decision, running=verdict.running, grace_s=grace_s
+    )
 
 
 def _replacing(
@@ -240,20 +258,25 @@ def _replacing(
     return Replacing(counted, ignored, rules, delays=delays, on_nodes=on_nodes)
 
 
-def _restart_attempt(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: Finished) -> Plan:
+def _restart_attempt(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: Finished, *, grace_s: int) -> Plan:
     """Delete all pods, except those of finished replicas if the failure policy keeps them. Pods are created by later plans."""
     keeps = spec.failure_policy is not None and spec.failure_policy.keeps_finished
+    pods = (*seen.replicas, *seen.surplus)
+    kept = earlier_kept_s(draft, pods, grace_s)
     deleted = [
         replica
-        for replica in (*seen.replicas, *seen.surplus)
-        if not (replica.terminating or (keeps and replica.index in finished.get(replica.type, ())))
+        for replica in pods
+        if not (
+            replica.terminating or replica.uid in kept or (keeps and replica.index in finished.get(replica.type, ()))
+        )
     ]
-    return Plan(
+    plan = Plan(
         status=draft.freeze(),
         events=tuple(draft.events),
-        delete_pods=tuple(PodDeletion(replica.pod, _exit_event(replica), restarts=True) for replica in deleted),
+        delete_pods=tuple(map(_supersede, deleted)),
         requeue_after_s=_next_due_s(draft, spec, NO_DECISION),
     )
+    return plan.requeued_within(min(kept.values(), default=None))
 
 
 def _reconcile_children(
@@ -265,6 +288,7 @@ def _reconcile_children(
     *,
     decision: Decision,
     running: bool,
+    grace_s: int,
 ) -> Plan:
     """Create missing children, repair edited ones, and delete surplus and failed pods; later syncs recreate failed ones."""
     name = draft.job.metadata.name
@@ -287,7 +311,8 @@ def _reconcile_children(
         wanted = set(served)
     services = seen.services_of(wanted)
     begins = bool(draft.attempt and created) and all(replica.attempt < draft.attempt for replica in seen.replicas)
-    return Plan(
+    kept = kept_s(draft, restarting, grace_s) | earlier_kept_s(draft, seen.surplus, grace_s)
+    plan = Plan(
         create_services=_missing(served, {key for key, _ in services}),
         create_pods=created,
         begins_attempt=begins,
@@ -295,8 +320,12 @@ def _reconcile_children(
         status=draft.freeze(),
         events=tuple(draft.events),
         delete_pods=(
-            *(_restart(replica, decision) for replica in restarting),
-            *(PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating),
+            *(_restart(replica, decision) for replica in restarting if replica.uid not in kept),
+            *(
+                _supersede(each) if each.attempt < draft.attempt else PodDeletion(each.pod)
+                for each in seen.surplus
+                if not (each.terminating or each.uid in kept)
+            ),
         ),
         delete_services=seen.services_except(wanted),
         label_drift=tuple(find_label_drift(name, seen.replicas, services)),
@@ -304,6 +333,7 @@ def _reconcile_children(
         problems=problems,
         requeue_after_s=_next_due_s(draft, spec, decision),
     )
+    return plan.requeued_within(min(kept.values(), default=None))
 
 
 def _next_due_s(draft: StatusDraft, spec: TFJobSpec, decision: Decision) -> float | None:
@@ -404,6 +434,11 @@ def _restart(replica: Replica, decision: Decision) -> PodDeletion:
     return PodDeletion(replica.pod, event, restarts=True, decision=decided)
 
 
+def _supersede(replica: Replica) -> PodDeletion:
+    """Return the deletion of a pod of an earlier attempt."""
+    return PodDeletion(replica.pod, _exit_event(replica), restarts=True)
+
+
 def _exit_event(replica: Replica, rule: Rule | None = None) -> JobEvent | None:
     if replica.ended is None:
         return None
@@ -451,7 +486,7 @@ def delete_all(draft: StatusDraft, seen: Observed) -> Plan:
     if not conditions.is_true(draft.job.status, ConditionType.SUSPENDED):
         draft.emit(EventType.NORMAL, ConditionReason.SUSPENDED, message)
     draft.set_true(ConditionType.SUSPENDED, ConditionReason.SUSPENDED, message)
-    draft.replica_statuses = count_unended(draft.replica_statuses, (*seen.replicas, *seen.surplus))
+    draft.replica_statuses = count_unended(draft.replica_statuses, (*seen.replicas, *seen.surplus), draft.expected)
     draft.restarts, draft.next_restart_time = reset_for_new_attempt(draft.restarts), None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, all_ran=False)
@@ -468,7 +503,7 @@ def delete_all(draft: StatusDraft, seen: Observed) -> Plan:
 def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     """Put the job on hold if it has started; otherwise fail it."""
     if not _should_hold(draft.job, spec, has_children=seen.has_children):
-        return _fail(draft, spec)
+        return conclude(draft, Ending.invalid(invalid_message(spec)), spec, seen)
     sizes = _sizes(draft.job.status, seen.replicas)
     seen = seen.limited_to(sizes)
     draft.create()
@@ -486,13 +521,6 @@ def _should_hold(job: TFJob, spec: InvalidSpec, *, has_children: bool) -> bool:
     return has_started(job.status, has_children=has_children)
 
 
-def _fail(draft: StatusDraft, spec: InvalidSpec) -> Plan:
-    message = invalid_message(spec)
-    draft.end(ConditionType.FAILED, ConditionReason.INVALID, message)
-    draft.emit(EventType.WARNING, ConditionReason.INVALID, message)
-    return Plan(status=draft.freeze(), events=tuple(draft.events))
-
-
 def _wait_for_fix(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     """Wait for an edit or the deadline of the job."""
     deadline_s = spec.active_deadline_s
@@ -502,7 +530,7 @@ def _wait_for_fix(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan
         draft.start(replica.pod for replica in seen.replicas)
     ending = past_deadline(draft, deadline_s)
     if ending is not None:
-        return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
+        return conclude(draft, ending, spec, seen)
     return Plan(
         status=draft.freeze(),
         events=tuple(draft.events),
@@ -519,82 +547,6 @@ def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
     return {name: MAX_REPLICAS for name in c.REPLICA_TYPES if name in present}
 
 
-def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
-    """Return the plan without children that must wait. Replica types without a refused child come first.
-
-    The first refusal ends a batch (SB-01): in another order, workers would wait for refused parameter servers. A rejected pod
-    that must wait is kept, since it shows the reason.
-    """
-    if blocked.rejected:
-        kept = [each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected]
-        if kept:
-            deleted = tuple(each for each in plan.delete_pods if each not in kept)
-            plan = replace(plan, delete_pods=deleted).requeued_within(blocked.next_due_in_s)
-    if not blocked.refused:
-        return plan
-    planned = (*plan.create_services, *plan.create_pods)
-    if any(key.name in blocked.waiting for key in planned):
-        plan = plan.requeued_within(blocked.next_due_in_s)
-    if any(not key.type and key.name in blocked.waiting for key in plan.create_services):
-        return replace(plan, create_services=(), create_pods=())  # pods require the shared service
-    refused = {key.type for key in planned if key.name in blocked.refused}
-
-    def ready(keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
-        left = (key for key in keys if key.name not in blocked.waiting)
-        return tuple(sorted(left, key=lambda key: key.type in refused))
-
-    return replace(plan, create_services=ready(plan.create_services), create_pods=ready(plan.create_pods))
-
-
 def invalid_message(spec: InvalidSpec) -> str:
     """Return the message of the Failed condition and the Warning event; tools search for "the spec is invalid"."""
     return f"TFJob has failed because the spec is invalid: {spec.text}"
-
-
-_DIGEST: Final = re.compile("[0-9a-f]{16}")
-
-
-def with_config_maps(
-    plan: Plan,
-    job: TFJob,
-    spec: TFJobSpec | InvalidSpec,
-    pods: Sequence[Pod],
-    owned: Sequence[ConfigMap],
-    *,
-    domain: str,
-) -> Plan:
-    """Return the plan with its ConfigMaps; `owned` are those that the job controls, `domain` the cluster's DNS domain.
-
-    A ConfigMap is kept while a pod that uses it may still restart containers. The ConfigMap of the current spec is also kept
-    while the job is active. All others are deleted.
-    """
-    if isinstance(spec, InvalidSpec) or plan.delete_job or plan.ends(job):
-        return plan
-    readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
-    if not (readers or owned) and (not plan.create_pods or is_surely_short(job.metadata, spec, domain)):
-        return plan
-    deleted_pods = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
-    needed = {
-        _digest_of(pod)
-        for pod in readers
-        if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in deleted_pods
-    }
-    kept = {_digest_of(pod) for pod in readers}
-    if not (spec.suspend or conditions.is_finished(job.status)):
-        cluster = ClusterSpec(job.metadata, spec, domain)
-        kept.add(cluster.digest)
-        if any(cluster.is_shared_with(key.type) for key in plan.create_pods):
-            needed.add(cluster.digest)
-    present = {each.metadata.name for each in owned}
-    names = {config_map_name(job.metadata.name, digest) for digest in kept}
-    create = tuple(digest for digest in sorted(needed) if config_map_name(job.metadata.name, digest) not in present)
-    delete = tuple(
-        each for each in owned if each.metadata.name not in names and each.metadata.deletion_timestamp is None
-    )
-    return replace(plan, create_config_maps=create, delete_config_maps=delete) if create or delete else plan
-
-
-def _digest_of(pod: Pod) -> str:
-    """Return the hash of the ConfigMap that a pod reads, or "". Users can write any value to a label."""
-    digest = (pod.metadata.labels or NO_LABELS).cluster_spec
-    return digest if digest and _DIGEST.fullmatch(digest) else ""

@@ -77,6 +77,14 @@ def key_of_service(job: str, name: str) -> ReplicaKey | None:
     return ReplicaKey.of_all(job) if name == job else key_of_name(job, name)
 
 
+def unobserved(job: str, created: Iterable[str], pods: Iterable[Pod]) -> list[ReplicaKey]:
+    """Return the replicas whose pods were created, by name, but are not among `pods` yet."""
+    names = {*created}
+    if names:
+        names.difference_update(pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None)
+    return [key for name in sorted(names) if (key := key_of_name(job, name)) is not None]
+
+
 def names_no_other(job: str, child: ChildMeta) -> bool:
     """Return True if no label names another job. A family of labels may be missing, since other operators set only one."""
     labels = child.labels or NO_LABELS
@@ -179,6 +187,19 @@ class Replica:
         """True if nothing in this pod runs or will run again, even if its phase does not reflect that yet."""
         return has_ended(self.pod)
 
+    @property
+    def holds_quota(self) -> bool:
+        """True if the pod has no terminal phase: until then, schedulers, ResourceQuota and Kueue count its resources."""
+        return self.pod.status.phase not in TERMINAL
+
+    @property
+    def lingers(self) -> bool:
+        """True if the training has ended while another ordinary container of the pod, such as a log shipper, still works.
+
+        False if the cluster takes the pod away.
+        """
+        return not (self.outcome in STILL_RUNNING or self.terminating or self.has_ended or self.disrupted)
+
 
 def attempt_of(pod: Pod) -> int:
     """Return the attempt of a pod. Users can write any value to a label."""
@@ -271,13 +292,39 @@ def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, Replic
     }
 
 
-def count_unended(counts: Mapping[str, ReplicaStatus], replicas: Iterable[Replica]) -> dict[str, ReplicaStatus]:
-    """Return the counters of a job being suspended: every pod that has not ended is active, even while terminating.
+Finished = dict[str, set[int]]
+"""Succeeded indices, by replica type."""
 
-    Kueue releases the quota of a suspended job once no replica type has an active pod.
+
+def count_pods(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
+    """Count pods for the types in `finished`; a succeeded replica remains counted when its pod is gone (B22).
+
+    It counts only once: a restarted kubelet can turn a Succeeded pod into a Failed one (kubernetes#126341).
     """
-    alive = Counter(replica.type for replica in replicas if not replica.has_ended)
-    return {name: msgspec.structs.replace(found, active=alive[name]) for name, found in counts.items()}
+    if not any(finished.values()):
+        return count(replicas, finished)
+    others = [replica for replica in replicas if replica.index not in finished.get(replica.type, ())]
+    return {
+        name: msgspec.structs.replace(found, succeeded=len(finished[name]))
+        for name, found in count(others, finished).items()
+    }
+
+
+def count_unended(
+    counts: Mapping[str, ReplicaStatus], replicas: Iterable[Replica], expected: Iterable[ReplicaKey] = ()
+) -> dict[str, ReplicaStatus]:
+    """Return the counters of a job being suspended, or whose end waits: every pod that holds quota is active.
+
+    Even a terminating pod is active, and one that was created but is not in the cache yet (`expected`). A pod of an unknown
+    replica counts for the first type. Kueue releases the quota of a suspended job once no replica type has an active pod.
+    """
+    types = [*(replica.type for replica in replicas if replica.holds_quota), *(key.type for key in expected)]
+    first = next(iter(counts), c.WORKER)
+    alive = Counter(name or first for name in types)
+    return {
+        name: msgspec.structs.replace(counts.get(name, ReplicaStatus()), active=alive[name])
+        for name in dict.fromkeys((*counts, *alive))
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,11 @@ from tfjob_operator.api.v1.types import (
     parse_indices,
 )
 from tfjob_operator.api.v1.validation import BOUNDS, MAX_REPLICAS, Bound, read_spec
-from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.draft import Draft, JobEvent
 from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, native_sidecars
 from tfjob_operator.controller.tfjob.build.children import deciding_type
-from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, count
+from tfjob_operator.controller.tfjob.plan.replicas import Finished, Outcome, Replica, count_pods
 
 _HOLD_MESSAGES: Final = {
     ConditionReason.INVALID: f"{ON_HOLD}; the spec is invalid",
@@ -156,7 +156,8 @@ def count_restarts(
                 next_time=record.next_time,
                 rule=record.rule,
             )
-        if (fails and not record.replaced) or (rule and record.rule != rule) or (ignored and is_new):
+        decided = not is_new and (record.replaced or record.rule)  # an edited rule does not let the pod fail again
+        if (fails and not record.replaced) or (rule and record.rule != rule and not decided) or (ignored and is_new):
             repeated = bool(record.total) if fails else ignored and record.failed_at is not None
             record = _failing(record, replica, now, delays=replacing.delays and repeated)
         found[place] = msgspec.structs.replace(
@@ -301,10 +302,6 @@ def _tf_config_inputs(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple
     return (cluster.gets_whole_cluster(kind), *sizes)
 
 
-Finished = dict[str, set[int]]
-"""Succeeded indices, by replica type."""
-
-
 def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Iterable[Replica]) -> Finished:
     """Return the replicas that have succeeded, according to the status or to their pods (B42)."""
     found = {name: parse_indices(status.finished_indices.get(name, ""), size) for name, size in sizes.items()}
@@ -410,10 +407,13 @@ def _merged_indices(status: JobStatus, observed: JobStatus) -> dict[str, str]:
 def _merged_begun(status: JobStatus, observed: JobStatus) -> StartRecord | None:
     """Return the lower generation, the sizes of the later spec, and the state of the later attempt.
 
-    The hashes are those of `status`: the user is warned about outdated pods only when `observed` is written.
+    The hashes are those of `status`: the user is warned about outdated pods only when `observed` is written. So is the end: one
+    that was decided but not written is decided again, since others may have changed the job.
     """
-    if status.begun is None or observed.begun is None:
-        return status.begun or observed.begun
+    if observed.begun is None:
+        return status.begun
+    if status.begun is None:
+        return msgspec.structs.replace(observed.begun, ending=None)
     newer = observed if observed.observed_generation > status.observed_generation else status
     generation = min(status.begun.generation, observed.begun.generation)
     last = observed.begun if observed.attempt > status.attempt else status.begun
@@ -421,17 +421,10 @@ def _merged_begun(status: JobStatus, observed: JobStatus) -> StartRecord | None:
         newer.begun or status.begun,
         generation=generation,
         made_of=status.begun.made_of,
+        ending=status.begun.ending,
         delay_s=last.delay_s,
         all_ran=last.all_ran or (status.attempt == observed.attempt and observed.begun.all_ran),
     )
-
-
-def count_pods(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
-    """Count pods for the types in `finished`; a succeeded replica remains counted when its pod is gone (B22)."""
-    return {
-        name: msgspec.structs.replace(found, succeeded=len(finished[name])) if finished[name] else found
-        for name, found in count(replicas, finished).items()
-    }
 
 
 _DRAFT_FIELDS: Final = {"conditions", "start_time", "completion_time"}
@@ -440,13 +433,16 @@ _KEPT: Final = tuple(x for x in JobStatus.__struct_fields__ if x not in _DRAFT_F
 """The status fields that a plan preserves unless it changes them."""
 
 
+NOTHING_ABSENT: Final[Mapping[str, datetime]] = {}
+
+
 class StatusDraft(Draft):
     """A status being computed, and the events for its changes.
 
     Invariants: the job does not change; an event is emitted together with the change it reports.
     """
 
-    __slots__ = ("_waits", "job", "refused", *_KEPT)
+    __slots__ = ("_waits", "absent_since", "expected", "job", "refused", *_KEPT)
     replica_statuses: dict[str, ReplicaStatus]
     finished_indices: dict[str, str]
     restarts: tuple[IndexRestarts, ...]
@@ -467,14 +463,21 @@ class StatusDraft(Draft):
         *,
         waits: bool = False,
         refused: Collection[str] = (),
+        expected: Collection[ReplicaKey] = (),
+        absent_since: Mapping[str, datetime] = NOTHING_ABSENT,
     ) -> None:
-        """Start from the status. `events` precede new ones. `waits`: no pod may be created. `refused` could not be created."""
+        """Start from the status. `events` precede new ones. `waits`: no pod may be created. `refused` could not be created.
+
+        `expected` and `absent_since` are described at `plan`.
+        """
         status = job.status
         super().__init__(status.conditions, status.start_time, status.completion_time, now)
         self.events += events
         self.job = job
         self._waits = waits
         self.refused = refused
+        self.expected = expected
+        self.absent_since = absent_since
         for name in _KEPT:
             setattr(self, name, getattr(status, name))
 
@@ -504,11 +507,6 @@ class StatusDraft(Draft):
         self.replica_statuses = count_pods(replicas, finished)
         self.finished_indices = merged_finished_indices(self.job.status, finished)
         self.restarts = count_restarts(self.job.status.restarts, replicas, replacing, self.timestamp)
-
-    def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
-        """Set the final condition and the start and completion times (B44); `at` is when a deciding container terminated."""
-        self.set_true(condition, reason, message)
-        self.complete(at)
 
     def freeze(self) -> JobStatus | None:
         """Return the status to write, or None if nothing changed, so that an idle job costs no request."""

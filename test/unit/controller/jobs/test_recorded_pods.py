@@ -272,7 +272,8 @@ def test_what_has_ended_is_not_cleaned_up_and_what_runs_is(life: RecordedLife) -
     _, _, version, verdict, events, policy = life
     tfjob = job_of(policy)
     draft = StatusDraft(tfjob, LATER - timedelta(minutes=1))
-    draft.end(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, "")
+    draft.set_true(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, "")
+    draft.complete(None)
     draft.replica_statuses = {"Worker": ReplicaStatus()}
     tfjob = msgspec.structs.replace(tfjob, status=draft.freeze())
     ordinary = {each["name"] for each in (events[0].object or {})["spec"]["containers"]}

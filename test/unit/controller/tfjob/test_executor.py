@@ -408,7 +408,7 @@ async def test_before_the_first_pod_of_an_attempt_the_api_server_is_asked_for_ea
     hidden = labelled(pod("Worker", 0, "Failed", 1), operator_name="", attempt="0")
     stranger = changed(hidden, metadata__owner_references=(OwnerReference(controller=True, uid="another"),))
     world.client.listed["pods"] = [msgspec.to_builtins(stranger), msgspec.to_builtins(hidden)]
-    with pytest.raises(StaleViewError, match="1 pods of an earlier attempt exist, such as mnist-worker-0"):
+    with pytest.raises(StaleViewError, match="1 pods exist that must be gone first, such as mnist-worker-0"):
         await world.sync_and_observe()
     asked = {"labelSelector": "training.kubeflow.org/job-name=mnist", "namespace": "ns"}
     assert world.client.bodies["list", "pods", ""] == asked

@@ -25,8 +25,7 @@ from tfjob_operator.controller.tfjob.apply.conflicts import (
     BlockedChildren,
     Delays,
 )
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
-from tfjob_operator.controller.tfjob.plan.plan import without_blocked
+from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion, without_blocked
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 
 META = ObjectMeta(name="mnist", namespace="ns", uid="uid-1")

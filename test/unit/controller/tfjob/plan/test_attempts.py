@@ -381,8 +381,10 @@ def test_a_rule_may_restart_the_whole_job_that_did_not_start_in_time() -> None:
     assert "did not run in time: " in over.message
     assert "no such image" in over.message
     found = synced(found, at_s=102)
-    assert decide(found, *running(attempt=1, but={2: None}), at_s=201).requeue_after_s == 1
-    assert synced(found, *running(attempt=1, but={2: None}), at_s=202).status.attempt == 2
+    absent = {"mnist-worker-2": at(120)}  # the earlier pod was gone 19 s after it was deleted
+    again = running(attempt=1, but={2: None})
+    assert decide(found, *again, at_s=220, absent_since=absent).requeue_after_s == 1
+    assert synced(found, *again, at_s=221, absent_since=absent).status.attempt == 2
 
 
 def test_a_job_that_is_resumed_has_its_start_deadline_again() -> None:

@@ -20,8 +20,7 @@ from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.writes import NameTakenError
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, config_map_name
-from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion
-from tfjob_operator.controller.tfjob.plan.plan import with_config_maps
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion, with_config_maps
 
 LARGE = 200
 
@@ -199,7 +198,6 @@ def case(
         *(case("with its pods", ([], [DIGEST]), SUCCEEDED, held=[NOW], tfjob=each) for each in (OVER, SUSPENDED)),
         case("going already", SAME, held=[config_map(OLD, deletion_timestamp=EPOCH)]),
         case("the job goes", SAME, plan=Plan(delete_job=True), held=TWO),
-        case("the end is written before", SAME, plan=Plan(status=ENDED), held=TWO),
         *(case(f"no hash: {name!r}", SAME, reader(0, name)) for name in NO_HASHES),
     ],
 )

@@ -16,7 +16,7 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.jobs.children import ReplicaKey, Service
 from tfjob_operator.controller.jobs.writes import NameTakenError
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service, labels_of, selector_of
-from tfjob_operator.controller.tfjob.plan.plan import without_blocked
+from tfjob_operator.controller.tfjob.plan.actions import without_blocked
 from tfjob_operator.controller.tfjob.plan.replicas import claims, labels_wanted
 
 PER_REPLICA = spec(Worker=replica(2, "ExitCode"), PS=1)

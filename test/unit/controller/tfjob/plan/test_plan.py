@@ -207,20 +207,36 @@ def test_a_success_waits_for_workers_as_long_as_the_job_says_and_is_never_taken_
         assert true_of(synced(found, chosen, other, pod("PS", 0), at_s=at_s))[-1] == "Succeeded"
 
 
-@pytest.mark.parametrize("policy", ["All", "Running"])
-def test_counters_keep_what_has_ended_and_lose_what_clean_up_takes(policy: str) -> None:
-    """B22: also when the pods are gone; what clean-up takes is not active."""
-    pods = DONE, pod("Worker", 1)
-    finished = ended(spec(Worker=2, runPolicy={"cleanPodPolicy": policy}), *pods)
-    assert finished.status.replica_statuses == {"Worker": ReplicaStatus(active=0, succeeded=1)}
-    assert decide(finished, *pods).status is decide(finished).status is None
+@pytest.mark.parametrize("policy", ["All", "Running", "None"])
+def test_at_a_success_active_replicas_count_as_succeeded_for_good(policy: str) -> None:
+    """As in training-operator 1.9 (common/job.go, `CleanupJob`): workflows wait until all workers count as succeeded.
+
+    The counters are final: no later end of a pod costs a write, even if a restarted kubelet fails it (kubernetes#126341).
+    """
+    pods = DONE, pod("Worker", 1), pod("Worker", 2, "Pending"), pod("PS", 0)
+    finished = ended(spec(PS=1, Worker=3, runPolicy={"cleanPodPolicy": policy}), *pods)
+    final = {"PS": ReplicaStatus(succeeded=1), "Worker": ReplicaStatus(succeeded=2)}
+    assert finished.status.replica_statuses == final
+    failed = pod("Worker", 0, "Failed", 0), pod("PS", 0, "Failed", 143)
+    assert decide(finished, *pods).status is decide(finished).status is decide(finished, *failed).status is None
 
 
-def test_pods_that_clean_up_leaves_running_stay_counted_until_they_end() -> None:
-    finished = ended(spec(Worker=2, runPolicy={"cleanPodPolicy": "None"}), DONE, pod("Worker", 1))
-    assert finished.status.replica_statuses == {"Worker": ReplicaStatus(active=1, succeeded=1)}
-    later = synced(finished, DONE, pod("Worker", 1, "Succeeded", 0))
-    assert later.status.replica_statuses == {"Worker": ReplicaStatus(active=0, succeeded=2)}
+def test_at_a_failure_pods_that_clean_up_leaves_running_stay_active_until_they_end() -> None:
+    """What clean-up takes is not active; what has ended stays counted when its pod is gone (B22)."""
+    failed = pod("Worker", 0, "Failed", 1)
+    for policy, active in (("Running", 0), ("All", 0), ("None", 1)):
+        finished = ended(spec(Worker=2, runPolicy={"cleanPodPolicy": policy}), failed, pod("Worker", 1))
+        assert finished.status.replica_statuses == {"Worker": ReplicaStatus(active=active, failed=1)}, policy
+    later = synced(finished, failed, pod("Worker", 1, "Succeeded", 0))
+    assert later.status.replica_statuses == {"Worker": ReplicaStatus(failed=1, succeeded=1)}
+    assert decide(later).status is None
+
+
+def test_a_replica_that_succeeded_counts_once_even_if_its_pod_turns_failed() -> None:
+    """kubernetes#126341: a restarted kubelet sets Failed on a pod that it had reported as Succeeded."""
+    before = begun(spec("ExitCode", Chief=1, Worker=2), pod("Chief", 0), DONE, pod("Worker", 1))
+    turned = synced(before, pod("Chief", 0), pod("Worker", 0, "Failed", 0), pod("Worker", 1))
+    assert turned.status.replica_statuses["Worker"] == ReplicaStatus(active=1, succeeded=1)
 
 
 def test_a_finished_job_with_nothing_left_to_do_costs_nothing() -> None:
@@ -276,11 +292,12 @@ def test_a_job_fails_only_when_its_pod_is_at_its_end(policy: str | None, found: 
 
 
 def test_a_sidecar_that_goes_on_does_not_keep_a_finished_replica_alive() -> None:
-    """B73: the container tensorflow decides; the pod itself is still cleaned up as running."""
+    """B73: the container tensorflow decides; the pod itself is still cleaned up as running, after a grace period."""
     found = with_sidecar(pod("Worker", 0, "Running", 0, policy="OnFailure"))
     finished = ended(spec("OnFailure", Worker=1), found)
     assert true_of(finished) == ["Created", "Succeeded"]
-    assert names(decide(finished, found))["delete pods"] == ["mnist-worker-0"]
+    assert decide(finished, found).requeue_after_s == 31
+    assert names(decide(finished, found, at_s=91))["delete pods"] == ["mnist-worker-0"]
 
 
 def test_a_replica_that_is_done_is_active_in_a_suspended_job_while_its_sidecar_runs() -> None:

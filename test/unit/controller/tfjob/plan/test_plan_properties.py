@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from fakes.jobs import decide, good_spec, job, pod, replica, service, synced, true_of
 from fakes.objects import after, changed, labelled
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.core import PodPhase, PodRestartPolicy
+from tfjob_operator.api.core import TERMINAL, PodPhase, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, FinishedReplicaPolicy, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.jobs.pods import has_ended
 
 MOST_ROUNDS = 5
 """Plans until there is nothing to do: what has failed is deleted, made again, counted; or the job ends and is cleaned up."""
@@ -223,7 +222,7 @@ def test_what_is_final_stays(tfjob: TFJob, pods: list[Pod], others: list[Pod]) -
 def test_counters_equal_the_pods(tfjob: TFJob, pods: list[Pod], services: list[Service]) -> None:
     """Also when the replicas were edited; a pending pod counts nowhere, and what has succeeded stays counted (B22).
 
-    In a suspended job every pod that has not ended is active, so that a queue does not give its quota away.
+    In a suspended job every pod without a terminal phase is active, so that a queue does not give its quota away.
     """
     spec = good_spec(tfjob)
     if tfjob.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
@@ -231,12 +230,17 @@ def test_counters_equal_the_pods(tfjob: TFJob, pods: list[Pod], services: list[S
     status = synced(tfjob, *pods, services=services).status
     if conditions.is_finished(status):  # then what is cleaned up is active no more
         return
-    assert set(status.replica_statuses) == set(spec.replicas)
+    holding = {place_of(found)[0] for found in pods if found.status.phase not in TERMINAL} if spec.suspend else set()
+    assert set(status.replica_statuses) == set(spec.replicas) | holding
     for name, counts in status.replica_statuses.items():
+        if name not in spec.replicas:  # removed from the spec
+            continue
         size = spec.replicas[name].replicas
         mine = [found for found in pods if place_of(found)[0] == name and place_of(found)[1] < size]
         if spec.suspend:
-            assert counts.active == sum(place_of(found)[0] == name and not has_ended(found) for found in pods)
+            assert counts.active == sum(
+                place_of(found)[0] == name and found.status.phase not in TERMINAL for found in pods
+            )
         else:
             assert counts.active == sum(is_active(found) for found in mine)
         if not mine:
