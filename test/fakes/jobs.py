@@ -147,6 +147,13 @@ def pod(
     )
 
 
+def with_sidecar(found: Pod) -> Pod:
+    """Return the pod with a second container, which runs."""
+    return changed(
+        found, status__container_statuses=(*(found.status.container_statuses or ()), ContainerStatus("sidecar"))
+    )
+
+
 def service(replica_type: str, index: int, *, job_name: str = "mnist", terminating: bool = False) -> Service:
     """Return a Service of the job."""
     return Service(metadata=_child_meta(job_name, replica_type, index, "", terminating=terminating))

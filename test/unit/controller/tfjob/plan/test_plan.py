@@ -17,6 +17,7 @@ from fakes.jobs import (
     synced,
     template,
     true_of,
+    with_sidecar,
 )
 from fakes.objects import after, changed
 from fakes.recorder import FakeRecorder, job_events
@@ -48,13 +49,6 @@ def ended(given: dict[str, Any], *pods: Pod) -> TFJob:
     finished = begun(given, *pods)
     assert conditions.is_finished(finished.status)
     return finished
-
-
-def with_sidecar(found: Pod) -> Pod:
-    """The pod with a second container, which runs."""
-    return changed(
-        found, status__container_statuses=(*(found.status.container_statuses or ()), core.ContainerStatus("sidecar"))
-    )
 
 
 def test_a_new_job_gets_a_pod_and_a_service_for_each_replica() -> None:
