@@ -364,7 +364,7 @@ class Views:
         memory = self._memory.setdefault(cached.metadata.uid, _JobMemory())
         newest = self._newest(cached, memory)
         job = _with_unwritten(newest, memory)
-        spec = self._spec_of(job, memory)
+        spec = self._parsed_spec(job, memory)
         if not memory.ours:
             return None
         owner, caches = owner_uid_key(job.metadata), self._caches
@@ -372,13 +372,15 @@ class Views:
         restarts = job.status.attempt > newest.status.attempt
         reports = restarts and memory.unwritten is not None and not conditions.is_finished(memory.unwritten)
         satisfied = self._expectations.satisfied(owner)  # before the caches are read
+        pods = caches.pods.indexer.by_index(OWNER_INDEX, owner)
+        services = caches.services.indexer.by_index(OWNER_INDEX, owner)
         return View(
             key=key,
             job=job,
             written=newest.status,
-            spec=spec,
-            pods=caches.pods.indexer.by_index(OWNER_INDEX, owner),
-            services=caches.services.indexer.by_index(OWNER_INDEX, owner),
+            spec=effective_spec(job, spec, pods, services, self._bounds),
+            pods=pods,
+            services=services,
             config_maps=caches.config_maps.indexer.by_index(OWNER_INDEX, owner),
             orphan_pods=caches.pods.indexer.by_index(ORPHAN_INDEX, key),
             orphan_services=caches.services.indexer.by_index(ORPHAN_INDEX, key),
@@ -405,8 +407,8 @@ class Views:
         memory.superseded.clear()
         return self._pruned_status.as_sent(cached)
 
-    def _spec_of(self, job: TFJob, memory: _JobMemory) -> TFJobSpec | InvalidSpec:
-        """Return the effective spec. It is parsed once per generation, and dropped when the job has finished (D17)."""
+    def _parsed_spec(self, job: TFJob, memory: _JobMemory) -> TFJobSpec | InvalidSpec:
+        """Return the spec, parsed once per generation, and dropped when the job has finished (D17)."""
         spec, reading = memory.spec, spec_cache_key(job)
         if memory.reading != reading:
             spec = read(job)
@@ -414,7 +416,7 @@ class Views:
             memory.spec, memory.reading = spec, reading
         if conditions.is_finished(job.status):
             memory.spec, memory.reading = _UNREAD, None
-        return effective_spec(job, spec, self._bounds)
+        return spec
 
     def _belongs_to_alpha(self, job: TFJob) -> bool:
         """Return True if the alpha controller handles the job: it has started it, or it is new and has the alpha format."""

@@ -281,10 +281,9 @@ def _reconcile_children(
     refused = [key.name for key in missing_pods if key.name in draft.refused]
     stuck = bool(problems)
     _update_running_condition(draft, restarting, running=running, converged=converged, stuck=stuck, refused=refused)
-    served, wanted = keys, present.union(keys)
-    if spec.network is Network.SHARED and wanted:
-        served = [ReplicaKey.of_all(name)]
-        wanted = set(served)
+    shares = spec.network is Network.SHARED and bool(keys or present)
+    served = [ReplicaKey.of_all(name)] if shares else keys
+    wanted = seen.services_in_use(name).union(served)
     services = seen.services_of(wanted)
     begins = bool(draft.attempt and created) and all(replica.attempt < draft.attempt for replica in seen.replicas)
     return Plan(

@@ -47,7 +47,7 @@ from tfjob_operator.api.v1.types import (
     parse_indices,
 )
 from tfjob_operator.api.v1.validation import BOUNDS, MAX_REPLICAS, Bound, read_spec
-from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.draft import Draft, JobEvent
 from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, native_sidecars
 from tfjob_operator.controller.tfjob.build.children import deciding_type
@@ -543,20 +543,28 @@ def bounded(job: TFJob, spec: TFJobSpec, bounds: Sequence[Bound] = BOUNDS) -> TF
     return spec if limited.sizes == spec.sizes else limited
 
 
-def with_original_network(job: TFJob, spec: TFJobSpec) -> TFJobSpec:
+def with_original_network(job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Iterable[Service]) -> TFJobSpec:
     """Return the spec with the network that the job started with, and a warning if it specifies another.
 
-    Operators that did not record the network supported only one.
+    Without a record, the existing pods determine the network: it may have been pruned, or is not written yet.
     """
-    if not has_started(job.status, has_children=False):
-        return spec
     begun = job.status.begun
-    is_shared = begun is not None and begun.network == Network.SHARED
-    network = Network.SHARED if is_shared else Network.PER_REPLICA
+    network = spec.network
+    if begun is not None:
+        network = Network.SHARED if begun.network == Network.SHARED else Network.PER_REPLICA
+    elif pods:
+        network = _network_of(job.metadata.name, spec, pods, services)
     if spec.network is network:
         return spec
     text = f"spec.runPolicy.network cannot change after the job started; it stays {network}"
     return replace(spec, network=network, warnings=(*spec.warnings, SpecWarning(EventReason.NETWORK_NOT_UPDATED, text)))
+
+
+def _network_of(job: str, spec: TFJobSpec, pods: Iterable[Pod], services: Iterable[Service]) -> Network:
+    """Return the network of these pods. Users' templates may set the subdomain too, for a service of their own."""
+    may_be_shared = spec.network is Network.SHARED or any(service.metadata.name == job for service in services)
+    is_shared = may_be_shared and any(pod.spec.subdomain == job for pod in pods)
+    return Network.SHARED if is_shared else Network.PER_REPLICA
 
 
 def refused(spec: TFJobSpec | InvalidSpec, words: str) -> InvalidSpec:
@@ -585,11 +593,15 @@ def spec_cache_key(job: TFJob) -> tuple[int, bool]:
 
 
 def effective_spec(
-    job: TFJob, spec: TFJobSpec | InvalidSpec, bounds: Sequence[Bound] = BOUNDS
+    job: TFJob,
+    spec: TFJobSpec | InvalidSpec,
+    pods: Sequence[Pod],
+    services: Sequence[Service],
+    bounds: Sequence[Bound] = BOUNDS,
 ) -> TFJobSpec | InvalidSpec:
     """Return the effective spec: with the job's network, limited to the bounds, and invalid if it was rejected."""
     if isinstance(spec, TFJobSpec):
-        spec = bounded(job, with_original_network(job, spec), bounds)
+        spec = bounded(job, with_original_network(job, spec, pods, services), bounds)
     return with_rejection(job, spec)
 
 

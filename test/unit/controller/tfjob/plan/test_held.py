@@ -355,7 +355,7 @@ def workers(count: int, **others: Any) -> dict[str, Any]:
 
 def bounded_spec(tfjob: TFJob) -> TFJobSpec:
     """The specification as far as it is within bounds, which leave something of it."""
-    found = effective_spec(tfjob, read(tfjob))
+    found = effective_spec(tfjob, read(tfjob), (), ())
     assert isinstance(found, TFJobSpec)
     return found
 
