@@ -62,14 +62,8 @@ from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.crd_check import REMEDY
 from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, of_earlier_attempts
-from tfjob_operator.controller.tfjob.plan.status import (
-    effective_spec,
-    merged_status,
-    moved_records,
-    read,
-    refused,
-    spec_cache_key,
-)
+from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read, refused, spec_cache_key
+from tfjob_operator.controller.tfjob.plan.status import merged_status, moved_records
 from tfjob_operator.workqueue.parallel import slow_start_batch
 
 log = structlog.get_logger(__name__)

@@ -32,7 +32,8 @@ from tfjob_operator.controller.jobs.children import (
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
-from tfjob_operator.controller.tfjob.plan.status import Replacing, count_restarts, effective_spec, read
+from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read
+from tfjob_operator.controller.tfjob.plan.status import Replacing, count_restarts
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")

@@ -480,8 +480,9 @@ def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
 
 def _should_hold(job: TFJob, spec: InvalidSpec, *, has_children: bool) -> bool:
     """Return True if the job is put on hold, not failed: it has started and, if rejected, was edited after the start."""
-    if spec.reason == ConditionReason.REFUSED:
-        return job.status.begun is not None and job.metadata.generation > job.status.begun.generation
+    record = job.status.begun
+    if spec.reason == ConditionReason.REFUSED and record is not None:
+        return job.metadata.generation > record.generation
     return has_started(job.status, has_children=has_children)
 
 

@@ -369,6 +369,15 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     assert true_of(synced(ran, *running(but={2: pod("Worker", 2, "Pending")}), at_s=101))[-1] == "Running"
 
 
+def test_a_job_that_has_run_is_not_late_when_its_record_is_lost() -> None:
+    """A drained pod has just gone: without the record, it would count as waiting since the creation of the job."""
+    given = policy(RESTART_ALL | on(1)) | {}
+    given["runPolicy"]["startDeadlineSeconds"] = 100
+    ran = synced(job(given, creation_timestamp=at(0)), *running(), at_s=10)
+    lost = synced(changed(ran, status__begun=None), *running(but={2: None}), at_s=500)
+    assert true_of(lost)[-1] == "Running"
+
+
 def test_a_rule_may_restart_the_whole_job_that_did_not_start_in_time() -> None:
     """The next attempt has as long again."""
     given = policy(RESTART_ALL | {"onFailureReasons": ["StartDeadlineExceeded"]})

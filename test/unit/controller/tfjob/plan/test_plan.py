@@ -265,6 +265,7 @@ def test_a_restarting_job_runs_again_when_every_replica_has_its_pod_back() -> No
             "ExitCode", pod("Worker", 0, "Failed", 137, reason="DeadlineExceeded"), ["Failed"], id="its own deadline"
         ),
         pytest.param(None, pod("Worker", 0, "Failed", 143, terminating=True), [], id="a drain is not a failure (B43)"),
+        pytest.param("ExitCode", pod("Worker", 0, "Failed", 143, terminating=True), [], id="nor a retryable one"),
         pytest.param(
             "OnFailure", pod("Worker", 0, "Running", 1, policy="OnFailure"), ["Running"], id="a restart in place"
         ),
