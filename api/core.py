@@ -92,11 +92,12 @@ class Named(Struct, frozen=True):
 
 
 class PodSpec(Struct, frozen=True):
-    """The fields that decide when a pod starts and how it ends. The defaults are the API server's."""
+    """The fields that decide when a pod starts, its DNS name, and how it ends. The defaults are the API server's."""
 
     restart_policy: str = PodRestartPolicy.ALWAYS
     termination_grace_period_seconds: int = 30
     node_name: str = ""
+    subdomain: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
     scheduling_gates: tuple[Named, ...] | None = None

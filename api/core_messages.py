@@ -35,6 +35,7 @@ _POD_SPEC: Final = Message(
         3: text("restartPolicy"),
         4: number("terminationGracePeriodSeconds"),
         10: text("nodeName"),
+        17: text("subdomain"),
         20: many("initContainers", _CONTAINER),
         38: many("schedulingGates", Message({1: text("name")})),
     }

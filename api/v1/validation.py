@@ -2,7 +2,7 @@
 
 All errors are reported at once in the job's condition and events, without values, which may be secrets. Nothing here raises on
 user data. `BOUNDS` are size limits: no cluster could run a larger job. The operator decides what happens to such a job
-(`controller/tfjob/plan/status.py`).
+(`controller/tfjob/plan/spec.py`).
 """
 
 from __future__ import annotations

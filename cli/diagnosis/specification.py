@@ -205,7 +205,7 @@ NEVER_RESTARTED: Final = info(
 )
 PROBLEMS: Final = problems_in(globals())
 
-# Messages of api/v1/validation.py, controller/tfjob/plan/status.py, api/v1/tf_config.py and apply/children.py;
+# Messages of api/v1/validation.py, controller/tfjob/plan/spec.py, api/v1/tf_config.py and apply/children.py;
 # api/v1alpha1/validation.py and controller/alpha/executor.py.
 _MISTAKES: Final = (
     rule(TEMPLATE_REFUSED, r"\b(pod|service|ConfigMap|PodGroup|Job) \S+ was rejected: "),

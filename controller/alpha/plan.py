@@ -98,12 +98,12 @@ class AlphaStatusDraft(Draft):
             self.phase, self.state = Phase.CREATING, AlphaState.UNKNOWN
         self.set_true(ConditionType.CREATED, ConditionReason.CREATED, f"TFJob {self.job.metadata.name} is created.")
 
-    def begin(self, spec: AlphaSpec) -> None:
-        """Record that Jobs exist, or are about to be created."""
+    def begin(self, spec: AlphaSpec, children: Children) -> None:
+        """Record that Jobs exist, or are about to be created. If a record was lost, the generation is unknown."""
         self.start()
         sizes = {V1_TYPES[each.type]: each.replicas for each in spec.replicas}
-        generation = self.begun.generation if self.begun is not None else self.job.metadata.generation
-        self.begun = StartRecord(generation=generation, replicas=sizes)
+        generation = 0 if children.jobs else self.job.metadata.generation
+        self.begun = msgspec.structs.replace(self.begun or StartRecord(generation), replicas=sizes)
         self.phase, self.state = Phase.RUNNING, AlphaState.RUNNING
 
     def record(self, spec: AlphaSpec, found: Mapping[ReplicaKey, AlphaReplica]) -> None:
@@ -261,7 +261,7 @@ def run(draft: AlphaStatusDraft, spec: AlphaSpec, children: Children, taken: Col
 
     `taken` are names used by other objects.
     """
-    draft.create(_runtime_id(draft, spec, taken))
+    draft.create(_runtime_id(draft, spec, children, taken))
     wanted = keys_of(spec, draft.runtime_id)
     found = replicas_of(children)
     replicas = {key: found[key.name] for key in wanted if key.name in found}
@@ -302,7 +302,7 @@ def _reconcile_children(
     jobs: tuple[ReplicaKey, ...] = ()
     if not (missing or lacks_program):
         jobs = tuple(key for key in without_job if not _has_succeeded(draft, key))
-        draft.begin(spec)
+        draft.begin(spec, children)
     if running:
         name = draft.job.metadata.name
         draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running.")
@@ -318,10 +318,10 @@ def _reconcile_children(
     )
 
 
-def _runtime_id(draft: AlphaStatusDraft, spec: AlphaSpec, taken: Collection[str]) -> str:
+def _runtime_id(draft: AlphaStatusDraft, spec: AlphaSpec, children: Children, taken: Collection[str]) -> str:
     """Return the RuntimeId: that of the spec, or four derived characters. It is fixed once the job has started."""
     present, uid = draft.runtime_id, draft.job.metadata.uid
-    if draft.begun is not None and present:
+    if present and (draft.begun is not None or children.jobs):
         return present
     if spec.runtime_id:
         return spec.runtime_id
@@ -369,8 +369,11 @@ def _report_spec(draft: AlphaStatusDraft, spec: AlphaSpec) -> None:
 def hold(draft: AlphaStatusDraft, spec: InvalidSpec, children: Children) -> AlphaPlan:
     """Put a started job on hold. Fail a job that has not started, or was rejected and not edited since its start."""
     begun = draft.job.status.begun
-    edited = begun is not None and draft.job.metadata.generation > begun.generation
-    if begun is None or (spec.reason == ConditionReason.REFUSED and not edited):
+    if begun is None:
+        continues = bool(children.jobs)  # its record was lost
+    else:
+        continues = spec.reason != ConditionReason.REFUSED or draft.job.metadata.generation > begun.generation
+    if not continues:
         return fail(draft, ConditionReason.INVALID, f"invalid job spec: {spec.text}")
     if draft.set_held(conditions.TRUE, spec.reason, spec.text):
         message = f"TFJob {draft.job.metadata.name} {ON_HOLD}; invalid job spec: {spec.text}"

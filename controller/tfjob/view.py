@@ -58,20 +58,15 @@ from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, StaleViewError, confirm
+from tfjob_operator.controller.tfjob.apply.children import POD
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.crd_check import REMEDY
 from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
 from tfjob_operator.controller.tfjob.plan.attempts import absences
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, of_earlier_attempts, unobserved
-from tfjob_operator.controller.tfjob.plan.status import (
-    effective_spec,
-    merged_status,
-    moved_records,
-    read,
-    refused,
-    spec_cache_key,
-)
+from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read, refused, spec_cache_key
+from tfjob_operator.controller.tfjob.plan.status import merged_status, moved_records
 from tfjob_operator.workqueue.parallel import slow_start_batch
 
 log = structlog.get_logger(__name__)
@@ -380,7 +375,7 @@ class Views:
         memory = self._memory.setdefault(cached.metadata.uid, _JobMemory())
         newest = self._newest(cached, memory)
         job = _with_unwritten(newest, memory)
-        spec = self._spec_of(job, memory)
+        spec = self._parsed_spec(job, memory)
         if not memory.ours:
             return None
         owner, caches = owner_uid_key(job.metadata), self._caches
@@ -388,15 +383,16 @@ class Views:
         restarts = job.status.attempt > newest.status.attempt
         reports = restarts and memory.unwritten is not None and not conditions.is_over(memory.unwritten)
         satisfied = self._expectations.satisfied(owner)  # before the caches are read
-        expected = () if satisfied else self._expectations.expected(owner, PODS.kind)
+        expected = () if satisfied else self._expectations.expected(owner, POD.name)
         pods = caches.pods.indexer.by_index(OWNER_INDEX, owner)
+        services = caches.services.indexer.by_index(OWNER_INDEX, owner)
         return View(
             key=key,
             job=job,
             written=newest.status,
-            spec=spec,
+            spec=effective_spec(job, spec, pods, services, self._bounds),
             pods=pods,
-            services=caches.services.indexer.by_index(OWNER_INDEX, owner),
+            services=services,
             config_maps=caches.config_maps.indexer.by_index(OWNER_INDEX, owner),
             orphan_pods=caches.pods.indexer.by_index(ORPHAN_INDEX, key),
             orphan_services=caches.services.indexer.by_index(ORPHAN_INDEX, key),
@@ -424,8 +420,8 @@ class Views:
         memory.superseded.clear()
         return self._pruned_status.as_sent(cached)
 
-    def _spec_of(self, job: TFJob, memory: _JobMemory) -> TFJobSpec | InvalidSpec:
-        """Return the effective spec. It is parsed once per generation, and dropped when the job has finished (D17)."""
+    def _parsed_spec(self, job: TFJob, memory: _JobMemory) -> TFJobSpec | InvalidSpec:
+        """Return the spec, parsed once per generation, and dropped when the job has finished (D17)."""
         spec, reading = memory.spec, spec_cache_key(job)
         if memory.reading != reading:
             spec = read(job)
@@ -433,7 +429,7 @@ class Views:
             memory.spec, memory.reading = spec, reading
         if conditions.is_finished(job.status):
             memory.spec, memory.reading = _UNREAD, None
-        return effective_spec(job, spec, self._bounds)
+        return spec
 
     def _belongs_to_alpha(self, job: TFJob) -> bool:
         """Return True if the alpha controller handles the job: it has started it, or it is new and has the alpha format."""

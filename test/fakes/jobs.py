@@ -32,7 +32,8 @@ from tfjob_operator.controller.jobs.children import (
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
-from tfjob_operator.controller.tfjob.plan.status import Replacing, count_restarts, effective_spec, read
+from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read
+from tfjob_operator.controller.tfjob.plan.status import Replacing, count_restarts
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
@@ -95,16 +96,16 @@ def job(
     )
 
 
-def good_spec(tfjob: TFJob) -> TFJobSpec:
+def good_spec(tfjob: TFJob, *pods: Pod, services: Sequence[Service] = ()) -> TFJobSpec:
     """Return the spec of a valid job."""
-    spec = effective_spec(tfjob, read(tfjob))
+    spec = effective_spec(tfjob, read(tfjob), pods, services)
     assert isinstance(spec, TFJobSpec), spec
     return spec
 
 
 def invalid_spec(tfjob: TFJob) -> InvalidSpec:
     """Return the spec of an invalid job."""
-    found = effective_spec(tfjob, read(tfjob))
+    found = effective_spec(tfjob, read(tfjob), (), ())
     assert isinstance(found, InvalidSpec), found
     return found
 
@@ -167,7 +168,7 @@ def pod_group(phase: str = "", min_member: int = 1, **spec: Any) -> PodGroup:
 
 def decide(tfjob: TFJob, *pods: Pod, services: Sequence[Service] = (), at_s: float = 60, **more: Any) -> Plan:
     """Return the controller's plan for a job, a minute after EPOCH."""
-    return plan(tfjob, effective_spec(tfjob, read(tfjob)), pods, services, at(at_s), **more)
+    return plan(tfjob, effective_spec(tfjob, read(tfjob), pods, services), pods, services, at(at_s), **more)
 
 
 def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:

@@ -66,6 +66,37 @@ def test_a_job_with_a_shared_network_has_one_service_until_its_last_pod_is_gone(
     served.wait_for_no_children()
 
 
+@pytest.mark.parametrize(("network", "edit"), [("shared", "perReplica"), ("perReplica", "shared")])
+def test_running_pods_keep_their_services_when_the_status_is_lost(cluster: Cluster, network: str, edit: str) -> None:
+    """The record of the start, or all of the status, as by another operator; and the network is edited, too."""
+    jobs: dict[str, Any] = {"record": {"begun": None}, "status": None}
+    with cluster.node():
+        with cluster.operator():
+            for name in jobs:
+                cluster.create(name, with_policy(specs(Worker=replica(2, run="forever")), network=network))
+            for name in jobs:
+                cluster.wait_for(name, ConditionType.RUNNING)
+        before = cluster.uids("pods", "services")
+        for name, status in jobs.items():
+            cluster.patch("tfjobs", f"{name}/status", {"status": status})
+            cluster.patch("tfjobs", name, {"spec": {"runPolicy": {"network": edit}}})
+            assert "begun" not in cluster.job(name).get("status", {})
+        with cluster.operator():
+            eventually(
+                lambda: all("NetworkNotUpdated" in dict(cluster.warnings(each)) for each in jobs), "it is told of"
+            )
+            for name in jobs:
+                begun = cluster.wait_for(name, ConditionType.RUNNING)["begun"]
+                assert begun.get("network", "perReplica") == network
+            again = "pods/record-worker-1"
+            cluster.api("DELETE", "pods", "record-worker-1")
+            eventually(lambda: cluster.uids("pods").get(again) not in {None, before[again]}, "it is created again")
+            after = cluster.uids("pods", "services")
+        assert after == before | {again: after[again]}
+        subdomains = {each["spec"].get("subdomain", "") for each in cluster.items("pods")}
+        assert subdomains == ({*jobs} if network == "shared" else {""})
+
+
 @BOTH_KUBELETS
 def test_a_replica_that_ends_badly_is_treated_by_its_restart_policy(served: Cluster) -> None:
     """U8: Never fails the job, and says which pod failed with what; ExitCode makes a new pod; OnFailure is the kubelet's."""

@@ -305,10 +305,9 @@ def _reconcile_children(
     refused = [key.name for key in missing_pods if key.name in draft.refused]
     stuck = bool(problems)
     _update_running_condition(draft, restarting, running=running, converged=converged, stuck=stuck, refused=refused)
-    served, wanted = keys, present.union(keys)
-    if spec.network is Network.SHARED and wanted:
-        served = [ReplicaKey.of_all(name)]
-        wanted = set(served)
+    shares = spec.network is Network.SHARED and bool(keys or present)
+    served = [ReplicaKey.of_all(name)] if shares else keys
+    wanted = seen.services_in_use(name).union(served)
     services = seen.services_of(wanted)
     begins = bool(draft.attempt and created) and all(replica.attempt < draft.attempt for replica in seen.replicas)
     kept = kept_s(draft, restarting, grace_s) | earlier_kept_s(draft, seen.surplus, grace_s)
@@ -516,8 +515,9 @@ def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
 
 def _should_hold(job: TFJob, spec: InvalidSpec, *, has_children: bool) -> bool:
     """Return True if the job is put on hold, not failed: it has started and, if rejected, was edited after the start."""
-    if spec.reason == ConditionReason.REFUSED:
-        return job.status.begun is not None and job.metadata.generation > job.status.begun.generation
+    record = job.status.begun
+    if spec.reason == ConditionReason.REFUSED and record is not None:
+        return job.metadata.generation > record.generation
     return has_started(job.status, has_children=has_children)
 
 

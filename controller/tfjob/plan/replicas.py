@@ -346,6 +346,11 @@ class Observed:
         """True if any pod or service exists; a replica's service is created just before its pod."""
         return bool(self.replicas or self.surplus or self.services)
 
+    def services_in_use(self, job: str) -> set[ReplicaKey]:
+        """Return the keys of the services by which running pods find each other: a replica's own, or the shared one."""
+        found = {replica.key for replica in self.replicas if replica.pod.spec.subdomain != job}
+        return found if len(found) == len(self.replicas) else found | {ReplicaKey.of_all(job)}
+
     def services_except(self, keys: Collection[ReplicaKey]) -> tuple[Service, ...]:
         """Return the services that belong to none of these replicas and are not terminating."""
         return tuple(

@@ -1,4 +1,4 @@
-"""The status of a job during planning, the facts it preserves, and the effective spec, which depends on it. Pure.
+"""The status of a job during planning, and the facts it preserves. Pure.
 
 A draft starts as the job's status. The planning functions modify it in place. At the end it is frozen into the status to write,
 or None if nothing changed. It is used for one plan only.
@@ -9,18 +9,13 @@ of a replica and refers to the UID of its pod, so that a crash of the operator n
 record also states that the deletion of a pod was requested, since the pod may no longer show it (`stopped`).
 
 `status.begun` contains a hash of each type's pod template, to detect that an edit does not apply to existing pods.
-
-A spec is parsed once per generation. Whether it takes effect also depends on the status: whether it was valid before, the job's
-size, and whether the API server rejected it. A spec that exceeds a limit is invalid, and a job created with it fails. A job
-that has started keeps its size instead; only the scale-up is held (D16). It also keeps its network (one service per replica, or
-one for all): pods learn each other's service names at startup, so after a change old and new pods could not find each other.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -37,16 +32,14 @@ from tfjob_operator.api.v1.types import (
     InvalidSpec,
     JobAttempt,
     JobStatus,
-    Mistake,
     ReplicaStatus,
-    SpecWarning,
     StartRecord,
     TFJob,
     TFJobSpec,
     format_indices,
     parse_indices,
 )
-from tfjob_operator.api.v1.validation import BOUNDS, MAX_REPLICAS, Bound, read_spec
+from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.draft import Draft, JobEvent
 from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, native_sidecars
@@ -326,8 +319,12 @@ def has_started(status: JobStatus, *, has_children: bool) -> bool:
 
     `has_children` is true if a pod or service exists now. A pod created before the first status was written may be gone.
     """
-    ran = any(each.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for each in status.conditions)
-    return bool(status.begun is not None or has_children or ran or status.finished_indices or status.restarts)
+    recorded = status.begun is not None or status.finished_indices or status.restarts
+    return bool(recorded or has_children or _has_run(status))
+
+
+def _has_run(status: JobStatus) -> bool:
+    return any(each.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for each in status.conditions)
 
 
 def begun(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> StartRecord | None:
@@ -347,9 +344,9 @@ def _start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_creat
         return msgspec.structs.replace(before, replicas=spec.sizes)
     network = "" if spec.network is Network.PER_REPLICA else spec.network
     if has_started(job.status, has_children=has_children):
-        # If a status exists, another operator wrote it, and later edits are unknown.
+        # If a status exists, another operator wrote it, and later edits are unknown. No start deadline applies then.
         generation = 0 if job.status.conditions else job.metadata.generation
-        return StartRecord(generation, spec.sizes, network)
+        return StartRecord(generation, spec.sizes, network, all_ran=_has_run(job.status))
     return StartRecord(job.metadata.generation, spec.sizes, network) if will_create_pods else None
 
 
@@ -520,77 +517,3 @@ class StatusDraft(Draft):
             **{name: getattr(self, name) for name in _KEPT},
         )
         return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self.timestamp)
-
-
-def bounded(job: TFJob, spec: TFJobSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:
-    """Return the spec, limited to what the bounds allow.
-
-    A started job that exceeds a bound keeps its number of replicas of each type, and `too_large` is the reason; scaling down
-    still works. For any other job, this makes the spec invalid. Only the first exceeded bound is reported.
-    """
-    mistake = next((found for bound in bounds if (found := bound(job.metadata, spec)) is not None), None)
-    if mistake is None:
-        return spec
-    before = job.status.begun.replicas if job.status.begun is not None else {}
-    if not before:
-        return InvalidSpec.of(spec, mistake)
-    kept = {
-        name: replace(each, replicas=min(each.replicas, before.get(name, 0))) for name, each in spec.replicas.items()
-    }
-    limited = replace(spec, replicas=kept, too_large=mistake)
-    return spec if limited.sizes == spec.sizes else limited
-
-
-def with_original_network(job: TFJob, spec: TFJobSpec) -> TFJobSpec:
-    """Return the spec with the network that the job started with, and a warning if it specifies another.
-
-    Operators that did not record the network supported only one.
-    """
-    if not has_started(job.status, has_children=False):
-        return spec
-    begun = job.status.begun
-    is_shared = begun is not None and begun.network == Network.SHARED
-    network = Network.SHARED if is_shared else Network.PER_REPLICA
-    if spec.network is network:
-        return spec
-    text = f"spec.runPolicy.network cannot change after the job started; it stays {network}"
-    return replace(spec, network=network, warnings=(*spec.warnings, SpecWarning(EventReason.NETWORK_NOT_UPDATED, text)))
-
-
-def refused(spec: TFJobSpec | InvalidSpec, words: str) -> InvalidSpec:
-    """Return the spec as invalid because the API server rejected a child with this message."""
-    return InvalidSpec.of(spec, Mistake("", words), ConditionReason.REFUSED)
-
-
-def with_rejection(job: TFJob, spec: TFJobSpec | InvalidSpec) -> TFJobSpec | InvalidSpec:
-    """Return the spec, marked invalid if the API server rejected it; it is not retried until it is edited."""
-    held = conditions.find(job.status.conditions, ConditionType.HELD)
-    if isinstance(spec, InvalidSpec) or held is None or held.status != conditions.TRUE:
-        return spec
-    if held.reason != ConditionReason.REFUSED or job.status.observed_generation != job.metadata.generation:
-        return spec
-    return refused(spec, held.message)
-
-
-def read(job: TFJob) -> TFJobSpec | InvalidSpec:
-    """Parse the spec. The result depends only on `spec_cache_key`."""
-    return read_spec(job.metadata.name, job.spec, was_good=_was_valid(job))
-
-
-def spec_cache_key(job: TFJob) -> tuple[int, bool]:
-    """Return the cache key for the result of `read`."""
-    return job.metadata.generation, _was_valid(job)
-
-
-def effective_spec(
-    job: TFJob, spec: TFJobSpec | InvalidSpec, bounds: Sequence[Bound] = BOUNDS
-) -> TFJobSpec | InvalidSpec:
-    """Return the effective spec: with the job's network, limited to the bounds, and invalid if it was rejected."""
-    if isinstance(spec, TFJobSpec):
-        spec = bounded(job, with_original_network(job, spec), bounds)
-    return with_rejection(job, spec)
-
-
-def _was_valid(job: TFJob) -> bool:
-    """Return True if the job has had a valid spec before: it has a Created condition."""
-    return conditions.find(job.status.conditions, ConditionType.CREATED) is not None

@@ -47,6 +47,7 @@ OBJECT = {
     "spec": {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 30,
+        "subdomain": "mnist",
         "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}],
         "containers": [{"name": "tensorflow", "restartPolicyRules": RULES}],
     },

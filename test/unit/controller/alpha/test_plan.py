@@ -39,8 +39,10 @@ def begun(given: Any = THREE, dialect: Dialect = KUBEFLOW, **fields: Any) -> tup
     """A job whose children are all there, with their pods running."""
     found, read_as = job(given), good(given, dialect)
     first = after(found, planned(found, dialect=dialect))
+    without_jobs = children(read_as, first.status.runtime_id, jobs=[], pods=[])
+    second = after(first, planned(first, without_jobs, dialect))
     there = children(read_as, first.status.runtime_id, **fields)
-    return after(first, planned(first, there, dialect)), read_as, there
+    return after(second, planned(second, there, dialect)), read_as, there
 
 
 def names(keys: Any) -> list[str]:
@@ -340,6 +342,18 @@ def test_a_wrong_specification_fails_a_job_that_has_not_begun_and_holds_one_that
     held_no_more = conditions.find(status_of(goes_on).conditions or (), ConditionType.HELD)
     assert held_no_more is not None
     assert held_no_more.status == conditions.FALSE
+
+
+@pytest.mark.parametrize("edit", [{}, THREE, THREE | {"RuntimeId": "zzzz"}], ids=["invalid", "valid", "renamed"])
+def test_jobs_of_a_job_whose_record_was_lost_stay(edit: dict[str, Any]) -> None:
+    """It has begun, as its Jobs show: it neither fails nor gets other names, and it is held if it is refused later."""
+    running, read_as, there = begun()
+    lost = edited(changed(running, status__begun=None), edit)
+    decided = planned(lost, there)
+    assert not decided.acts
+    assert status_of(decided).phase == Phase.RUNNING
+    held = plan(KUBEFLOW, after(lost, decided), refused(read_as, "Job was rejected"), there, EPOCH)
+    assert status_of(held).phase == Phase.RUNNING
 
 
 def test_a_job_that_is_refused_fails_unless_it_ran_before_it_was_edited() -> None:

@@ -281,7 +281,7 @@ async def test_what_another_operator_made_is_labelled_and_goes_on(predecessor: P
     assert service.spec is None  # it selects by its labels
     assert await world.ensure_labelled() == [STATUS]
     assert world.status["replicaStatuses"]["Worker"] == {"active": 2, "succeeded": 0, "failed": 0}
-    assert world.status["begun"].keys() == {"replicas", "madeOf"}
+    assert world.status["begun"].keys() == {"replicas", "madeOf", "allRan"}
     assert world.status["begun"]["replicas"] == {"PS": 1, "Worker": 2}
     message = "Adopted 3 pods and 3 services created by another operator"
     assert world.recorder.events == [("Normal", "SuccessfulAdopt", message)]

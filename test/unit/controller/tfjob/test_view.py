@@ -18,6 +18,7 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
 from tfjob_operator.api.meta import OWNER_INDEX
+from tfjob_operator.api.v1.constants import Network
 from tfjob_operator.api.v1.types import JobAttempt, JobCondition, JobStatus, ReplicaStatus, StartRecord
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, ReplicaKey
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
@@ -57,6 +58,17 @@ async def test_children_of_another_operator_are_looked_for_though_its_status_sho
     found = opened(views).job.status
     assert is_from_other_operator(found)
     assert found.finished_indices == {"Worker": "0"}
+
+
+@pytest.mark.parametrize("subdomain", ["mnist", ""])
+async def test_the_network_of_a_job_without_a_record_is_that_of_its_cached_pods(subdomain: str) -> None:
+    given = spec(Worker=1, runPolicy={"network": "shared"})
+    world = ControllerHarness(job(given, status=CREATED), alone=True)
+    views = await views_of(world)
+    world.pods.put(changed(pod("Worker", 0), spec__subdomain=subdomain))
+    found = opened(views).valid_spec
+    assert found is not None
+    assert found.network is (Network.SHARED if subdomain else Network.PER_REPLICA)
 
 
 async def test_a_restart_that_is_not_written_yet_is_reported_with_the_write_that_succeeds() -> None:

@@ -54,6 +54,13 @@ def evicted(index: int) -> Pod:
     return changed(found, status=msgspec.structs.replace(found.status, conditions=(target,)))
 
 
+def stopped(index: int) -> Pod:
+    """A worker that exited with 0 when its node was shut down."""
+    found = failed(index, 0)
+    target = Condition("DisruptionTarget", "True", "TerminationByKubelet")
+    return changed(found, status=msgspec.structs.replace(found.status, conditions=(target,)))
+
+
 def started(given: dict[str, Any], **meta: Any) -> TFJob:
     """A job whose pods of attempt 0 run."""
     return synced(synced(job(given, **meta), at_s=0), *running(len(range(3))), at_s=10)
@@ -76,6 +83,8 @@ def test_a_restart_of_the_whole_job_is_one_status_write_and_ends_all_pods() -> N
     before = started(policy(RESTART_ALL | on(42) | {"name": "nan"}))
     found = decide(before, *running(but={1: failed(1)}))
     assert names(found) == (ALL, [])
+    leaving = pod("Worker", 0, terminating=True)
+    assert names(decide(before, *running(but={0: leaving, 1: failed(1)}))) == (ALL[1:], [])
     status = after(before, found).status
     assert (status.attempt, status.counted_restarts, status.restarts) == (1, 1, ())
     (over,) = status.attempt_history
@@ -122,6 +131,9 @@ def test_an_operator_that_was_killed_after_the_write_deletes_the_rest_and_counts
         ([RESTART_ALL | on(42)], {0: evicted(0)}, ("Running", 0)),
         ([RESTART_ALL | {"onPodConditions": [{"type": "DisruptionTarget"}]}], {0: evicted(0)}, ("Restarting", 1)),
         ([RESTART_ALL], {0: pod("Worker", 0, terminating=True)}, ("Running", 0)),
+        ([RESTART_ALL | on(1)], {0: failed(0, 1, terminating=True)}, ("Running", 0)),
+        ([RESTART_ALL], {0: failed(0, 0, reason="DeadlineExceeded")}, ("Restarting", 1)),
+        ([RESTART_ALL], {0: stopped(0)}, ("Restarting", 1)),
         ([FAIL], {0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)}, ("Succeeded", 0)),
     ],
     ids=[
@@ -136,6 +148,9 @@ def test_an_operator_that_was_killed_after_the_write_deletes_the_rest_and_counts
         "a rule about exit codes is not about a pod that still runs",
         "a condition of the pod",
         "a pod that a user deletes is no failure",
+        "nor is one that then fails",
+        "an exit with 0 at the deadline of the pod is a failure",
+        "and so is one at the shutdown of its node",
         "success comes first",
     ],
 )
@@ -367,6 +382,15 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     assert ran.status.begun is not None
     assert ran.status.begun.all_ran
     assert true_of(synced(ran, *running(but={2: pod("Worker", 2, "Pending")}), at_s=101))[-1] == "Running"
+
+
+def test_a_job_that_has_run_is_not_late_when_its_record_is_lost() -> None:
+    """A drained pod has just gone: without the record, it would count as waiting since the creation of the job."""
+    given = policy(RESTART_ALL | on(1)) | {}
+    given["runPolicy"]["startDeadlineSeconds"] = 100
+    ran = synced(job(given, creation_timestamp=at(0)), *running(), at_s=10)
+    lost = synced(changed(ran, status__begun=None), *running(but={2: None}), at_s=500)
+    assert true_of(lost)[-1] == "Running"
 
 
 def test_a_rule_may_restart_the_whole_job_that_did_not_start_in_time() -> None:

@@ -30,7 +30,8 @@ from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
 from tfjob_operator.controller.tfjob.plan.attempts import absences
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.controller.tfjob.plan.status import merged_status, refused
+from tfjob_operator.controller.tfjob.plan.spec import refused
+from tfjob_operator.controller.tfjob.plan.status import merged_status
 
 QUEUED = {"labels": {LABEL_QUEUE: "gpus"}}
 LED = spec(Chief=1, PS=1, Worker=1)
@@ -376,7 +377,7 @@ def test_a_pod_that_was_deleted_is_given_up_a_minute_after_its_grace_period() ->
     waits = decide(decided, DONE, leaving, at_s=4089)
     assert (waits.status, waits.requeue_after_s) == (None, 1)
     over = decide(decided, DONE, leaving, at_s=4090)
-    assert over.may_outlive == {PS.metadata.uid}
+    assert over.may_outlive == frozenset({PS.metadata.uid})
     assert [each.reason for each in over.events] == ["PodsOutliveJob", "TFJobSucceeded"]
     assert "Pods mnist-ps-0 on node-a did not end" in over.events[0].message
 
@@ -397,7 +398,7 @@ def test_a_pod_that_only_native_sidecars_keep_is_waited_for_and_not_deleted() ->
     assert decided.status.replica_statuses["Chief"] == ReplicaStatus(active=1, succeeded=1)
     waits = decide(decided, kept, at_s=149)
     assert (names(waits), waits.status, waits.requeue_after_s) == ({}, None, 1)
-    assert decide(decided, kept, at_s=150).may_outlive == {kept.metadata.uid}
+    assert decide(decided, kept, at_s=150).may_outlive == frozenset({kept.metadata.uid})
     suspended = edited(started(LED, pod("Chief", 0), PS, BUSY), LED | {"runPolicy": {"suspend": True}})
     worker = with_native_sidecar(pod("Worker", 0, "Running", 0))
     assert synced(suspended, worker).status.replica_statuses["Worker"].active == 1
@@ -408,10 +409,10 @@ def test_under_none_only_surplus_pods_are_waited_for_and_a_warning_names_the_oth
     decided = ending(given, DONE, PS, SURPLUS)
     assert deleted(decided, DONE, PS, SURPLUS, at_s=61) == ["mnist-worker-7"]
     over = decide(decided, DONE, PS, at_s=70)
-    assert over.may_outlive == {PS.metadata.uid}
+    assert over.may_outlive == frozenset({PS.metadata.uid})
     assert "Pods mnist-ps-0 continue, since cleanPodPolicy is None" in over.events[0].message
     one_write = decide(started(given, pod("Chief", 0), PS, **QUEUED), DONE, PS)
-    assert one_write.may_outlive == {PS.metadata.uid}
+    assert one_write.may_outlive == frozenset({PS.metadata.uid})
 
 
 @pytest.mark.parametrize("policy", ["Sometimes", 3, ["x"]])

@@ -27,14 +27,8 @@ from tfjob_operator.api.v1.types import (
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.controller.tfjob.plan.status import (
-    bounded,
-    effective_spec,
-    has_started,
-    merged_status,
-    read,
-    refused,
-)
+from tfjob_operator.controller.tfjob.plan.spec import bounded, effective_spec, read, refused
+from tfjob_operator.controller.tfjob.plan.status import has_started, merged_status
 
 SPEC = spec("ExitCode", Worker=2)
 MISTAKE = SPEC | {"runPolicy": {"backoffLimit": -1}}
@@ -219,6 +213,15 @@ def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> Non
     assert [event.reason for event in again.events] == ["TFJobSpecMended", "PodTemplateNotApplied"]
 
 
+def test_a_job_that_is_held_for_a_refusal_stays_so_when_its_record_is_lost() -> None:
+    """U4: it would fail, and its running pods would be deleted."""
+    larger = edited(running(), spec(Worker=3))
+    held = after(larger, plan(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH))
+    lost = synced(changed(held, status__begun=None), *RUNNING)
+    assert true_of(lost) == HELD
+    assert decide(lost, *RUNNING) == Plan(problems=())
+
+
 def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None:
     """B03: it could never have all its pods, and those that it has do not change that."""
     tfjob = running()
@@ -355,7 +358,7 @@ def workers(count: int, **others: Any) -> dict[str, Any]:
 
 def bounded_spec(tfjob: TFJob) -> TFJobSpec:
     """The specification as far as it is within bounds, which leave something of it."""
-    found = effective_spec(tfjob, read(tfjob))
+    found = effective_spec(tfjob, read(tfjob), (), ())
     assert isinstance(found, TFJobSpec)
     return found
 

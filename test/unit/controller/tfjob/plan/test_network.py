@@ -1,6 +1,7 @@
 """A job with one service for all its replicas (`runPolicy.network: shared`): plans, children, claims, and edits."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from fakes.objects import changed, edited
 from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.v1.constants import Network
-from tfjob_operator.api.v1.types import TFJob
-from tfjob_operator.controller.jobs.children import ReplicaKey, Service
+from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.writes import NameTakenError
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service, labels_of, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import without_blocked
@@ -31,6 +32,9 @@ OF_ALL: Service = changed(
     spec=ServiceSpec(selector_of(labels_of(job().metadata, good_spec(job(SHARED)), ALL))),
 )
 """The service of all, as the cache has it."""
+BY_ALL = [changed(each, spec__subdomain="mnist") for each in RUNNING]
+"""Pods that are found by the service of all."""
+OWN = [service("PS", 0), service("Worker", 0), service("Worker", 1)]
 
 
 def begun(given: dict[str, Any]) -> TFJob:
@@ -88,7 +92,42 @@ def test_the_network_may_be_changed_until_the_job_begins() -> None:
     waiting = synced(job(SHARED | {"runPolicy": {"suspend": True}}))
     assert good_spec(edited(waiting, SHARED)).network is Network.SHARED
     old = changed(begun(PER_REPLICA), status__begun=None)
-    assert good_spec(edited(old, SHARED)).network is Network.PER_REPLICA
+    assert good_spec(edited(old, SHARED), *RUNNING).network is Network.PER_REPLICA
+
+
+@pytest.mark.parametrize("lost", [{"status__begun": None}, {"status": JobStatus()}], ids=["record", "status"])
+@pytest.mark.parametrize("edit", [PER_REPLICA, SHARED], ids=["perReplica", "shared"])
+@pytest.mark.parametrize(
+    ("before", "pods", "services"), [(SHARED, BY_ALL, [OF_ALL]), (PER_REPLICA, RUNNING, OWN)], ids=["by-all", "own"]
+)
+def test_the_network_of_running_pods_is_kept_when_its_record_is_lost(
+    before: dict[str, Any], pods: Sequence[Pod], services: Sequence[Service], edit: dict[str, Any], lost: dict[str, Any]
+) -> None:
+    """Another operator's write or an older CRD may have pruned it. It is written again, whatever the spec says now."""
+    tfjob = begun(before)
+    found = edited(changed(tfjob, **lost), edit)
+    decided = decide(found, *pods, services=services)
+    assert not names(decided)
+    assert tfjob.status.begun is not None
+    assert decided.status is not None
+    assert decided.status.begun is not None
+    assert decided.status.begun.network == tfjob.status.begun.network
+    later = decide(found, *pods[:2], services=services)
+    assert names(later) == {"create pods": ["mnist-worker-1"]}
+    assert good_spec(found, *pods[:2], services=services).network == good_spec(tfjob).network
+
+
+def test_a_subdomain_of_the_template_is_no_shared_network() -> None:
+    """A user's own service may have the job's name: the job does not control it."""
+    assert good_spec(job(PER_REPLICA), *BY_ALL, services=OWN).network is Network.PER_REPLICA
+
+
+@pytest.mark.parametrize("spec", [PER_REPLICA, SHARED], ids=["perReplica", "shared"])
+def test_no_service_is_deleted_by_which_a_running_pod_is_found(spec: dict[str, Any]) -> None:
+    """Whatever the record says: an operator that did not know it may have created some of the pods."""
+    decided = decide(begun(spec), *BY_ALL[:2], RUNNING[2], services=[OF_ALL, *OWN])
+    kept = {"mnist", "mnist-worker-1"} | ({*PODS} if spec is PER_REPLICA else set())
+    assert names(decided)["delete services"] == [name for name in ("mnist", *PODS) if name not in kept]
 
 
 def test_another_word_is_a_mistake() -> None:

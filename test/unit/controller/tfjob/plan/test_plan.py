@@ -195,6 +195,7 @@ def test_a_success_waits_for_workers_as_long_as_the_job_says_and_is_never_taken_
     assert true_of(found) == ["Created"]
     for other, at_s in (
         (pod("Worker", 1), 161),
+        (pod("Worker", 1, terminating=True), 70),
         (pod("Worker", 1, "Failed", 1), 70),
         (pod("Worker", 1, "Succeeded", 0), 70),
     ):
@@ -267,6 +268,21 @@ def test_a_restarting_job_runs_again_when_every_replica_has_its_pod_back() -> No
     assert names(decide(restarting, pod("Worker", 0)))["create pods"] == ["mnist-worker-1"]
 
 
+@pytest.mark.parametrize("code", [1, 137])
+def test_a_replica_that_is_done_stays_so_whatever_becomes_of_its_pod(code: int) -> None:
+    """Its sidecar may have kept it until the node was drained; nor does a job that restarts wait for such a pod."""
+    given, other = spec("ExitCode", Worker=3, successPolicy="AllWorkers"), pod("Worker", 2)
+    tfjob = begun(given, pod("Worker", 0), pod("Worker", 1, "Succeeded", 0), other)
+    drained = pod("Worker", 1, "Failed", code)
+    decided = decide(tfjob, pod("Worker", 0), drained, other)
+    assert (decided.delete_pods, decided.create_pods) == ((), ())
+    assert true_of(after(tfjob, decided)) == ["Created", "Running"]
+    restarting = synced(tfjob, pod("Worker", 0), drained, pod("Worker", 2, "Failed", 137))
+    leaving = pod("Worker", 1, "Failed", code, terminating=True)
+    assert true_of(restarting) == ["Created", "Restarting"]
+    assert true_of(synced(restarting, pod("Worker", 0), leaving, other)) == ["Created", "Running"]
+
+
 @pytest.mark.parametrize(
     ("policy", "found", "states"),
     [
@@ -275,6 +291,7 @@ def test_a_restarting_job_runs_again_when_every_replica_has_its_pod_back() -> No
             "ExitCode", pod("Worker", 0, "Failed", 137, reason="DeadlineExceeded"), ["Failed"], id="its own deadline"
         ),
         pytest.param(None, pod("Worker", 0, "Failed", 143, terminating=True), [], id="a drain is not a failure (B43)"),
+        pytest.param("ExitCode", pod("Worker", 0, "Failed", 143, terminating=True), [], id="nor a retryable one"),
         pytest.param(
             "OnFailure", pod("Worker", 0, "Running", 1, policy="OnFailure"), ["Running"], id="a restart in place"
         ),
