@@ -82,8 +82,10 @@ def test_running_pods_keep_their_services_when_the_status_is_lost(cluster: Clust
             cluster.patch("tfjobs", name, {"spec": {"runPolicy": {"network": edit}}})
             assert "begun" not in cluster.job(name).get("status", {})
         with cluster.operator():
+            eventually(
+                lambda: all("NetworkNotUpdated" in dict(cluster.warnings(each)) for each in jobs), "it is told of"
+            )
             for name in jobs:
-                eventually(lambda name=name: "NetworkNotUpdated" in dict(cluster.warnings(name)), f"{name} is told")
                 begun = cluster.wait_for(name, ConditionType.RUNNING)["begun"]
                 assert begun.get("network", "perReplica") == network
             again = "pods/record-worker-1"
