@@ -136,7 +136,7 @@ print(tfjob_operator.__file__)
 def test_the_controller_of_the_guide_runs_from_the_wheel_alone(
     environment: Path, control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    """Its program, which mirrors, follows, heals, collects and spares what is not its own, and the commands of the guide as printed there."""
+    """Its program, which mirrors, follows, heals, collects and spares others' objects, and the commands of the guide."""
     program = shutil.copy(ROOT / "hack/examples/mirror.py", tmp_path)
 
     def kubectl(*arguments: str) -> str:

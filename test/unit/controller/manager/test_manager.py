@@ -136,6 +136,20 @@ async def test_the_example_mirrors_a_source_that_has_a_controller_of_its_own(ben
         assert (await bench.read("a-mirror")).data == {"x": "2"}
 
 
+async def test_the_example_makes_no_copy_of_a_source_that_is_being_deleted(bench: Bench) -> None:
+    """In a foreground deletion the copy is deleted first; a new one would hold up the source."""
+    mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
+    async with bench.running(Manager(bench.informers, mirror, stop=bench.stop)):
+        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
+        await bench.create("a", mirror="yes")
+        await asyncio.sleep(1.0)
+        await bench.client.patch(CONFIG_MAPS, "ns", "a", {"metadata": {"finalizers": ["example.com/hold"]}})
+        await bench.client.delete(CONFIG_MAPS, "ns", "a")
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-mirror")
+        await asyncio.sleep(60.0)
+        assert bench.names() == ["a"]
+
+
 async def test_one_controller_that_is_stuck_makes_the_process_unhealthy(bench: Bench) -> None:
     """LE-13: the others may go on working; the probe reports how many workers hang."""
 
