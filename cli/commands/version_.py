@@ -10,6 +10,7 @@ import click
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import print_value, target_options
+from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ def command(target: Target, client: bool, output: str | None) -> None:  # noqa: 
         print_value(found, output)
         return
     for name, value in found.items():
-        click.echo(f"{name:14} {value if isinstance(value, str) else ', '.join(value)}")
+        echo(f"{name:14} {value if isinstance(value, str) else ', '.join(value)}")
 
 
 def _of_cluster(session: Session) -> dict[str, Any]:
