@@ -117,9 +117,7 @@ def read_kubeconfig(
         return None
     context = names.get("context") or merged["current-context"]
     if not context and "server" not in cluster:
-        raise AccessError(
-            "the kubeconfig has no current context: choose one with `kubectl config use-context`, or pass --context"
-        )
+        raise AccessError("the kubeconfig has no current context: pass --context, or set current-context in it")
     if context and context not in merged["contexts"]:
         raise AccessError(f'context "{context}" does not exist')
     chosen = _fields(f'context "{context}"', merged["contexts"].get(context, {}), _CONTEXT)

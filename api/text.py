@@ -1,8 +1,8 @@
 """Sanitizes text of users and servers for a status, an event or a log line: truncates, escapes, removes values. Pure.
 
 All such text is sanitized where it enters: in `api.v1.conditions` for conditions, in the recorders for events, in
-`controller.observability.log` for log lines, and in `api.client.errors` for messages of API servers. So callers cannot forget
-to sanitize, and sanitizing text again does not change the text.
+`controller.observability.log` for log lines, and in `api.client.errors` for messages of API servers. The plugin sanitizes what
+it prints (`cli.printing`). So callers cannot forget to sanitize, and sanitizing text again does not change the text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONTROLS: Final = (
 )
 """Unicode categories Cc, Cf, Cs, Zl and Zp except newline: invisible characters, some of which reorder text."""
 _UNSAFE: Final = re.compile(f"[{_CONTROLS}]")
-_UNSAFE_IN_NAMES: Final = re.compile(f"[\n{_CONTROLS}]")
+_UNSAFE_IN_LINES: Final = re.compile(f"[\n{_CONTROLS}]")
 _SHORT: Final = {"\t": r"\t", "\r": r"\r", "\n": r"\n"}
 
 
@@ -60,8 +60,12 @@ def clean_end(text: str, limit: int) -> str:
 
 def quoted(text: str) -> str:
     """Return a user-chosen key or name in quotes, on one line, with at most `MAX_NAME` characters."""
-    cut = text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}..."
-    return _UNSAFE_IN_NAMES.sub(_escape, cut)
+    return one_line(text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}...")
+
+
+def one_line(text: str) -> str:
+    """Return the text, of any length, with control characters and newlines escaped."""
+    return text if text.isprintable() else _UNSAFE_IN_LINES.sub(_escape, text)
 
 
 def last_words(text: str, limit: int = LAST_WORDS_BYTES) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
 import click
 
-from tfjob_operator.cli.options import global_options
+from tfjob_operator.cli.errors import show
+from tfjob_operator.cli.options import global_options, target_in
+from tfjob_operator.cli.printing import echo
 
 NAME: Final = "kubectl tfjob"
 """The name of the plugin for users: kubectl finds `kubectl-tfjob` in PATH."""
@@ -65,6 +69,17 @@ class Commands(click.Group):
         command: click.Command = getattr(module, cmd_name if cmd_name in _IN_MODULE_OF else "command")
         return command
 
+    def main(self, *given: Any, **how: Any) -> NoReturn:
+        """Run a command line and exit: 0 on success, 1 for an error, 2 for a usage error, 130 after Ctrl-C."""
+        try:
+            code: Any = super().main(*given, **how | {"standalone_mode": False})
+        except click.ClickException as error:
+            show(error)
+            code = error.exit_code
+        except click.Abort:
+            code = 130
+        raise SystemExit(code or 0)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -76,7 +91,9 @@ class Commands(click.Group):
             meant = f" Did you mean {near[0]}?" if near else ""
             if args[0] in KUBECTL_COMMANDS:
                 files = args[0] in {"apply", "create", "diff", "replace"}
-                meant = f" Use kubectl {args[0]} {'-f FILE' if files else 'tfjob NAME'}."
+                target = target_in(args[1:], ctx.params)
+                words = ("-f", "FILE") if files else ("tfjob", "NAME")
+                meant = f" Use {target.command(target.namespace, args[0], *words)}."
             ctx.fail(f"unknown command {args[0]!r}.{meant}")
         return super().resolve_command(ctx, args)
 
@@ -91,7 +108,7 @@ def _print_version(ctx: click.Context, _option: click.Parameter, given: bool) ->
     if given:
         from importlib.metadata import version
 
-        click.echo(f"kubectl-tfjob {version('tfjob-operator')}")
+        echo(f"kubectl-tfjob {version('tfjob-operator')}")
         ctx.exit()
 
 
@@ -114,15 +131,14 @@ def app(**_: Any) -> None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the plugin and exit: 0 on success, 1 for an error, 2 for a usage error, 130 after Ctrl-C."""
-    try:
-        code: Any = app.main(args, prog_name=NAME, standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        code = 2
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except click.Abort:
-        code = 130
-    raise SystemExit(code or 0)
+    """Run the plugin and exit."""
+    sys.excepthook = _print_bug
+    threading.excepthook = lambda bug: _print_bug(bug.exc_type, bug.exc_value, bug.exc_traceback)
+    app.main(args, prog_name=NAME)
+
+
+def _print_bug(*bug: Any) -> None:
+    """Print the traceback of a bug, whose message may quote a server."""
+    from traceback import format_exception
+
+    echo(*"".join(format_exception(*bug)).split("\n"), err=True, nl=False)

@@ -7,13 +7,13 @@ description; the last line is `:` and a number, the directive. Directive 4 disab
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tfjob_operator.cli.app import ALIASES, COMMANDS, app
-from tfjob_operator.cli.options import GLOBAL_OPTIONS
-from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.options import GLOBAL_OPTIONS, target_in
+from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,19 +75,12 @@ def _jobs(before: Sequence[str], *, older: bool) -> list[str]:
     from tfjob_operator.cli.errors import CliError
 
     try:
-        with _target(before).session() as session:
+        with target_in(before).session() as session:
             names = _names(session, jobs.GROUP)
             first = _names(session, jobs.TENSORFLOW_GROUP) if older else []
     except CliError:
         return []
     return [*names, *(f"{jobs.FIRST_NAME}/{name}" if name in names else name for name in first)]
-
-
-def _target(before: Sequence[str]) -> Target:
-    """Return the cluster and user that the line selects so far, ignoring incomplete options."""
-    command = click.Command("complete", params=[click.Option(names, **settings) for names, settings in GLOBAL_OPTIONS])
-    settings: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True, "resilient_parsing": True}
-    return Target(**command.make_context("complete", list(before), **settings).params)
 
 
 def _names(session: Session, group: str) -> list[str]:
@@ -105,7 +98,7 @@ def _names(session: Session, group: str) -> list[str]:
 def main() -> None:
     """Print the suggestions for the arguments of the command line."""
     suggestions, directive = complete(sys.argv[1:])
-    print(*suggestions, f":{directive}", sep="\n")  # noqa: T201 - this is the protocol
+    echo(*suggestions, f":{directive}")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from io import StringIO
 from typing import IO, Any, Final, TypeVar
 
 import click
 
 from tfjob_operator.api.text import clean
+from tfjob_operator.cli.printing import echo
 
 T = TypeVar("T")
 _NOT_FOUND: Final = 404
@@ -15,11 +17,23 @@ _DENIED: Final = (401, 403)
 
 
 class CliError(click.ClickException):
-    """An error that ends a command. `message` is a single line for users; control characters are removed when it is printed."""
+    """An error that ends a command. `message` is for users, who see it as a single line."""
+
+    @property
+    def kind(self) -> str:
+        """What precedes the message, such as `error`."""
+        return "error"
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message."""
-        click.echo(f"error: {clean(self.message)}", file=file, err=file is None)
+        echo(" ".join(clean(f"{self.kind}: {self.message}").split()), file=file, err=file is None)
+
+
+def show(error: click.ClickException) -> None:
+    """Print an error of this program or of click, which quotes the command line."""
+    text = StringIO()
+    error.show(text)
+    echo(*text.getvalue().removesuffix("\n").split("\n"), err=True)
 
 
 def print_each(items: Iterable[T], act: Callable[[T], str]) -> None:
@@ -27,7 +41,7 @@ def print_each(items: Iterable[T], act: Callable[[T], str]) -> None:
     failures = 0
     for item in items:
         try:
-            click.echo(act(item))
+            echo(act(item))
         except CliError as error:
             error.show()
             failures += 1
@@ -53,7 +67,7 @@ class ApiServerError(CliError):
         """True if the user is unauthenticated or not authorized, so that retrying is useless."""
         return self.code in _DENIED
 
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message in kubectl's format, which scripts match."""
-        named = f" ({self.reason})" if self.reason else ""
-        click.echo(f"Error from server{named}: {clean(self.message)}", file=file, err=file is None)
+    @property
+    def kind(self) -> str:
+        """The beginning of kubectl's errors, which scripts match."""
+        return f"Error from server ({self.reason})" if self.reason else "Error from server"

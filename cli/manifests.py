@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import click
 import msgspec
 import yaml
 
 from tfjob_operator.api.meta import ObjectMeta
-from tfjob_operator.api.text import clean, quoted
+from tfjob_operator.api.text import one_line, quoted
 from tfjob_operator.api.v1 import validation as v1
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
@@ -25,6 +24,7 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.api.v1alpha1.conversion import Conversion, to_v1
 from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.yaml_text import yaml_text
 
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
@@ -225,7 +225,7 @@ def check(job: Mapping[str, Any], done: str) -> None:
         raise CliError(f"job not {done}: {'; '.join(map(str, result.mistakes))}{more}")
     for kind, messages in (("warning", result.warnings), ("note", result.notes)):
         for message in messages:
-            click.echo(f"{kind}: {clean(message)}", err=True)
+            echo(f"{kind}: {message}", err=True)
 
 
 def _judge_v1(manifest: Manifest, raw: bytes) -> ValidationResult:
@@ -273,4 +273,4 @@ def convert(manifest: Manifest) -> str:
     body.pop("status", None)
     ordered = {key: body[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in body}
     document = yaml_text(ordered, sort_keys=False)
-    return "".join(f"# {clean(line)}\n" for line in comments) + document
+    return "".join(f"# {one_line(line)}\n" for line in comments) + document

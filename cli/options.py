@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from tfjob_operator.cli.durations import seconds_of
+from tfjob_operator.cli.printing import echo, is_printable
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.target import Target
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -60,19 +64,29 @@ def target_options(command: F) -> F:
     """Add the global options to a command, as a single argument `target`; they may also precede the command."""
     from functools import wraps
 
-    from tfjob_operator.cli.target import Target
-
     @wraps(command)
     def with_target(**given: Any) -> Any:
         before = click.get_current_context().find_root().params
         own = {key: given.pop(key) for key in GLOBAL_KEYS}
-        target = Target(**{key: value or before.get(key, value) for key, value in own.items()})
-        return command(target=target, **given)
+        return command(target=_target(own, before), **given)
 
     decorated: Any = with_target
     for number, (names, settings) in reversed(list(enumerate(GLOBAL_OPTIONS))):
         decorated = click.option(*names, **settings, hidden=number >= _SHOWN)(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+def target_in(words: Sequence[str], before: Mapping[str, Any] | None = None) -> Target:
+    """Return the cluster and user that words and the options `before` them select, ignoring incomplete options."""
+    command = click.Command("", params=[click.Option(names, **settings) for names, settings in GLOBAL_OPTIONS])
+    settings: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True, "resilient_parsing": True}
+    return _target(command.make_context("", list(words), **settings).params, before or {})
+
+
+def _target(own: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
+    from tfjob_operator.cli.target import Target
+
+    return Target(**{key: value or before.get(key, value) for key, value in own.items()})
 
 
 class WithProgram(click.Command):
@@ -101,8 +115,10 @@ def print_value(value: Any, output: str, *, sort_keys: bool = False) -> None:
     if output == "json":
         import json
 
-        click.echo(json.dumps(value, indent=4, sort_keys=sort_keys, ensure_ascii=False))
-        return
-    from tfjob_operator.cli.yaml_text import yaml_text
+        text = json.dumps(value, indent=4, sort_keys=sort_keys, ensure_ascii=False)
+        text = text if is_printable(text) else json.dumps(value, indent=4, sort_keys=sort_keys)
+    else:
+        from tfjob_operator.cli.yaml_text import yaml_text
 
-    click.echo(yaml_text(value, sort_keys=sort_keys), nl=False)
+        text = yaml_text(value, sort_keys=sort_keys).removesuffix("\n")
+    echo(*text.split("\n"))

@@ -15,6 +15,7 @@ from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.session import Session, StreamBrokenError
+from tfjob_operator.cli.target import Target
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
@@ -185,17 +186,16 @@ def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choic
     )
 
 
-def no_pods_error(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
+def no_pods_error(target: Target, name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
     """Return the error that explains why there are no pods."""
-    here = f"-n {job['metadata']['namespace']}"
+    here = str(job["metadata"]["namespace"])
     if choice != Choice():
         if (at := _restart_time(job, choice, datetime.now(UTC))) is not None:
             return CliError(
                 f"no pods of these replicas of {name} yet: their restart is delayed until {at:%H:%M:%S} UTC"
             )
-        return CliError(
-            f"no pods of these replicas of {name}: see kubectl {here} get pods --selector={selector_of(job)}"
-        )
+        look = target.command(here, "get", "pods", f"--selector={selector_of(job)}")
+        return CliError(f"no pods of these replicas of {name}: see {look}")
     ended = jobs.conditions_of(job)
     over = ended.keys() & {"Succeeded", "Failed"}
     failed = ended.get("Failed", {})
@@ -207,7 +207,7 @@ def no_pods_error(name: str, job: Mapping[str, Any], choice: Choice) -> CliError
         )
     if over:
         return CliError(f"{name} has {min(over).lower()} and its pods were deleted; cleanPodPolicy None keeps them")
-    return CliError(f"{name} has no pods: see kubectl tfjob explain {name} {here}")
+    return CliError(f"{name} has no pods: see {target.command(here, 'tfjob', 'explain', name)}")
 
 
 def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> datetime | None:

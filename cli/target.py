@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tfjob_operator.api.access import Access
     from tfjob_operator.cli.session import Session
+
+_COMMAND: Final = re.compile(r"\bkubectl (tfjob )?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,23 @@ class Target:
             for flag, values in given.items()
             for value in (values if isinstance(values, tuple) else (values,) if values else ())
         ]
+
+    @property
+    def shown(self) -> str:
+        """The options that select the cluster and the user, for a shell. The token, a secret, is left to the user."""
+        return shlex.join(replace(self, namespace=None, request_timeout=None, token=self.token and "TOKEN").flags())
+
+    def for_cluster(self, line: str) -> str:
+        """Return a line whose kubectl commands are for this cluster and user."""
+        flags = self.shown
+        return _COMMAND.sub(lambda found: f"{found[0]}{flags} ", line) if flags else line
+
+    def command(self, namespace: str | None, *words: str) -> str:
+        """Return a kubectl command to print, for this cluster and user; `words` are quoted for a shell."""
+        within = ("-n", namespace) if namespace else ()
+        return self.for_cluster(
+            shlex.join(("kubectl", *words, *within) if words[0] == "tfjob" else ("kubectl", *within, *words))
+        )
 
     def access(self, namespace: str | None = None) -> Access:
         """Return the access to the cluster, for `namespace` if given. A pod without kubeconfig uses its own service account.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-import click
+from tfjob_operator.cli.printing import control
 
+_COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bright_black": 90}
 WIDTH: Final = 100
 """The width without a terminal, the same as for `explain`."""
 
@@ -28,8 +28,8 @@ class Terminal:
     unicode: bool
 
     def paint(self, text: str, colour: str) -> str:
-        """Color a text with a color of `click.style` if colors are enabled."""
-        return click.style(text, fg=colour) if self.colour and text else text
+        """Color a text if colors are enabled."""
+        return f"{control(f'{_COLOURS[colour]}m')}{text}{control('0m')}" if self.colour and text else text
 
     def shown(self, line: str) -> str:
         """Return a line that the terminal can display: without Unicode, other characters than ASCII are escaped."""
@@ -38,6 +38,8 @@ class Terminal:
 
 def terminal(*, no_color: bool = False) -> Terminal:
     """Return the current standard output. NO_COLOR and TERM=dumb disable colors, as usual."""
+    import shutil
+
     is_terminal = sys.stdout.isatty()
     size = shutil.get_terminal_size() if is_terminal else os.terminal_size((WIDTH, 0))
     plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

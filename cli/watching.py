@@ -11,11 +11,10 @@ from datetime import datetime
 from threading import Event, Lock, Thread
 from typing import Any, Final, NamedTuple, Self
 
-import click
-
 from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.printing import control, echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.status import ASCII, UNICODE, JobSummary, job_summary_of, render
@@ -216,9 +215,9 @@ class Screen:
         room = max(screen.height - 1, 2)
         if len(lines) > room and not last:
             lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more lines"[: screen.width]]
-        up = f"\x1b[{self._drawn}F" if self._drawn else ""
-        text = "".join(f"{screen.shown(line)}\x1b[K\n" for line in lines)
-        click.echo(f"{up}{text}\x1b[J", nl=False, color=True)
+        up = control(f"{self._drawn}F") if self._drawn else ""
+        first, *rest = (f"{screen.shown(line)}{control('K')}" for line in lines)
+        echo(f"{up}{first}", *rest, control("J"), nl=False)
         self._drawn = len(lines)
 
 
@@ -237,7 +236,7 @@ class Printer:
         if standing is None:
             return
         for line in (*self._changes(standing), *self._steps(seen, now, last=last)):
-            click.echo(f"{now.astimezone():%H:%M:%S}  {line}")
+            echo(f"{now.astimezone():%H:%M:%S}  {line}")
 
     def _changes(self, standing: JobSummary) -> Sequence[str]:
         lines = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tfjob_operator.api.text import clean
+from tfjob_operator.cli.printing import is_printable
 
 
 def yaml_text(document: Any, *, sort_keys: bool) -> str:
@@ -17,7 +17,7 @@ def yaml_text(document: Any, *, sort_keys: bool) -> str:
         return yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, allow_unicode=allow_unicode, width=10_000)
 
     text = dump(allow_unicode=True)
-    return dump(allow_unicode=False) if clean(text, len(text.encode()) * 8) != text else text
+    return text if is_printable(text) else dump(allow_unicode=False)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.printing import echo
 
 PROGRAM: Final = "kubectl_complete-tfjob"
 """The program that kubectl 1.26 and newer run to complete the plugin `tfjob`; it must be in PATH."""
@@ -27,21 +28,21 @@ def command(*, install: bool, folder: str | None) -> None:
     see `kubectl completion --help`.
     """
     if not install:
-        click.echo(_script(), nl=False)
+        echo(*_script().split("\n"), nl=False)
         return
     place = Path(folder) if folder else Path(sys.argv[0]).absolute().parent  # the directory of the link, if it is one
     target = place / PROGRAM
     if target.exists() and target.resolve() == _beside():
-        click.echo(f"{target} already exists")
+        echo(f"{target} already exists")
         return
     try:
         target.write_text(_script())
         target.chmod(0o755)
     except OSError as error:
         raise CliError(f"cannot write {target}: {error.strerror}; choose a folder of the PATH with --folder") from error
-    click.echo(f"{target} written")
+    echo(f"{target} written")
     if str(place) not in os.environ.get("PATH", "").split(os.pathsep):
-        click.echo(f"warning: {place} is not in the PATH, so kubectl will not find it", err=True)
+        echo(f"warning: {place} is not in the PATH, so kubectl will not find it", err=True)
 
 
 def _beside() -> Path:

@@ -10,6 +10,7 @@ import click
 
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
     import socket
@@ -51,7 +52,7 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
     with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:
         print_link = _printer(None if no_browser or not _has_display() else private)
         scope = True if everywhere else False if target.namespace else None
-        asyncio.run(run(target.access, listening, print_link, everywhere=scope))
+        asyncio.run(run(target, listening, print_link, everywhere=scope))
 
 
 def _printer(folder: str | None) -> Callable[[str], None]:
@@ -61,9 +62,9 @@ def _printer(folder: str | None) -> Callable[[str], None]:
     def print_link(address: str) -> None:
         printed.append(address)
         if len(printed) > 1:
-            click.echo(f"Opened in a browser. Link for another one: {address}")
+            echo(f"Opened in a browser. Link for another one: {address}")
             return
-        click.echo(f"Dashboard (the link works in one browser):\n\n    {address}\n\nPress Ctrl-C to stop.")
+        echo("Dashboard (the link works in one browser):", "", f"    {address}", "", "Press Ctrl-C to stop.")
         if folder is not None:
             _open(address, folder)
 

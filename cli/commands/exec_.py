@@ -36,7 +36,7 @@ def command(
         choice = Choice(names=frozenset({replica} if replica else ())).of(name, job)
         replicas = find(session, job, choice).replicas
         if not replicas:
-            raise no_pods_error(name, job, choice)
+            raise no_pods_error(target, name, job, choice)
         chosen = next((each for first in _FIRST for each in replicas if each.name == first), replicas[0])
         named = _container(chosen, container)
         namespace = session.namespace
@@ -46,7 +46,7 @@ def command(
         target, namespace, "exec", *flags, chosen.pod_name, f"--container={named}", "--", *(program or ("sh",))
     )
     sys.stdout.flush()
-    os.execv(line[0], line)  # noqa: S606 - no shell is wanted
+    os.execv(line[0], line)  # noqa: S606, TID251 - no shell is wanted, and the terminal is the program's
 
 
 def _container(replica: ReplicaPod, given: str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import sys
 import textwrap
@@ -15,6 +14,7 @@ import click
 
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis
 from tfjob_operator.cli.options import print_value, seconds, target_options
+from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.diagnosis.causes import Diagnosis
@@ -53,20 +53,14 @@ def command(target: Target, name: str, output: str | None, silent_after: float) 
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     for line in render(diagnosis, width):
-        click.echo(line)
+        echo(line)
 
 
 def _for_cluster(diagnosis: Diagnosis, target: Target) -> Diagnosis:
     """Return the diagnosis with commands for the selected cluster, which may not be that of the current context."""
-    from tfjob_operator.cli.diagnosis.advice import for_cluster
-
-    given = (("kubeconfig", target.kubeconfig), ("context", target.context))
-    flags = [shlex.quote(f"--{name}={value}") for name, value in given if value]
     return replace(
         diagnosis,
-        causes=tuple(
-            replace(each, to_do=tuple(for_cluster(line, flags) for line in each.to_do)) for each in diagnosis.causes
-        ),
+        causes=tuple(replace(each, to_do=tuple(map(target.for_cluster, each.to_do))) for each in diagnosis.causes),
     )
 
 

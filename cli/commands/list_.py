@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.jobs import GROUP
 from tfjob_operator.cli.listing import BACK_OFF, COLUMNS, POD_SELECTOR, QUIET, STATES, Listing, state_of
 from tfjob_operator.cli.options import print_value, target_options
+from tfjob_operator.cli.printing import echo, run
 from tfjob_operator.cli.target import kubectl
 from tfjob_operator.cli.terminal import TablePrinter, terminal
 
@@ -164,12 +164,12 @@ class ListView:
             self._watch(watches)
         elif not keys and not self._source.failures:
             where = f" in {query.namespace} namespace" if query.namespace is not None else ""
-            click.echo(f"No resources found{where}.", err=True)
+            echo(f"No resources found{where}.", err=True)
 
     def _print(self, keys: Sequence[str], now: float) -> None:
         if self._names:
             for _, group, name in (key.split("/") for key in keys):
-                click.echo(f"tfjob.{group}/{name}")
+                echo(f"tfjob.{group}/{name}")
             return
         lines = []
         for key in keys:
@@ -177,7 +177,7 @@ class ListView:
             self._shown[key] = _steady(row)
             lines.append([self._listing.jobs[key].namespace] * self._first + [*row[: self._columns]])
         for line in self._table.lines(lines, self._paint if self._screen.colour else None):
-            click.echo(line, color=True)
+            echo(line)
 
     def _paint(self, place: int, row: Sequence[str], cell: str) -> str:
         """Color a cell of the columns STATE and REASON by its meaning."""
@@ -340,7 +340,7 @@ def _print_objects(session: Session, source: Jobs, output: str, *, managed: bool
 
 
 def _print_by_kubectl(target: Target, output: str, given: Mapping[str, Any]) -> NoReturn:
-    """Replace this process with `kubectl get`, which prints jobs by a template."""
+    """Run `kubectl get`, which prints jobs by a template, and exit with its code."""
     sort_by = {"name": ".metadata.name", "age": ".metadata.creationTimestamp"}.get(given["sort_by"], given["sort_by"])
     if given["states"] or sort_by in _COLUMNS:
         raise click.UsageError(
@@ -356,4 +356,4 @@ def _print_by_kubectl(target: Target, output: str, given: Mapping[str, Any]) -> 
     ]
     names = [name if "/" in name else f"tfjobs.{GROUP}/{name}" for name in given["names"]]
     line = kubectl(target, target.namespace, "get", *arguments, *(names or [f"tfjobs.{GROUP}"]))
-    os.execv(line[0], line)  # noqa: S606 - no shell is wanted
+    raise click.exceptions.Exit(run(line))

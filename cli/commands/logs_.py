@@ -13,6 +13,7 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.logs.lines import LineFormatter, LogLine, Splitter, split
 from tfjob_operator.cli.options import seconds, target_options
+from tfjob_operator.cli.printing import write
 from tfjob_operator.cli.replicas import (
     Choice,
     ReplicaPod,
@@ -91,7 +92,7 @@ def command(
             return
         replicas = find(session, job, choice).replicas
         if not replicas:
-            raise no_pods_error(name, job, choice)
+            raise no_pods_error(target, name, job, choice)
         first |= ({"previous": "true"} if previous else {}) | ({"timestamps": "true"} if timestamps else {})
         formatter.expect(each.name for each in replicas)
         read = [_print(session, each, container, formatter, first) for each in replicas]
@@ -116,7 +117,7 @@ def _print(
     lines = Splitter()
     try:
         for part in session.stream(path, container=named, **query):
-            click.echo(formatter.shown(replica.name, map(to_line, lines.feed(part))), nl=False)
+            write(formatter.shown(replica.name, map(to_line, lines.feed(part))))
     except ApiServerError as error:
         if error.code not in _NOTHING_THERE:
             raise
@@ -127,7 +128,7 @@ def _print(
         CliError(f"{replica.name}: the container of {replica.pod_name} was removed, and its log with it").show()
         return False
     if rest:
-        click.echo(formatter.shown(replica.name, [to_line(rest)]), nl=False)
+        write(formatter.shown(replica.name, [to_line(rest)]))
     return True
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import seconds, target_options
+from tfjob_operator.cli.printing import confirm, echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,11 +69,11 @@ def command(
             if (not states or job.state in states) and (before is None or (job.at is not None and job.at <= before))
         ]
         if not found:
-            click.echo(f"No finished jobs found{'' if everywhere else f' in {session.namespace} namespace'}.", err=True)
+            echo(f"No finished jobs found{'' if everywhere else f' in {session.namespace} namespace'}.", err=True)
             return
         if dry_run:
             for job in found:
-                click.echo(f"{_shown(job, everywhere)} deleted (dry run)")
+                echo(f"{_shown(job, everywhere)} deleted (dry run)")
             return
         if not yes:
             _ask(found, everywhere)
@@ -122,8 +122,8 @@ def _ask(found: list[FinishedJob], everywhere: bool) -> None:  # noqa: FBT001 - 
         )
     for job in found:
         when = f" {job.at:%Y-%m-%d %H:%M} UTC" if job.at is not None else ""
-        click.echo(f"{_shown(job, everywhere)} {job.state}{when}")
-    if not click.confirm(f"Delete {'this job' if len(found) == 1 else f'these {len(found)} jobs'}?"):
+        echo(f"{_shown(job, everywhere)} {job.state}{when}")
+    if not confirm(f"Delete {'this job' if len(found) == 1 else f'these {len(found)} jobs'}?"):
         raise click.exceptions.Exit(1)
 
 
@@ -133,10 +133,10 @@ def _delete(session: Session, job: FinishedJob, everywhere: bool) -> bool:  # no
         session.delete(job.path, jobs.only(job.uid, job.version))
     except ApiServerError as error:
         if error.code == _CONFLICT:
-            CliError(f"{_shown(job, everywhere)} has changed and was not deleted: {clean(error.message)}").show()
+            CliError(f"{_shown(job, everywhere)} has changed and was not deleted: {error.message}").show()
             return False
         if error.code != _NOT_FOUND:
             error.show()
             return False
-    click.echo(f"{_shown(job, everywhere)} deleted")
+    echo(f"{_shown(job, everywhere)} deleted")
     return True

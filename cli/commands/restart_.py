@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
-from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import ANNOTATION_RESTART, ConditionReason
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError, print_each
 from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, pods_path, replica_options
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
@@ -40,28 +41,28 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
         if choice == Choice() and jobs.is_alpha(job):
             text = "is a v1alpha1 job, which cannot be restarted as a whole: choose replicas with --type, --index or --replica"
             raise CliError(f"{name} {text}")
-        _check(name, job)
+        _check(target, name, job)
         choice = choice.of(name, job)
         whole = choice == Choice()
         has_started = whole and bool((job.get("status") or {}).get("begun"))
         replicas = () if has_started else find(session, job, choice).replicas
         if not (has_started or replicas):
-            raise no_pods_error(name, job, choice)
+            raise no_pods_error(target, name, job, choice)
         _check_operator(session, name, job)
         if whole:
-            click.echo(_restart_all(session, name, job, dry_run=dry_run))
+            echo(_restart_all(target, session, name, job, dry_run=dry_run))
         else:
             print_each(replicas, lambda replica: _restart(session, replica, dry_run=dry_run))
 
 
-def _restart_all(session: Session, name: str, job: dict[str, Any], *, dry_run: bool) -> str:
+def _restart_all(target: Target, session: Session, name: str, job: dict[str, Any], *, dry_run: bool) -> str:
     """Request a restart of the whole job, wait for the operator to acknowledge it, and return the result."""
     full, own = jobs.full_name(job), job["metadata"]["name"]
     if dry_run:
         return f"{full} restarted (dry run)"
     value = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     sent = jobs.patch(session, own, {"metadata": {"annotations": {ANNOTATION_RESTART: value}}})
-    seen = _noted(session, name)
+    seen = _noted(target, session, name)
     before, attempt = ((each.get("status") or {}).get("attempt") or 0 for each in (sent, seen))
     if attempt > before:
         return f"{full} restarted as attempt {attempt}"
@@ -71,7 +72,7 @@ def _restart_all(session: Session, name: str, job: dict[str, Any], *, dry_run: b
     )
 
 
-def _noted(session: Session, name: str) -> dict[str, Any]:
+def _noted(target: Target, session: Session, name: str) -> dict[str, Any]:
     """Wait until the operator acknowledges the request, and return the job. Raises CliError if it does not."""
     from tfjob_operator.cli.watches import versions
 
@@ -81,7 +82,7 @@ def _noted(session: Session, name: str) -> dict[str, Any]:
             raise CliError(f"{name} was deleted")
         if _is_noted(seen):
             return seen
-    return _withdraw(session, name)
+    return _withdraw(target, session, name)
 
 
 def _is_noted(job: dict[str, Any]) -> bool:
@@ -90,7 +91,7 @@ def _is_noted(job: dict[str, Any]) -> bool:
     return bool(wanted) and (job.get("status") or {}).get("observedRestartRequest") == wanted
 
 
-def _withdraw(session: Session, name: str) -> dict[str, Any]:
+def _withdraw(target: Target, session: Session, name: str) -> dict[str, Any]:
     """Withdraw a request, since an operator that is upgraded later would still process it.
 
     Raises CliError, or returns the job if the request was acknowledged in the meantime.
@@ -104,9 +105,8 @@ def _withdraw(session: Session, name: str) -> dict[str, Any]:
             if error.code != _CONFLICT:
                 raise
             continue
-        some = (
-            f"kubectl tfjob restart {name} -n {meta['namespace']} --replica={(jobs.types_of(job) or ['worker'])[0]}-0"
-        )
+        one = f"--replica={(jobs.types_of(job) or ['worker'])[0]}-0"
+        some = target.command(meta["namespace"], "tfjob", "restart", name, one)
         text = f"no operator noted the request within {ACKNOWLEDGED_WITHIN_S:.0f}s, and it was withdrawn"
         raise CliError(
             f"{name} was not restarted: {text}. An operator that cannot restart whole jobs recreates pods: {some}"
@@ -114,18 +114,20 @@ def _withdraw(session: Session, name: str) -> dict[str, Any]:
     return job
 
 
-def _check(name: str, job: dict[str, Any]) -> None:
-    own, here = job["metadata"]["name"], f"-n {job['metadata']['namespace']}"
-    save = f"kubectl {here} get tfjob {own} -o yaml > {own}.saved.yaml"
-    again = f"{save}, then kubectl {here} replace --force -f {own}.saved.yaml"
+def _check(target: Target, name: str, job: dict[str, Any]) -> None:
+    own, here = job["metadata"]["name"], job["metadata"]["namespace"]
+    file = f"{own}.saved.yaml"
+    save = f"{target.command(here, 'get', jobs.full_name(job), '-o', 'yaml')} > {shlex.quote(file)}"
+    again = f"{save}, then {target.command(here, 'replace', '--force', '-f', file)}"
     jobs.check_unfinished(name, job, f". To run it again: {again}")
     if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
-        raise CliError(f"{name} is suspended and has no pods: resume it with kubectl tfjob resume {name} {here}")
+        resume = target.command(here, "tfjob", "resume", name)
+        raise CliError(f"{name} is suspended and has no pods: resume it with {resume}")
     held = jobs.conditions_of(job).get("Held") or {}
     if (
         held and held.get("reason") != ConditionReason.TOO_LARGE
     ):  # a job that is too large still runs, at its current size
-        message = clean(str(held.get("message", "")))
+        message = held.get("message", "")
         raise CliError(f"{name} is on hold, and its pods would not be recreated: fix its spec first: {message}")
 
 

@@ -7,6 +7,7 @@ import click
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.target import Target
 
 _MAX_DIGITS = 9
@@ -25,7 +26,8 @@ def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
     with target.session() as session:
         job = jobs.get(session, name)
         if jobs.is_alpha(job):
-            raise CliError(f"{name} is a v1alpha1 job: edit its spec.replicaSpecs with kubectl edit")
+            edit = target.command(session.namespace, "edit", jobs.full_name(job))
+            raise CliError(f"{name} is a v1alpha1 job: edit its spec.replicaSpecs with {edit}")
         entries = jobs.spec_of(job).get("tfReplicaSpecs") or {}
         keys = {key.lower(): key for key in entries}
         unknown = sorted(wanted.keys() - keys)
@@ -38,7 +40,7 @@ def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
         resized = {key: (entry or {}) | changes.get(key, {}) for key, entry in entries.items()}
         check({**job, "spec": {**jobs.spec_of(job), "tfReplicaSpecs": resized}}, "scaled")
         jobs.patch(session, job["metadata"]["name"], {"spec": {"tfReplicaSpecs": changes}})
-        click.echo(f"{jobs.full_name(job)} scaled")
+        echo(f"{jobs.full_name(job)} scaled")
 
 
 def _size(given: str) -> tuple[str, int]:

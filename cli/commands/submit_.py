@@ -9,12 +9,13 @@ import click
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import WithProgram, print_value, seconds, target_options
+from tfjob_operator.cli.printing import echo
+from tfjob_operator.cli.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfjob_operator.cli.submission import Mount, Submission
-    from tfjob_operator.cli.target import Target
 
 _COUNT: Final = click.IntRange(min=0)
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never", "ExitCode")
@@ -179,7 +180,8 @@ def _base(file: str) -> Mapping[str, Any]:
     if len(found) != 1:
         raise CliError(f"{file} has {len(found)} TFJobs: --filename takes one")
     if (found[0].group, found[0].version) != (jobs.GROUP, "v1"):
-        raise CliError(f"{file} is not {jobs.GROUP}/v1: convert it with kubectl tfjob convert {file}")
+        convert = Target().command(None, "tfjob", "convert", file)
+        raise CliError(f"{file} is not {jobs.GROUP}/v1: convert it with {convert}")
     return found[0].body
 
 
@@ -199,4 +201,4 @@ def _print(job: dict[str, Any], output: str | None, how: str) -> None:
     if output in {"json", "yaml"}:
         print_value(job, output)
     else:
-        click.echo(name if output == "name" else f"{name} created{how}")
+        echo(name if output == "name" else f"{name} created{how}")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError, print_each
 from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,5 +50,5 @@ def _set(session: Session, name: str, *, to: bool) -> str:
         return f"{jobs.full_name(job)} {'is already suspended' if to else 'is not suspended'}"
     jobs.patch(session, job["metadata"]["name"], {"spec": {"runPolicy": {"suspend": to}}})
     if not to and (held := jobs.conditions_of(job).get("Held")):
-        click.echo(f"warning: {name} is on hold: {clean(str(held.get('message', '')))}", err=True)
+        echo(f"warning: {name} is on hold: {held.get('message', '')}", err=True)
     return f"{jobs.full_name(job)} {'suspended' if to else 'resumed'}"

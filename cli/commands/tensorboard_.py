@@ -14,11 +14,11 @@ from typing import IO, Any, Final, NamedTuple
 
 import click
 
-from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.replicas import pods_path
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target, kubectl
@@ -37,10 +37,11 @@ class JobTensorBoard(NamedTuple):
     selector: str
 
 
-def board_of(name: str, job: Mapping[str, Any]) -> JobTensorBoard:
+def board_of(target: Target, name: str, job: Mapping[str, Any]) -> JobTensorBoard:
     """Return the TensorBoard of a job. Raises CliError if it has none."""
     if not any(key.lower() == "tensorboard" for key in jobs.spec_of(job)):
-        raise CliError(f"{name} has no TensorBoard: set spec.tensorBoard.logDir with kubectl edit tfjob {name}")
+        edit = target.command(job["metadata"]["namespace"], "edit", jobs.full_name(job))
+        raise CliError(f"{name} has no TensorBoard: set spec.tensorBoard.logDir with {edit}")
     return JobTensorBoard(
         name, job["metadata"]["uid"], board_selector(job["metadata"]["name"], is_alpha=jobs.is_alpha(job))
     )
@@ -118,7 +119,7 @@ class Forwarding:
 
     def _print(self, text: str) -> None:
         if text != self._printed:
-            click.echo(f"TensorBoard of {self._board.job}: {clean(text)}", err=True)
+            echo(f"TensorBoard of {self._board.job}: {text}", err=True)
             self._printed = text
 
     def _kubectl(self, pod: str) -> subprocess.Popen[str]:
@@ -191,18 +192,18 @@ def command(*, target: Target, name: str, port: int | None, no_browser: bool) ->
     The job must have spec.tensorBoard. When the pod is replaced, the port is forwarded to the new one.
     """
     with target.session() as session:
-        board = board_of(name, jobs.get(session, name))
+        board = board_of(target, name, jobs.get(session, name))
         local = _free_port(port)
         forwarding = Forwarding(target, session, board, ports=(local, PORT), pause=time.sleep)
         for _ in forwarding.connections():
             url = f"http://{_HOST}:{local}/"
-            click.echo(f"TensorBoard of {name}: {url}   (press Ctrl-C to stop)")
+            echo(f"TensorBoard of {name}: {url}   (press Ctrl-C to stop)")
             if not no_browser and _has_display():
                 import webbrowser
 
                 webbrowser.open(url)
             no_browser = True  # only once
-    click.echo(f"the TensorBoard of {name} was deleted", err=True)
+    echo(f"the TensorBoard of {name} was deleted", err=True)
 
 
 def _free_port(wanted: int | None) -> int:

@@ -10,6 +10,7 @@ import click
 
 from tfjob_operator.cli.errors import ApiServerError
 from tfjob_operator.cli.options import print_value, target_options
+from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.diagnosis.objects import EventDetails
@@ -42,7 +43,7 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
         except ApiServerError as error:
             if error.code != _FORBIDDEN:
                 raise
-            click.echo("no permission to list events: deleted pods are not shown", err=True)
+            echo("no permission to list events: deleted pods are not shown", err=True)
     timeline = timeline_of(seen.job, seen.pods, events)
     if output is not None:
         print_value(_plain(timeline), output)
@@ -52,7 +53,7 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
     zone = UTC if utc else now.astimezone().tzinfo or UTC
     frame = Frame(now, zone, screen.width, UNICODE if screen.unicode else ASCII)
     for line in render(timeline, name, frame, screen.paint):
-        click.echo(screen.shown(line))
+        echo(screen.shown(line))
 
 
 def _plain(value: Any) -> Any:

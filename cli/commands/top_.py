@@ -13,6 +13,7 @@ from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import print_value, target_options
+from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, replica_options, selector_of
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
@@ -40,14 +41,14 @@ def command(*, target: Target, choice: Choice, name: str, output: str | None) ->
         choice = choice.of(name, job)
         replicas = find(session, job, choice).replicas
         if not replicas:
-            raise no_pods_error(name, job, choice)
+            raise no_pods_error(target, name, job, choice)
         used = _usage(session, job)
     rows = [_cells(each, used.get(each.pod_name)) for each in replicas]
     if output == "json":
         print_value({"items": [dict(zip(_KEYS, row, strict=True)) for row in rows]}, output)
         return
     for line in TablePrinter(COLUMNS).lines(rows):
-        click.echo(line)
+        echo(line)
 
 
 def _usage(session: Session, job: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.manifests import Manifest, ValidationResult
@@ -34,28 +35,26 @@ def command(*, files: tuple[str, ...], strict: bool) -> None:
             error.show()
             unread += 1
     if not jobs and not unread:
-        click.echo("no TFJobs found", err=True)
+        echo("no TFJobs found", err=True)
     elif jobs:
         counted = f", {warned} warning{'s' * (warned != 1)}" if warned else ""
-        click.echo(f"{jobs} {'job' if jobs == 1 else 'jobs'}, {invalid} invalid{counted}", err=True)
+        echo(f"{jobs} {'job' if jobs == 1 else 'jobs'}, {invalid} invalid{counted}", err=True)
     if invalid or unread or (strict and warned):
         raise click.exceptions.Exit(1)
 
 
 def _print(manifest: Manifest, result: ValidationResult) -> bool:
     """Print the errors, warnings and notes of a job. Return True if it is invalid."""
-    from tfjob_operator.api.text import clean
-
     for mistake in result.mistakes:
-        click.echo(f"{manifest.file}:{manifest.line_of(mistake.path)}: {clean(str(mistake))}")
+        echo(f"{manifest.file}:{manifest.line_of(mistake.path)}: {mistake}")
     if result.more:
-        click.echo(f"{manifest.file}:{manifest.line}: and {result.more} more")
+        echo(f"{manifest.file}:{manifest.line}: and {result.more} more")
     for warning in result.warnings:
         path = warning.partition(" ")[0].rstrip(":")  # warnings about a field start with its path
         line = manifest.line_of(path) if path.startswith("spec.") else manifest.line
-        click.echo(f"{manifest.file}:{line}: warning: {clean(warning)}")
+        echo(f"{manifest.file}:{line}: warning: {warning}")
     for note in result.notes:
-        click.echo(f"{manifest.file}:{manifest.line_of('spec.runPolicy.failurePolicy')}: note: {clean(note)}")
+        echo(f"{manifest.file}:{manifest.line_of('spec.runPolicy.failurePolicy')}: note: {note}")
     return bool(result.mistakes)
 
 
@@ -71,4 +70,4 @@ def convert(files: tuple[str, ...]) -> None:
     converted = [manifests.convert(manifest) for file in files for manifest in manifests.read(file)]
     if not converted:
         raise CliError("no TFJobs found")
-    click.echo("---\n".join(converted), nl=False)
+    echo(*"---\n".join(converted).split("\n"), nl=False)

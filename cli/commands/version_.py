@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +12,7 @@ import click
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import print_value, target_options
+from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 UNKNOWN: Final = "unknown (no permission)"
 LEASE: Final = "tf-operator"
 """The name of the operator's Lease, in any namespace."""
+BINDING: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/tf-job-operator"
+"""Proves in which namespaces an operator of the whole cluster runs: only cluster administrators can write it."""
 
 
 @click.command("version")
@@ -30,7 +35,8 @@ def command(target: Target, client: bool, output: str | None) -> None:  # noqa: 
     """Print the versions of this plugin, the cluster, the TFJob APIs that it serves, and the operator.
 
     An operator without a Deployment is found by its Lease. Versions that you have no permission to read are unknown. Without
-    permission for all namespaces, the operator is looked for in the current one.
+    permission for all namespaces, the operator is looked for in the current one. A Deployment or Lease of a namespace that the
+    ClusterRoleBinding tf-job-operator does not name claims to be the operator's; everybody can create one in their namespace.
     """
     from importlib.metadata import version
 
@@ -42,7 +48,7 @@ def command(target: Target, client: bool, output: str | None) -> None:  # noqa: 
         print_value(found, output)
         return
     for name, value in found.items():
-        click.echo(f"{name:14} {value if isinstance(value, str) else ', '.join(value)}")
+        echo(f"{name:14} {value if isinstance(value, str) else ', '.join(value)}")
 
 
 def _of_cluster(session: Session) -> dict[str, Any]:
@@ -74,10 +80,12 @@ def _operator(session: Session) -> str:
     """Return the images of the operator's Deployments or, if there are none, the holder of its Lease."""
     label = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
     deployments = _listed(session, "/apis/apps/v1", "deployments", labelSelector=label)
+    binding = _read(session, BINDING) or {}
+    proven = {str(each.get("namespace")) for each in binding.get("subjects") or ()}
     if deployments:
-        return "; ".join(_images(session, deployments))
+        return "; ".join(_images(session, deployments, proven))
     leases = _listed(session, "/apis/coordination.k8s.io/v1", "leases", fieldSelector=f"metadata.name={LEASE}")
-    held = "; ".join(_holders(leases or []))
+    held = "; ".join(_holders(leases or [], proven))
     unknown = deployments is None or leases is None
     return held or (UNKNOWN if unknown else f"not found: no Deployment and no Lease {LEASE}")
 
@@ -90,7 +98,16 @@ def _listed(session: Session, api: str, plural: str, **query: str) -> list[dict[
     return (_read(session, f"{api}/namespaces/{session.namespace}/{plural}", **query) or {}).get("items") or None
 
 
-def _images(session: Session, items: list[dict[str, Any]]) -> Iterator[str]:
+def _word(text: str) -> str:
+    """Return an image or a name, in quotes if it could be mistaken for other output."""
+    return text if re.fullmatch(r"[\w./:@-]+", text, re.ASCII) else json.dumps(text)
+
+
+def _claim(namespace: str, proven: set[str]) -> str:
+    return "" if namespace in proven else "claims to be the operator: "
+
+
+def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> Iterator[str]:
     import msgspec
 
     from tfjob_operator.cli.diagnosis.objects import OperatorDeployment, PodDetails
@@ -99,23 +116,24 @@ def _images(session: Session, items: list[dict[str, Any]]) -> Iterator[str]:
     for each in items:
         try:
             found = msgspec.convert(each, OperatorDeployment)
-            image = (found.spec.template.spec.containers or ())[0].image
+            image = _word((found.spec.template.spec.containers or ())[0].image)
         except (msgspec.ValidationError, IndexError) as error:
             raise CliError("the server sent a Deployment without containers") from error
         meta, status, wanted = found.metadata, found.status, found.spec.replicas
-        more = f", serves {found.served} only" if found.served else ""
+        more = f", serves {_word(found.served)} only" if found.served else ""
         is_stuck = status.updated_replicas < max(wanted, status.replicas)  # until then pods of the old template remain
         if is_stuck and status.ready_replicas:
             path = f"/api/v1/namespaces/{meta.namespace}/pods"
             pods = _read(session, path, labelSelector="name=tf-job-operator") or {}
             ready = [pod for pod in msgspec.convert(pods.get("items") or [], list[PodDetails]) if is_ready(pod)]
             more += f"; update to {image} is not ready: {status.updated_replicas} of {wanted} updated"
-            image = ", ".join(sorted({pod.spec.containers[0].image for pod in ready if pod.spec.containers}))
+            image = ", ".join(sorted({_word(pod.spec.containers[0].image) for pod in ready if pod.spec.containers}))
         counts = f"{status.ready_replicas} of {wanted} ready{more}"
-        yield f"{image or 'unknown image'} (Deployment {meta.namespace}/{meta.name}, {counts})"
+        claim = _claim(meta.namespace, proven | {found.served})  # whoever owns a namespace decides who serves it
+        yield f"{image or 'unknown image'} ({claim}Deployment {meta.namespace}/{meta.name}, {counts})"
 
 
-def _holders(items: list[dict[str, Any]]) -> Iterator[str]:
+def _holders(items: list[dict[str, Any]], proven: set[str]) -> Iterator[str]:
     now = datetime.now(UTC)
     for each in items:
         spec, meta = each.get("spec") or {}, each["metadata"]
@@ -124,6 +142,7 @@ def _holders(items: list[dict[str, Any]]) -> Iterator[str]:
             held = timedelta(seconds=spec["leaseDurationSeconds"])
         except (KeyError, TypeError, ValueError):
             continue
-        where = f"Lease {meta['namespace']}/{meta['name']}, renewed {duration((now - renewed).total_seconds())} ago"
+        claim, at = _claim(meta["namespace"], proven), duration((now - renewed).total_seconds())
+        where = f"{claim}Lease {meta['namespace']}/{meta['name']}, renewed {at} ago"
         is_held = bool(spec.get("holderIdentity")) and renewed + held > now
-        yield f"{spec['holderIdentity']} ({where})" if is_held else f"not running ({where})"
+        yield f"{_word(spec['holderIdentity'])} ({where})" if is_held else f"not running ({where})"

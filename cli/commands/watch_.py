@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import print_value, seconds, target_options
+from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.session import Session
@@ -56,7 +56,7 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
         while True:
             seen = live.wait(REDRAW_S)
             if seen.is_gone:
-                click.echo(f"{full} was deleted", err=True)
+                echo(f"{full} was deleted", err=True)
                 raise click.exceptions.Exit(GONE)
             full = jobs.full_name(seen.job) if seen.job is not None else full
             end = end_of(seen.job) if seen.job is not None and seen.replicas is not None else None
@@ -65,7 +65,7 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
                     seen = seen._replace(replicas=find(session, seen.job, Choice()).replicas)
             shown.show(seen, datetime.now(UTC), last=end is not None)
             if end is not None:
-                click.echo(f"{full} {end.condition}: {clean(end.message)}")
+                echo(f"{full} {end.condition}: {end.message}")
                 raise click.exceptions.Exit(end.code)
             time.sleep(_MIN_REDRAW_S)
 
@@ -83,13 +83,13 @@ def wait(target: Target, name: str, timeout: float | None) -> None:
     with target.session() as session:
         for job in versions(session, name, clock=time.monotonic, pause=time.sleep, until=until):
             if job is None:
-                click.echo(f"{full} was deleted", err=True)
+                echo(f"{full} was deleted", err=True)
                 raise click.exceptions.Exit(GONE)
             full, end = jobs.full_name(job), end_of(job)
             if end is not None:
-                click.echo(f"{full} {end.condition}: {clean(end.message)}")
+                echo(f"{full} {end.condition}: {end.message}")
                 raise click.exceptions.Exit(end.code)
-    click.echo(f"timed out waiting for {full}", err=True)
+    echo(f"timed out waiting for {full}", err=True)
     raise click.exceptions.Exit(TIMED_OUT)
 
 
@@ -113,4 +113,4 @@ def status(target: Target, name: str, output: str | None, no_color: bool) -> Non
     screen = terminal(no_color=no_color)
     signs = UNICODE if screen.unicode else ASCII
     for line in render(standing, datetime.now(UTC), screen.paint, screen.width, signs):
-        click.echo(screen.shown(line))
+        echo(screen.shown(line))

@@ -63,7 +63,6 @@ _NEEDS: Final = (
 """Additional permissions that a command needs, and the denied reads that show that the user lacks them."""
 _DELETES: Final = re.compile(r"kubectl tfjob restart|kubectl -n \S+ delete (pod|job) ")
 _KEEP_PODS: Final = "Delete no pods before an operator serves the job: nobody would recreate them"
-_COMMAND: Final = re.compile(r"\bkubectl (?P<plugin>tfjob )?")
 
 
 def steps(
@@ -101,17 +100,6 @@ def steps(
 
 def _named_in_command(pod: str) -> str:
     return fill("{pod}", {"pod": pod}, command=True)
-
-
-def for_cluster(line: str, flags: Sequence[str]) -> str:
-    """Return a step with a command for the cluster selected by these kubectl flags."""
-    found = _COMMAND.search(line)
-    if found is None or not flags:
-        return line
-    words = " ".join(flags)
-    if found["plugin"]:
-        return f"{line} {words}"
-    return f"{line[: found.start()]}kubectl {words} {line[found.end() :]}"
 
 
 def _running(change: ManifestChange) -> Iterator[str]:

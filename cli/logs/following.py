@@ -13,12 +13,10 @@ from queue import Empty, Full, Queue
 from threading import Condition, Lock, Thread
 from typing import Any, Final, NamedTuple
 
-import click
-
-from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.logs.lines import LineFormatter, LogLine, Position, Splitter
+from tfjob_operator.cli.printing import echo, write
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, find, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
 
@@ -357,7 +355,7 @@ class Following:
             )
         self._take(replicas, first)
         if not replicas:
-            click.echo(f"{self._name}: waiting for pods", err=True)
+            echo(f"{self._name}: waiting for pods", err=True)
         Thread(target=self._watch, daemon=True).start()
         try:
             self._print()
@@ -393,9 +391,9 @@ class Following:
                 raise error
             case Lines(tail, lines) if self._is_read(tail):
                 self._gone.pop(tail.replica.name, None)
-                click.echo(self._formatter.shown(tail.replica.name, lines), nl=False)
+                write(self._formatter.shown(tail.replica.name, lines))
             case Note(tail, text) if self._is_read(tail):
-                click.echo(f"{tail.replica.name}: {clean(text)}", err=True)
+                echo(f"{tail.replica.name}: {text}", err=True)
             case LogEnd(tail, failure) if self._is_read(tail):
                 if failure is not None:
                     raise failure
@@ -431,11 +429,11 @@ class Following:
         container = container_of(replica.pod, self._container)
         if container is None:
             self._done.add(replica.uid)
-            click.echo(f"container {clean(str(self._container))} not found in pod {replica.pod_name}", err=True)
+            echo(f"container {self._container} not found in pod {replica.pod_name}", err=True)
             return
         if len(self._tails) >= self._most:
             self._done.add(replica.uid)
-            click.echo(f"{replica.name} is not followed: increase --max-log-requests (now {self._most})", err=True)
+            echo(f"{replica.name} is not followed: increase --max-log-requests (now {self._most})", err=True)
             return
         tail = Tail(self._session.another(), self._pod_reader, replica, container, first=first, put=self._put)
         self._tails[replica.name] = tail
@@ -466,7 +464,7 @@ class Following:
                 raise
             job = {}
         if not job or job["metadata"]["uid"] != self._job["metadata"]["uid"]:
-            click.echo(f"{jobs.full_name(self._job)} was deleted", err=True)
+            echo(f"{jobs.full_name(self._job)} was deleted", err=True)
             return True
         if not jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}:
             return False

@@ -2,7 +2,7 @@
 
 A stream that has ended or broken off is requested again from the time of its last line, truncated to seconds (the API server
 only accepts whole seconds). Lines that were read before are recognized by the kubelet's timestamps and, if several lines have
-the same timestamp, by their number. Lines for programs are unchanged; lines for terminals contain no harmful escape sequences.
+the same timestamp, by their number. Lines for programs are unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from tfjob_operator.api.text import clean
+from tfjob_operator.cli.printing import control
 
 LONGEST: Final = 16 * 1024 * 1024
 """The most bytes of a line. A longer one is split: a process that never ends its line must not use up all memory."""
@@ -127,14 +127,13 @@ def _time(stamp: bytes) -> tuple[float, int]:
 COLOURS: Final = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 """The colors of prefixes: cyan, yellow, green, magenta, blue, then the same in bright. Red is reserved for errors of
 programs."""
-_SGR: Final = re.compile(r"(\x1b\[[0-9;:]*m)")
+_SGR: Final = re.compile(r"\x1b\[([0-9;:]*m)")
 """Colors and bold (Select Graphic Rendition): escape sequences that only change the appearance of text."""
-_RESET: Final = "\x1b[0m"
-_NO_LIMIT: Final = 1 << 40
+_RESET: Final = control("0m")
 
 
 class LineFormatter:
-    """Formats lines for output. `terminal` sanitizes them; `colour` colors prefixes, and keeps the colors of programs."""
+    """Formats lines for `cli.terminal.write`. `colour` colors prefixes on a `terminal`, and keeps the colors of programs."""
 
     def __init__(self, *, terminal: bool, colour: bool, prefixes: bool, stamps: bool) -> None:
         self._terminal = terminal
@@ -160,25 +159,20 @@ class LineFormatter:
     def _text(self, text: bytes) -> bytes:
         if not self._terminal:
             return text
-        return harmless(text.decode(errors="replace"), colour=self._colour).encode()
+        return for_terminal(text.decode(errors="replace"), colour=self._colour).encode()
 
     def _prefix(self, name: str) -> bytes:
         if name not in self._painted:
             plain = f"{name:{self._width}} | "
             code = COLOURS[len(self._painted) % len(COLOURS)]
-            self._painted[name] = (f"\x1b[{code}m{plain}{_RESET}" if self._colour else plain).encode()
+            self._painted[name] = (f"{control(f'{code}m')}{plain}{_RESET}" if self._colour else plain).encode()
         return self._painted[name]
 
 
-def harmless(text: str, *, colour: bool) -> str:
-    """Sanitize a line for a terminal: drop overwritten text, keep colors if enabled, escape other control characters."""
-    if text.isascii() and text.isprintable():
+def for_terminal(text: str, *, colour: bool) -> str:
+    """Return a line without overwritten text; colors of the program are kept for the terminal if enabled, else dropped."""
+    if text.isprintable():
         return text
     text = re.split(r"[\r\b]", text.rstrip("\r\b"))[-1]
-    parts = _SGR.split(text)  # text and sequences alternate
-    shown = [_clean(part) if place % 2 == 0 else part if colour else "" for place, part in enumerate(parts)]
-    return "".join(shown) + (_RESET if colour and len(parts) > 1 else "")
-
-
-def _clean(text: str) -> str:
-    return "\t".join(clean(part, _NO_LIMIT) for part in text.split("\t"))
+    shown, count = _SGR.subn((lambda code: control(code[1])) if colour else "", text)
+    return shown + _RESET if colour and count else shown

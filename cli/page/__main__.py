@@ -24,6 +24,7 @@ from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator, 
 from tfjob_operator.cli.page.reviews import Reviews
 from tfjob_operator.cli.page.run import Read, listening, reading
 from tfjob_operator.cli.page.server import Page
+from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.target import Target
 
 RELOAD_S: Final = 60.0
@@ -173,7 +174,7 @@ async def _serve(plan: ClusterPageOptions) -> None:
         asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     scheme = "https" if plan.certificate is not None else "http"
     host, port = plan.on.getsockname()[:2]
-    click.echo(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}", err=True)
+    echo(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}", err=True)
     with contextlib.suppress(asyncio.CancelledError):
         async with serving(plan):
             await asyncio.Event().wait()

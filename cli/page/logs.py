@@ -155,9 +155,8 @@ class _Merged:
         return task
 
     def _cut(self, wanted: int) -> list[str]:
-        namespace, _, name = self._key.partition("/")
-        more = f"kubectl tfjob logs -n {namespace} -f {name} --max-log-requests={wanted}"
-        return [f"Following {MAX_LOGS} of {wanted} replicas. To follow all: {more}"] if wanted > MAX_LOGS else []
+        more = f"The command `logs` follows all with --max-log-requests={wanted}"
+        return [f"Following {MAX_LOGS} of {wanted} replicas. {more}"] if wanted > MAX_LOGS else []
 
     async def _read_pod(self, place: ReplicaName, pod: PodDetails) -> None:
         """Read a log to its end. A followed log is read again after an error."""

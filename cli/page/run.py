@@ -30,6 +30,8 @@ from tfjob_operator.cli.page.cluster import Cluster, background_tasks, readable_
 from tfjob_operator.cli.page.details import Details
 from tfjob_operator.cli.page.logs import Logs
 from tfjob_operator.cli.page.server import Page, Parts
+from tfjob_operator.cli.printing import echo
+from tfjob_operator.cli.target import Target
 
 AGENT: Final = "kubectl-tfjob"
 SHUTDOWN_S: Final = 1.0
@@ -40,18 +42,19 @@ Read = Callable[[str | None], Access]
 """Returns the access to the server for a namespace; None selects the namespace of the context."""
 
 
-async def run(read: Read, on: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None) -> None:
+async def run(target: Target, on: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None) -> None:
     """Serve until cancelled, see `serving`. Raises CliError if the API server cannot be reached."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the page shows errors
-    async with serving(read, on, print_link, everywhere=everywhere):
+    logging.lastResort = TerminalHandler(logging.WARNING)
+    async with serving(target.access, on, print_link, everywhere=everywhere, flags=target.shown):
         await asyncio.Event().wait()
 
 
 @asynccontextmanager
 async def serving(
-    read: Read, on: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None
+    read: Read, on: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None, flags: str = ""
 ) -> AsyncIterator[None]:
-    """Serve on a loopback socket within the context. Raises CliError.
+    """Serve on a loopback socket within the context. Raises CliError. `flags` are the options of commands on the page.
 
     `print_link` is called with the link to open in a browser, and with a new link each time a link has been used.
     """
@@ -61,13 +64,15 @@ async def serving(
         print_link(f"http://{host}:{port}/#token={authenticator.token}")
 
     authenticator = LocalAuthenticator(port, print_new_link)
-    async with reading(read, everywhere=everywhere) as parts, listening(Page(authenticator, parts), on):
+    async with reading(read, everywhere=everywhere, flags=flags) as parts, listening(Page(authenticator, parts), on):
         print_new_link()
         yield
 
 
 @asynccontextmanager
-async def reading(read: Read, *, everywhere: bool | None, shared: bool = False) -> AsyncIterator[Parts]:
+async def reading(
+    read: Read, *, everywhere: bool | None, shared: bool = False, flags: str = ""
+) -> AsyncIterator[Parts]:
     """Read the cluster until the async with block ends. `shared`: viewers have different permissions. Raises CliError.
 
     With `everywhere` None, the page shows all namespaces if the user may list jobs in all of them; otherwise, it shows only the
@@ -85,7 +90,8 @@ async def reading(read: Read, *, everywhere: bool | None, shared: bool = False) 
     ):
         client, streams = RestClient(short), RestClient(lasting)
         scope = await readable_scope(client, own=access.namespace, everywhere=everywhere)
-        about = {"server": "" if shared else access.shown, "context": "" if shared else access.context}
+        server, context = ("", "") if shared else (access.shown, access.context)
+        about = {"server": server, "context": context, "flags": flags}
         board = Board(about, bare=shared)
         cluster = Cluster(streams, scope, board.changed)
         async with cluster.running(), background_tasks(board.run(cluster)):
@@ -110,6 +116,14 @@ async def listening(page: Page, on: socket.socket, tls: ssl.SSLContext | None = 
         yield
     finally:
         await runner.cleanup()
+
+
+class TerminalHandler(logging.Handler):
+    """Prints the warnings of libraries, which may quote the API server."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        echo(*self.format(record).split("\n"), err=True)
 
 
 def _again(read: Read) -> Access:

@@ -273,10 +273,11 @@ def test_a_lost_connection_is_said_and_so_is_what_to_do(chromium: Any) -> None:
 
 
 def test_a_user_without_rights_is_told_which_and_sees_jobs_when_they_are_granted(chromium: Any) -> None:
-    """First a namespace may not be read at all; then only its pods and events may not."""
-    with newcomer(chromium, "--namespace=nlp", forbidden=("tfjobs", "pods", "events")) as (looking, dashboard):
+    """First a namespace may not be read at all; then only its pods and events may not. Commands are for the page's cluster."""
+    context, forbidden = "--context=team-cluster", ("tfjobs", "pods", "events")
+    with newcomer(chromium, "--namespace=nlp", context, forbidden=forbidden) as (looking, dashboard):
         looking.shows(".blank h2", "You may not list TFJobs in the namespace nlp")
-        looking.shows(".blank", "kubectl create role tfjob-viewer -n nlp --verb=get,list,watch")
+        looking.shows(".blank", f"kubectl {context} create role tfjob-viewer -n nlp --verb=get,list,watch")
         looking.gone(".banner")  # the page itself says what may not be read
         assert reads_well(looking.page)
         looking.open(RESNET)

@@ -68,9 +68,19 @@ export function copyButton(source) {
   return button;
 }
 
+let flags = '';
+
+/** Set the options that select the cluster and the user in all commands. */
+export function selectCluster(given) {
+  flags = given && `${given} `;
+}
+
+/** A text whose kubectl commands are for the cluster of the page. */
+export const forCluster = (text) => text.replaceAll(/\bkubectl (tfjob )?/g, (found) => found + flags);
+
 /** A command with a button that copies it. */
 export function command(text) {
-  const code = h('code', null, text);
+  const code = h('code', null, forCluster(text));
   return h('span', { class: 'command' }, code, copyButton(code));
 }
 

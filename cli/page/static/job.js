@@ -1,6 +1,6 @@
 // The page of a job: its state, why it is not running, and tabs with details.
 
-import { command, copyButton, h, headings, keyed, place, show, tablePanel } from './dom.js';
+import { command, copyButton, forCluster, h, headings, keyed, place, show, tablePanel } from './dom.js';
 import { API, age, isOver, left, meters, now, pill, plural, runs, span, took } from './format.js';
 import { Curves } from './curves.js';
 import { LogView } from './log.js';
@@ -84,7 +84,7 @@ export class JobPage {
     const outside = state?.namespace && state.namespace !== this.namespace;
     const words = this.view === undefined ? [this.app.reason ? 'Not known' : 'Reading the job ...', '']
       : forbidden ? ['You may not read this job', forbidden.message]
-      : outside ? [`This page shows the namespace ${state.namespace} alone`, viewer ? 'It does not show other namespaces.' : `Start it with kubectl tfjob dashboard -n ${this.namespace}, if you may read the jobs there.`]
+      : outside ? [`This page shows the namespace ${state.namespace} alone`, viewer ? 'It does not show other namespaces.' : forCluster(`Start it with kubectl tfjob dashboard -n ${this.namespace}, if you may read the jobs there.`)]
       : !state?.synced ? ['Reading the job ...', '']
       : [`There is no job ${this.name} in ${this.namespace}`, viewer ? 'It may have been deleted, or you may not list the TFJobs of that namespace.' : 'It may have been deleted.'];
     show(this.head, words, () => h('div', { class: 'blank' }, h('h1', null, words[0]), h('p', null, words[1]), h('p', null, h('a', { href: '/', 'data-link': true }, 'All jobs'))));

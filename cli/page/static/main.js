@@ -1,6 +1,6 @@
 // Connects the parts: the URL selects what is shown, the stream delivers changes.
 
-import { h, show } from './dom.js';
+import { h, selectCluster, show } from './dom.js';
 import { tick } from './format.js';
 import { JobPage, TABS } from './job.js';
 import { List } from './list.js';
@@ -62,7 +62,10 @@ class App {
       this.reason = reason;
     } else if (kind === 'rows') {
       if (data.full) this.rows.clear();
-      if (data.state) this.state = data.state;
+      if (data.state) {
+        this.state = data.state;
+        selectCluster(this.state.flags);
+      }
       for (const row of data.rows) this.rows.set(row.key, row);
       for (const key of data.gone) this.rows.delete(key);
       this.watch.look(data);

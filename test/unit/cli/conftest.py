@@ -18,22 +18,28 @@ from tfjob_operator.cli.target import Target
 
 @dataclass
 class Server:
-    """A local server. `responses` are codes and bodies, by path with or without the query."""
+    """A local server. `responses` are codes and bodies, by path with or without the query; for watches also by `PATH?watch`."""
 
     url: str
     kubeconfig: Path
     """Its current context is this server, namespace `team`."""
     responses: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
     asked: list[tuple[str, str, Message, bytes]] = field(default_factory=list)
+    otherwise: tuple[int, bytes] = (404, b"404 page not found")
 
     def answers(self, path: str, *bodies: Any, code: int = 200) -> None:
         """Send these, one after the other, the last one again and again. What is no bytes is sent as JSON."""
         sent = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in bodies]
         self.responses[path] = [(code, body) for body in sent]
 
+    @property
+    def flags(self) -> str:
+        """What every printed command for this server must have."""
+        return f"--kubeconfig={self.kubeconfig}"
+
     def run(self, verb: str, *arguments: str, stdin: str = "") -> Result:
         """Run a verb of the plugin with this server."""
-        return run(verb, f"--kubeconfig={self.kubeconfig}", *arguments, stdin=stdin)
+        return run(verb, self.flags, *arguments, stdin=stdin)
 
     def session(self) -> Session:
         return Target(kubeconfig=str(self.kubeconfig)).session()
@@ -41,7 +47,7 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A server that answers 404 where no response was set."""
+    """A server that answers `otherwise` where no response was set."""
 
     told = Server("", tmp_path / "kubeconfig")
 
@@ -49,8 +55,10 @@ def server(tmp_path: Path) -> Iterator[Server]:
         def reply(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             told.asked.append((self.command, self.path, self.headers, body))
-            kept = told.responses.get(self.path) or told.responses.get(self.path.partition("?")[0])
-            code, answer = (404, b"404 page not found") if not kept else kept.pop(0) if len(kept) > 1 else kept[0]
+            path, _, query = self.path.partition("?")
+            kept = told.responses.get(f"{path}?watch" if "watch=true" in query else "")
+            kept = kept or told.responses.get(self.path) or told.responses.get(path)
+            code, answer = told.otherwise if not kept else kept.pop(0) if len(kept) > 1 else kept[0]
             self.answer(answer, code)
 
         do_GET = do_PATCH = do_POST = do_DELETE = reply  # noqa: N815 - the names of http.server

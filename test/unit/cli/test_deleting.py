@@ -92,11 +92,11 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (job(conditions=("Failed",)), "kubectl -n team get tfjob mnist -o yaml > mnist.saved.yaml"),
-        (job(conditions=("Failed",)), "kubectl -n team replace --force -f mnist.saved.yaml"),
-        (job(spec={"runPolicy": {"suspend": True}}), "kubectl tfjob resume mnist -n team"),
+        (job(conditions=("Failed",)), "kubectl FLAGS -n team get tfjob.kubeflow.org/mnist -o yaml > mnist.saved.yaml"),
+        (job(conditions=("Failed",)), "kubectl FLAGS -n team replace --force -f mnist.saved.yaml"),
+        (job(spec={"runPolicy": {"suspend": True}}), "kubectl tfjob FLAGS resume mnist -n team"),
         (job(conditions=("Running", "Held")), "mnist is on hold, and its pods would not be recreated"),
-        (job(), "mnist has no pods: see kubectl tfjob explain mnist -n team"),
+        (job(), "mnist has no pods: see kubectl tfjob FLAGS explain mnist -n team"),
         (job(spec={"replicaSpecs": []}), "mnist is a v1alpha1 job, which cannot be restarted as a whole: choose"),
     ],
 )
@@ -105,7 +105,7 @@ def test_restart_says_what_to_do_where_it_can_do_nothing(server: Server, given: 
     server.answers(PODS, {"metadata": {}, "items": []})
     result = server.run("restart", "mnist")
     assert result.exit_code == 1
-    assert says in result.stderr
+    assert says.replace("FLAGS", server.flags) in result.stderr
     assert all(method == "GET" for method, *_ in server.asked)
 
 
@@ -132,7 +132,7 @@ def test_a_replica_without_a_pod_says_until_when_its_restart_is_delayed(
     server.answers(f"{JOBS}/mnist", delayed)
     server.answers(PODS, {"metadata": {}, "items": []})
     result = server.run("restart", "mnist", f"--replica={chosen}")
-    see = "see kubectl -n team get pods --selector=training.kubeflow.org/job-name=mnist"
+    see = f"see kubectl {server.flags} -n team get pods --selector=training.kubeflow.org/job-name=mnist"
     why = " yet: their restart is delayed until 12:05:40 UTC" if is_delayed else f": {see}"
     assert (result.exit_code, result.stderr) == (1, f"error: no pods of these replicas of mnist{why}\n")
 
@@ -149,7 +149,7 @@ def requested(value: str = "now", *, noted: str = "", conditions: tuple[str, ...
 
 UNNOTED = (
     "error: mnist was not restarted: no operator noted the request within 0s, and it was withdrawn. An operator that cannot "
-    "restart whole jobs recreates pods: kubectl tfjob restart mnist -n team --replica=worker-0\n"
+    "restart whole jobs recreates pods: kubectl tfjob FLAGS restart mnist --replica=worker-0 -n team\n"
 )
 ENDED = "error: mnist was not restarted: its training has ended, and the job finishes when its workers have exited\n"
 
@@ -189,7 +189,8 @@ def test_restart_of_the_whole_job_prints_what_the_operator_has_made_of_it(
         each if isinstance(each, tuple) else (200, json.dumps(each).encode()) for each in seen
     ]
     result = server.run("restart", "mnist")
-    assert (result.exit_code, result.stdout, result.stderr) == (bool(errors), printed, errors)
+    expected = errors.replace("FLAGS", server.flags)
+    assert (result.exit_code, result.stdout, result.stderr) == (bool(errors), printed, expected)
     first, *others = [json.loads(body)["metadata"] for method, _, _, body in server.asked if method == "PATCH"]
     assert datetime.fromisoformat(first["annotations"][ANNOTATION]).microsecond
     withdrawn = {"resourceVersion": "7", "annotations": {ANNOTATION: None}}
@@ -266,7 +267,7 @@ def test_prune_deletes_nothing_that_nobody_agreed_to(server: Server, mocker: Moc
     dry = server.run("prune", "--dry-run", "--state=failed")
     assert dry.output == "tfjob.kubeflow.org/failed deleted (dry run)\n"
     mocker.patch("click.testing._NamedTextIOWrapper.isatty", return_value=True, create=True)
-    for answer, code in (("n\n", 1), ("", 1), ("y\n", 0)):
+    for answer, code in (("n\n", 1), ("", 130), ("y\n", 0)):
         assert deletes(server) == {}
         asked = server.run("prune", "--state=failed", stdin=answer)
         assert "Delete this job?" in asked.output

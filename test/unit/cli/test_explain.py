@@ -129,7 +129,7 @@ def test_commands_name_the_context_that_was_asked(server: Server) -> None:
     suspended["spec"] = SPEC | {"runPolicy": {"suspend": True}}
     server.answers(MNIST, suspended)
     result = server.run("explain", "--context=here", "mnist")
-    assert f"kubectl tfjob resume mnist -n team --kubeconfig={server.kubeconfig} --context=here" in result.output
+    assert f"kubectl tfjob --context=here {server.flags} resume mnist -n team" in result.output
 
 
 def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(server: Server) -> None:

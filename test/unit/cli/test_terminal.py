@@ -6,6 +6,7 @@ import re
 import pytest
 from pytest_mock import MockerFixture
 
+from tfjob_operator.cli.printing import printable
 from tfjob_operator.cli.status import tone_of
 from tfjob_operator.cli.terminal import WIDTH, TablePrinter, Terminal, terminal
 
@@ -60,7 +61,7 @@ def test_a_pipe_has_neither_colours_nor_a_height() -> None:
 def test_colours_surround_a_text_and_change_nothing_of_it() -> None:
     screen = Terminal(is_terminal=True, width=80, height=24, colour=True, unicode=True)
     for state, colour in (("Running", "32"), ("CrashLoopBackOff", "31"), ("ErrImagePull", "31"), ("Pending", "33")):
-        painted = screen.paint(state, tone_of(state))
+        painted = printable(screen.paint(state, tone_of(state)))
         assert painted == f"\x1b[{colour}m{state}\x1b[0m"
         assert re.sub(r"\x1b\[\d+m", "", painted) == state
     assert screen.paint("", "red") == ""

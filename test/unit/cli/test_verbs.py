@@ -13,6 +13,7 @@ from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import durations
 from tfjob_operator.cli.app import COMMANDS
+from tfjob_operator.cli.commands import version_
 from tfjob_operator.cli.complete import argument_of
 from unit.cli.conftest import Server, job, operator_deployment, operator_lease, outcome, run
 from unit.cli.conftest import pod as a_pod
@@ -314,6 +315,8 @@ def test_ages_are_printed_as_by_kubectl(seconds: float, printed: str) -> None:
 
 FORBIDDEN = {"message": "no", "reason": "Forbidden"}
 DEPLOYMENTS, LEASES = "/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"
+BOUND = {"subjects": [{"kind": "ServiceAccount", "name": "tf-job-operator", "namespace": "kubeflow"}]}
+"""The ClusterRoleBinding of the operator."""
 
 
 def test_version_prints_what_is_there(server: Server) -> None:
@@ -321,6 +324,7 @@ def test_version_prints_what_is_there(server: Server) -> None:
     server.answers("/apis/kubeflow.org", {"versions": [{"version": "v1"}, {"version": "v1beta2"}]})
     deployment = operator_deployment("kubeflow", replicas=2, readyReplicas=0, updatedReplicas=1)
     server.answers(DEPLOYMENTS, {"items": [deployment]})
+    server.answers(version_.BINDING, BOUND)
     lines = server.run("version").output.splitlines()
     assert [line[15:] for line in lines[1:]] == [
         "v1.36.3",
@@ -341,18 +345,19 @@ def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
 ) -> None:
     counts = {"replicas": wanted + 1, "readyReplicas": wanted, "updatedReplicas": 1}
     server.answers(
-        DEPLOYMENTS, {"items": [operator_deployment("team", image="tf-operator:9", wanted=wanted, **counts)]}
+        DEPLOYMENTS, {"items": [operator_deployment("kubeflow", image="tf-operator:9", wanted=wanted, **counts)]}
     )
+    server.answers(version_.BINDING, BOUND)
     phases = {1: "Running", 9: "Pending"}
     pods = [
         a_pod(f"tf-operator-{tag}", phases[tag], containerStatuses=[{"ready": tag == 1}])
         | {"spec": {"containers": [{"image": f"tf-operator:{tag}"}]}}
         for tag in (1, 1, 9)
     ]
-    server.answers("/api/v1/namespaces/team/pods", {"items": pods} if code == 200 else FORBIDDEN, code=code)
+    server.answers("/api/v1/namespaces/kubeflow/pods", {"items": pods} if code == 200 else FORBIDDEN, code=code)
     shown = server.run("version").output.splitlines()[-1][15:]
     told = f"{wanted} of {wanted} ready; update to tf-operator:9 is not ready: 1 of {wanted} updated"
-    assert shown == f"{runs} (Deployment team/tf-job-operator, {told})"
+    assert shown == f"{runs} (Deployment kubeflow/tf-job-operator, {told})"
 
 
 def test_who_has_rights_in_one_namespace_sees_the_operator_of_that_one(server: Server) -> None:
@@ -385,10 +390,27 @@ def test_an_operator_without_a_deployment_is_found_by_its_lease(
         renewed_s, holder = leases
         renewed = (datetime.now(UTC) - timedelta(seconds=renewed_s)).isoformat()
         held = [operator_lease("kubeflow", renewed, holder)]
+    server.answers(version_.BINDING, BOUND)
     for path, items in ((DEPLOYMENTS, deployments), (LEASES, held)):
         server.answers(path, FORBIDDEN if items is None else {"items": items}, code=403 if items is None else 200)
     shown_now = server.run("version").output.splitlines()[-1][15:]
     assert re.sub(r"\d+s", "Ns", shown_now) == re.sub(r"\d+s", "Ns", shown)
+
+
+@pytest.mark.parametrize("binding", [BOUND, None])
+def test_who_has_the_operators_label_in_another_namespace_only_claims_to_be_it(server: Server, binding: Any) -> None:
+    """A tenant may create such a Deployment or Lease; the image of one cannot imitate the line of the operator."""
+    server.answers(version_.BINDING, binding or FORBIDDEN, code=200 if binding else 403)
+    real, evil = "tf-operator:1 (Deployment kubeflow/tf-job-operator, 0 of 2 ready)", "claims to be the operator: "
+    fake = operator_deployment("team", image=f"{real}; x\x1b[2J")
+    server.answers(DEPLOYMENTS, {"items": [operator_deployment("kubeflow"), fake]})
+    shown = server.run("version").output.splitlines()[-1][15:]
+    assert shown.partition("; ")[0] == (real if binding else real.replace("(", f"({evil}"))
+    assert shown.partition("; ")[2] == f'"{real}; x\\u001b[2J" ({evil}Deployment team/tf-job-operator, 0 of 2 ready)'
+    server.answers(DEPLOYMENTS, {"items": []})
+    server.answers(LEASES, {"items": [operator_lease("team", datetime.now(UTC).isoformat(), "x); y")]})
+    shown = server.run("version").output.splitlines()[-1][15:]
+    assert re.sub(r"\d+s", "Ns", shown) == f'"x); y" ({evil}Lease team/tf-operator, renewed Ns ago)'
 
 
 def test_who_may_read_nothing_still_gets_the_version(server: Server) -> None:

@@ -12,11 +12,11 @@ from fakes.recordings import kueue
 from support.cases import for_each
 from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
-from tfjob_operator.cli.diagnosis.advice import for_cluster
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Problem, Severity
 from tfjob_operator.cli.diagnosis.diagnose import MAX_CAUSES, MAX_PROOFS, diagnose
 from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, PROBLEMS
+from tfjob_operator.cli.target import Target
 from unit.cli.diagnosis.cases import CASES, world_of
 from unit.cli.diagnosis.troubled import PREEMPTION, Troubled, deployment
 from unit.cli.diagnosis.world import WORKER, ago, condition
@@ -276,10 +276,11 @@ def test_a_suspension_is_information_and_stands_before_warnings() -> None:
 
 def test_commands_are_for_the_cluster_that_was_asked() -> None:
     """With --context they would otherwise change what is in another cluster."""
-    flags = ["--context=gpu"]
-    assert for_cluster("Edit: kubectl -n a edit tfjob b", flags) == "Edit: kubectl --context=gpu -n a edit tfjob b"
-    assert for_cluster("kubectl tfjob resume b -n a", flags) == "kubectl tfjob resume b -n a --context=gpu"
-    assert for_cluster("Ask somebody", flags) == "Ask somebody"
+    target = Target(context="gpu", kubeconfig="my config", token="secret", namespace="b", request_timeout=5.0)
+    flags = "--context=gpu '--kubeconfig=my config' --token=TOKEN"
+    assert target.for_cluster("Edit: kubectl -n a edit tfjob b") == f"Edit: kubectl {flags} -n a edit tfjob b"
+    assert target.for_cluster("kubectl tfjob resume b -n a") == f"kubectl tfjob {flags} resume b -n a"
+    assert target.for_cluster("Ask somebody") == "Ask somebody"
 
 
 def _noise(world: Troubled) -> Troubled:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.logs.lines import LineFormatter, LogLine, Position, Splitter, harmless, split
+from tfjob_operator.cli.logs.lines import LineFormatter, LogLine, Position, Splitter, for_terminal, split
+from tfjob_operator.cli.printing import printable
 
 SECOND = b"2026-01-01T00:00:00."
 
@@ -95,8 +96,8 @@ def formatter(
     ],
 )
 def test_on_a_terminal_colours_stay_and_nothing_else_does_anything(text: str, shown: str) -> None:
-    assert harmless(text, colour=True) == shown
-    assert "\x1b" not in harmless(text, colour=False)
+    assert printable(for_terminal(text, colour=True)) == shown
+    assert "\x1b" not in printable(for_terminal(text, colour=False))
 
 
 def test_a_program_gets_the_bytes_as_they_are() -> None:
@@ -114,7 +115,7 @@ def test_on_a_terminal_prefixes_have_one_width_and_each_its_colour() -> None:
     """As docker compose does."""
     shown = formatter(terminal=True, colour=True)
     shown.expect(["ps-0", "worker-10"])
-    one, two = (shown.shown(name, [LogLine(b"", b"x")]) for name in ("ps-0", "worker-10"))
-    assert one == b"\x1b[36mps-0      | \x1b[0mx\n"
-    assert two == b"\x1b[33mworker-10 | \x1b[0mx\n"
+    one, two = (printable(shown.shown(name, [LogLine(b"", b"x")]).decode()[:-1]) for name in ("ps-0", "worker-10"))
+    assert one == "\x1b[36mps-0      | \x1b[0mx"
+    assert two == "\x1b[33mworker-10 | \x1b[0mx"
     assert formatter(terminal=True).shown("ps-0", [LogLine(b"", b"x")]) == b"ps-0 | x\n"

@@ -115,7 +115,7 @@ def test_what_makes_no_sense_is_one_line(logs: Logs, options: list[str], code: i
 @pytest.mark.parametrize(
     ("condition", "says"),
     [
-        ("Running", "mnist has no pods: see kubectl tfjob explain mnist"),
+        ("Running", "mnist has no pods: see kubectl tfjob --kubeconfig="),
         ("Succeeded", "mnist has succeeded and its pods were deleted; cleanPodPolicy"),
     ],
 )

@@ -104,13 +104,14 @@ async def a_browser(links: list[str]) -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def a_page(
-    cluster: PageCluster | ControlPlane, *, everywhere: bool | None = None, enter: bool = True
+    cluster: PageCluster | ControlPlane, *, everywhere: bool | None = None, enter: bool = True, flags: str = ""
 ) -> AsyncIterator[Browser]:
     """Serve a page on a free port, which has read all; with `enter` the browser was let in."""
     links: list[str] = []
     read = Target(kubeconfig=str(cluster.kubeconfig)).access
     with listen(0) as listening:
-        async with serving(read, listening, links.append, everywhere=everywhere), a_browser(links) as browser:
+        page = serving(read, listening, links.append, everywhere=everywhere, flags=flags)
+        async with page, a_browser(links) as browser:
             if enter:
                 await browser.enter()
                 await rows_of(browser)

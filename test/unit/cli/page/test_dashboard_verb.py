@@ -1,5 +1,6 @@
 """The verb that serves the page: what it says when it cannot, and with whose rights it reads."""
 
+import logging
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from pytest_mock import MockerFixture
 from hack.page_cluster import DASHBOARD, PageCluster, page_of
 from tfjob_operator.api.access import Access
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.run import reading
+from tfjob_operator.cli.page.run import TerminalHandler, reading
 from unit.cli.conftest import run
 
 HTTP = Access("http://127.0.0.1:1")
@@ -61,6 +62,18 @@ def test_ctrl_c_ends_it_quietly(page_cluster: PageCluster) -> None:
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
     assert (process.returncode, said.strip()) == (130, "")
+
+
+def test_commands_on_the_page_are_for_the_cluster_that_was_asked(mocker: MockerFixture) -> None:
+    """Its state has the options; the page puts them into each command."""
+    serving = mocker.patch("tfjob_operator.cli.page.run.serving", side_effect=CliError("stop"))
+    assert run("dashboard", "--context=gpu", "--as=the boss", "--port=0").output == "error: stop\n"
+    assert serving.call_args.kwargs["flags"] == "--context=gpu '--as=the boss'"
+
+
+def test_what_a_library_logs_has_no_control_characters(capfd: pytest.CaptureFixture[str]) -> None:
+    TerminalHandler().handle(logging.makeLogRecord({"msg": "\x1b[2Ja\nb"}))
+    assert capfd.readouterr() == ("", "\\x1b[2Ja\nb\n")
 
 
 @pytest.mark.sockets

@@ -51,9 +51,10 @@ async def test_a_user_of_one_namespace_sees_that_one_and_a_missing_right_is_name
     page_cluster.forbidden |= {"tfjobs/", "pods", "events/"}
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
     page_cluster.put("tfjobs", a_job("bert", "Running", namespace="nlp"))
-    async with a_page(page_cluster) as browser:
+    async with a_page(page_cluster, flags="--context=team-cluster") as browser:
         found = await rows_of(browser)
         assert {*found} == {"", "team/mnist"}
+        assert found[""]["flags"] == "--context=team-cluster"
         assert (found[""]["context"], found[""]["namespace"]) == ("team-cluster", "team")
         assert [each["what"] for each in found[""]["troubles"]] == ["pods"]
         page_cluster.forbidden.discard("pods")
