@@ -176,6 +176,15 @@ def success_with_a_collector(queued: bool) -> Life:
     return life
 
 
+def success_of_the_only_worker(queued: bool) -> Life:
+    life = Life(spec(Worker=1), queued=queued)
+    life.run()
+    life.turn("Worker", 0, "Running", 0, beside="ordinary")
+    life.pass_s(5)
+    life.turn("Worker", 0, "Succeeded", 0)
+    return life
+
+
 def success_with_a_proxy_that_never_ends(queued: bool) -> Life:
     life = Life(workers(), queued=queued)
     life.run()
@@ -185,14 +194,12 @@ def success_with_a_proxy_that_never_ends(queued: bool) -> Life:
     return life
 
 
-def success_with_native_sidecars(queued: bool) -> Life:
-    life = Life(workers(), queued=queued)
+def success_of_the_only_worker_with_native_sidecars(queued: bool) -> Life:
+    life = Life(spec(Worker=1), queued=queued)
     life.run()
     life.turn("Worker", 0, "Running", 0, beside="native")
     life.pass_s(2)
     life.turn("Worker", 0, "Succeeded", 0)
-    life.pass_s(31)
-    life.stop()
     return life
 
 
@@ -304,8 +311,9 @@ LIVES: Final[tuple[Callable[[bool], Life], ...]] = (
     success_of_all_workers,
     success_beside_pending,
     success_with_a_collector,
+    success_of_the_only_worker,
     success_with_a_proxy_that_never_ends,
-    success_with_native_sidecars,
+    success_of_the_only_worker_with_native_sidecars,
     success_that_leaves_pods_running,
     success_after_a_restart,
     success_after_a_whole_restart,
