@@ -10,7 +10,7 @@ nothing (D2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NewType, Protocol
@@ -41,10 +41,40 @@ class OwnerReference(Struct, frozen=True):
     controller: bool | None = None
 
 
+class DeclaredLabels(Mapping[str, str]):
+    """The labels of a slice that declares only some.
+
+    Reading an undeclared label raises TypeError: it is not known whether the object has it, and `a!=b` would match either way.
+    """
+
+    __slots__ = ("_declared", "_found", "_slice")
+
+    def __init__(self, slice_: type[Meta], found: Mapping[str, str], declared: Container[str]) -> None:
+        """Take the labels found, and the keys of all labels that `slice_` declares."""
+        self._slice = slice_
+        self._found = found
+        self._declared = declared
+
+    def __getitem__(self, key: str) -> str:
+        if key not in self._declared:
+            raise TypeError(
+                f"{self._slice.__name__} does not declare the label {key!r}:"
+                " override label_map, or use ObjectMeta, which has all labels"
+            )
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 class Meta(Struct, frozen=True):
     """The metadata that informers read.
 
-    Subclasses declare a field for each label they need; a dict of all labels would take a fifth of a cached pod's memory.
+    Subclasses declare a field for each label they need, and override `label_map`; a dict of all labels would take a fifth of a
+    cached pod's memory.
     """
 
     name: str = ""
@@ -56,8 +86,8 @@ class Meta(Struct, frozen=True):
     owner_references: tuple[OwnerReference, ...] | None = None
 
     def label_map(self) -> Mapping[str, str]:
-        """Return the labels of the slice, for selectors."""
-        return {}
+        """Return the labels, for selectors. A slice that does not have all returns `DeclaredLabels`; this one declares none."""
+        return DeclaredLabels(type(self), {}, ())
 
 
 class ObjectMeta(Meta, frozen=True):
@@ -109,23 +139,58 @@ class Resource:
         """`v1` for the core API, else `group/version`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    def check_object(self, namespace: str | None, name: str | None) -> None:
+        """Raise ValueError unless these identify one object; a cluster-scoped kind ignores the namespace.
+
+        Without a name, a path would be that of the whole collection. As in client-go, no part may be `.` or `..`, or contain
+        `/` or `%`, which a proxy could resolve to another path.
+        """
+        parts = (namespace, name) if self.namespaced else (name,)
+        if not all(parts):
+            needed = "a namespace and a name" if self.namespaced else "a name"
+            raise ValueError(f"an object of {self} needs {needed}, got {namespace!r} and {name!r}: see split_key")
+        for part in parts:
+            _segment(part or "")
+
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the path of a collection (in all namespaces if none is given), of an object, or of a subresource."""
+        """Return the path of a collection (in all namespaces if none is given), of an object, or of a subresource.
+
+        Only None means "not given": raises ValueError like `check_object` for an empty name, and for an empty subresource.
+        """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
-            root = f"{root}/namespaces/{quote(namespace, safe='')}"
+            root = f"{root}/namespaces/{_segment(namespace)}"
         path = f"{root}/{self.plural}"
-        if name:
-            path = f"{path}/{quote(name, safe='')}"
-        return f"{path}/{subresource}" if subresource else path
+        if name is None and subresource is None:
+            return path
+        self.check_object(namespace, name)
+        if subresource == "":
+            raise ValueError(f"the subresource of {self} is empty: pass None for the object itself")
+        path = f"{path}/{_segment(name or '')}"
+        return path if subresource is None else f"{path}/{subresource}"
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+def _segment(part: str) -> str:
+    """Return a namespace or name as a segment of a path."""
+    if part in {".", ".."} or "/" in part or "%" in part:
+        raise ValueError(f"{part!r} is not a namespace or name: see split_key for a key")
+    return quote(part, safe="")
+
+
 def object_key(namespace: str, name: str) -> str:
     """Return the key of an object: `namespace/name`, or `name` if cluster-scoped (ST-01). It does not include the UID."""
     return f"{namespace}/{name}" if namespace else name
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return the namespace, "" if cluster-scoped, and the name of an `object_key`. Raises ValueError for any other text."""
+    namespace, slash, name = key.rpartition("/")
+    if not name or "/" in namespace or (slash and not namespace):
+        raise ValueError(f"{key!r} is not the key of an object: namespace/name, or the name of a cluster-scoped object")
+    return namespace, name
 
 
 def meta_key(meta: Meta) -> str:
@@ -139,6 +204,12 @@ def controller_of(meta: Meta) -> OwnerReference | None:
         if reference.controller:
             return reference
     return None
+
+
+def is_controlled_by(meta: Meta, owner: Meta) -> bool:
+    """Return True if the controller of this object is `owner`, and no other object of its name, as metav1.IsControlledBy."""
+    controller = controller_of(meta)
+    return controller is not None and controller.uid == owner.uid
 
 
 def owner_key(meta: Meta) -> str | None:
@@ -170,7 +241,11 @@ def index_by_owner(child: Object) -> Sequence[str]:
 
 
 def controller_reference(kind: Resource, owner: Meta) -> dict[str, Any]:
-    """Return a controller reference to an owner of this kind; the garbage collector then deletes the child with it (RM-04)."""
+    """Return a controller reference to an owner of this kind; the garbage collector then deletes the child with it (RM-04).
+
+    The child must be in the owner's namespace, unless the owner is cluster-scoped; the garbage collector deletes any other. Use
+    it in a create: a merge patch would replace the references of all other owners.
+    """
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

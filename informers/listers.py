@@ -7,7 +7,8 @@ Selectors have the syntax and semantics of the API server:
     key in (a, b)  key notin (a, b)  key  !key
     key > 1        key < 1
 
-`!=` and `notin` also match if the key is absent.
+`!=` and `notin` also match if the key is absent. So a selector with a label that the cached slice does not declare raises
+TypeError when it is matched: the cache does not contain the label, whether the object has it or not.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Selector:
         return not self.tests
 
     def matches(self, values: Mapping[str, str] | None) -> bool:
-        """Return True if these labels (or fields) match; None is equivalent to no labels."""
+        """Return True if these labels (or fields) match; None means that the object has none."""
         present = values if values is not None else {}
         return all(test(present) for test in self.tests)
 
@@ -96,19 +97,25 @@ def _comparison(key: str, bound: str, text: str, *, greater: bool) -> Test:
 
 
 class Lister(Generic[T]):
-    """Reads the objects of a cache: of one namespace or, for "", of all namespaces (ST-08). Stateless."""
+    """Reads the objects of a cache: of one namespace or, for "", of all namespaces (ST-08). Stateless.
+
+    As in `RestClient`, a cluster-scoped kind ignores the namespace.
+    """
 
     def __init__(self, indexer: Indexer[T], resource: Resource, namespace: str = "") -> None:
         self._indexer = indexer
         self._resource = resource
-        self._namespace = namespace
+        self._namespace = namespace if resource.namespaced else ""
 
     def namespaced(self, namespace: str) -> Lister[T]:
         """Return a lister for one namespace."""
         return Lister(self._indexer, self._resource, namespace)
 
     def list(self, selector: Selector | str = EVERYTHING) -> list[T]:
-        """Return the objects whose labels match `selector`. Raises SelectorError for invalid text."""
+        """Return the objects whose labels match `selector`.
+
+        Raises SelectorError for invalid text, TypeError for a label that the metadata of the objects does not declare.
+        """
         parsed = parse_labels(selector) if isinstance(selector, str) else selector
         items: Iterable[T] = self._indexer.list()
         if self._namespace and self._indexer.has_index(NAMESPACE_INDEX):
@@ -118,7 +125,11 @@ class Lister(Generic[T]):
         return [item for item in items if parsed.is_everything or parsed.matches(item.metadata.label_map())]
 
     def get(self, name: str) -> T:
-        """Return the object with this name; cluster-scoped if no namespace is set. Raises NotFoundError, like a GET."""
+        """Return the object with this name. Raises NotFoundError, like a GET.
+
+        Raises ValueError for a name that no object has, such as a key, and for a namespaced kind if no namespace is set.
+        """
+        self._resource.check_object(self._namespace, name)
         item = self._indexer.get(object_key(self._namespace, name))
         if item is None:
             message, details = (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 import msgspec
 
 from tfjob_operator.api.client.decoding import WatchLines, decode_response
+from tfjob_operator.api.client.encoding import encode, encode_change
 from tfjob_operator.api.client.exchange import Exchange, Limiter, ServerClock
 from tfjob_operator.api.client.http import Transport
 from tfjob_operator.api.client.http.messages import JSON, Request
@@ -70,6 +71,9 @@ class RestClient:
     All methods raise ApiError: TransportError if no response arrived, StatusError if the server reported a failure, DecodeError
     if the response is not JSON or not of the type `into`. Cancelling a method closes its connection immediately; it is then
     unknown whether the server processed the request.
+
+    Methods raise ValueError or TypeError before anything is sent if the name is missing, or the namespace that the kind needs
+    (`Resource.check_object`), and if a body has a struct that omits defaults or an empty precondition (`encoding`).
     """
 
     def __init__(
@@ -180,9 +184,11 @@ class RestClient:
     ) -> T:
         """Create an object.
 
-        AlreadyExistsError: the name is taken, possibly by an earlier attempt whose response was lost (WR-07).
+        AlreadyExistsError: the name is taken, by another object or by an earlier attempt whose response was lost (WR-07).
         """
         path = resource.path(namespace, options.get("name"), options.get("subresource"))
+        if resource.namespaced and not namespace:
+            raise ValueError(f"{resource} are namespaced: a create needs a namespace")
         return await self._read(self._request("POST", path, self._write_query(options), body), into)
 
     async def update(
@@ -196,8 +202,9 @@ class RestClient:
     ) -> T:
         """Replace an object. ConflictError: it has changed since `body` was read.
 
-        The server removes every field that `body` lacks and returns 200. So `body` must be the whole object, as a dict or JSON.
-        A struct has only the fields of its type: raises TypeError if `body` or its metadata is a struct.
+        Without `metadata.resourceVersion` in `body`, the server replaces any object of the name. It removes every field that
+        `body` lacks and returns 200. So `body` must be the whole object, as a dict or JSON. A struct has only the fields of its
+        type: raises TypeError if `body` or its metadata is a struct.
         """
         if isinstance(body, msgspec.Struct) or (
             isinstance(body, dict) and isinstance(body.get("metadata"), msgspec.Struct)
@@ -207,7 +214,7 @@ class RestClient:
                 " use patch or apply, or read the object as dict[str, Any]"
             )
         path = resource.path(namespace, name, options.get("subresource"))
-        return await self._read(self._request("PUT", path, self._write_query(options), body), into)
+        return await self._read(self._request("PUT", path, self._write_query(options), encode_change(body)), into)
 
     async def patch(
         self,
@@ -218,10 +225,18 @@ class RestClient:
         into: type[T] = _BYTES,
         **options: Unpack[PatchOptions],
     ) -> T:
-        """Change part of an object. With `metadata.resourceVersion` in the body, an outdated patch raises ConflictError."""
+        """Change part of an object.
+
+        With `metadata.resourceVersion` in the body, an outdated patch raises ConflictError; with `metadata.uid`, a patch of
+        another object of the name raises ConflictError or InvalidError, depending on the server's version. Without both, the
+        patch changes any object of the name, even if another controller owns it (see `is_controlled_by`). In a merge patch a
+        null removes a field, and a list replaces the whole list, including owner references and finalizers of others.
+        """
         path = resource.path(namespace, name, options.get("subresource"))
         kind = options.get("content_type", MERGE_PATCH)
-        return await self._read(self._request("PATCH", path, self._write_query(options), body, kind), into)
+        return await self._read(
+            self._request("PATCH", path, self._write_query(options), encode_change(body), kind), into
+        )
 
     async def apply(
         self,
@@ -236,14 +251,15 @@ class RestClient:
 
         `body` has apiVersion, kind, metadata.name and the fields that we manage: a field that was applied before and is now
         missing is removed. An object that does not exist is created. ConflictError: another manager owns a field with a
-        different value; with `force`, which controllers set, we take over the field. Raises ValueError for a client without a
-        field manager.
+        different value; with `force`, which controllers set, we take over the field, even if another controller owns
+        the object (see `is_controlled_by`). With `metadata.uid`, no object is created, and another one of this name is not
+        changed: ConflictError or InvalidError. Raises ValueError for a client without a field manager.
         """
         if not self._field_manager:
             raise ValueError("server-side apply needs a field manager")
         path = resource.path(namespace, name, options.get("subresource"))
         query = self._write_query(options) | ({"force": "true"} if options.get("force") else {})
-        return await self._read(self._request("PATCH", path, query, body, APPLY_PATCH), into)
+        return await self._read(self._request("PATCH", path, query, encode_change(body), APPLY_PATCH), into)
 
     async def delete(
         self,
@@ -291,7 +307,7 @@ class RestClient:
         total_s: float | None = None,
         idle_s: float | None = None,
     ) -> Request:
-        encoded = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
+        encoded = None if body is None else encode(body)
         limit = self._request_s if total_s is None else total_s
         return Request(method, path, query or {}, encoded, content_type, limit, idle_s, accept or JSON, gzip)
 

@@ -30,6 +30,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Final, Generic, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from tfjob_operator.api.client import RestClient, errors
@@ -351,7 +352,7 @@ class EventRecorder:
         event = replace(event, metadata=self._names.of_fact(regarding, fact))
         name = event.metadata.name
         try:
-            await self._client.create(EVENTS, event.metadata.namespace, event)
+            await self._client.create(EVENTS, event.metadata.namespace, msgspec.json.encode(event))
         except (errors.AlreadyExistsError, errors.NamespaceTerminatingError):
             pass  # written earlier, by a lost attempt or process; or no longer needed
         except (errors.ServerError, errors.TooManyRequestsError) as error:
@@ -426,7 +427,7 @@ class EventRecorder:
             with suppress(errors.NotFoundError):  # expired after an hour: created again, with its count
                 await self._client.patch(EVENTS, meta.namespace, meta.name, change, content_type=STRATEGIC_MERGE_PATCH)
                 return
-        await self._client.create(EVENTS, meta.namespace, event)
+        await self._client.create(EVENTS, meta.namespace, msgspec.json.encode(event))
 
     def _delay(self, tried: int) -> float:
         """EV-08: the first delay is random, so that recorders do not all return to a restarted API server at once."""

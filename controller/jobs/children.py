@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, TERMINAL, PodSpec, PodStatus, ServiceSpec
 from tfjob_operator.api.decoding import SharedValues
-from tfjob_operator.api.meta import OWNER_INDEX, Meta, Struct, controller_of, index_by_owner, object_key
+from tfjob_operator.api.meta import OWNER_INDEX, DeclaredLabels, Meta, Struct, controller_of, index_by_owner, object_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import child_name
 
@@ -69,7 +69,13 @@ class ChildLabels(Struct, frozen=True):
 
 _SHARED: Final = SharedValues()
 _LABELS: Final = ChildLabels.__struct_fields__
+_LABEL_KEYS: Final = frozenset(ChildLabels.__struct_encode_fields__)
 NO_LABELS: Final = ChildLabels()
+
+
+def _label_dict(labels: ChildLabels | None) -> dict[str, str]:
+    found: dict[str, str] = msgspec.to_builtins(labels or NO_LABELS)
+    return found
 
 
 class ChildMeta(Meta, frozen=True):
@@ -90,8 +96,7 @@ class ChildMeta(Meta, frozen=True):
 
     def label_map(self) -> Mapping[str, str]:
         """Return the labels of `ChildLabels` that are set."""
-        found: dict[str, str] = msgspec.to_builtins(self.labels or NO_LABELS)
-        return found
+        return DeclaredLabels(ChildMeta, _label_dict(self.labels), _LABEL_KEYS)
 
 
 class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
@@ -133,7 +138,7 @@ class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
     def __post_init__(self) -> None:
         """Drop a selector that matches the labels."""
         if self.spec is not None and self.spec.selector is not None:
-            labels = self.metadata.label_map()
+            labels = _label_dict(self.metadata.labels)
             if self.spec.selector == {name: labels.get(name, "") for name in c.SELECTING_LABELS}:
                 force_setattr(self, "spec", None)
 

@@ -353,10 +353,10 @@ async def replace_status(
     """
     meta = job.metadata
     # A JSON patch replaces the whole status (a merge patch would keep counters of removed types). It includes the
-    # resourceVersion, so the server rejects a status computed from a stale view.
+    # resourceVersion, so the server rejects a status computed from a stale view. As in Go, an omitted field has its default.
     body = [
         {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
-        {"op": "add", "path": "/status", "value": status if wire is None else wire},
+        {"op": "add", "path": "/status", "value": msgspec.Raw(msgspec.json.encode(status if wire is None else wire))},
     ]
     try:
         written = await client.patch(

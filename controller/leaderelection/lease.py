@@ -166,6 +166,9 @@ class LeaseWatch:
     """Watches the lease `namespace/name`. Requires permission to `watch` it, which can be granted for this name only."""
 
     def __init__(self, client: RestClient, namespace: str, name: str) -> None:
+        LEASES.check_object(
+            namespace, name
+        )  # without a namespace, the leases of this name in all namespaces would be watched
         self._client = client
         self._options = ListOptions(namespace, field_selector=f"metadata.name={name}")
         self._name = f"{namespace}/{name}"

@@ -286,7 +286,7 @@ class View:
 
     def absences(self, now: datetime) -> Mapping[str, datetime]:
         """Return since when this process has seen that replicas have no pod, if the job needs it (`attempts.absences`)."""
-        if self.valid_spec is not None:
+        if self.valid_spec is not None and self.valid_spec.limits_starts:
             self._memory.absences = absences(self._memory.absences, self.job, self.valid_spec, self.pods, now)
         return self._memory.absences
 
@@ -398,7 +398,7 @@ class Views:
             orphan_services=caches.services.indexer.by_index(ORPHAN_INDEX, key),
             gang=caches.pod_groups.gang_of(job.metadata) if caches.pod_groups is not None else None,
             blocked=self._blocked.of(job.metadata),
-            expected=unobserved(job.metadata.name, expected, pods),
+            expected=unobserved(job.metadata.name, expected, pods) if expected else (),
             permission=_permission(job, satisfied=satisfied, first=untouched and not memory.acted),
             may_wait=untouched,
             _memory=memory,

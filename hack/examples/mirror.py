@@ -4,12 +4,17 @@ Run it with `KUBECONFIG=FILE python -m hack.examples.mirror`; docs/write-a-contr
 """
 
 import asyncio
+from typing import Final
 
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
-from tfjob_operator.api.core import CONFIG_MAPS
-from tfjob_operator.api.meta import ObjectMeta, Struct, controller_reference, meta_key, owner_key
-from tfjob_operator.controller.manager import Controller, Manager, stop_on_signals
+from tfjob_operator.api.core import CONFIG_MAPS, EventType, object_reference
+from tfjob_operator.api.meta import ObjectMeta, Struct, controller_reference, is_controlled_by, meta_key
+from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.manager import Controller, Manager, TerminalError, stop_on_signals
 from tfjob_operator.informers import Codec, SharedInformerFactory
+from tfjob_operator.workqueue import LoopClock
+
+SUFFIX: Final = "-mirror"
 
 
 class ConfigMap(Struct, frozen=True):
@@ -22,22 +27,31 @@ class ConfigMap(Struct, frozen=True):
 class Mirror:
     """Keeps the copies."""
 
-    def __init__(self, client: RestClient, informers: SharedInformerFactory) -> None:
+    def __init__(self, client: RestClient, informers: SharedInformerFactory, recorder: EventRecorder) -> None:
         self._client = client
+        self._recorder = recorder
         self._config_maps = informers.informer(Codec(CONFIG_MAPS, ConfigMap))
         self.controller = Controller("mirror", self.sync)
-        # A change of either the source or its copy triggers a sync of the source, which owns the copy.
-        self.controller.watch(self._config_maps, lambda item: owner_key(item.metadata) or meta_key(item.metadata))
+        # A change of either the source or its copy triggers a sync of the source.
+        self.controller.watch(self._config_maps, keys_of)
 
     async def sync(self, key: str) -> None:
         """Compare the actual state with the desired state and correct the difference, whatever the event was."""
-        source, copy = self._config_maps.indexer.get(key), self._config_maps.indexer.get(f"{key}-mirror")
+        source, copy = self._config_maps.indexer.get(key), self._config_maps.indexer.get(f"{key}{SUFFIX}")
         if source is None or (source.metadata.labels or {}).get("mirror") != "yes":
             return
-        meta, name = source.metadata, f"{source.metadata.name}-mirror"
+        meta, name = source.metadata, f"{source.metadata.name}{SUFFIX}"
+        if meta.deletion_timestamp is not None:
+            return  # the garbage collector deletes the copy, which must not be created again
         if copy is None:
             owned = {"name": name, "ownerReferences": [controller_reference(CONFIG_MAPS, meta)]}
             await self._client.create(CONFIG_MAPS, meta.namespace, {"metadata": owned, "data": source.data})
+        elif not is_controlled_by(copy.metadata, meta):
+            # Not our copy: leave it alone. When it is deleted, `keys_of` adds the key again.
+            problem = f'Resource "{name}" already exists and is not managed by ConfigMap "{meta.name}"'
+            about = object_reference(CONFIG_MAPS, meta)
+            self._recorder.event(about, EventType.WARNING, "ErrResourceExists", problem)
+            raise TerminalError(problem)
         elif copy.data != source.data:
             # A merge patch does not change other fields, and removes a key whose value is null. With a stale
             # resourceVersion it is rejected, and the key is retried.
@@ -46,12 +60,20 @@ class Mirror:
             await self._client.patch(CONFIG_MAPS, meta.namespace, name, {"metadata": stale, "data": data})
 
 
+def keys_of(item: ConfigMap) -> tuple[str, str]:
+    """Return the keys to sync when this ConfigMap changes: it may be a source, a copy, or a copy that is also a source."""
+    key = meta_key(item.metadata)
+    return key, key.removesuffix(SUFFIX)
+
+
 async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
     """Run until `stop` is set or a signal arrives."""
     async with HttpTransport(settings, user_agent="mirror-controller") as transport:
         client = RestClient(transport, field_manager="mirror-controller")
         informers = SharedInformerFactory(client)
-        await Manager(informers, Mirror(client, informers).controller, stop=stop or stop_on_signals()).run()
+        recorder = EventRecorder(client, component="mirror-controller", clock=LoopClock())
+        mirror = Mirror(client, informers, recorder)
+        await Manager(informers, mirror.controller, recorder=recorder, stop=stop or stop_on_signals()).run()
 
 
 if __name__ == "__main__":

@@ -185,12 +185,12 @@ class PodRunner:
         await self._client.create(BINDINGS, pod.metadata.namespace, body)
 
     async def _patch_status(self, pod: HollowPod, changes: dict[str, object]) -> None:
-        """Send the changes with the UID, so the server rejects them for another pod of that name."""
+        """Send the changes with the UID, so the server rejects them for another pod of that name. As in Go, omit defaults."""
         await self._client.patch(
             PODS,
             pod.metadata.namespace,
             pod.metadata.name,
-            {"metadata": {"uid": pod.metadata.uid}, "status": changes},
+            msgspec.json.encode({"metadata": {"uid": pod.metadata.uid}, "status": changes}),
             subresource="status",
             content_type=STRATEGIC_MERGE_PATCH,
         )

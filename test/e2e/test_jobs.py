@@ -1,6 +1,8 @@
 """Jobs with real processes: they communicate, end in all ways, and are restarted by the real kubelet or the operator."""
 
+import datetime as dt
 import json
+import time
 from typing import Any, NamedTuple
 
 import pytest
@@ -256,6 +258,49 @@ def test_the_clean_up_policy_says_which_pods_go(cluster: NodeCluster, policy: st
     cluster.wait_for(name, ConditionType.SUCCEEDED)
     _wait_until_left(cluster, name, left)
     cluster.delete(name)
+
+
+GRACE_S = 12
+COLLECTOR = "until test -e /runs/$DONE; do sleep 0.2; done; sleep 5; touch /runs/collected-$DONE"
+RESTART_ALL = {"failurePolicy": {"maxRestarts": 1, "rules": [{"action": "RestartAll"}]}}
+
+
+@pytest.mark.parametrize(
+    ("end", "then", "policy"),
+    [
+        (ConditionType.SUCCEEDED, "true", {}),
+        (ConditionType.FAILED, "exit 1", {}),
+        (ConditionType.RESTARTING, "test $RUN -ge 2", RESTART_ALL),
+    ],
+)
+@pytest.mark.parametrize("sidecar", [COLLECTOR, "exec sleep 3600"], ids=["collector", "proxy"])
+def test_a_sidecar_outlives_the_training_for_its_grace_period(
+    cluster: NodeCluster, sidecar: str, end: str, then: str, policy: dict[str, Any]
+) -> None:
+    """A collector of 5 s does its work; a proxy that never ends holds its own pod for the grace period, and nothing else."""
+    is_collector = sidecar == COLLECTOR
+    name = f"{'collects' if is_collector else 'proxies'}-{end.lower()}"
+    worker = replica(script(name, then=f"touch /runs/{name}-done; {then}"))
+    containers = worker["template"]["spec"]["containers"]
+    environment = [{"name": "DONE", "value": f"{name}-done"}]
+    containers.append(containers[0] | {"name": "sidecar", "command": ["sh", "-c", sidecar], "env": environment})
+    cluster.create(job(name, {"Worker": worker}, completionGracePeriodSeconds=GRACE_S, **policy))
+    status = cluster.wait_for(name, end)
+    pod = f"{name}-worker-0"
+    uid = cluster.pod(pod)[0]
+    if is_collector:
+        cluster.eventually((RUNS / f"collected-{name}-done").exists, "the collector has done its work")
+    else:
+        cluster.eventually(lambda: cluster.pod(pod)[0] != uid, "the proxy's pod is deleted")
+        assert time.time() - _seconds(status["conditions"][-1]["lastTransitionTime"]) >= GRACE_S
+    if end == ConditionType.RESTARTING:
+        cluster.wait_for(name, ConditionType.SUCCEEDED)
+        assert runs(name) == 2
+    cluster.delete(name)
+
+
+def _seconds(timestamp: str) -> float:
+    return dt.datetime.fromisoformat(timestamp).timestamp()
 
 
 def _wait_until_left(cluster: NodeCluster, name: str, replicas: list[str]) -> None:

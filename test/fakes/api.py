@@ -7,6 +7,7 @@ import msgspec
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.decoding import decode_response
+from tfjob_operator.api.client.encoding import encode, encode_change
 from tfjob_operator.api.client.errors import AlreadyExistsError, Status, StatusError
 from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.client.options import ListOptions
@@ -55,7 +56,7 @@ class FakeClient(RestClient):
         action = (verb, resource.plural, name)
         self.before(action)
         self.actions.append(action)
-        self.bodies[action] = msgspec.to_builtins(body)
+        self.bodies[action] = msgspec.json.decode(encode_change(body) if verb.startswith("patch") else encode(body))
         if action in self.fail:
             raise self.fail[action]
 
@@ -69,7 +70,7 @@ class FakeClient(RestClient):
         return answered(msgspec.json.encode(page), into)
 
     async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
-        built: Any = msgspec.to_builtins(body)
+        built: Any = msgspec.json.decode(encode(body))
         self._act("create", resource, built["metadata"]["name"], body)
         made = built | {"metadata": built["metadata"] | {"resourceVersion": self.created_version}}
         return answered(msgspec.json.encode(made), into)

@@ -120,6 +120,76 @@ async def test_a_delete_with_preconditions_spares_any_other_object(settings: Set
             await client.get(CONFIG_MAPS, namespace, "a")
 
 
+async def test_a_call_without_a_name_reaches_no_collection(
+    settings: Settings, control_plane: ControlPlane, namespace: str
+) -> None:
+    """On the server it is the same request as a delete of the whole collection, and as a list."""
+    async with HttpTransport(settings) as transport:
+        client = RestClient(transport)
+        await client.create(CONFIG_MAPS, namespace, config_map(x="1"))
+        for call in (client.delete, client.get):
+            with pytest.raises(ValueError, match="needs a namespace and a name"):
+                await call(CONFIG_MAPS, namespace, "")
+        assert (await client.get(CONFIG_MAPS, namespace, "a", Map)).metadata.name == "a"
+        await transport.send(Request("DELETE", CONFIG_MAPS.path(namespace)))
+        with pytest.raises(NotFoundError):
+            await client.get(CONFIG_MAPS, namespace, "a")
+
+
+class Size(Struct, frozen=True):
+    replicas: int = 0
+
+
+class WrittenSize(Size, frozen=True, omit_defaults=False):
+    pass
+
+
+async def test_a_struct_sets_0_only_if_it_does_not_omit_it(settings: Settings, namespace: str) -> None:
+    """A create without the field would get the server's default of one replica, and a patch would leave the three."""
+    labels = {"app": "a"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+    spec: dict[str, Any] = {"selector": {"matchLabels": labels}, "template": pod}
+
+    async with connected(settings) as client:
+
+        async def replicas() -> int:
+            return int((await client.get(DEPLOYMENTS, namespace, "a", dict[str, Any]))["spec"]["replicas"])
+
+        await client.create(DEPLOYMENTS, namespace, {"metadata": {"name": "a"}, "spec": spec})
+        assert await replicas() == 1
+        await client.patch(DEPLOYMENTS, namespace, "a", {"spec": {"replicas": 3}})
+        with pytest.raises(TypeError, match="Size omits fields"):
+            await client.patch(DEPLOYMENTS, namespace, "a", {"spec": Size()})
+        await client.patch(DEPLOYMENTS, namespace, "a", msgspec.json.encode({"spec": Size()}))
+        assert await replicas() == 3
+        await client.patch(DEPLOYMENTS, namespace, "a", {"spec": WrittenSize()})
+        assert await replicas() == 0
+
+
+async def test_a_patch_and_an_apply_with_a_uid_spare_any_other_object(settings: Settings, namespace: str) -> None:
+    """Without it they change, and an apply creates, whatever has the name."""
+    async with connected(settings) as client:
+        await client.create(CONFIG_MAPS, namespace, config_map(x="theirs"))
+        other = {"uid": "4af5e1fc-1e4a-4e2c-a54f-cfd2d7e0e1d0"}
+        with pytest.raises((ConflictError, InvalidError)):  # by the version of the server
+            await client.patch(CONFIG_MAPS, namespace, "a", {"metadata": other, "data": {"x": "ours"}})
+        for name in ("a", "gone"):
+            body = config_map(name, x="ours")
+            with pytest.raises((ConflictError, InvalidError)):
+                await client.apply(
+                    CONFIG_MAPS, namespace, name, body | {"metadata": {"name": name} | other}, force=True
+                )
+        assert (await client.get(CONFIG_MAPS, namespace, "a", Map)).data == {"x": "theirs"}
+        for field in ("uid", "resourceVersion"):
+            body = {"metadata": {field: ""}, "data": {"x": field}}
+            with pytest.raises(ValueError, match=f"metadata.{field} is empty"):
+                await client.patch(CONFIG_MAPS, namespace, "a", body)
+            unlimited = await client.patch(CONFIG_MAPS, namespace, "a", msgspec.json.encode(body), Map)
+            assert unlimited.data == {"x": field}, "the server takes it for none"
+        await client.update(CONFIG_MAPS, namespace, "a", config_map(x="ours"))
+        assert (await client.get(CONFIG_MAPS, namespace, "a", Map)).data == {"x": "ours"}
+
+
 async def test_a_dry_run_of_any_write_changes_nothing(settings: Settings, namespace: str) -> None:
     async with connected(settings) as client:
         await client.create(CONFIG_MAPS, namespace, config_map("b"), dry_run=True)

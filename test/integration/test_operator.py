@@ -36,7 +36,7 @@ def test_a_job_lives_from_created_to_succeeded(served: Cluster) -> None:
     assert status["startTime"] <= status["completionTime"]
     eventually(lambda: "mnist-ps-0" not in served.names("pods"), "the parameter server is cleaned up")
     assert "mnist-worker-0" in served.names("pods")
-    assert served.job("mnist")["status"]["replicaStatuses"]["PS"] == {"active": 0, "succeeded": 0, "failed": 0}
+    assert served.job("mnist")["status"]["replicaStatuses"]["PS"] == {"active": 0, "succeeded": 1, "failed": 0}
     eventually(lambda: len(served.events("mnist")) >= 9, "events are written")
     events = served.events("mnist")
     for name in children:

@@ -136,7 +136,7 @@ print(tfjob_operator.__file__)
 def test_the_controller_of_the_guide_runs_from_the_wheel_alone(
     environment: Path, control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    """Its program, which mirrors, follows, heals and collects, and the commands of the guide as printed there."""
+    """Its program, which mirrors, follows, heals, collects and spares others' objects, and the commands of the guide."""
     program = shutil.copy(ROOT / "hack/examples/mirror.py", tmp_path)
 
     def kubectl(*arguments: str) -> str:
@@ -163,6 +163,13 @@ def test_the_controller_of_the_guide_runs_from_the_wheel_alone(
             kubectl("delete", "configmap", "a-mirror")
             eventually(lambda: copy() == "2", "the copy is back")
             assert "other-mirror" not in kubectl(*get)
+            kubectl("create", "configmap", "other-mirror", "--from-literal=theirs=1")
+            kubectl("label", "configmap", "other", "mirror=yes")
+            refused = ("get", "events", "--field-selector=reason=ErrResourceExists", "--output=name")
+            eventually(lambda: kubectl(*refused), "the object of another is reported")
+            assert kubectl("get", "configmap", "other-mirror", "--output=jsonpath={.data}") == '{"theirs":"1"}'
+            kubectl("delete", "configmap", "other-mirror")
+            eventually(lambda: "other-mirror" in kubectl(*get), "the name is free")
             kubectl(*delete)
             eventually(lambda: copy() == "", "the copy is collected")
             controller.terminate()

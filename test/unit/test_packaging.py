@@ -25,8 +25,8 @@ PUBLIC = {
         DecodeError ExpiredError ForbiddenError InvalidError NamespaceTerminatingError NoStatusError NotFoundError
         RequestTimeoutError ServerError Status StatusCause StatusDetails StatusError TLSError TooLargeResourceVersionError
         TooManyRequestsError TransportError UnauthorizedError""",
-    "api.core": "CONFIG_MAPS DEPLOYMENTS EVENTS JOBS LEASES NODES PODS SERVICES",
-    "api.meta": "ObjectMeta Resource Struct controller_reference meta_key owner_key",
+    "api.core": "CONFIG_MAPS DEPLOYMENTS EVENTS EventType JOBS LEASES NODES PODS SERVICES object_reference",
+    "api.meta": "ObjectMeta Resource Struct controller_reference is_controlled_by meta_key owner_key split_key",
     "controller.events": "Drop EventRecorder",
     "controller.leaderelection": """
         Fence FencedError FencedTransport GatedTransport LeaderElectionConfig LeaderElectionRecord LeaderElector

@@ -74,7 +74,8 @@ def schema() -> dict[str, Any]:
 
 
 def rows_of_roll_backs() -> str:
-    return page("operations.md").partition("| new in ")[2].partition("\n\n")[0]
+    tables = page("operations.md").split("| new in ")[1:]
+    return "\n".join(table.partition("\n\n")[0] for table in tables)
 
 
 def test_each_status_field_is_a_fact_or_computed_and_a_fact_survives_an_older_view() -> None:

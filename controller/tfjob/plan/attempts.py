@@ -137,15 +137,14 @@ def _is_about_late(rule: Rule) -> bool:
 
 
 def absences(
-    before: Mapping[str, datetime], job: TFJob, spec: TFJobSpec, pods: Iterable[Pod], now: datetime
+    before: Mapping[str, datetime], job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], now: datetime
 ) -> Mapping[str, datetime]:
     """Return since when replicas have no pod, by the name of the pod; `before` is the previous result.
 
     No replica is absent while pods of an earlier attempt exist, since none is created then. A start deadline and an escalation
     do not run while the earlier pod of a replica exists, however long it takes to end: its successor has the same name.
     """
-    limited = spec.failure_policy is not None and any(rule.escalation for rule in spec.failure_policy.rules)
-    if (spec.start_deadline_s is None and not limited) or of_earlier_attempts(job, pods := [*pods]):
+    if of_earlier_attempts(job, pods):
         return NOTHING_ABSENT
     present = {pod.metadata.name for pod in pods}
     names = (child_name(job.metadata.name, kind, index) for kind, size in spec.sizes.items() for index in range(size))
@@ -328,7 +327,7 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
 
 
 def attempt_of_end(draft: StatusDraft, ending: Ending, decision: Decision) -> JobAttempt | None:
-    """Return the last attempt of a job that ends because a replica failed; None for any other end."""
+    """Return the last attempt of a failed job; None if no replica decided that."""
     if ending.event_reason in {ConditionReason.BY_RULE, EventReason.MAX_RESTARTS_EXCEEDED}:
         return draft.attempt_history[-1]
     if ending.failure is None:

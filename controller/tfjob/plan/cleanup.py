@@ -15,8 +15,8 @@ cannot begin again, and no other machine's clock affects it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -103,24 +103,18 @@ def kept_s(
     `decided` is when the end was decided, if it was. The grace period starts at the earliest of three times that the operator
     recorded: that one, the failure of the replica, and the end of the pod's attempt. A time ahead of our clock counts as over.
     """
+    lingering = [replica for replica in replicas if grace_s and replica.lingers]
+    if not lingering:
+        return {}
+    failures = {record.pod: record.failed_at for record in draft.restarts}
+    attempts = {attempt.number: attempt.end_time for attempt in draft.attempt_history}
     kept: dict[str, float] = {}
-    for replica in replicas:
-        if grace_s and replica.lingers:
-            since = min(_recorded_ends(draft, replica, decided), default=None)
-            if since is not None and since <= draft.now and (remaining_s := left_s(grace_s, since, draft.now)) > 0:
-                kept[replica.uid] = remaining_s
+    for replica in lingering:
+        times = (decided, failures.get(replica.uid), attempts.get(replica.attempt))
+        since = min((each for each in times if each is not None), default=None)
+        if since is not None and since <= draft.now and (remaining_s := left_s(grace_s, since, draft.now)) > 0:
+            kept[replica.uid] = remaining_s
     return kept
-
-
-def _recorded_ends(draft: StatusDraft, replica: Replica, decided: datetime | None) -> Iterator[datetime]:
-    if decided is not None:
-        yield decided
-    for record in draft.restarts:
-        if record.pod == replica.uid and record.failed_at is not None:
-            yield record.failed_at
-    for attempt in draft.attempt_history:
-        if attempt.number == replica.attempt and attempt.end_time is not None:
-            yield attempt.end_time
 
 
 def earlier_kept_s(
@@ -155,18 +149,14 @@ def conclude(
         failure=failure,
     )
     draft.next_restart_time = None
-    if c.LABEL_QUEUE not in (draft.job.metadata.labels or {}):
-        if draft.begun is not None:
-            draft.begun = msgspec.structs.replace(draft.begun, ending=record)
-        return _write_end(draft, record)
-    waiting = _waited_for(policy, seen)
-    if waiting or draft.expected:
+    is_queued = c.LABEL_QUEUE in (draft.job.metadata.labels or {})
+    waits = is_queued and bool(draft.expected or _waited_for(policy, seen))
+    if waits or draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun or StartRecord(), ending=record)
+    if waits:
         draft.replica_statuses = count_unended(draft.replica_statuses, (*seen.replicas, *seen.surplus), draft.expected)
         return Plan(status=draft.freeze(), events=tuple(draft.events))
-    if draft.begun is not None:
-        draft.begun = msgspec.structs.replace(draft.begun, ending=record)
-    return _write_queued_end(draft, record, policy, seen, given_up=())
+    return _write_queued_end(draft, record, policy, seen, given_up=()) if is_queued else _write_end(draft, record)
 
 
 def _policy(
@@ -233,7 +223,8 @@ def _write_queued_end(
     if given_up:
         why = f"did not end within {GIVE_UP_S}s after the end of their grace period"
         draft.emit(EventType.WARNING, EventReason.PODS_OUTLIVE_JOB, _outlive_message(given_up, why))
-    running = [replica for replica in holding if not (replica.has_ended or replica in given_up)]
+    late = {replica.uid for replica in given_up}
+    running = [replica for replica in holding if not (replica.has_ended or replica.uid in late)]
     if running and policy == CleanPodPolicy.NONE:
         why = "continue, since cleanPodPolicy is None"
         draft.emit(EventType.WARNING, EventReason.PODS_OUTLIVE_JOB, _outlive_message(running, why))
@@ -262,7 +253,7 @@ def finish(
     kept = _kept_at_the_end(draft, spec, seen, decided, grace_s)
     waiting = _waited_for(policy, seen)
     asked = {
-        replica.uid: (_gives_up_at(replica, decided) - draft.now).total_seconds()
+        replica.uid: _until_given_up_s(replica, decided, draft.now)
         for replica in waiting
         if replica.terminating or replica.has_ended
     }
@@ -277,19 +268,16 @@ def finish(
     )
 
 
-def _gives_up_at(replica: Replica, decided: datetime) -> datetime:
-    """Return until when the end waits for a pod that was asked to end: by its deletion, or by the end of its main containers.
+def _until_given_up_s(replica: Replica, decided: datetime, now: datetime) -> float:
+    """Return for how many seconds the end still waits for a pod that was deleted, or that only native sidecars keep.
 
-    The kubelet then terminates native sidecars, within the pod's own grace period.
+    The kubelet terminates native sidecars within the pod's own grace period, once its other containers have ended.
     """
     meta = replica.pod.metadata
+    # In seconds: the API accepts grace periods of thousands of years, which no datetime can represent.
     if meta.deletion_timestamp is not None:
-        return meta.deletion_timestamp + timedelta(seconds=GIVE_UP_S)
-    return decided + timedelta(seconds=min(replica.pod.spec.termination_grace_period_seconds, MAX_GRACE_S) + GIVE_UP_S)
-
-
-MAX_GRACE_S: Final = 10**8
-"""The API accepts grace periods of thousands of years, which no datetime can represent."""
+        return GIVE_UP_S + (meta.deletion_timestamp - now).total_seconds()
+    return GIVE_UP_S + replica.pod.spec.termination_grace_period_seconds - (now - decided).total_seconds()
 
 
 def _kept_at_the_end(

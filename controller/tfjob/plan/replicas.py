@@ -80,8 +80,7 @@ def key_of_service(job: str, name: str) -> ReplicaKey | None:
 def unobserved(job: str, created: Iterable[str], pods: Iterable[Pod]) -> list[ReplicaKey]:
     """Return the replicas whose pods were created, by name, but are not among `pods` yet."""
     names = {*created}
-    if names:
-        names.difference_update(pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None)
+    names.difference_update(pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None)
     return [key for name in sorted(names) if (key := key_of_name(job, name)) is not None]
 
 

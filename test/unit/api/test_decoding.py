@@ -16,7 +16,7 @@ from tfjob_operator.api.decoding import (
     is_deeper_than,
     truncated_to_levels,
 )
-from tfjob_operator.api.meta import ObjectMeta, OwnerReference, owner_key
+from tfjob_operator.api.meta import ObjectMeta, OwnerReference, is_controlled_by, object_key, owner_key, split_key
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(st.sampled_from('[]{}"\\,:a'), max_size=6),
@@ -115,3 +115,26 @@ def test_the_key_of_an_owner_is_that_of_the_one_that_manages_the_object(
     namespace: str, owners: tuple[OwnerReference, ...] | None, key: str | None
 ) -> None:
     assert owner_key(ObjectMeta(name="x", namespace=namespace, owner_references=owners)) == key
+
+
+def test_an_object_is_controlled_by_its_owner_and_not_by_another_of_its_name() -> None:
+    owner = ObjectMeta(name="ours", uid="1")
+    ours = OwnerReference(name="ours", uid="1", controller=True)
+    for references, expected in (
+        ((ours,), True),
+        ((msgspec.structs.replace(ours, uid="2"),), False),
+        ((msgspec.structs.replace(ours, controller=None),), False),
+        (None, False),
+    ):
+        assert is_controlled_by(ObjectMeta(name="x", owner_references=references), owner) is expected
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("ns", "a"), ("", "node-1"), ("", "system:node")])
+def test_a_key_is_split_into_what_it_was_made_of(namespace: str, name: str) -> None:
+    assert split_key(object_key(namespace, name)) == (namespace, name)
+
+
+@pytest.mark.parametrize("text", ["", "/", "ns/", "/a", "ns/a/b"])
+def test_what_is_not_a_key_is_not_split(text: str) -> None:
+    with pytest.raises(ValueError, match="is not the key of an object"):
+        split_key(text)

@@ -65,8 +65,8 @@ def connected(*servers: Callable[[socket.socket], None]) -> Iterator[Session]:
 
 def test_paths_of_jobs_are_those_of_the_operator() -> None:
     """They are written a second time, since the operator's module takes long to import. Names are quoted."""
-    for given in ((None, ""), ("team", ""), ("team", "mnist"), ("a/b", "c d")):
-        assert jobs.path(*given) == TFJOBS.path(*given)
+    for namespace, name in ((None, ""), ("team", ""), ("team", "mnist"), ("a b", "c d")):
+        assert jobs.path(namespace, name) == TFJOBS.path(namespace, name or None)
 
 
 def test_a_connection_is_kept_for_the_next_request(server: Server) -> None:

@@ -25,6 +25,7 @@ from hack.hollow_node.scheduling import Scheduler
 from hack.hollow_node.script import Timing
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.encoding import encode
 from tfjob_operator.api.client.errors import NotFoundError, ServerError, Status, StatusError
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference, Resource
 
@@ -53,7 +54,7 @@ class FakeClient:
     def _call(self, what: str, body: dict[str, object]) -> bytes:
         if self.failure is not None:
             raise self.failure
-        self.calls.append((what, msgspec.json.decode(msgspec.json.encode(body))))
+        self.calls.append((what, msgspec.json.decode(encode(body))))
         return b"{}"
 
     def take(self) -> list[tuple[str, dict[str, object]]]:

@@ -8,8 +8,11 @@ import pytest
 from fakes.objects import Pod
 from fakes.source import pod
 from tfjob_operator.api.client.errors import NotFoundError
-from tfjob_operator.api.core import PODS
-from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.core import NODES, PODS
+from tfjob_operator.api.meta import Meta, Resource, Struct
+from tfjob_operator.api.v1.constants import LABEL_JOB_NAME, LABEL_REPLICA_TYPE
+from tfjob_operator.controller.jobs.children import ChildLabels, ChildMeta
+from tfjob_operator.controller.jobs.children import Pod as Replica
 from tfjob_operator.informers.errors import IndexerError
 from tfjob_operator.informers.listers import NOTHING, Lister
 from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
@@ -188,7 +191,45 @@ def test_a_miss_is_the_error_that_a_get_of_the_server_raises() -> None:
         lister_over({}).namespaced("other").get("b")
     assert caught.value.details is not None
     assert (caught.value.code, caught.value.details.name, caught.value.details.kind) == (404, "b", "pods")
-    nodes = lister_over({}, Resource("", "v1", "nodes", "Node", namespaced=False))
+    nodes = lister_over({}, NODES)
     assert nodes.get("node-1") is ITEMS[3]
     with pytest.raises(NotFoundError, match='nodes "node-2" not found'):
         nodes.get("node-2")
+
+
+def test_a_key_without_an_object_behind_it_is_no_miss() -> None:
+    """NotFoundError would mean that the object is gone, and what depends on it may be deleted."""
+    lister = lister_over({})
+    for reads, name in (
+        (lister, "a"),
+        (lister, "ns/a"),
+        (lister.namespaced("ns"), "ns/a"),
+        (lister.namespaced("ns"), ""),
+    ):
+        with pytest.raises(ValueError, match="see split_key"):
+            reads.get(name)
+
+
+def test_the_namespace_of_a_cluster_scoped_kind_is_ignored() -> None:
+    """As in a request."""
+    nodes = Lister(indexer := Indexer[Pod](), NODES).namespaced("ns")
+    indexer.put("node-1", pod("node-1", ""))
+    assert nodes.list() == [nodes.get("node-1")] == indexer.list()
+
+
+class Bare(Struct, frozen=True):
+    metadata: Meta
+
+
+@pytest.mark.parametrize("selector", ["keep!=yes", "keep notin (yes)", "!keep", "keep", "keep=yes", "keep>1"])
+def test_a_label_that_a_slice_does_not_declare_is_not_selected_by(selector: str) -> None:
+    """Whether the object has it is not known: `keep!=yes` selected what must be kept."""
+    bare, replicas = Indexer[Bare](), Indexer[Replica]()
+    bare.put("ns/a", Bare(metadata=Meta(name="a", namespace="ns")))
+    replicas.put("ns/a", Replica(metadata=ChildMeta(name="a", namespace="ns", labels=ChildLabels(job_name="mnist"))))
+    with pytest.raises(TypeError, match=r"Meta does not declare the label 'keep'.*ObjectMeta"):
+        Lister(bare, PODS).list(selector)
+    with pytest.raises(TypeError, match="ChildMeta does not declare the label 'keep'"):
+        Lister(replicas, PODS).list(selector)
+    assert len(Lister(bare, PODS).list()) == 1
+    assert len(Lister(replicas, PODS).list(f"{LABEL_JOB_NAME}=mnist,!{LABEL_REPLICA_TYPE}")) == 1

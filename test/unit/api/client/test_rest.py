@@ -1,5 +1,6 @@
 """RestClient: the HTTP request of each verb."""
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from fakes.objects import Pod
 from fakes.transport import FakeResponse, FakeTransport, refusal
+from tfjob_operator.api.client.encoding import encode
 from tfjob_operator.api.client.errors import BadRequestError, ConnectionLostError, DecodeError, RequestTimeoutError
 from tfjob_operator.api.client.options import (
     APPLY_PATCH,
@@ -20,8 +22,8 @@ from tfjob_operator.api.client.options import (
     with_page,
 )
 from tfjob_operator.api.client.rest import DEAD_PEER_S, LOG_SILENCE_S, RestClient
-from tfjob_operator.api.core import PODS
-from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.core import NODES, PODS
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 
 PATH = "/api/v1/namespaces/ns/pods"
 OURS, DRY = {"fieldManager": "tfjob-operator"}, {"dryRun": "All"}
@@ -234,6 +236,141 @@ async def test_every_request_has_limits_lists_have_longer_ones_and_a_lease_can_h
             pass
         assert [request.total_s for request in transport.requests] == expected
         assert [request.idle_s for request in transport.requests] == [None, None, DEAD_PEER_S]
+
+
+async def open_log(client: RestClient, pods: Resource, namespace: str, name: str) -> None:
+    async with client.logs(pods, namespace, name):
+        pass
+
+
+OF_AN_OBJECT: dict[str, Callable[[RestClient, Resource, str, str], Awaitable[object]]] = {
+    "get": lambda c, *of: c.get(*of),
+    "get of a subresource": lambda c, *of: c.get(*of, subresource="status"),
+    "update": lambda c, *of: c.update(*of, {}),
+    "patch": lambda c, *of: c.patch(*of, {}),
+    "apply": lambda c, *of: c.apply(*of, {}),
+    "delete": lambda c, *of: c.delete(*of),
+    "create of a subresource": lambda c, kind, namespace, name: c.create(
+        kind, namespace, {}, name=name, subresource="eviction"
+    ),
+    "logs": open_log,
+}
+
+
+@pytest.mark.parametrize("verb", OF_AN_OBJECT)
+@pytest.mark.parametrize(
+    ("kind", "namespace", "name"),
+    [
+        (NODES, *"node-1".partition("/")[::2]),  # the name became the namespace
+        (NODES, "", ""),
+        (PODS, "ns", ""),
+        (PODS, "", "a"),
+        (PODS, "ns", "ns/a"),
+        (PODS, "ns", ".."),
+        (PODS, ".", "a"),
+        (PODS, "ns", "a%2fb"),
+    ],
+)
+async def test_a_call_that_does_not_identify_one_object_is_refused_before_it_is_sent(
+    verb: str, kind: Resource, namespace: str, name: str
+) -> None:
+    """A DELETE of the path without a name deletes the collection; a GET of it decodes as an object without fields."""
+    transport = FakeTransport()
+    with pytest.raises(ValueError, match="see split_key"):
+        await OF_AN_OBJECT[verb](client_of(transport), kind, namespace, name)
+    assert transport.requests == []
+
+
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        (lambda c: c.create(PODS, "", {}), "needs a namespace"),
+        (lambda c: c.create(PODS, "ns", {}, subresource="eviction"), "needs a namespace and a name"),
+        (lambda c: c.patch(PODS, "ns", "a", {}, subresource=""), "pass None"),
+        (lambda c: c.list_page(PODS, ListOptions(namespace="..")), "not a namespace"),
+    ],
+)
+async def test_what_is_missing_in_a_call_is_named(call: Callable[[RestClient], Awaitable[object]], advice: str) -> None:
+    transport = FakeTransport()
+    with pytest.raises(ValueError, match=advice):
+        await call(client_of(transport))
+    assert transport.requests == []
+
+
+async def test_a_cluster_scoped_object_needs_no_namespace_and_has_none() -> None:
+    transport, client = served(2)
+    await client.delete(NODES, "", "node-1")
+    await client.get(NODES, "ns", "system:node")
+    assert [request.path for request in transport.requests] == ["/api/v1/nodes/node-1", "/api/v1/nodes/system%3Anode"]
+
+
+class Gauge(Struct, frozen=True):
+    available: int = 0
+
+
+class WholeGauge(Gauge, frozen=True, omit_defaults=False):
+    """The same, made to be written."""
+
+    inner: Gauge | None = None
+
+
+WRITES: list[Callable[[RestClient, object], Awaitable[object]]] = [
+    lambda c, body: c.create(PODS, "ns", body),
+    lambda c, body: c.patch(PODS, "ns", "a", body),
+    lambda c, body: c.patch(
+        PODS, "ns", "a", [{"op": "add", "path": "/status", "value": body}], content_type=JSON_PATCH
+    ),
+    lambda c, body: c.patch(PODS, "ns", "a", {"status": body}, content_type=STRATEGIC_MERGE_PATCH),
+    lambda c, body: c.apply(PODS, "ns", "a", {"status": {"gauges": (body,)}}),
+    lambda c, body: c.update(PODS, "ns", "a", {"status": body}),
+    lambda c, body: c.patch(PODS, "ns", "a", WholeGauge(inner=body)),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_struct_that_would_not_write_its_defaults_is_refused_before_it_is_sent(
+    write: Callable[[RestClient, object], Awaitable[object]],
+) -> None:
+    """Else 3 stays 3 where a merge patch means 0, and each sync writes again."""
+    transport = FakeTransport()
+    with pytest.raises(TypeError, match=r"Gauge omits fields with default values.*pass a dict, or declare"):
+        await write(client_of(transport), Gauge())
+    assert transport.requests == []
+
+
+async def test_a_struct_that_writes_its_defaults_is_sent_with_them() -> None:
+    transport, client = served(2)
+    await client.patch(PODS, "ns", "a", {"status": WholeGauge()})
+    await client.patch(PODS, "ns", "a", {"status": msgspec.Raw(b'{"any":[{}]}')})
+    assert [request.body for request in transport.requests] == [
+        b'{"status":{"available":0,"inner":null}}',
+        b'{"status":{"any":[{}]}}',
+    ]
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_an_empty_precondition_of_a_change_is_refused_before_it_is_sent(field: str) -> None:
+    """The server takes it for none, and would change whatever object has the name."""
+    transport = FakeTransport()
+    client, body = client_of(transport), {"metadata": {field: ""}}
+    operations = [{"op": "test", "path": f"/metadata/{field}", "value": ""}]
+    for call in (
+        client.update(PODS, "ns", "a", body),
+        client.patch(PODS, "ns", "a", body),
+        client.patch(PODS, "ns", "a", operations, content_type=JSON_PATCH),
+        client.apply(PODS, "ns", "a", body),
+    ):
+        with pytest.raises(ValueError, match=f"metadata.{field} is empty"):
+            await call
+    assert transport.requests == []
+
+
+def test_a_body_may_be_nested_deeper_than_python_recurses() -> None:
+    """Templates of users are; the limit is msgspec's."""
+    body: list[object] = []
+    for _ in range(sys.getrecursionlimit() - 100):
+        body = [body]
+    assert encode(body).startswith(b"[[[")
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["as the body", "as its metadata"])

@@ -88,7 +88,7 @@ async def test_an_operator_that_was_killed_anywhere_goes_on_from_what_is_there()
     assert sent[0] == CONFIRM
     assert [each for each in sent if each[0] == "patch"] == []
     assert again.recorder.events == []
-    again.exists("services", "master-76no-0", MINE)
+    again.exists("services", "master-76no-0", MINE, uid="s")
     assert ("patch", "services", "master-76no-0") in await again.sync()
     again.exists("configmaps", "cm-ps-76no", MINE, uid="c")
     with pytest.raises(NameTakenError, match="is recreated"):

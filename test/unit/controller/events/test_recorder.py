@@ -14,6 +14,7 @@ from fakes.metrics import Drops
 from fakes.source import running
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import errors
+from tfjob_operator.api.client.encoding import encode
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.text import EVENT_BYTES
@@ -42,7 +43,7 @@ class EventClient(FakeClient):
 
     async def _take(self, verb: str, namespace: str, name: str, body: object) -> bytes:
         now = asyncio.get_running_loop().time()
-        self.log.append((now, verb, namespace, name, msgspec.json.decode(msgspec.json.encode(body))))
+        self.log.append((now, verb, namespace, name, msgspec.json.decode(encode(body))))
         await self.pause()
         answer = self.answers.pop(0) if self.answers else self.always
         if answer is not None:
@@ -50,7 +51,7 @@ class EventClient(FakeClient):
         return b"{}"
 
     async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
-        name = msgspec.to_builtins(body)["metadata"]["name"]
+        name = msgspec.json.decode(encode(body))["metadata"]["name"]
         return await self._take("create", namespace, name, body)
 
     async def patch(

@@ -153,6 +153,13 @@ async def test_an_update_needs_something_to_update(held: Held) -> None:
         await held.lock.update(RECORD)
 
 
+@pytest.mark.parametrize(("namespace", "name"), [("", "lock"), ("ns", "")])
+def test_a_watch_of_leases_is_of_one_lease(held: Held, namespace: str, name: str) -> None:
+    """Without a namespace it would report the leases of this name in all namespaces."""
+    with pytest.raises(ValueError, match="needs a namespace and a name"):
+        LeaseWatch(held.client, namespace, name)
+
+
 HELD = LeaderElectionRecord("somebody", 15, EPOCH, EPOCH, 3)
 FREE = LeaderElectionRecord("", 1, EPOCH, EPOCH, 3)
 

@@ -13,10 +13,11 @@ from hack.examples.mirror import ConfigMap, Mirror
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
-from tfjob_operator.api.core import CONFIG_MAPS
-from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.core import CONFIG_MAPS, EVENTS
+from tfjob_operator.api.meta import ObjectMeta, Resource, controller_reference, is_controlled_by
+from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import GatedTransport
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.manager.controller import STUCK_S
@@ -50,11 +51,16 @@ class Bench:
         self.server = ModelServer()
         self.client = RestClient(ModelTransport(self.server, "controllers"), clock=VirtualClock())
         self.informers = SharedInformerFactory(self.client, clock=VirtualClock())
+        self.recorder = EventRecorder(self.client, component="mirror", clock=VirtualClock())
         self.stop = asyncio.Event()
         self.probes: Any = Probes()
 
-    async def create(self, name: str, **labels: str) -> None:
-        await self.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": name, "labels": labels}, "data": {"x": "1"}})
+    async def create(self, name: str, *owners: dict[str, Any], **labels: str) -> None:
+        meta = {"name": name, "labels": labels, "ownerReferences": [*owners]}
+        await self.client.create(CONFIG_MAPS, "ns", {"metadata": meta, "data": {"x": "1"}})
+
+    async def read(self, name: str) -> ConfigMap:
+        return await self.client.get(CONFIG_MAPS, "ns", name, ConfigMap)
 
     @asynccontextmanager
     async def running(self, manager: Manager) -> AsyncIterator[None]:
@@ -83,7 +89,7 @@ async def test_two_controllers_share_informers_and_end_together(bench: Bench) ->
     counter = Controller("counter", note)
     handler = EventHandlerFuncs[ConfigMap](on_add=lambda item, _: counter.queue.add(item.metadata.name))
     bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap)).add_event_handler(handler)
-    mirror = Mirror(bench.client, bench.informers).controller
+    mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
     manager = Manager(bench.informers, mirror, counter, stop=bench.stop)
     async with bench.running(manager):
         assert [manager.is_leading] == [True]
@@ -96,6 +102,52 @@ async def test_two_controllers_share_informers_and_end_together(bench: Bench) ->
     await bench.create("b", mirror="yes")
     await asyncio.sleep(60.0)
     assert "b-mirror" not in bench.names()
+
+
+async def test_the_example_leaves_alone_what_is_not_its_own_and_says_so(bench: Bench) -> None:
+    """As sample-controller: the object of another is neither changed nor taken over, until it is gone."""
+    mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
+    manager = Manager(bench.informers, mirror, recorder=bench.recorder, stop=bench.stop)
+    async with bench.running(manager):
+        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
+        await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "a-mirror"}, "data": {"theirs": "1"}})
+        await bench.create("a", mirror="yes")
+        await asyncio.sleep(60.0)
+        assert (await bench.read("a-mirror")).data == {"theirs": "1"}
+        listed = await bench.client.list_page(EVENTS, ListOptions("ns"), dict[str, Any])
+        assert [(each["involvedObject"]["name"], each["reason"], each["count"]) for each in listed["items"]] == [
+            ("a", "ErrResourceExists", 1)
+        ]
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-mirror")
+        await asyncio.sleep(1.0)
+        assert (await bench.read("a-mirror")).data == {"x": "1"}
+
+
+async def test_the_example_mirrors_a_source_that_has_a_controller_of_its_own(bench: Bench) -> None:
+    mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
+    async with bench.running(Manager(bench.informers, mirror, stop=bench.stop)):
+        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
+        await bench.create("a", controller_reference(KETTLES, ObjectMeta(name="blue", uid="7")), mirror="yes")
+        await asyncio.sleep(1.0)
+        assert is_controlled_by((await bench.read("a-mirror")).metadata, (await bench.read("a")).metadata)
+        await bench.client.patch(CONFIG_MAPS, "ns", "a", {"data": {"x": "2"}})
+        await bench.client.patch(CONFIG_MAPS, "ns", "a-mirror", {"data": {"x": "3"}})
+        await asyncio.sleep(1.0)
+        assert (await bench.read("a-mirror")).data == {"x": "2"}
+
+
+async def test_the_example_makes_no_copy_of_a_source_that_is_being_deleted(bench: Bench) -> None:
+    """In a foreground deletion the copy is deleted first; a new one would hold up the source."""
+    mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
+    async with bench.running(Manager(bench.informers, mirror, stop=bench.stop)):
+        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
+        await bench.create("a", mirror="yes")
+        await asyncio.sleep(1.0)
+        await bench.client.patch(CONFIG_MAPS, "ns", "a", {"metadata": {"finalizers": ["example.com/hold"]}})
+        await bench.client.delete(CONFIG_MAPS, "ns", "a")
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-mirror")
+        await asyncio.sleep(60.0)
+        assert bench.names() == ["a"]
 
 
 async def test_one_controller_that_is_stuck_makes_the_process_unhealthy(bench: Bench) -> None:

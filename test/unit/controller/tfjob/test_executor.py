@@ -60,7 +60,7 @@ async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_comp
     written = await world.write()
     version, status = world.client.bodies[STATUS]
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}
-    assert status == {"op": "add", "path": "/status", "value": msgspec.to_builtins(DONE.status)}
+    assert status == {"op": "add", "path": "/status", "value": msgspec.json.decode(msgspec.json.encode(DONE.status))}
     assert (written.metadata.resource_version, written.status) == ("2", DONE.status)
     assert world.recorder.reasons == ["TFJobSucceeded"]
     await world.writer.write(written, written.status, ())

@@ -59,10 +59,10 @@ async def test_requests_are_sent_as_they_are_meant() -> None:
     ):
         client = RestClient(transport, field_manager="tfjob operator")
         await client.list_page(CONFIG_MAPS, ListOptions(label_selector="a=b,c in (d, e)", resource_version="0"))
-        await client.patch(CONFIG_MAPS, "ns", "a/b", {"x": "ü"}, subresource="status")
+        await client.patch(CONFIG_MAPS, "ns", "a b", {"x": "ü"}, subresource="status")
     listed, patched = server.heard
     assert listed.target == "/base/api/v1/configmaps?labelSelector=a%3Db%2Cc+in+%28d%2C+e%29&resourceVersion=0"
-    assert patched.target == "/base/api/v1/namespaces/ns/configmaps/a%2Fb/status?fieldManager=tfjob+operator"
+    assert patched.target == "/base/api/v1/namespaces/ns/configmaps/a%20b/status?fieldManager=tfjob+operator"
     assert patched.body == '{"x":"ü"}'.encode()
     assert patched.headers["content-type"] == "application/merge-patch+json"
     assert patched.headers["authorization"] == f"Bearer {SECRET}"

@@ -230,7 +230,7 @@ def test_nothing_is_escalated_while_the_previous_pod_exists() -> None:
     assert true_of(synced(failed, BUSY, new, at_s=220))[-1] == "Failed"
 
 
-def test_no_replica_is_absent_while_pods_of_an_earlier_attempt_exist_or_if_no_limit_needs_it() -> None:
+def test_no_replica_is_absent_while_pods_of_an_earlier_attempt_exist() -> None:
     limited = spec(Worker=2, runPolicy={"startDeadlineSeconds": 20})
     fresh = job(limited)
     first = absences({}, fresh, good_spec(fresh), (pod("Worker", 0),), at(5))
@@ -238,7 +238,8 @@ def test_no_replica_is_absent_while_pods_of_an_earlier_attempt_exist_or_if_no_li
     assert absences(first, fresh, good_spec(fresh), (), at(9)) == {"mnist-worker-0": at(9), "mnist-worker-1": at(5)}
     second = changed(fresh, status__attempt=1)
     assert absences(first, second, good_spec(second), (pod("Worker", 0),), at(9)) == {}
-    assert absences({}, job(), good_spec(job()), (), at(9)) == {}
+    assert good_spec(fresh).limits_starts
+    assert not good_spec(job()).limits_starts
 
 
 # The end of a queued job.
