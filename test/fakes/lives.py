@@ -1,0 +1,329 @@
+"""Lives of jobs: the operator's plans are executed on pods that a script ends, and all that clients can read is kept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from fakes.jobs import at, decide, job, pod, spec, with_sidecar
+from fakes.objects import after, changed, edited, labelled
+from tfjob_operator.api.core import TERMINAL, Container, ContainerStatus
+from tfjob_operator.api.v1.constants import LABEL_QUEUE, RestartPolicy
+from tfjob_operator.api.v1.types import TFJob, child_name
+from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+
+SETTLES: Final = 10
+"""Plans until nothing is left to do; more is a loop."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the API server has at one time: the job as its clients read it, and its pods."""
+
+    at_s: float
+    body: dict[str, Any]
+    pods: tuple[Pod, ...]
+
+
+class Life:
+    """A job whose plans are executed at once. Its pods start and end as the script says; deleted ones wait for `stop`."""
+
+    def __init__(self, given: dict[str, Any], *, queued: bool = False, policy: str = "Never") -> None:
+        self.job: TFJob = job(given, labels={LABEL_QUEUE: "team"} if queued else None)
+        self.policy = policy
+        self.pods: dict[str, Pod] = {}
+        self.at_s = 0.0
+        self.created = 0
+        self.deleted = False
+        self.moments: list[Moment] = []
+        self._sync()
+
+    def run(self, *missing: str) -> None:
+        """All pods but these start to run."""
+        for name in [name for name in self.pods if name not in missing]:
+            self._set(name, "Running")
+        self._sync()
+
+    def turn(self, kind: str, index: int, phase: str, exit_code: int | None = None, *, beside: str = "") -> None:
+        """The kubelet reports this status; `beside` is a sidecar that still runs, `ordinary` or `native`."""
+        name = child_name(self.job.metadata.name, kind, index)
+        self._set(name, phase, exit_code)
+        if beside == "ordinary":
+            self.pods[name] = with_sidecar(self.pods[name])
+        elif beside:
+            native = (Container(name="log", restart_policy="Always"),)
+            running = (ContainerStatus(name="log"),)
+            self.pods[name] = changed(
+                self.pods[name], spec__init_containers=native, status__init_container_statuses=running
+            )
+        self._sync()
+
+    def pass_s(self, seconds: float) -> None:
+        """Let time pass."""
+        self.at_s += seconds
+        self._sync()
+
+    def stop(self) -> None:
+        """The containers of all deleted pods end after 5 s; then the pods are gone."""
+        self.at_s += 5
+        going = [name for name, each in self.pods.items() if each.metadata.deletion_timestamp is not None]
+        for name in going:
+            if self.pods[name].status.phase not in TERMINAL:
+                self._set(name, "Failed", 143)
+        self._sync()
+        for name in going:
+            del self.pods[name]
+        self._sync()
+
+    def edit(self, **policy: Any) -> None:
+        """A user or Kueue edits `spec.runPolicy`."""
+        given = msgspec.json.decode(self.job.spec)
+        self.job = edited(self.job, given | {"runPolicy": given.get("runPolicy", {}) | policy})
+        self._sync()
+
+    def _set(self, name: str, phase: str, exit_code: int | None = None) -> None:
+        status = pod("Worker", 0, phase, exit_code, ended_s=self.at_s).status
+        self.pods[name] = changed(self.pods[name], status=status)
+
+    def _sync(self) -> None:
+        self._observe()
+        for _ in range(SETTLES):
+            decided = decide(self.job, *self.pods.values(), at_s=self.at_s)
+            if self.deleted or not (decided.status or decided.create_pods or decided.delete_pods or decided.delete_job):
+                return
+            self._execute(decided)
+        raise AssertionError(decided)
+
+    def _execute(self, decided: Plan) -> None:
+        """The status is written first; a deleted pod that has ended is gone at once, and those of a deleted job follow it."""
+        if decided.status is not None:
+            self.job = after(self.job, decided)
+            self._observe()
+        for key in decided.create_pods:
+            self.created += 1
+            made = pod(key.type, key.index, "Pending", policy=self.policy, uid=f"uid-{self.created}")
+            attempt = str(self.job.status.attempt) if self.job.status.attempt else ""
+            self.pods[key.name] = labelled(made, attempt=attempt)
+        self.deleted = decided.delete_job
+        for found in [*self.pods.values()] if self.deleted else [each.pod for each in decided.delete_pods]:
+            self._delete(found)
+        if decided.create_pods or decided.delete_pods:
+            self._observe()
+
+    def _delete(self, found: Pod) -> None:
+        name, grace_s = found.metadata.name, found.spec.termination_grace_period_seconds
+        if found.status.phase in TERMINAL:
+            del self.pods[name]
+        elif found.metadata.deletion_timestamp is None:
+            self.pods[name] = changed(
+                found,
+                metadata__deletion_timestamp=at(self.at_s + grace_s),
+                metadata__deletion_grace_period_seconds=grace_s,
+            )
+
+    def _observe(self) -> None:
+        body = msgspec.json.decode(msgspec.json.encode(self.job))
+        self.moments.append(Moment(self.at_s, body, tuple(self.pods.values())))
+
+
+RULES = [{"name": "any", "action": "RestartAll"}]
+"""Every failure restarts the whole job."""
+
+
+def workers(policy: str = RestartPolicy.NEVER, **run_policy: Any) -> dict[str, Any]:
+    """Return the spec of two workers and a parameter server."""
+    return spec(policy, PS=1, Worker=2, runPolicy=run_policy)
+
+
+def success_beside_active(queued: bool) -> Life:
+    life = Life(workers(), queued=queued)
+    life.run()
+    life.turn("Worker", 0, "Succeeded", 0)
+    life.pass_s(31)
+    life.stop()
+    return life
+
+
+def success_of_all_workers(queued: bool) -> Life:
+    life = Life(spec(PS=1, Worker=2, successPolicy="AllWorkers"), queued=queued)
+    life.run()
+    life.turn("Worker", 0, "Succeeded", 0)
+    life.turn("Worker", 1, "Succeeded", 0)
+    life.turn("Worker", 0, "Failed", 0)  # a restarted kubelet
+    life.stop()
+    return life
+
+
+def success_beside_pending(queued: bool) -> Life:
+    life = Life(workers(), queued=queued)
+    life.run("mnist-worker-1")
+    life.turn("Worker", 0, "Succeeded", 0)
+    life.pass_s(31)
+    life.stop()
+    return life
+
+
+def success_with_a_collector(queued: bool) -> Life:
+    life = Life(workers(), queued=queued)
+    life.run()
+    life.turn("Worker", 0, "Running", 0, beside="ordinary")
+    life.pass_s(5)
+    life.turn("Worker", 0, "Succeeded", 0)
+    life.pass_s(26)
+    life.stop()
+    return life
+
+
+def success_of_the_only_worker(queued: bool) -> Life:
+    life = Life(spec(Worker=1), queued=queued)
+    life.run()
+    life.turn("Worker", 0, "Running", 0, beside="ordinary")
+    life.pass_s(5)
+    life.turn("Worker", 0, "Succeeded", 0)
+    return life
+
+
+def success_with_a_proxy_that_never_ends(queued: bool) -> Life:
+    life = Life(workers(), queued=queued)
+    life.run()
+    life.turn("Worker", 0, "Running", 0, beside="ordinary")
+    life.pass_s(31)
+    life.stop()
+    return life
+
+
+def success_of_the_only_worker_with_native_sidecars(queued: bool) -> Life:
+    life = Life(spec(Worker=1), queued=queued)
+    life.run()
+    life.turn("Worker", 0, "Running", 0, beside="native")
+    life.pass_s(2)
+    life.turn("Worker", 0, "Succeeded", 0)
+    return life
+
+
+def success_that_leaves_pods_running(queued: bool) -> Life:
+    life = Life(workers(cleanPodPolicy="None"), queued=queued)
+    life.run()
+    life.turn("Worker", 0, "Succeeded", 0)
+    life.turn("Worker", 1, "Failed", 1)
+    return life
+
+
+def success_after_a_restart(queued: bool) -> Life:
+    life = Life(workers(RestartPolicy.EXIT_CODE), queued=queued)
+    life.run()
+    life.turn("Worker", 1, "Failed", 137)
+    life.run()
+    life.turn("Worker", 0, "Succeeded", 0)
+    life.pass_s(31)
+    life.stop()
+    return life
+
+
+def success_after_a_whole_restart(queued: bool) -> Life:
+    life = Life(workers(failurePolicy={"maxRestarts": 1, "rules": RULES}), queued=queued)
+    life.run()
+    life.turn("Worker", 1, "Running", 1, beside="ordinary")
+    life.stop()
+    life.pass_s(31)
+    life.stop()
+    life.run()
+    life.turn("Worker", 0, "Succeeded", 0)
+    life.pass_s(31)
+    life.stop()
+    return life
+
+
+def success_after_a_suspension(queued: bool) -> Life:
+    life = Life(workers(suspend=True), queued=queued)
+    life.edit(suspend=False)
+    life.run()
+    life.edit(suspend=True)
+    life.stop()
+    life.edit(suspend=False)
+    life.run()
+    life.turn("Worker", 0, "Succeeded", 0)
+    life.pass_s(31)
+    life.stop()
+    return life
+
+
+def success_while_preempted(queued: bool) -> Life:
+    life = Life(workers(), queued=queued)
+    life.run()
+    life.turn("Worker", 0, "Running", 0, beside="ordinary")
+    life.edit(suspend=True)
+    life.stop()
+    return life
+
+
+def failure_beside_active(queued: bool) -> Life:
+    life = Life(workers(), queued=queued)
+    life.run()
+    life.turn("Worker", 1, "Failed", 1)
+    life.stop()
+    return life
+
+
+def failure_with_a_collector(queued: bool) -> Life:
+    life = Life(workers(), queued=queued)
+    life.run()
+    life.turn("Worker", 1, "Running", 1, beside="ordinary")
+    life.stop()
+    life.pass_s(5)
+    life.turn("Worker", 1, "Failed", 1)
+    return life
+
+
+def failure_by_a_deadline(queued: bool) -> Life:
+    life = Life(workers(activeDeadlineSeconds=30), queued=queued)
+    life.run()
+    life.pass_s(31)
+    life.stop()
+    return life
+
+
+def failure_beyond_max_restarts(queued: bool) -> Life:
+    life = Life(workers(failurePolicy={"maxRestarts": 0, "rules": RULES}), queued=queued)
+    life.run()
+    life.turn("Worker", 1, "Failed", 1)
+    life.stop()
+    return life
+
+
+def failure_of_an_invalid_job(queued: bool) -> Life:
+    return Life(spec(Worker=-1), queued=queued)
+
+
+def failure_on_hold(queued: bool) -> Life:
+    life = Life(workers(activeDeadlineSeconds=30), queued=queued)
+    life.run()
+    life.edit(cleanPodPolicy="Nonsense")
+    life.pass_s(31)
+    life.stop()
+    return life
+
+
+LIVES: Final[tuple[Callable[[bool], Life], ...]] = (
+    success_beside_active,
+    success_of_all_workers,
+    success_beside_pending,
+    success_with_a_collector,
+    success_of_the_only_worker,
+    success_with_a_proxy_that_never_ends,
+    success_of_the_only_worker_with_native_sidecars,
+    success_that_leaves_pods_running,
+    success_after_a_restart,
+    success_after_a_whole_restart,
+    success_after_a_suspension,
+    success_while_preempted,
+    failure_beside_active,
+    failure_with_a_collector,
+    failure_by_a_deadline,
+    failure_beyond_max_restarts,
+    failure_of_an_invalid_job,
+    failure_on_hold,
+)
+"""The name of each begins with how it ends."""
