@@ -13,10 +13,11 @@ import msgspec
 import pytest
 
 from fakes.jobs import good_spec, job, names, replica
+from fakes.objects import after, changed
 from fakes.recordings import History, Step, histories
 from support.cases import noted
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, RestartPolicy
+from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionReason, ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.plan.actions import Plan
@@ -283,3 +284,19 @@ def test_what_has_ended_is_not_cleaned_up_and_what_runs_is(life: RecordedLife) -
             _, decided = decide(tfjob, pod_of(step), policy)
             taken = names(decided)["delete pods"] != []
             assert taken is (number < end), f"{version}, event {number} at {step.t} s"
+
+
+@every_life
+def test_a_queued_job_has_not_ended_while_its_pod_holds_quota(life: RecordedLife) -> None:
+    """Kueue frees the quota with the final condition. Kubelets report the terminal phase later than the containers' ends, and
+    since 1.29 only when native sidecars have ended too.
+    """
+    before = datetime(2026, 1, 1, tzinfo=UTC)  # than all deletions: no pod is given up
+    tfjob = changed(job_of(life.policy), metadata__labels={LABEL_QUEUE: "gpus"})
+    for number, step in enumerate(life.events):
+        decided = plan(tfjob, spec_of(life.policy), pod_of(step), [], before)
+        tfjob = after(tfjob, decided)
+        told = f"{life.version}, event {number} at {step.t} s"
+        assert not conditions.is_finished(tfjob.status) or step.type == "DELETED" or is_terminal(step), told
+        assert not (conditions.is_ending(tfjob.status) and decided.create_pods), told
+    assert conditions.is_finished(tfjob.status) or not conditions.is_over(tfjob.status)
