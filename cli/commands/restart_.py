@@ -104,6 +104,7 @@ def _withdraw(session: Session, name: str) -> dict[str, Any]:
             if error.code != _CONFLICT:
                 raise
             continue
+        jobs.check_unfinished(name, job)  # its end was decided before the operator saw the request
         some = (
             f"kubectl tfjob restart {name} -n {meta['namespace']} --replica={(jobs.types_of(job) or ['worker'])[0]}-0"
         )

@@ -253,7 +253,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield Finding(problem, facts.name, (failed_line(failed), *before), values)
     if facts.finished:
         yield from _others(facts)
-        yield from _kept(facts)
+        if facts.ending is None:
+            yield from _kept(facts)
     else:
         yield from _pods(facts)
         yield from _services(facts)
