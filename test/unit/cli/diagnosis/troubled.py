@@ -323,7 +323,8 @@ class Troubled(World):
 
     def succeeded_without_others(self) -> None:
         self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
-        self.status["replicaStatuses"] = {"PS": {}, "Worker": {"succeeded": 1}}
+        self.status["replicaStatuses"] = {"PS": {"succeeded": 1}, "Worker": {"succeeded": 2}}
+        self.status["finishedIndices"] = {"Worker": "0"}
 
     def ending(self) -> None:
         """The other worker is being deleted."""
