@@ -33,6 +33,7 @@ from tfjob_operator.controller.jobs.metrics import index_by_state
 from tfjob_operator.controller.tfjob.plan import cleanup
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
 from unit.cli.conftest import Server, outcome, pod
+from unit.cli.diagnosis.troubled import Troubled, deployment
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"
@@ -283,6 +284,14 @@ def test_explain_gives_the_cause_of_a_failure_before_it_is_written() -> None:
     assert "exited with code 3" in " ".join(found.causes[0].evidence)
     gone = diagnosed(outcome="Failed")
     assert gone.causes[0].evidence[0].startswith("job: decided end Failed, TFJobFailed: TFJob ns/mnist has failed")
+
+
+def test_explain_says_first_that_no_operator_runs_to_write_the_end() -> None:
+    world = Troubled()
+    world.ending()
+    world.lease = world._lease("11:50:00")
+    world.deployments = [deployment(ready=2)]
+    assert [each.id for each in diagnose(world.evidence()).causes] == ["operator-not-running", "ending"]
 
 
 def kept(body: Any) -> None:
