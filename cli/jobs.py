@@ -176,6 +176,22 @@ def conditions_of(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {str(each.get("type")): each for each in found if each.get("status") == "True"}
 
 
+ENDING: Final = "Ending"
+"""The state of a job whose end is decided but not written yet (`api.v1.conditions`, which imports msgspec)."""
+_ENDS: Final = frozenset({"Succeeded", "Failed"})
+
+
+def decided_end(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return how an Ending job ends: the record in its status. None for any other job.
+
+    `api.v1.conditions.decided_end` does the same for a typed status.
+    """
+    begun = (job.get("status") or {}).get("begun")
+    record = begun.get("ending") if isinstance(begun, dict) else None
+    is_record = isinstance(record, dict) and record.get("type") in _ENDS
+    return record if is_record and not conditions_of(job).keys() & _ENDS else None
+
+
 def time_of(text: object) -> datetime | None:
     """Return a time of a job; None if it is missing or invalid. A time without a zone is invalid: it cannot be compared."""
     try:
@@ -186,10 +202,12 @@ def time_of(text: object) -> datetime | None:
 
 
 def check_unfinished(name: str, job: Mapping[str, Any], hint: str = "") -> None:
-    """Raise CliError with a hint if the job has finished."""
-    over = conditions_of(job).keys() & {"Succeeded", "Failed"}
+    """Raise CliError with a hint if the job has finished, or if its end is decided."""
+    over = conditions_of(job).keys() & _ENDS
     if over:
         raise CliError(f"{name} has finished: {min(over)}{hint}")
+    if (end := decided_end(job)) is not None:
+        raise CliError(f"{name} is ending, and nothing changes its outcome any more: {end['type']}{hint}")
 
 
 def spec_of(job: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ UNKNOWN: Final = "<unknown>"
 """kubectl's text for unknown values."""
 COLUMNS: Final = ("NAME", "STATE", "READY", "RESTARTS", "DURATION", "AGE", "REASON", "MESSAGE")
 """MESSAGE is only shown by `-o wide`."""
-STATES: Final = ("New", "Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
+STATES: Final = ("New", "Created", "Running", "Restarting", "Suspended", jobs.ENDING, "Succeeded", "Failed")
 POD_SELECTOR: Final = "training.kubeflow.org/operator-name"
 """Selects the pods of all jobs of both dialects, whatever the label's value."""
 _JOB_LABELS: Final = ("training.kubeflow.org/job-name", "tf_job_name")
@@ -44,8 +44,9 @@ _BACK_OFF_S: Final = 600.0
 
 
 class JobFacts(NamedTuple):
-    """The fields of a job that a row needs. `reason` and `message` are from its status; if it is `over`, pods are ignored.
+    """The fields of a job that a row needs. `reason` and `message` are from its status.
 
+    `end` is Succeeded or Failed, once that is decided, else "". From then on missing pods are no problem.
     `attempt` is the number of restarts of the whole job; until `next_restart` some pods are not created. `sorted_by` is
     the value of the field given by `--sort-by`. Times are in seconds since 1970.
     """
@@ -62,7 +63,7 @@ class JobFacts(NamedTuple):
     ended: float | None
     reason: str
     message: str
-    over: bool
+    end: str
     attempt: int = 0
     next_restart: float | None = None
     sorted_by: Any = None
@@ -177,7 +178,7 @@ class Listing:
         for replica, found in pods.items():
             restarts[replica] = max(restarts[replica], sum(each.restarts for each in found) + len(found) - 1)
         ready = sum(found[-1].ready for found in pods.values())
-        end = job.ended if job.over else now
+        end = job.ended if job.end else now
         return (
             job.name,
             job.state,
@@ -223,15 +224,15 @@ class Listing:
             from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS  # it imports msgspec
 
             return "NeverFits" if NEVER_FITS.search(waits[:_MAX_MESSAGE]) else job.reason, waits
-        if job.reason and not (job.over and job.reason == "TFJobFailed"):
+        if job.reason and not (job.end and job.reason == "TFJobFailed"):
             return job.reason, job.message
         reasons = Counter(each.reason for each in newest if each.reason)
-        if reasons and job.state != "Succeeded":
+        if reasons and job.end != "Succeeded":
             reason = reasons.most_common(1)[0][0]
             return reason, next(each.message for each in newest if each.reason == reason) or job.message
-        if job.next_restart is not None and job.next_restart > now and not job.over:
+        if job.next_restart is not None and job.next_restart > now and not job.end:
             return f"{BACK_OFF}{duration(job.next_restart - now)}", f"next restart at {_clock(job.next_restart)}"
-        if job.over:
+        if job.end:
             found = _EXIT.search(job.message)
             return (found[2] or f"ExitCode:{found[1]}" if found else job.reason), job.message
         return self._waits_for(key, newest, now) if self._is_stuck(key) else ("", job.message)
@@ -254,7 +255,7 @@ class Listing:
 
     def _is_stuck(self, key: str) -> bool:
         job = self.jobs[key]
-        if job.over or job.reason:
+        if job.end or job.reason:
             return False
         return self._missing(key) or any(each.starting for each in self._pods.get(key, {}).values())
 
@@ -270,7 +271,9 @@ def _clock(seconds: float) -> str:
 
 
 def state_of(body: Mapping[str, Any]) -> str:
-    """Return the state of a job: its last True condition (one of STATES), or a phase of the alpha dialect."""
+    """Return the state of a job: Ending, its last True condition, or a phase of the alpha dialect; see STATES."""
+    if jobs.decided_end(body) is not None:
+        return jobs.ENDING
     status = body.get("status") or {}
     conditions = [each for each in status.get("conditions") or () if each.get("type") != "Held"]
     current = [each for each in conditions if each.get("status") == "True"] or conditions
@@ -288,18 +291,19 @@ def _key(namespace: str, group: str, name: str) -> str:
 def _job_facts(body: Mapping[str, Any], now: float, sort_by: str, *, gone: bool) -> JobFacts:
     meta, status = body["metadata"], body.get("status") or {}
     state, conditions = state_of(body), jobs.conditions_of(body)
-    over = state in {"Succeeded", "Failed"}
-    condition = conditions.get("Held") or conditions.get(state) or {}
+    decided = jobs.decided_end(body)
+    end = str(decided["type"]) if decided is not None else state if state in {"Succeeded", "Failed"} else ""
+    condition = decided or conditions.get("Held") or conditions.get(state) or {}
     reason, message = str(condition.get("reason") or ""), str(condition.get("message") or status.get("reason") or "")
     suspended = state == "Suspended" or bool((jobs.spec_of(body).get("runPolicy") or {}).get("suspend"))
     if "deletionTimestamp" in meta or gone:
         reason = "Terminating"
-    elif over:
+    elif end:
         if reason == "JobFailed":
             from tfjob_operator.api.v1.constants import limit_of  # it imports msgspec
 
             reason = limit_of(reason, message) or reason
-        reason = "" if state == "Succeeded" else "TFJobFailed" if reason in _PLAIN else reason
+        reason = "" if end == "Succeeded" else "TFJobFailed" if reason in _PLAIN else reason
     elif "Held" not in conditions:
         queued = _QUEUE_LABEL in (meta.get("labels") or {})
         reason = ("Queued" if queued else "Suspended") if suspended else ""
@@ -314,11 +318,11 @@ def _job_facts(body: Mapping[str, Any], now: float, sort_by: str, *, gone: bool)
         succeeded=sum(each.get("succeeded") or 0 for each in counts.values()) if isinstance(counts, dict) else 0,
         restarts={(kind.lower(), index): times for kind, index, times in restarts_of(body)},
         created=_seconds(meta.get("creationTimestamp")),
-        started=None if suspended and not over else started,
-        ended=_seconds(status.get("completionTime")),
+        started=None if suspended and not end else started,
+        ended=_seconds((decided or status).get("completionTime")),
         reason=reason,
         message=message,
-        over=over,
+        end=end,
         attempt=attempt if isinstance(attempt := status.get("attempt"), int) else 0,
         next_restart=_seconds(status.get("nextRestartTime")),
         sorted_by=_value(body, sort_by) if "." in sort_by else None,

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
-from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, format_indices, parse_indices
+from tfjob_operator.api.v1 import conditions as v1_conditions
+from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt, format_indices, parse_indices
 from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.diagnosis.pods import condition_of, is_up, statuses
 from tfjob_operator.cli.diagnosis.words import ago, avoided_now, ended_by
@@ -63,7 +64,10 @@ class ConditionSummary(Struct, frozen=True, omit_defaults=False):
 
 
 class JobSummary(Struct, frozen=True, omit_defaults=False):
-    """A job. `state` is as in the STATE column; `max_restarts` is from its spec, the other attempt fields from its status."""
+    """A job. `state` is as in the STATE column; `max_restarts` is from its spec, the other attempt fields from its status.
+
+    `ending` is how the job will end if it is Ending, else None.
+    """
 
     namespace: str
     name: str
@@ -79,6 +83,7 @@ class JobSummary(Struct, frozen=True, omit_defaults=False):
     next_restart_time: datetime | None = None
     attempt_history: tuple[JobAttempt, ...] = ()
     avoided_nodes: tuple[AvoidedNode, ...] = ()
+    ending: EndRecord | None = None
 
 
 MISSING: Final = "Missing"
@@ -90,7 +95,8 @@ def job_summary_of(job: TimelineJob, body: Mapping[str, Any], pods: Sequence[Pod
     """Return the state of a job. `body` is the whole raw job, of either dialect."""
     meta, status = job.metadata, job.status
     conditions = status.conditions or ()
-    state = conditions[-1].type if conditions else status.phase or "New"
+    is_ending = v1_conditions.is_ending(status)
+    state = v1_conditions.ENDING if is_ending else conditions[-1].type if conditions else status.phase or "New"
     return JobSummary(
         namespace=meta.namespace,
         name=meta.name,
@@ -115,6 +121,7 @@ def job_summary_of(job: TimelineJob, body: Mapping[str, Any], pods: Sequence[Pod
         next_restart_time=utc(status.next_restart_time),
         attempt_history=status.attempt_history or (),
         avoided_nodes=status.avoided_nodes or (),
+        ending=v1_conditions.end_record(status) if is_ending else None,
     )
 
 
@@ -141,7 +148,7 @@ def _types(job: TimelineJob, body: Mapping[str, Any], pods: Sequence[PodDetails]
         absent = set(range(size)) - {name.number for name in there[kind]}
         succeeded = parse_indices(_finished(body, kind), size) & absent
         lost = absent - succeeded
-        why = "No pod" if is_true & {"Succeeded", "Failed"} else "Suspended" if "Suspended" in is_true else missing
+        why = "No pod" if v1_conditions.is_over(job.status) else "Suspended" if "Suspended" in is_true else missing
         rows = [_standing(name, pod, restarts.get(name, 0)) for name, pod in there[kind].items()]
         rows += [
             _without_pod(kind, indices, each) for indices, each in ((succeeded, "Succeeded"), (lost, why)) if indices
@@ -275,6 +282,10 @@ def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[
             when = f" {ago(now, each.since)}" if each.since is not None else ""
             text = f"{quoted(each.type)}{when}: {_one_line(each.message) or quoted(each.reason)}"
             yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+    if job.ending is not None:
+        since, message = ago(now, utc(job.ending.time)), _one_line(job.ending.message)
+        text = f"Ends as {job.ending.type}, decided {since or 'already'}: {message or quoted(job.ending.reason)}"
+        yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     for text in _attempts(job, now):
         yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 

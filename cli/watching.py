@@ -242,7 +242,9 @@ class Printer:
         lines = []
         if standing.state != self._job:
             self._job = standing.state
+            end = standing.ending
             message = next((each.message for each in standing.conditions if each.type == standing.state), "")
+            message = message if end is None else f"ends as {end.type}: {end.message}"
             lines.append(f"{quoted(standing.name)} {quoted(standing.state)}{message and ': '}{_one_line(message)}")
         now: dict[str, str] = {}
         for each in (replica for kind in standing.types for replica in kind.replicas):

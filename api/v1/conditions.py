@@ -8,6 +8,7 @@ Held is an exception: it is not a state of the job, and is never the last condit
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -46,8 +47,27 @@ class HasConditions(Protocol):
         ...
 
 
-class HasEnd(HasConditions, Protocol):
-    """A status or a status draft of a v1 job."""
+class HasState(Protocol):
+    """A condition, as any program may read it."""
+
+    @property
+    def type(self) -> str:
+        """The type."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """True, False or Unknown."""
+        ...
+
+
+class HasEnd(Protocol):
+    """A status or a status draft of a job of either dialect, or the part of it that a program reads."""
+
+    @property
+    def conditions(self) -> Sequence[HasState] | None:
+        """The conditions in order, newest last."""
+        ...
 
     @property
     def begun(self) -> StartRecord | None:
@@ -82,12 +102,23 @@ def end_record(status: HasEnd) -> EndRecord | None:
 
 def is_ending(status: HasEnd) -> bool:
     """Return True if the end is decided but not written yet: pods of a queued job still hold its quota."""
-    return end_record(status) is not None and not is_finished(status)
+    return end_record(status) is not None and not _has_ended(status.conditions or ())
 
 
 def is_over(status: HasEnd) -> bool:
     """Return True if the end is decided, whether or not it is written. Nothing reverts the decision."""
-    return end_record(status) is not None or is_finished(status)
+    return end_record(status) is not None or _has_ended(status.conditions or ())
+
+
+def decided_end(status: HasEnd) -> JobCondition | None:
+    """Return the condition that an Ending job will get, with the time of the decision; None for any other job.
+
+    Its status is False until it is written. `cli.jobs.decided_end` does the same for raw JSON.
+    """
+    record = end_record(status)
+    if record is None or not is_ending(status):
+        return None
+    return JobCondition(record.type, FALSE, record.reason, record.message, last_transition_time=record.time)
 
 
 def set_true(
@@ -158,10 +189,12 @@ def set_held(conditions: Conditions, status: str, reason: str, message: str, now
     return tuple(new if condition is present else condition for condition in conditions)
 
 
-def state_of(conditions: Conditions) -> str:
-    """Return the state of a job: its newest True condition other than Held, or Created if it has none."""
-    states = (each.type for each in reversed(conditions) if each.status == TRUE and each.type in _STATES)
-    return next(states, ConditionType.CREATED)
+def state_of(status: HasEnd) -> str:
+    """Return the state of a job: Ending, or its newest True condition other than Held, or Created if it has none."""
+    if is_ending(status):
+        return ENDING
+    found = reversed(status.conditions or ())
+    return next((each.type for each in found if each.status == TRUE and each.type in _STATES), ConditionType.CREATED)
 
 
 def is_end(condition: JobCondition) -> bool:
@@ -169,7 +202,7 @@ def is_end(condition: JobCondition) -> bool:
     return condition.type in _ENDS and condition.status == TRUE
 
 
-def _has_ended(conditions: Conditions) -> bool:
+def _has_ended(conditions: Iterable[HasState]) -> bool:
     for condition in conditions:  # see `find`  # noqa: SIM110
         if condition.type in _ENDS and condition.status == TRUE:
             return True

@@ -184,7 +184,7 @@ class ListView:
         state, reason = row[self._first + _STATE], row[self._first + _REASON]
         if place not in {self._first + _STATE, self._first + _REASON}:
             return cell
-        good = not reason and state in {"Running", "Succeeded"}
+        good = not reason and state in {"Running", jobs.ENDING, "Succeeded"}
         color = "green" if good else "red" if reason and reason not in QUIET else "yellow"
         return self._screen.paint(cell.rstrip(), color) + " " * (len(cell) - len(cell.rstrip()))
 

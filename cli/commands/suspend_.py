@@ -44,11 +44,15 @@ def _set(session: Session, name: str, *, to: bool) -> str:
     job = jobs.get(session, name)
     if jobs.is_alpha(job):
         raise CliError(f"{name} is a v1alpha1 job, which cannot be suspended")
-    jobs.check_unfinished(name, job)
+    ending = jobs.decided_end(job)
+    if ending is None or not to:
+        jobs.check_unfinished(name, job)
     policy = jobs.spec_of(job).get("runPolicy") or {}
     if bool(policy.get("suspend")) == to:
         return f"{jobs.full_name(job)} {'is already suspended' if to else 'is not suspended'}"
     jobs.patch(session, job["metadata"]["name"], {"spec": {"runPolicy": {"suspend": to}}})
     if not to and (held := jobs.conditions_of(job).get("Held")):
         echo(f"warning: {name} is on hold: {held.get('message', '')}", err=True)
+    if ending is not None:
+        echo(f"warning: {name} ends as {ending['type']}: its pods only lose their grace periods", err=True)
     return f"{jobs.full_name(job)} {'suspended' if to else 'resumed'}"

@@ -9,6 +9,7 @@ from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.types import JobCondition
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, problems_in, warning
@@ -26,7 +27,7 @@ from tfjob_operator.cli.diagnosis.pods import (
     statuses,
 )
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.diagnosis.words import ago, format_restarts, quote, safe_name
+from tfjob_operator.cli.diagnosis.words import ago, failed_line, format_restarts, quote, safe_name
 
 _ARGUMENTS: Final = ManifestChange("correct command and args in the template")
 _CAUSE: Final = ManifestChange(
@@ -243,7 +244,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None:
         if failed.reason in {ConditionReason.FAILED, ConditionReason.LIMIT, ConditionReason.BY_RULE}:
-            yield from _of_failed_job(facts, _FAILED_CONTAINER.search(failed.message), failed.message)
+            yield from _of_failed_job(facts, failed)
         return
     if facts.finished:
         return
@@ -252,9 +253,10 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from _restarted(facts)
 
 
-def _of_failed_job(facts: Facts, failure: re.Match[str] | None, message: str) -> Iterator[Finding]:
+def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     """Yield why the replica named in the Failed condition failed; others may have failed later as a consequence."""
-    found = False
+    found, message = False, failed.message
+    failure = _FAILED_CONTAINER.search(message)
     for pod in facts.pods:
         if failure is None or pod.metadata.name == failure["pod"]:
             for each in _of_pod(facts, pod):
@@ -264,7 +266,7 @@ def _of_failed_job(facts: Facts, failure: re.Match[str] | None, message: str) ->
                 return
     if failure is not None:
         words = failure["words"] or ""
-        proof = f"job: condition Failed: {quote(message)}"
+        proof = failed_line(failed)
         end = _End(
             failure["pod"], value(failure["container"]), int(failure["code"]), failure["reason"] or "", words, (proof,)
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1.conditions import ENDING
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, PS, ConditionType
 from tfjob_operator.api.v1alpha1.constants import AlphaState
 from tfjob_operator.cli.diagnosis import operator, suspension
@@ -113,6 +114,9 @@ def state_line(facts: Facts) -> str:
     """Return state, duration and running replicas of the job: `mnist: Running for 3h, 4 of 4 workers running`."""
     status, name = facts.job.status, safe_name(facts.name)
     state = status.conditions[-1].type if status.conditions else status.phase or "new"
+    if facts.ending is not None:
+        age_s = facts.age_s(facts.ending.last_transition_time)
+        return f"{name}: {ENDING}{'' if age_s is None else f' for {duration(age_s)}'}, will be {facts.ending.type}"
     if facts.finished:
         lasted = facts.age_s(status.start_time), facts.age_s(status.completion_time)
         took = f", after {duration(lasted[0] - lasted[1])}" if lasted[0] is not None and lasted[1] is not None else ""

@@ -180,7 +180,7 @@ class Facts:
     """The evidence and values derived from it.
 
     Only the newest pod of a replica counts, since the alpha dialect keeps failed pods. `earlier` has the number of older pods
-    by replica.
+    by replica. `ending` is the condition that an Ending job will get. Such a job counts as finished: it needs no more pods.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -191,7 +191,8 @@ class Facts:
         self.namespace = evidence.job.metadata.namespace
         self.shape = shape_of(evidence)
         self.spec: TFJobSpec | InvalidSpec = self.shape.spec
-        self.finished = conditions.is_finished(evidence.job.status) or self.shape.is_over
+        self.ending = conditions.decided_end(evidence.job.status)
+        self.finished = conditions.is_over(evidence.job.status) or self.shape.is_over
         newest: dict[str, PodDetails] = {}
         self.earlier: Counter[str] = Counter()
         for pod in sorted(evidence.pods, key=self._order):
@@ -294,7 +295,9 @@ class Facts:
         return None if then is None else seconds_between(then, self.now)
 
     def condition(self, kind: ConditionType) -> JobCondition | None:
-        """Return this condition of the job if it is True."""
+        """Return this condition of the job if it is True, or if an Ending job will get it."""
+        if self.ending is not None and self.ending.type == kind:
+            return self.ending
         found = conditions.find(self.job.status.conditions, kind)
         return found if found is not None and found.status == conditions.TRUE else None
 

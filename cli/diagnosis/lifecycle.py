@@ -20,7 +20,7 @@ from tfjob_operator.api.v1.constants import (
     SuccessPolicy,
     limit_of,
 )
-from tfjob_operator.api.v1.types import ReplicaStatus, TFJobSpec
+from tfjob_operator.api.v1.types import TFJobSpec, parse_indices
 from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, problems_in, warning
@@ -253,7 +253,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield Finding(problem, facts.name, (failed_line(failed), *before), values)
     if facts.finished:
         yield from _others(facts)
-        yield from _kept(facts)
+        if facts.ending is None:
+            yield from _kept(facts)
     else:
         yield from _pods(facts)
         yield from _services(facts)
@@ -264,15 +265,15 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _others(facts: Facts) -> Iterator[Finding]:
-    spec, workers = facts.spec, facts.job.status.replica_statuses.get(WORKER, ReplicaStatus())
-    if facts.condition(ConditionType.SUCCEEDED) is None or not isinstance(spec, TFJobSpec) or not workers.succeeded:
+    spec, finished = facts.spec, facts.job.status.finished_indices.get(WORKER, "")
+    if facts.condition(ConditionType.SUCCEEDED) is None or not isinstance(spec, TFJobSpec) or not finished:
         return
-    left = spec.sizes.get(WORKER, 0) - workers.succeeded
+    size = spec.sizes.get(WORKER, 0)
+    done = len(parse_indices(finished, size))  # the counters of a success include workers that were still active
+    left = size - done
     if left > 0 and spec.success_policy is SuccessPolicy.DEFAULT and not {CHIEF, MASTER} & spec.sizes.keys():
         count = f"{left} other worker{'s' if left > 1 else ''}"
-        yield Finding(
-            WITHOUT_OTHERS, facts.name, (f"job: {workers.succeeded} of {spec.sizes[WORKER]} workers",), {"count": count}
-        )
+        yield Finding(WITHOUT_OTHERS, facts.name, (f"job: {done} of {size} workers",), {"count": count})
 
 
 def _kept(facts: Facts) -> Iterator[Finding]:

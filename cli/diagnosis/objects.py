@@ -115,6 +115,7 @@ class PodSpecDetails(Struct, frozen=True):
     scheduling_gates: tuple[Named, ...] | None = None
     scheduler_name: str = ""
     restart_policy: str = ""
+    termination_grace_period_seconds: int = 30
 
 
 class DeploymentTemplate(Struct, frozen=True):

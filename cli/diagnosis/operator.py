@@ -215,7 +215,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             MANAGED_ELSEWHERE, facts.name, (f"job: spec.runPolicy.managedBy is {manager}",), {"manager": manager}
         )
-    elif not facts.finished:
+    elif not facts.finished or facts.ending is not None:
         yield from _asleep(facts)
     yield from _crd(facts)
 

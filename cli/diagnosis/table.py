@@ -10,6 +10,7 @@ from tfjob_operator.cli.diagnosis import (
     attempts,
     batch_jobs,
     crashing,
+    ending,
     fallback,
     gang,
     images,
@@ -40,6 +41,7 @@ GROUPS: Final[Mapping[str, tuple[Problem, ...]]] = {
     "Failing": crashing.PROBLEMS,
     "Last words": logs.PROBLEMS,
     "On the way": lifecycle.PROBLEMS,
+    "Ending": ending.PROBLEMS,
     "Failure policies": attempts.PROBLEMS,
     "Quoted": fallback.PROBLEMS,
     "TensorBoard": tensorboard.PROBLEMS,
@@ -62,6 +64,7 @@ FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     crashing.find,
     lifecycle.find,
     attempts.find,
+    ending.find,
     fallback.find,
     tensorboard.find,
 )

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.api.v1.conditions import TRUE
 from tfjob_operator.api.v1.constants import AttemptReason, EventReason
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
 from tfjob_operator.cli.diagnosis.objects import EventDetails
@@ -92,8 +93,9 @@ def avoided_now(nodes: Sequence[AvoidedNode], now: datetime) -> dict[str, str]:
 
 
 def failed_line(failed: JobCondition) -> str:
-    """Format the Failed condition of a job as a line of evidence."""
-    return f"job: condition Failed, {safe_name(failed.reason)}: {quote(failed.message)}"
+    """Format the Failed condition of a job, or that of an Ending job, as a line of evidence."""
+    what = "condition" if failed.status == TRUE else "decided end"
+    return f"job: {what} Failed, {safe_name(failed.reason)}: {quote(failed.message)}"
 
 
 def event_line(event: EventDetails, now: datetime) -> str:

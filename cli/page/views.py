@@ -87,6 +87,7 @@ def row_of(
     """Return the row of a job. Times are in seconds since 1970, None if unknown. Only a job without pods needs events."""
     meta, status = job.metadata, job.status
     last = _last(job)
+    state = conditions.ENDING if conditions.is_ending(status) else last.type if last is not None else ""
     restarts = _restarts(job, summary, pods)
     note, why = _reason(job, summary, pods, events)
     return {
@@ -95,7 +96,7 @@ def row_of(
         "api": job.resource.group,
         "name": meta.name,
         "uid": meta.uid,
-        "state": last.type if last is not None else status.phase or "New",
+        "state": state or status.phase or "New",
         "since": seconds(last.last_transition_time) if last is not None else None,
         "note": note,
         "why": " ".join(clean(why, MAX_WHY).split()),
@@ -114,11 +115,12 @@ def job_view(
 ) -> dict[str, Any]:
     """Return everything on the page of one job, except logs, manifest and diagnosis."""
     held = conditions.find(job.status.conditions, c.ConditionType.HELD)
+    is_held = held is not None and held.status == conditions.TRUE and not conditions.is_over(job.status)
     last, spec = _last(job), msgspec.json.decode(job.spec)
     return {
         "row": row_of(job, summary, pods, events),
         "message": clean(last.message, MAX_WORDS) if last is not None else "",
-        "held": clean(held.message, MAX_WORDS) if held is not None and held.status == conditions.TRUE else "",
+        "held": clean(held.message, MAX_WORDS) if held is not None and is_held else "",
         "mistakes": summary.mistakes,
         "tensorboard": isinstance(spec, dict) and any(key.lower() == "tensorboard" for key in spec),
         "replicas": _replicas(job, summary, pods),
@@ -155,7 +157,9 @@ def _attempts(job: PageJob, summary: SpecSummary) -> dict[str, Any]:
 
 
 def _last(job: PageJob) -> Any:
-    """Return the condition that gives the job's state, as in the STATE column: the last one that is True."""
+    """Return the condition that gives the job's state, as in the STATE column: the last True one, or the one to come."""
+    if (end := conditions.decided_end(job.status)) is not None:
+        return end
     states = (each for each in reversed(job.status.conditions) if each.status == conditions.TRUE)
     return next((each for each in states if each.type != c.ConditionType.HELD), None)
 
@@ -173,8 +177,10 @@ def _reason(
     note = clean(most[0][0], MAX_WORDS) if most else ""
     worst = next((pod for problem, pod in problems if problem == most[0][0]), None)
     words = _state(worst, training_of(worst))[-1] if worst is not None else ""
-    if conditions.is_finished(job.status) or job.status.phase in _OVER:
-        if conditions.is_true(job.status, c.ConditionType.SUCCEEDED):
+    if conditions.is_over(job.status) or job.status.phase in _OVER:
+        if conditions.is_true(job.status, c.ConditionType.SUCCEEDED) or (
+            last is not None and last.type == c.ConditionType.SUCCEEDED
+        ):
             return "", ""
         plain = last is None or last.reason in _PLAIN_ENDS
         return (note, words or message) if plain else (clean(last.reason, MAX_WORDS), message)
@@ -311,7 +317,11 @@ def timeline_view(job: PageJob, pods: Sequence[PodDetails], events: Sequence[Eve
         "attempts": [_plain(each) for each in timeline.attempts],
         "spans": [
             {"kind": kind, **_plain(each)}
-            for kind, spans in (("suspended", timeline.suspensions), ("held", timeline.holds))
+            for kind, spans in (
+                ("suspended", timeline.suspensions),
+                ("held", timeline.holds),
+                ("ending", [timeline.ending] if timeline.ending is not None else []),
+            )
             for each in spans
         ],
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from tfjob_operator.api.v1.conditions import ENDING, end_record
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, LIMITS, ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import names_in
 from tfjob_operator.cli.diagnosis.objects import (
@@ -245,6 +246,7 @@ def timeline_of(
         holds=_spans(condition_of(conditions, ConditionType.HELD), own, set(_HELD), {ConditionReason.MENDED}, end),
         attempts=tuple(_attempts(job, end)),
         happenings=tuple(_happenings(job, own, [*of_jobs, *(event for event in of_pods if _is_of(event, job, pods))])),
+        ending=_ending(job),
     )
 
 
@@ -273,8 +275,20 @@ def _without_namesakes(
 
 
 def _end(job: values.TimelineJob) -> datetime | None:
+    return utc(job.status.completion_time) or _written(job)
+
+
+def _written(job: values.TimelineJob) -> datetime | None:
     ended = next((each for each in job.status.conditions or () if each.type in _ENDS and each.status == "True"), None)
-    return utc(job.status.completion_time) or (utc(ended.last_transition_time) if ended is not None else None)
+    return utc(ended.last_transition_time) if ended is not None else None
+
+
+def _ending(job: values.TimelineJob) -> values.Span | None:
+    record, written = end_record(job.status), _written(job)
+    decided = utc(record.time) if record is not None else None
+    if record is None or decided is None or (written is not None and written <= decided):
+        return None
+    return values.Span(decided, written, f"will be {record.type}: {record.message}")
 
 
 def _is_about(event: EventDetails, job: values.TimelineJob) -> bool:
@@ -435,6 +449,8 @@ def _happenings(
         if at is not None and (condition.status == "True" or shows_end):
             bad = condition.status == "True" and condition.type in {ConditionType.FAILED, ConditionType.HELD}
             reported.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
+    if (ending := _ending(job)) is not None:
+        reported.append(values.Happening(ending.start, name, ENDING, ending.message))
     reasons = [*(each.message for each in reported), *(each.message for each in own)]
     for attempt in job.status.attempt_history or ():
         at, words = utc(attempt.end_time), f" restarts as attempt {attempt.number + 1} "

@@ -89,11 +89,13 @@ def _bounds(timeline: Timeline, now: datetime) -> tuple[float, float]:
 
 def _head(timeline: Timeline, name: str, start: float, end: float, frame: Frame) -> str:
     length_s = end - start
-    over = (
-        f"finished {_clock(timeline.end.timestamp(), frame, length_s)} after {duration(timeline.end.timestamp() - start)}"
-        if timeline.end is not None
-        else f"running for {duration(length_s)}"
-    )
+    if timeline.end is not None:
+        moment = timeline.end.timestamp()
+        over = f"finished {_clock(moment, frame, length_s)} after {duration(moment - start)}"
+    elif timeline.ending is not None:
+        over = f"ending since {_clock(timeline.ending.start.timestamp(), frame, length_s)}"
+    else:
+        over = f"running for {duration(length_s)}"
     zone = frame.zone.tzname(frame.now) or "UTC"
     return f"{quoted(name)}: started {_clock(start, frame, length_s)} {zone}, {over}"[: frame.width]
 
@@ -126,7 +128,8 @@ class _Chart:
             yield f"{_label(replica)[: self._label]:<{self._label}} {self._painted(cells)}{note}".rstrip()
         if timeline.attempts:
             yield f"{'attempt'[: self._label]:<{self._label}} {self._painted(self._numbered(timeline.attempts))}".rstrip()
-        for word, spans in (("suspended", timeline.suspensions), ("held", timeline.holds)):
+        ending = [timeline.ending] if timeline.ending is not None else []
+        for word, spans in (("suspended", timeline.suspensions), ("held", timeline.holds), ("ending", ending)):
             if spans:
                 yield f"{word[: self._label]:<{self._label}} {self._painted(self._spanned(spans))}".rstrip()
         used = {each.state for replica in timeline.replicas for life in replica.lives for each in life.intervals}

@@ -157,7 +157,8 @@ class Happening(NamedTuple):
 class Timeline:
     """The history of a job. `end` is None while the job is unfinished; `start` is None if even the job's beginning is unknown.
 
-    `attempts` are the last six, if the whole job was restarted.
+    `attempts` are the last six, if the whole job was restarted. `ending` is the time between decision and end, while pods of a
+    queued job still held its quota; None if the end did not wait.
     """
 
     start: datetime | None = None
@@ -167,6 +168,7 @@ class Timeline:
     holds: tuple[Span, ...] = ()
     attempts: tuple[AttemptSpan, ...] = ()
     happenings: tuple[Happening, ...] = ()
+    ending: Span | None = None
 
 
 _TYPES: Final = {name.casefold(): name for name in REPLICA_TYPES}

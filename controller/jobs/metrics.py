@@ -64,7 +64,7 @@ log = structlog.get_logger(__name__)
 
 def index_by_state(job: TFJob | AlphaJob) -> Sequence[str]:
     """Return the value of `STATE_INDEX` for a job."""
-    return (f"{job.metadata.namespace}/{conditions.state_of(job.status.conditions or ())}",)
+    return (f"{job.metadata.namespace}/{conditions.state_of(job.status)}",)
 
 
 JOB_INDEXERS: Final = {STATE_INDEX: index_by_state}

@@ -54,7 +54,7 @@ const ICONS = {
 const STATES = {
   Succeeded: ['green', 'done'], Done: ['green', 'done'], Running: ['blue', 'runs'], Failed: ['red', 'failed'], Restarting: ['amber', 'again'],
   Suspended: ['violet', 'paused'], Created: ['grey', 'waits'], Pending: ['grey', 'waits'], 'No pod': ['grey', 'waits'], Terminating: ['grey', 'paused'],
-  New: ['grey', 'waits'],
+  New: ['grey', 'waits'], Ending: ['blue', 'done'],
 };
 const GOOD = new Set(['ContainerCreating', 'PodInitializing']);
 
@@ -83,7 +83,7 @@ export function meters(replicas, over) {
 }
 
 export const isOver = (row) => row.state === 'Succeeded' || row.state === 'Failed' || row.state === 'Done';
-export const runs = (row) => ['Running', 'Restarting', 'CleanUp'].includes(row.state);
+export const runs = (row) => ['Running', 'Restarting', 'CleanUp', 'Ending'].includes(row.state);
 export const took = (row) => (row.started === null ? null : (row.ended ?? now()) - row.started);
 export const plural = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;
 

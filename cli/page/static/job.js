@@ -121,11 +121,12 @@ export class JobPage {
     const name = row.api === API ? row.name : `tfjob.${row.api}/${row.name}`;
     const tfjob = (verb, more = '') => `kubectl tfjob ${verb} -n ${row.namespace} ${name}${more}`;
     const over = isOver(row);
+    const settled = over || row.state === 'Ending'; // its end is decided
     return [
       tensorboard && ['TensorBoard', tfjob('tensorboard')],
       !over && (row.state === 'Suspended' ? ['Resume', tfjob('resume')] : ['Suspend', tfjob('suspend')]),
-      !over && row.state !== 'Suspended' && ['Restart', tfjob('restart', alpha ? row.replicas.map((each) => ` --type=${each.type.toLowerCase()}`).join('') : '')],
-      !over && row.replicas.some((each) => each.type === 'Worker') && ['Scale', tfjob('scale', ' worker=COUNT')],
+      !settled && row.state !== 'Suspended' && ['Restart', tfjob('restart', alpha ? row.replicas.map((each) => ` --type=${each.type.toLowerCase()}`).join('') : '')],
+      !settled && row.replicas.some((each) => each.type === 'Worker') && ['Scale', tfjob('scale', ' worker=COUNT')],
       row.api === API && ['Clone', `kubectl -n ${row.namespace} get tfjobs.${row.api} ${row.name} -o yaml | kubectl tfjob submit ${row.name}-copy -n ${row.namespace} -f -`],
       ['Delete', `kubectl -n ${row.namespace} delete tfjobs.${row.api} ${row.name}`],
     ].filter(Boolean);
@@ -186,9 +187,10 @@ export class JobPage {
   async explain() {
     const { row, mistakes } = this.view;
     const over = isOver(row);
-    const waits = !over && row.state !== 'Suspended' && row.replicas.some((each) => each.ready + each.succeeded < each.wanted)
+    const ends = row.state === 'Ending';
+    const waits = !over && !ends && row.state !== 'Suspended' && row.replicas.some((each) => each.ready + each.succeeded < each.wanted)
       && (row.state !== 'Running' || row.replicas.some((each) => each.ready)); // without permission to list pods, none is ready
-    const wrong = !this.gone && !row.deleting && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || waits);
+    const wrong = !this.gone && !row.deleting && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || ends || waits);
     if (!wrong) this.found = null;
     show(this.why, wrong ? [row.note, row.why, row.state, this.found, this.whole] : [], () => wrong && this.box(row));
     const due = wrong && (row.note || !waits || Date.now() / 1000 - (row.created ?? 0) > LATE_S);
@@ -216,7 +218,7 @@ export class JobPage {
     const level = first ? { error: '', warning: ' warning' }[first.severity] ?? ' note-level' : row.note || row.state === 'Failed' ? '' : ' note-level';
     const box = h('section', { class: `why${level}${this.whole ? ' whole' : ''}`, 'aria-label': 'Why', 'aria-live': 'polite', tabindex: '0' },
       first ? [h('h2', null, first.title), proofs(first), advice(first)]
-        : [h('h2', null, row.note || (isOver(row) ? row.state : 'Not all replicas are ready')), h('p', { class: 'muted' }, row.why || this.view.message), !this.found && h('p', { class: 'muted' }, 'Looking for the cause ...')],
+        : [h('h2', null, row.note || (isOver(row) || row.state === 'Ending' ? row.state : 'Not all replicas are ready')), h('p', { class: 'muted' }, row.why || this.view.message), !this.found && h('p', { class: 'muted' }, 'Looking for the cause ...')],
       others.length > 0 && h('details', null, h('summary', null, `${others.length} more`), others.map((cause) => [h('h3', null, cause.title), proofs(cause), advice(cause)])),
       this.found?.unseen && h('details', null, h('summary', null, 'Not checked'), h('p', null, this.found.unseen)),
       !this.whole && h('button', { type: 'button', class: 'button all', hidden: true, onclick: () => { this.whole = true; this.app.later(); } }, 'Show all'));

@@ -4,7 +4,7 @@ import { command, h, show } from './dom.js';
 import { API, age, isOver, meters, now, pill, runs, span, took } from './format.js';
 import { Table, compare } from './table.js';
 
-const STATES = ['Failed', 'Restarting', 'Running', 'Created', 'New', 'Suspended', 'Succeeded'];
+const STATES = ['Failed', 'Restarting', 'Running', 'Created', 'New', 'Suspended', 'Ending', 'Succeeded'];
 const DAY_S = 86_400;
 const STUCK_S = 300;
 const waits = (row) => !isOver(row) && !runs(row) && row.state !== 'Suspended';

@@ -7,7 +7,7 @@ const STATES = {
   waiting: ['Pending', 'var(--grey-fill)'], starting: ['Starting', 'var(--amber-fill)'], running: ['Running', 'var(--blue-fill)'],
   restarting: ['Back-off', 'var(--c1)'], unstable: ['Restarting repeatedly', 'url(#stripes)'], stopping: ['Terminating', 'var(--c3)'],
 };
-const BANDS = { suspended: ['Suspended', 'var(--violet-bg)'], held: ['On hold: invalid edit', 'var(--amber-bg)'] };
+const BANDS = { suspended: ['Suspended', 'var(--violet-bg)'], held: ['On hold: invalid edit', 'var(--amber-bg)'], ending: ['Ending', 'var(--green-bg)'] };
 const LANE = 28;
 const TOP = 26;
 const NARROWEST = 320;

@@ -9,6 +9,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fakes.recordings import kueue
+from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs, listing
@@ -89,7 +90,7 @@ def test_labels_and_states_are_those_of_the_operator() -> None:
     old = [alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX]
     assert list(zip(v1, old, strict=True)) == [listing._JOB_LABELS, listing._TYPE_LABELS, listing._INDEX_LABELS]
     assert (listing.POD_SELECTOR, listing._QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
-    assert {*listing.STATES} == {"New", *c.ConditionType} - {c.ConditionType.HELD}
+    assert {*listing.STATES} == {"New", conditions.ENDING, *c.ConditionType} - {c.ConditionType.HELD}
 
 
 @pytest.mark.parametrize(

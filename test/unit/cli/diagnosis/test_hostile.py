@@ -23,7 +23,7 @@ HOSTILE = "\x1b[31m$(rm -rf ~)\u202e`id`\n\r\x00\ud800"
 def _spoiled(value: Any, replace: str) -> Any:
     """Add hostile text to all strings that people write; what the server checks (times, kinds, names) stays."""
     if isinstance(value, dict):
-        kept = {"kind", "apiVersion", "name", "namespace", "uid", "phase", "type", "status", "reason"}
+        kept = {"kind", "apiVersion", "name", "namespace", "uid", "phase", "type", "status", "reason", "time"}
         return {
             key: each
             if (key in kept and isinstance(each, str)) or key.endswith(("Timestamp", "Time", "At"))

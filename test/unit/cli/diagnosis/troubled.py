@@ -323,7 +323,23 @@ class Troubled(World):
 
     def succeeded_without_others(self) -> None:
         self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
-        self.status["replicaStatuses"] = {"PS": {}, "Worker": {"succeeded": 1}}
+        self.status["replicaStatuses"] = {"PS": {"succeeded": 1}, "Worker": {"succeeded": 2}}
+        self.status["finishedIndices"] = {"Worker": "0"}
+
+    def ending(self) -> None:
+        """The other worker is being deleted."""
+        message = "TFJob team/mnist successfully completed."
+        self.status["begun"]["ending"] = {"type": "Succeeded", "message": message, "time": ago(0.2)}
+        del self.pods["mnist-ps-0"]
+        self.pods["mnist-worker-0"]["status"]["phase"] = "Succeeded"
+        self.pods[WORKER]["metadata"]["deletionTimestamp"] = ago(-0.3)
+
+    def sidecar_after_training(self) -> None:
+        self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.", minutes=0.2)
+        pod = self.pods[WORKER]
+        pod["spec"]["containers"].append({"name": "collector", "image": "registry.example/collect:1"})
+        pod["status"]["containerStatuses"].append({"name": "collector", "state": {"running": {"startedAt": ago(59)}}})
+        self.container().update(ready=False, state={"terminated": {"exitCode": 0, "reason": "Completed"}})
 
     # The alpha dialect
 

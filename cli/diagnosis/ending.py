@@ -1,0 +1,181 @@
+"""How an Ending job will end, and which pods it waits for; pods that are kept for a sidecar after their training. Pure.
+
+The rules are those of controller/tfjob/plan/cleanup.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
+    LABEL_PREFIX,
+    LABEL_REPLICA_TYPE,
+    LIMITS,
+    WORKER,
+    CleanPodPolicy,
+    ConditionType,
+)
+from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.cli.diagnosis.attempts import attempt_of
+from tfjob_operator.cli.diagnosis.causes import Finding, info, problems_in
+from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
+from tfjob_operator.cli.diagnosis.pods import condition_of
+from tfjob_operator.cli.diagnosis.words import join_some, safe_name
+from tfjob_operator.cli.durations import duration
+
+ENDING: Final = info(
+    "ending",
+    965,
+    "Ending: will be {outcome} {until}",
+    (
+        "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}",
+        (
+            "Kueue gives the job's quota to others as soon as the job has this condition. So the operator writes it when the "
+            "pods have ended. No edit changes how the job ends"
+        ),
+    ),
+    "The end of a queued job is decided, and pods still hold its quota",
+)
+SIDECAR: Final = info(
+    "sidecar-after-training",
+    966,
+    "A sidecar still works after the training has ended ({who}): the pod is deleted after {grace}",
+    (
+        (
+            "For a sidecar that needs longer, such as a metrics collector, set spec.runPolicy.completionGracePeriodSeconds "
+            "in the manifest"
+        ),
+    ),
+    "The training of a pod has ended or failed for good, and another ordinary container still works",
+)
+PROBLEMS: Final = problems_in(globals())
+
+GIVE_UP_S: Final = 60.0
+"""How long after its grace period a pod is waited for."""
+DEFAULT_GRACE_S: Final = 30
+"""The operator's default of `--completion-grace-period`."""
+_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Yield what an Ending job waits for, and pods that are kept for a sidecar."""
+    if facts.shape.is_alpha:
+        return
+    grace_s = _grace_s(facts)
+    default = f" ({duration(grace_s)} by default)" if _has_default(facts) else f" of {duration(grace_s)}"
+    values = {"grace": f"its grace period{default}"}
+    for pod in () if facts.suspended else _to_delete(facts):
+        left_s, final = _sidecar_left_s(facts, pod), _final(pod)
+        if left_s is not None:
+            name, working = (
+                pod.metadata.name,
+                [each.name for each in pod.spec.containers or () if each.name not in final],
+            )
+            seen = f"{CONTAINER_NAME} has ended, still working: {join_some(working)}; {_deleted(left_s)}"
+            yield Finding(SIDECAR, name, (f"pod {safe_name(name)}: {seen}",), values)
+    if facts.ending is not None:
+        yield from _ending(facts, facts.ending.type)
+
+
+def _ending(facts: Facts, outcome: str) -> Iterator[Finding]:
+    waited = [pod for pod in _to_delete(facts) if pod.status.phase not in _TERMINAL]
+    if not waited:
+        seen = f"job: status.begun.ending has the type {outcome}"
+        yield Finding(ENDING, facts.name, (seen,), {"outcome": outcome, "until": "as soon as the operator writes it"})
+        return
+    known = [(pod, *_wait(facts, pod)) for pod in waited]
+    count = f"{len(waited)} pods have" if len(waited) > 1 else f"pod {safe_name(waited[0].metadata.name)} has"
+    until = f"when {count} ended, within {duration(max(left_s for _, left_s, _ in known))}"
+    for pod, _, how in known:
+        name = pod.metadata.name
+        yield Finding(ENDING, name, (f"pod {safe_name(name)}: {how}",), {"outcome": outcome, "until": until})
+
+
+def _wait(facts: Facts, pod: PodDetails) -> tuple[float, str]:
+    """Return for how many seconds at most the end waits for a pod, and why."""
+    own_s = pod.spec.termination_grace_period_seconds
+    over_s = facts.age_s(pod.metadata.deletion_timestamp)
+    if over_s is not None:
+        passed = f"ended {duration(over_s)} ago" if over_s > 0 else f"ends in {duration(-over_s)}"
+        return GIVE_UP_S - over_s, f"is being deleted; its grace period {passed}"
+    if _final(pod) == {each.name for each in pod.spec.containers or ()}:
+        return own_s + GIVE_UP_S - (facts.age_s(_decided_at(facts)) or 0.0), "only its native sidecars run"
+    left_s, how = _sidecar_left_s(facts, pod), "its sidecar works"
+    succeeds = facts.ending is not None and facts.ending.type == ConditionType.SUCCEEDED and _has_default(facts)
+    kind = (pod.metadata.labels or {}).get(LABEL_PREFIX + LABEL_REPLICA_TYPE, "")
+    if left_s is None and succeeds and kind == WORKER.lower():
+        left_s, how = _grace_s(facts) - (facts.age_s(_decided_at(facts)) or 0.0), "still trains"
+    kept_s = max(left_s or 0.0, 0.0)
+    return kept_s + own_s + GIVE_UP_S, f"{'runs' if left_s is None else how}; {_deleted(kept_s)}"
+
+
+def _deleted(left_s: float) -> str:
+    return f"deleted in {duration(left_s)}" if left_s > 0 else "deleted now"
+
+
+def _has_default(facts: Facts) -> bool:
+    return not isinstance(facts.spec, TFJobSpec) or facts.spec.completion_grace_s is None
+
+
+def _grace_s(facts: Facts) -> int:
+    """Return the grace period. Only the operator knows its default: this is that of its flag."""
+    if facts.ending is not None and facts.suspended:
+        return 0
+    spec = facts.spec
+    return spec.completion_grace_s or 0 if isinstance(spec, TFJobSpec) and not _has_default(facts) else DEFAULT_GRACE_S
+
+
+def _to_delete(facts: Facts) -> Iterator[PodDetails]:
+    """Yield the pods that an end or a restart deletes: under cleanPodPolicy None, an end deletes only surplus pods."""
+    record, status = conditions.end_record(facts.job.status), facts.job.status
+    if facts.finished and facts.ending is None and record is None and not status.observed_generation:
+        return  # another operator finished the job
+    limit = record is not None and record.event in LIMITS
+    keeps = facts.finished and not limit and facts.spec.clean_pod_policy == CleanPodPolicy.NONE
+    own = {facts.shape.child(facts.name, kind, index) for kind, size in facts.sizes.items() for index in range(size)}
+    for pod in facts.evidence.pods:
+        if not (keeps and pod.metadata.name in own and attempt_of(pod) >= status.attempt):
+            yield pod
+
+
+def _sidecar_left_s(facts: Facts, pod: PodDetails) -> float | None:
+    """Return for how many seconds a pod is still kept for its sidecar; None if it is not kept for one."""
+    target = condition_of(pod.status.conditions, "DisruptionTarget")
+    taken = pod.metadata.deletion_timestamp is not None or (target is not None and target.status == "True")
+    final, every = _final(pod), {each.name for each in pod.spec.containers or ()}
+    if taken or pod.status.phase in _TERMINAL or CONTAINER_NAME not in final or final == every:
+        return None
+    ages = [age_s for each in _recorded_ends(facts, pod) if (age_s := facts.age_s(each)) is not None]
+    return _grace_s(facts) - max(ages) if ages else None
+
+
+def _recorded_ends(facts: Facts, pod: PodDetails) -> Iterator[datetime | None]:
+    status = facts.job.status
+    if facts.finished:
+        yield _decided_at(facts)
+    yield from (each.failed_at for each in status.restarts if each.pod == pod.metadata.uid)
+    yield from (each.end_time for each in status.attempt_history if each.number == attempt_of(pod))
+
+
+def _decided_at(facts: Facts) -> datetime | None:
+    """Return when the end was decided or, if that is not recorded, written."""
+    record = conditions.end_record(facts.job.status)
+    ends = (facts.condition(each) for each in (ConditionType.SUCCEEDED, ConditionType.FAILED))
+    written = next((each.last_transition_time for each in ends if each is not None), None)
+    return record.time if record is not None else written
+
+
+def _final(pod: PodDetails) -> set[str]:
+    """Return the ordinary containers that have terminated and will not be restarted."""
+    own = {each.name: each.restart_policy or pod.spec.restart_policy for each in pod.spec.containers or ()}
+    return {each.name for each in pod.status.container_statuses or () if _is_final(each, own.get(each.name, ""))}
+
+
+def _is_final(container: ContainerStatusDetails, policy: str) -> bool:
+    ended = container.state.terminated if container.state is not None else None
+    return ended is not None and (policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0))
