@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from io import StringIO
 from typing import IO, Any, Final, TypeVar
 
@@ -14,10 +15,17 @@ from tfjob_operator.cli.printing import echo
 T = TypeVar("T")
 _NOT_FOUND: Final = 404
 _DENIED: Final = (401, 403)
+UNKNOWN: Final = 4
+"""The exit code of the commands that wait for a job if its state cannot be read: 1 means that the job has failed."""
 
 
 class CliError(click.ClickException):
-    """An error that ends a command. `message` is for users, who see it as a single line."""
+    """An error that ends a command. `message` is for users, who see it as a single line.
+
+    `is_denied` is True if the user is unauthenticated or not authorized, so that retrying is useless.
+    """
+
+    is_denied = False
 
     @property
     def kind(self) -> str:
@@ -34,6 +42,21 @@ def show(error: click.ClickException) -> None:
     text = StringIO()
     error.show(text)
     echo(*text.getvalue().removesuffix("\n").split("\n"), err=True)
+
+
+@contextmanager
+def unknown_on_error() -> Iterator[None]:
+    """Print a CliError of the block, and raise Exit with the code UNKNOWN. Also a decorator."""
+    try:
+        yield
+    except CliError as error:
+        error.show()
+        raise click.exceptions.Exit(UNKNOWN) from error
+
+
+def warn(text: str) -> None:
+    """Print a warning."""
+    echo(f"warning: {text}", err=True)
 
 
 def print_each(items: Iterable[T], act: Callable[[T], str]) -> None:
@@ -56,16 +79,12 @@ class ApiServerError(CliError):
         super().__init__(message)
         self.code = code
         self.reason = reason
+        self.is_denied = code in _DENIED
 
     @property
     def is_not_found(self) -> bool:
         """True if the object or its kind does not exist."""
         return self.code == _NOT_FOUND
-
-    @property
-    def is_denied(self) -> bool:
-        """True if the user is unauthenticated or not authorized, so that retrying is useless."""
-        return self.code in _DENIED
 
     @property
     def kind(self) -> str:

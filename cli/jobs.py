@@ -8,7 +8,6 @@ rejected: a command that ignored a namespace there would change a job of the sam
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -66,8 +65,11 @@ def _found(read: Callable[[str], T], session: Session, name: str) -> T:
         return read(path(session.namespace, bare, group or GROUP))
     except ApiServerError as error:
         if not group and error.is_not_found:
-            with suppress(ApiServerError):
+            try:
                 return read(path(session.namespace, bare, TENSORFLOW_GROUP))
+            except ApiServerError as other:
+                if not (other.is_not_found or other.is_denied):  # otherwise there may be such a job
+                    raise
         raise _without_crd(session, error) from error
 
 

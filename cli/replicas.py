@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
@@ -14,8 +15,9 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.session import Session, StreamBrokenError
+from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.watches import RETRY_S, retried, until_broken
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
@@ -234,19 +236,21 @@ def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:
     return c.CONTAINER_NAME if c.CONTAINER_NAME in regular or not regular else regular[0]
 
 
-RETRY_S: Final = 1.0
-
-
 def pod_lists(
-    session: Session, job: Mapping[str, Any], choice: Choice, *, pause: Callable[[float], None]
+    session: Session,
+    job: Mapping[str, Any],
+    choice: Choice,
+    *,
+    pause: Callable[[float], None],
+    warn: Callable[[str], None],
 ) -> Iterator[Sequence[ReplicaPod]]:
     """Yield the sorted selected pods of a job now and after every change, without end. `pause` sleeps.
 
-    An ended watch is restarted with a list, so nothing is missed. Raises CliError if the pods cannot be listed or
-    watched.
+    An ended watch is restarted with a list, so nothing is missed, and errors are retried, see `retried`. Raises CliError if the
+    user may not list or watch pods.
     """
     while True:
-        found = find(session, job, choice)
+        found = retried(partial(find, session, job, choice), "its pods", pause=pause, warn=warn)
         yield found.replicas
         yield from _watched(session, job, choice, found)
         pause(RETRY_S)
@@ -257,8 +261,8 @@ def _watched(
 ) -> Iterator[Sequence[ReplicaPod]]:
     pods = {each.uid: each.pod for each in found.replicas}
     events = session.watch(pods_path(session.namespace), labelSelector=selector_of(job), resourceVersion=found.version)
-    with suppress(StreamBrokenError), closing(events):  # then they are listed again
-        for event in events:
+    with closing(events):
+        for event in until_broken(events):
             if event["type"] == "ERROR":
                 return  # the version is too old: likewise
             if event["type"] == "BOOKMARK":

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import socket
 import ssl
+import time
 from contextlib import suppress
 from email.message import Message
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
 from tfjob_operator.api.access import Access, AccessError
+from tfjob_operator.api.retry import MAX_REQUEST_RETRIES, retry_delay
 from tfjob_operator.cli.errors import ApiServerError, CliError
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 _MAX_READ: Final = 65_536
 """The most bytes per read of a stream."""
+_MIN_TIMEOUT_S: Final = 0.001
+"""Zero would make a socket non-blocking."""
 _MAX_SHOWN: Final = 300
 """The most characters shown of a body that is not a Status, such as a proxy's page."""
 
@@ -78,12 +83,19 @@ class StreamBrokenError(CliError):
 class Session:
     """Requests of one user to one server. All methods raise ApiServerError for error responses, CliError for other errors."""
 
-    def __init__(self, access: Access, credentials: SessionCredentials | None = None) -> None:
-        """Create a session; nothing is sent. `credentials` can be shared by sessions of the same user."""
+    def __init__(
+        self, access: Access, credentials: SessionCredentials | None = None, *, until: float = math.inf
+    ) -> None:
+        """Create a session; nothing is sent. `credentials` can be shared by sessions of the same user.
+
+        A request that is not answered, or not yet to be retried, at `until` (`time.monotonic`) fails.
+        """
         self.namespace = access.namespace
         self._access = access
         self._address = urlsplit(access.server)
         self._credentials = credentials or SessionCredentials(access)
+        self._until = until
+        self._aborted = Event()
         self._headers: dict[str, str] = {"User-Agent": "kubectl-tfjob"}
         self._shown = RequestCredentials(None, None)
         self._connection: http.client.HTTPConnection | None = None
@@ -95,12 +107,13 @@ class Session:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def another(self) -> Session:
-        """Return a session with its own connection and these credentials, for a concurrent request."""
-        return Session(self._access, self._credentials)
+    def another(self, *, until: float = math.inf) -> Session:
+        """Return a session with its own connection and these credentials, for concurrent requests or for those with a limit."""
+        return Session(self._access, self._credentials, until=until)
 
     def abort(self) -> None:
-        """Abort another thread's request; in that thread, it fails as if the connection was lost."""
+        """Abort another thread's request, which fails as if the connection was lost. No request is retried from then on."""
+        self._aborted.set()
         if self._sock is not None:
             with suppress(OSError):  # already closed
                 # leave TLS unchanged, which the other thread is reading
@@ -139,22 +152,26 @@ class Session:
                 self.close()
 
     def watch(
-        self, path: str, *, accept: str = JSON, silence_s: float | None = None, **query: str | int | None
+        self, path: str, *, accept: str = JSON, limit_s: float = math.inf, **query: str | int | None
     ) -> Generator[dict[str, Any], None, None]:
         """Yield the events of a watch until the server ends it. Close the generator to stop earlier.
 
-        Raises StreamBrokenError if the connection is dead or breaks in the middle of an event, or if no event arrives for
-        `silence_s` seconds. If `silence_s` is None, waits as long as the connection is alive.
+        Raises StreamBrokenError if the connection is dead or breaks in the middle of an event, or after `limit_s` seconds.
         """
+        until = time.monotonic() + limit_s
         response = self._send("GET", path, {**query, "watch": "true"}, {"Accept": accept})
         try:
-            _wait_for(self._connection, silence_s)
-            while line := response.readline():
+            while line := self._line(response, until):
                 yield json.loads(line)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise StreamBrokenError(f"connection to {self._access.shown} lost: {error}") from error
         finally:
             self.close()  # the rest of the response was not read; the next request connects again
+
+    def _line(self, response: http.client.HTTPResponse, until: float) -> bytes:
+        if self._sock is not None and not response.isclosed():
+            self._sock.settimeout(_seconds_until(until))
+        return response.readline()
 
     def _decoded(
         self, method: str, path: str, query: Mapping[str, Any], headers: Mapping[str, str], body: bytes | None = None
@@ -182,25 +199,37 @@ class Session:
         *,
         is_stream: bool = False,
     ) -> http.client.HTTPResponse:
-        """Send a request and return the response when its head arrives. Outdated credentials are renewed once."""
+        """Send a request and return the response when its head arrives. Outdated credentials are renewed once.
+
+        A request is repeated if the server asks for it, as long as neither the session nor --request-timeout ends before.
+        """
         given = {name: value for name, value in query.items() if value not in {None, ""}}
         target = self._address.path + path + (f"?{urlencode(given)}" if given else "")
-        patience_s = None if is_stream else self._access.timeout_s
-        response = self._response(method, target, headers, body, patience_s)
-        if response.status == http.client.UNAUTHORIZED and self._credentials.renew(self._shown):
-            self.close()
-            self._connection = None
-            response = self._response(method, target, headers, body, patience_s)
-        if response.status >= http.client.BAD_REQUEST:
+        limit_s = None if is_stream else self._access.timeout_s
+        until = self._until if limit_s is None else min(self._until, time.monotonic() + limit_s)
+        retries = 0
+        while True:
+            response = self._response(method, target, headers, body, until)
+            if response.status == http.client.UNAUTHORIZED and self._credentials.renew(self._shown):
+                self.close()
+                self._connection = None
+                response = self._response(method, target, headers, body, until)
+            if response.status < http.client.BAD_REQUEST:
+                return response
             refusal = _refusal(response)
             if not response.isclosed():
                 self.close()
-            raise refusal
-        return response
+            delay_s = retry_delay(response.status, _retry_after(response))
+            if delay_s is None or retries == MAX_REQUEST_RETRIES or time.monotonic() + delay_s > until:
+                raise refusal
+            if self._aborted.wait(delay_s):
+                raise refusal
+            retries += 1
 
     def _response(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, patience_s: float | None
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, until: float
     ) -> http.client.HTTPResponse:
+        patience_s = _seconds_until(until)
         try:
             connection = self._connected()
             is_old = connection.sock is not None
@@ -215,7 +244,7 @@ class Session:
             raise CliError(f"cannot verify the certificate of {self._access.shown}: {error.verify_message}") from error
         except TimeoutError as error:
             self.close()  # a late response would be taken for that of the next request
-            limit = f" within {self._access.timeout_s:g}s" if self._access.timeout_s else ""
+            limit = f" within {round(patience_s, 1):g}s" if patience_s is not None else ""
             raise CliError(f"{self._access.shown} did not answer{limit}") from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
@@ -230,12 +259,11 @@ class Session:
         patience_s: float | None,
     ) -> http.client.HTTPResponse:
         if connection.sock is None:
+            connection.timeout = self._access.timeout_s if patience_s is None else patience_s
             connection.connect()
+            _keep_alive(connection)
         self._sock = connection.sock
-        if patience_s is None:
-            _wait_for(connection, None)
-        else:
-            connection.sock.settimeout(patience_s)
+        connection.sock.settimeout(patience_s)
         sent = Message()  # unlike a dict it can contain a header twice
         for name, value in (*self._headers.items(), *headers.items(), *self._access.impersonate):
             sent[name] = value
@@ -263,11 +291,11 @@ def _connect(access: Access, context: ssl.SSLContext | None) -> http.client.HTTP
         raise CliError("the address of the proxy must have the form http://host:port")
     host, port = hop.hostname or "", hop.port or (443 if hop.scheme == "https" else 80)
     if context is None:
-        plain = http.client.HTTPConnection(host, port, timeout=access.timeout_s)
+        plain = http.client.HTTPConnection(host, port)
         if proxy:
             plain.set_tunnel(address.hostname or "", address.port or 80)
         return plain
-    secure = _Secure(host, port, timeout=access.timeout_s, context=context)
+    secure = _Secure(host, port, context=context)
     secure.verified_as = access.tls_server_name
     if proxy:
         secure.set_tunnel(address.hostname or "", address.port or 443)
@@ -287,16 +315,24 @@ class _Secure(http.client.HTTPSConnection):
         self.sock = context.wrap_socket(self.sock, server_hostname=name)
 
 
-def _wait_for(connection: http.client.HTTPConnection | None, silence_s: float | None) -> None:
-    """Set the read timeout and, as Go's clients do, TCP keepalive: it detects a dead peer within a minute."""
-    sock = connection.sock if connection is not None else None
-    if sock is None:
-        return
-    sock.settimeout(silence_s)
+def _keep_alive(connection: http.client.HTTPConnection) -> None:
+    """Set TCP keepalive as Go's clients do: it detects a dead peer within a minute, however long a watch is silent."""
+    sock = connection.sock
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # macOS has other names for the first
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _seconds_until(until: float) -> float | None:
+    """Return the timeout of a socket that is to end at a time; None for math.inf."""
+    return None if until == math.inf else max(until - time.monotonic(), _MIN_TIMEOUT_S)
+
+
+def _retry_after(response: http.client.HTTPResponse) -> float | None:
+    """Return the seconds of the header Retry-After; None without one, or if it is a date, which client-go ignores too."""
+    given = response.headers.get("Retry-After", "")
+    return float(given) if given.isdecimal() and given.isascii() else None
 
 
 def _refusal(response: http.client.HTTPResponse) -> ApiServerError:

@@ -5,15 +5,19 @@ The newest version of a job is always delivered, and a later job of the same nam
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.session import Session, StreamBrokenError
+from tfjob_operator.cli.session import Session
 
+T = TypeVar("T")
 _MAX_QUEUED: Final = 1_000
 """The most queued changes: beyond that, connections are not read, as with a single watch."""
 _POLL_S: Final = 0.2
@@ -81,9 +85,13 @@ def _enqueue(items: Queue[_Item], item: _Item, over: Event) -> None:
 
 
 RETRY_S: Final = 1.0
+"""The pause before a list or an object is read again whose watch has ended."""
+FIRST_RETRY_DELAY_S: Final = 1.0
+MAX_RETRY_DELAY_S: Final = 30.0
+"""The longest pause before a read that failed is retried; it doubles with each retry."""
+_LAST_READ_S: Final = 1.0
+"""How long the last read may take after the time is over: it tells a job that still runs from one whose state is unknown."""
 _OVER: Final = ("CleanUp", "Done", "Failed")
-_GRACE_S: Final = 5.0
-"""How much later than requested the server may end a watch before its connection is considered dead."""
 
 
 class End(NamedTuple):
@@ -106,50 +114,93 @@ def end_of(job: Mapping[str, Any]) -> End | None:
     return None
 
 
+def retried(
+    read: Callable[[], T],
+    what: str,
+    *,
+    pause: Callable[[float], None],
+    warn: Callable[[str], None],
+    left: Callable[[], float] = lambda: math.inf,
+) -> T:
+    """Return what `read` returns, and retry while it raises CliError. `warn` gets a message about the first error.
+
+    Raises the error if access is denied, or when no seconds are `left`.
+    """
+    delay_s = FIRST_RETRY_DELAY_S
+    while True:
+        try:
+            return read()
+        except CliError as error:
+            if error.is_denied or (left_s := left()) <= 0:
+                raise
+            if delay_s == FIRST_RETRY_DELAY_S:
+                warn(f"cannot read {what}, retrying: {error.message}")
+        pause(min(delay_s, left_s))
+        delay_s = min(2 * delay_s, MAX_RETRY_DELAY_S)
+
+
+def until_broken(events: Iterator[T]) -> Iterator[T]:
+    """Yield events until their watch ends or fails, after which its objects are read again. Raises CliError if it is denied."""
+    try:
+        yield from events
+    except CliError as error:
+        if error.is_denied:
+            raise
+
+
 def versions(
     session: Session,
     name: str,
     *,
     clock: Callable[[], float],
     pause: Callable[[float], None],
+    warn: Callable[[str], None],
     until: float | None = None,
+    uid: str | None = None,
 ) -> Iterator[dict[str, Any] | None]:
-    """Yield each version of a job until the clock reaches `until`, and None when the job is deleted. No change is missed."""
-    uid = None
-    while True:
-        try:
-            job = jobs.get(session, name)
-        except ApiServerError as error:
-            if not error.is_not_found or uid is None:
-                raise
-            yield None
-            return
-        if uid is not None and job["metadata"]["uid"] != uid:
-            yield None  # another job has its name
-            return
-        uid = job["metadata"]["uid"]
-        yield job
-        left = None if until is None else until - clock()
-        if left is not None and left <= 0:
-            return
-        yield from _watched(session, job, left)
-        pause(RETRY_S if until is None else max(0.0, min(RETRY_S, until - clock())))
+    """Yield each version of a job until the clock reaches `until`, and None when the job is deleted. No change is missed.
+
+    `clock` is `time.monotonic`; `uid` is given if the job is known to exist. From then on, or once the job was read, errors are
+    retried until `until`, see `retried`. Raises CliError.
+    """
+
+    def left() -> float:
+        return math.inf if until is None else until - clock()
+
+    limited = nullcontext(session) if until is None else session.another(until=until + _LAST_READ_S)
+    with limited as reading:
+        while True:
+            read = partial(_current, reading, name, uid)
+            job = read() if uid is None else retried(read, "the job", pause=pause, warn=warn, left=left)
+            yield job
+            if job is None or left() <= 0:
+                return
+            # the full name, because the short one of a job of tensorflow.org is looked up in two APIs
+            uid, name = job["metadata"]["uid"], jobs.full_name(job)
+            yield from _watched(reading, job, left())
+            pause(max(0.0, min(RETRY_S, left())))
 
 
-def _watched(session: Session, job: Mapping[str, Any], left: float | None) -> Iterator[dict[str, Any] | None]:
-    """Yield the job whenever it changes, for at most `left` seconds."""
-    limit_s = None if left is None else max(1, round(left))
+def _current(session: Session, name: str, uid: str | None) -> dict[str, Any] | None:
+    """Return the job; None if the job with this UID was deleted. Raises CliError."""
+    try:
+        job = jobs.get(session, name)
+    except ApiServerError as error:
+        if uid is None or not error.is_not_found:
+            raise
+        return None
+    return job if uid in {None, job["metadata"]["uid"]} else None
+
+
+def _watched(session: Session, job: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any] | None]:
+    """Yield the job whenever it changes, for at most `limit_s` seconds."""
     events = session.watch(
         jobs.path_of(job, alone=False),
-        silence_s=None if limit_s is None else limit_s + _GRACE_S,
+        limit_s=limit_s,
         fieldSelector=f"metadata.name={job['metadata']['name']}",
         resourceVersion=job["metadata"]["resourceVersion"],
-        timeoutSeconds=limit_s,
     )
-    try:
-        for event in events:
-            if event["type"] == "ERROR":
-                return  # the version is too old: read again
-            yield None if event["type"] == "DELETED" else event["object"]
-    except StreamBrokenError:
-        return  # likewise; an unreachable server is reported by the read
+    for event in until_broken(events):
+        if event["type"] == "ERROR":
+            return  # the version is too old: read again
+        yield None if event["type"] == "DELETED" else event["object"]

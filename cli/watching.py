@@ -36,7 +36,8 @@ _DECIDING: Final = ("chief-0", "master-0", "worker-0")
 class LiveState(NamedTuple):
     """The current state.
 
-    `job` is None until the job was read, and again if `is_gone`; `numbers` has the last logged number of each name.
+    `job` is None until the job was read, and again if `is_gone`; `numbers` has the last logged number of each name. `warning`
+    is shown while the state may be outdated because the API server cannot be read.
     """
 
     job: Mapping[str, Any] | None = None
@@ -45,6 +46,7 @@ class LiveState(NamedTuple):
     progress: Progress | None = None
     numbers: Mapping[str, float] = {}
     source: str = ""
+    warning: str = ""
     failure: CliError | None = None
 
 
@@ -53,11 +55,12 @@ class _StoppedError(Exception):
 
 
 class LiveJob:
-    """A watched job. Use as a context manager, which stops the threads."""
+    """A watched job; its `uid` is given if it is known to exist. Use as a context manager, which stops the threads."""
 
-    def __init__(self, session: Session, name: str, clock: Callable[[], float]) -> None:
+    def __init__(self, session: Session, name: str, clock: Callable[[], float], uid: str | None = None) -> None:
         self._name = name
         self._clock = clock
+        self._uid = uid
         self._sessions = [session.another() for _ in range(3)]
         self._lock = Lock()
         self._seen = LiveState()
@@ -112,6 +115,9 @@ class LiveJob:
         if self._stopped.wait(seconds):
             raise _StoppedError
 
+    def _warn(self, warning: str) -> None:
+        self._update(warning=warning)
+
     def _job(self) -> Mapping[str, Any]:
         """Wait until the job has been read, and return it."""
         self._has_job.wait()
@@ -122,15 +128,16 @@ class LiveJob:
         return job
 
     def _watch_job(self) -> None:
-        for job in versions(self._sessions[0], self._name, clock=self._clock, pause=self._pause):
-            self._update(job=job, is_gone=job is None)
+        session = self._sessions[0]
+        for job in versions(session, self._name, clock=self._clock, pause=self._pause, warn=self._warn, uid=self._uid):
+            self._update(job=job, is_gone=job is None, warning="")
             if job is None:
                 return
             self._has_job.set()
 
     def _watch_pods(self) -> None:
-        for replicas in pod_lists(self._sessions[1], self._job(), Choice(), pause=self._pause):
-            self._update(replicas=replicas)
+        for replicas in pod_lists(self._sessions[1], self._job(), Choice(), pause=self._pause, warn=self._warn):
+            self._update(replicas=replicas, warning="")
 
     def _read_logs(self) -> None:
         """Read one log after the other. Without permission to read logs, everything else is still shown."""
@@ -212,6 +219,8 @@ class Screen:
         signs = ("█", "░") if screen.unicode else ("#", ".")
         if progress := progress_line(seen, screen.width - 2, signs):
             lines.insert(lines.index(""), f"  {progress}"[: screen.width])
+        if seen.warning:
+            lines.insert(lines.index(""), f"  {_one_line(seen.warning)}"[: screen.width])
         room = max(screen.height - 1, 2)
         if len(lines) > room and not last:
             lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more lines"[: screen.width]]
@@ -229,14 +238,19 @@ class Printer:
         self._replicas: dict[str, str] = {}
         self._tenth = -1
         self._printed: tuple[str, datetime] | None = None
+        self._warning = ""
 
     def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Print what is new; a `last` call ends the output."""
         standing = job_summary_from(seen)
         if standing is None:
             return
-        for line in (*self._changes(standing), *self._steps(seen, now, last=last)):
+        for line in (*self._warnings(seen), *self._changes(standing), *self._steps(seen, now, last=last)):
             echo(f"{now.astimezone():%H:%M:%S}  {line}")
+
+    def _warnings(self, seen: LiveState) -> Sequence[str]:
+        is_new, self._warning = seen.warning != self._warning, seen.warning
+        return [_one_line(seen.warning)] if seen.warning and is_new else []
 
     def _changes(self, standing: JobSummary) -> Sequence[str]:
         lines = []

@@ -25,8 +25,8 @@ from typing import Final, Generic, NoReturn, TypeGuard
 import structlog
 
 from tfjob_operator.api.client import errors
-from tfjob_operator.api.client.exchange import LONGEST_RETRY_AFTER_S
 from tfjob_operator.api.client.options import ListOptions
+from tfjob_operator.api.retry import LONGEST_RETRY_AFTER_S
 from tfjob_operator.informers.codec import ListPage, Skipped
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.intake import (

@@ -17,16 +17,13 @@ from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.http import Request, Response, Transport
 from tfjob_operator.api.client.metrics import NO_RESPONSE, Attempt, RequestMetrics
 from tfjob_operator.api.protobuf import MEDIA_TYPE
+from tfjob_operator.api.retry import MAX_REQUEST_RETRIES, retry_delay
 from tfjob_operator.workqueue.clock import Clock, LoopClock
 from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
 T = TypeVar("T")
-MAX_REQUEST_RETRIES: Final = 10
-"""WR-06: client-go gives up after ten retries."""
 LOST_GET_DELAY_S: Final = 1.0
 """WR-06: a GET that lost its connection is treated as if the server had asked for a delay of 1 s."""
-LONGEST_RETRY_AFTER_S: Final = 30.0
-"""If a server asks for a longer delay, the error is returned to the caller, who can requeue. API servers ask for 1 to 10 s."""
 
 
 def request_retry_delay(error: errors.StatusError | errors.ConnectionLostError, request: Request) -> float | None:
@@ -35,10 +32,7 @@ def request_retry_delay(error: errors.StatusError | errors.ConnectionLostError, 
         return LOST_GET_DELAY_S if request.method == "GET" else None
     if isinstance(error, errors.TooLargeResourceVersionError):
         return None  # handled immediately by the reflector (RF-04); waiting would not help
-    delay = error.retry_after_s
-    if delay is None or delay > LONGEST_RETRY_AFTER_S:
-        return None
-    return delay if error.code == 429 or error.code >= 500 else None
+    return retry_delay(error.code, error.retry_after_s)
 
 
 LONG_WAIT_S: Final = 0.05

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import click
 
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError, warn
 from tfjob_operator.cli.jobs import GROUP
 from tfjob_operator.cli.listing import BACK_OFF, COLUMNS, POD_SELECTOR, QUIET, STATES, Listing, state_of
 from tfjob_operator.cli.options import print_value, target_options
@@ -19,7 +20,7 @@ from tfjob_operator.cli.target import kubectl
 from tfjob_operator.cli.terminal import TablePrinter, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.target import Target
@@ -64,6 +65,22 @@ class Jobs:
     def takes(self, body: dict[str, Any]) -> bool:
         """Return True if a job is in one of the requested states."""
         return not self.query.states or state_of(body) in self.query.states
+
+    def read_again(self) -> Iterator[dict[str, Any]]:
+        """Yield all jobs of the lists that were read before, in any state. Raises CliError."""
+        for group in [*self.versions]:
+            where = jobs.path(self.query.namespace, group=group)
+            selector, fields = self.query.selector, self.fields
+            for page in jobs.chunks(self._session, where, labelSelector=selector, fieldSelector=fields):
+                self.versions[group] = page["metadata"].get("resourceVersion", "")
+                yield from page["items"]
+
+    @property
+    def fields(self) -> str:
+        """The field selector of the query for lists and watches."""
+        if not self.query.names:
+            return self.query.fields
+        return f"metadata.name={self.query.names[0].rpartition('/')[2]}"
 
     def _named(self) -> Iterator[dict[str, Any]]:
         for name in self.query.names:
@@ -155,18 +172,25 @@ class ListView:
     def show(self, *, watch: bool) -> None:
         """Print the list and, with `watch`, all changes from then on. Raises CliError."""
         now, query = datetime.now(UTC).timestamp(), self._source.query
-        keys = [self._listing.put_job(body, now) for body in self._source.read()]
-        watches: list[Watch] = []
-        if (keys or watch) and (not self._names or query.sort_by):
-            watches = read_pods(self._session, query, self._listing, now, watch=watch)
+        keys, watches = self._fill(self._listing, self._source.read(), now, watch=watch)
         self._print(self._listing.ordered(keys, now), now)
-        if watch:
+        if watch and self._source.versions:
             self._watch(watches)
         elif not keys and not self._source.failures:
             where = f" in {query.namespace} namespace" if query.namespace is not None else ""
             echo(f"No resources found{where}.", err=True)
 
+    def _fill(
+        self, listing: Listing, bodies: Iterable[dict[str, Any]], now: float, *, watch: bool
+    ) -> tuple[list[str], list[Watch]]:
+        """Store the jobs, and read what their rows need; return the keys of the jobs, and how to watch the rest."""
+        keys, query = [listing.put_job(body, now) for body in bodies], self._source.query
+        if not (keys or watch) or (self._names and not query.sort_by):
+            return keys, []
+        return keys, read_pods(self._session, query, listing, now, watch=watch)
+
     def _print(self, keys: Sequence[str], now: float) -> None:
+        self._shown |= {key: self._cells(key, now) for key in keys}
         if self._names:
             for _, group, name in (key.split("/") for key in keys):
                 echo(f"tfjob.{group}/{name}")
@@ -174,7 +198,6 @@ class ListView:
         lines = []
         for key in keys:
             row = self._listing.row(key, now)
-            self._shown[key] = _steady(row)
             lines.append([self._listing.jobs[key].namespace] * self._first + [*row[: self._columns]])
         for line in self._table.lines(lines, self._paint if self._screen.colour else None):
             echo(line)
@@ -189,21 +212,50 @@ class ListView:
         return self._screen.paint(cell.rstrip(), color) + " " * (len(cell) - len(cell.rstrip()))
 
     def _watch(self, others: Sequence[Watch]) -> None:
-        """Print jobs whose rows change, until the server ends a watch or the user presses Ctrl-C."""
-        from tfjob_operator.cli.watches import Watch, changes
+        """Print jobs whose rows change, until the user presses Ctrl-C. When a watch ends, everything is read again."""
+        from tfjob_operator.cli.watches import RETRY_S, retried
+
+        while True:
+            self._print_events(others)
+            time.sleep(RETRY_S)
+            others = retried(self._read_again, "jobs", pause=time.sleep, warn=warn)
+
+    def _read_again(self) -> Sequence[Watch]:
+        """Print the jobs that were changed or deleted, and return how to watch what their rows need. Raises CliError."""
+        now, bodies = datetime.now(UTC).timestamp(), [*self._source.read_again()]
+        listing = Listing(sort_by=self._source.query.sort_by)
+        keys, watches = self._fill(listing, filter(self._source.takes, bodies), now, watch=True)
+        uids = {str(body["metadata"].get("uid", "")) for body in bodies}
+        deleted = [key for key, job in self._listing.jobs.items() if job.uid not in uids]
+        for key in deleted:
+            self._listing.jobs[key] = self._listing.jobs[key]._replace(reason="Terminating")
+        self._print(deleted, now)
+        self._listing = listing
+        self._print([key for key in keys if self._is_news(key, now)], now)
+        self._shown = {key: self._shown[key] for key in keys}
+        return watches
+
+    def _is_news(self, key: str, now: float) -> bool:
+        return self._shown.get(key) != self._cells(key, now)
+
+    def _cells(self, key: str, now: float) -> tuple[str, ...]:
+        """Return what is compared to detect a change; for names, pods are not read."""
+        return (self._listing.jobs[key].state,) if self._names else _steady(self._listing.row(key, now))
+
+    def _print_events(self, others: Sequence[Watch]) -> None:
+        """Print jobs whose rows change, until a watch ends."""
+        from tfjob_operator.cli.watches import Watch, changes, until_broken
 
         sys.stdout.flush()
         query = self._source.query
-        name = query.names[0].rpartition("/")[2] if query.names else ""
-        fields = f"metadata.name={name}" if name else query.fields
         of_jobs = [
-            Watch(jobs.path(query.namespace, group=group), version, query.selector, fields)
+            Watch(jobs.path(query.namespace, group=group), version, query.selector, self._source.fields)
             for group, version in self._source.versions.items()
         ]
-        for number, event in changes(self._session, [*of_jobs, *others]):
+        for number, event in until_broken(changes(self._session, [*of_jobs, *others])):
             body, now = event["object"], datetime.now(UTC).timestamp()
             if event["type"] == "ERROR":
-                raise CliError(f"watch ended: {body.get('message', 'the server gave no reason')}")
+                return  # the version is too old: read again
             if event["type"] == "BOOKMARK":
                 continue
             gone = event["type"] == "DELETED"
@@ -216,13 +268,13 @@ class ListView:
                 key = self._listing.put_workload(body)
             else:
                 key = self._listing.put_pod(body, now, gone=gone)
-            if key in self._listing.jobs and self._shown.get(key) != _steady(self._listing.row(key, now)):
+            if key in self._listing.jobs and self._is_news(key, now):
                 self._print([key], now)
             sys.stdout.flush()
 
     def _take_job(self, body: dict[str, Any], now: float, *, gone: bool) -> None:
         key = self._listing.put_job(body, now, gone=gone)
-        if self._source.takes(body) and (self._names or self._shown.get(key) != _steady(self._listing.row(key, now))):
+        if self._source.takes(body) and (self._names or self._is_news(key, now)):
             self._print([key], now)
             sys.stdout.flush()
         if gone or not self._source.takes(body):

@@ -11,7 +11,7 @@ import click
 
 from tfjob_operator.api.v1.constants import ANNOTATION_RESTART, ConditionReason
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiServerError, CliError, print_each
+from tfjob_operator.cli.errors import UNKNOWN, ApiServerError, CliError, print_each, warn
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, pods_path, replica_options
@@ -34,7 +34,8 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
 
     Neither restart counts toward a limit. To restart the whole job, the operator deletes all pods before it creates any.
     Replicas that succeeded run again unless finishedReplicaPolicy is Keep. A restart is refused if no operator serves the job.
-    A finished job cannot be restarted: delete it and create it again.
+    A finished job cannot be restarted: delete it and create it again. The exit code is 4 if the restart of a whole job was
+    requested, but its result cannot be read.
     """
     with target.session() as session:
         job = jobs.get(session, name)
@@ -62,7 +63,13 @@ def _restart_all(target: Target, session: Session, name: str, job: dict[str, Any
         return f"{full} restarted (dry run)"
     value = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     sent = jobs.patch(session, own, {"metadata": {"annotations": {ANNOTATION_RESTART: value}}})
-    seen = _noted(target, session, name)
+    try:
+        seen = _noted(target, session, name, sent["metadata"]["uid"])
+    except _NotRestartedError:
+        raise
+    except CliError as error:
+        CliError(f"{name} may restart: it was requested, but the result cannot be read: {error.message}").show()
+        raise click.exceptions.Exit(UNKNOWN) from error
     before, attempt = ((each.get("status") or {}).get("attempt") or 0 for each in (sent, seen))
     if attempt > before:
         return f"{full} restarted as attempt {attempt}"
@@ -72,14 +79,18 @@ def _restart_all(target: Target, session: Session, name: str, job: dict[str, Any
     )
 
 
-def _noted(target: Target, session: Session, name: str) -> dict[str, Any]:
+class _NotRestartedError(CliError):
+    """The job was deleted, or the request was withdrawn."""
+
+
+def _noted(target: Target, session: Session, name: str, uid: str) -> dict[str, Any]:
     """Wait until the operator acknowledges the request, and return the job. Raises CliError if it does not."""
     from tfjob_operator.cli.watches import versions
 
     until = time.monotonic() + ACKNOWLEDGED_WITHIN_S
-    for seen in versions(session, name, clock=time.monotonic, pause=time.sleep, until=until):
+    for seen in versions(session, name, clock=time.monotonic, pause=time.sleep, warn=warn, until=until, uid=uid):
         if seen is None:
-            raise CliError(f"{name} was deleted")
+            raise _NotRestartedError(f"{name} was deleted")
         if _is_noted(seen):
             return seen
     return _withdraw(target, session, name)
@@ -109,7 +120,7 @@ def _withdraw(target: Target, session: Session, name: str) -> dict[str, Any]:
         one = f"--replica={(jobs.types_of(job) or ['worker'])[0]}-0"
         some = target.command(meta["namespace"], "tfjob", "restart", name, one)
         text = f"no operator noted the request within {ACKNOWLEDGED_WITHIN_S:.0f}s, and it was withdrawn"
-        raise CliError(
+        raise _NotRestartedError(
             f"{name} was not restarted: {text}. An operator that cannot restart whole jobs recreates pods: {some}"
         )
     return job

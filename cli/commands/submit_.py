@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.errors import CliError, unknown_on_error
 from tfjob_operator.cli.options import WithProgram, print_value, seconds, target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.target import Target
@@ -147,7 +148,8 @@ def command(
 ) -> None:
     """Create a TFJob from flags, or from a manifest and flags.
 
-    The job is validated first as the operator does, and not created if it is invalid.
+    The job is validated first as the operator does, and not created if it is invalid. With --watch, exit codes are those of
+    `wait`, and 4 if the job was not created.
     """
     from tfjob_operator.cli.manifests import check
     from tfjob_operator.cli.submission import job_of
@@ -156,20 +158,21 @@ def command(
         raise click.UsageError("--watch cannot be combined with --dry-run or --output")
     if not given["image"] and filename is None:
         raise click.UsageError("--image or --filename is required")
-    base = None if filename is None else _base(filename)
-    asked = _submission(given)
-    check(job_of(asked, target.namespace or "", base), "created")
-    if dry_run == "client":
-        _print(job_of(asked, target.namespace or "", base), output, " (dry run)")
-        return
-    with target.session() as session:
-        query = {"dryRun": "All"} if dry_run == "server" else {}
-        job = jobs.create(session, job_of(asked, session.namespace, base), **query)
-        _print(job, output, " (server dry run)" if query else "")
-        if watches:
-            from tfjob_operator.cli.commands.watch_ import watch
+    with unknown_on_error() if watches else nullcontext():
+        base = None if filename is None else _base(filename)
+        asked = _submission(given)
+        check(job_of(asked, target.namespace or "", base), "created")
+        if dry_run == "client":
+            _print(job_of(asked, target.namespace or "", base), output, " (dry run)")
+            return
+        with target.session() as session:
+            query = {"dryRun": "All"} if dry_run == "server" else {}
+            job = jobs.create(session, job_of(asked, session.namespace, base), **query)
+            _print(job, output, " (server dry run)" if query else "")
+            if watches:
+                from tfjob_operator.cli.commands.watch_ import watch
 
-            watch(session, asked.name)
+                watch(session, asked.name, uid=job["metadata"]["uid"])
 
 
 def _base(file: str) -> Mapping[str, Any]:

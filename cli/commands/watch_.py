@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.errors import CliError, unknown_on_error, warn
 from tfjob_operator.cli.options import print_value, seconds, target_options
 from tfjob_operator.cli.printing import echo
 
@@ -32,8 +32,9 @@ _MIN_REDRAW_S: Final = 0.1
 @click.argument("name", metavar="JOB")
 @click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
 @target_options
+@unknown_on_error()
 def command(target: Target, name: str, no_color: bool) -> None:  # noqa: FBT001 - a flag
-    """Show the state of a job live until it finishes. Exit codes as for `wait`: 0 succeeded, 1 failed, 3 deleted.
+    """Show the state of a job live until it finishes. Exit codes as for `wait`: 0 succeeded, 1 failed, 3 deleted, 4 unknown.
 
     A progress bar is shown if the log of the chief, the master or worker 0 reports steps. Without a terminal, each change is
     printed on a line.
@@ -42,8 +43,11 @@ def command(target: Target, name: str, no_color: bool) -> None:  # noqa: FBT001 
         watch(session, name, no_color=no_color)
 
 
-def watch(session: Session, name: str, *, no_color: bool = False) -> None:
-    """Watch a job until it finishes, then raise Exit with the exit code of its outcome. Raises CliError."""
+def watch(session: Session, name: str, *, no_color: bool = False, uid: str | None = None) -> None:
+    """Watch a job until it finishes, then raise Exit with the exit code of its outcome. Raises CliError.
+
+    `uid` is given if the job is known to exist.
+    """
     from tfjob_operator.cli.replicas import Choice, find
     from tfjob_operator.cli.terminal import terminal
     from tfjob_operator.cli.watches import end_of
@@ -52,16 +56,16 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
     look = partial(terminal, no_color=no_color)
     shown = Screen(look) if look().is_terminal else Printer()
     full = f"{jobs.FULL_NAME}/{name}"
-    with LiveJob(session, name, time.monotonic) as live:
+    with LiveJob(session, name, time.monotonic, uid) as live:
         while True:
             seen = live.wait(REDRAW_S)
             if seen.is_gone:
                 echo(f"{full} was deleted", err=True)
                 raise click.exceptions.Exit(GONE)
             full = jobs.full_name(seen.job) if seen.job is not None else full
-            end = end_of(seen.job) if seen.job is not None and seen.replicas is not None else None
+            end = end_of(seen.job) if seen.job is not None else None
             if end is not None and seen.job is not None:
-                with suppress(CliError):  # the pods were last read before the job ended, so they may be out of date
+                with suppress(CliError):  # the pods were not read yet, or before the job ended
                     seen = seen._replace(replicas=find(session, seen.job, Choice()).replicas)
             shown.show(seen, datetime.now(UTC), last=end is not None)
             if end is not None:
@@ -74,14 +78,19 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
 @click.argument("name", metavar="JOB")
 @click.option("--timeout", callback=seconds, metavar="TIME", help="The maximum time to wait, such as 2h.")
 @target_options
+@unknown_on_error()
 def wait(target: Target, name: str, timeout: float | None) -> None:
-    """Wait until a job finishes and print its state. Exit codes: 0 succeeded, 1 failed, 3 deleted, 124 timed out."""
+    """Wait until a job finishes and print its state. Exit codes: 0 succeeded, 1 failed, 3 deleted, 4 unknown, 124 timed out.
+
+    The state is unknown if there is no such job or no permission to read it, or if the API server cannot be reached. Once the
+    job was read, lost connections and errors of the server are retried until --timeout.
+    """
     from tfjob_operator.cli.watches import end_of, versions
 
     until = None if timeout is None else time.monotonic() + timeout
     full = f"{jobs.FULL_NAME}/{name}"
     with target.session() as session:
-        for job in versions(session, name, clock=time.monotonic, pause=time.sleep, until=until):
+        for job in versions(session, name, clock=time.monotonic, pause=time.sleep, warn=warn, until=until):
             if job is None:
                 echo(f"{full} was deleted", err=True)
                 raise click.exceptions.Exit(GONE)

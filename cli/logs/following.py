@@ -19,6 +19,7 @@ from tfjob_operator.cli.logs.lines import LineFormatter, LogLine, Position, Spli
 from tfjob_operator.cli.printing import echo, write
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, find, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.watches import FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S
 
 NOT_STARTED: Final = -1
 
@@ -68,9 +69,6 @@ def _exit(ended: Mapping[str, Any]) -> str:
 RETRY_S: Final = 1.0
 """The delay after which an ended stream is requested again although no restart of its container was observed: the kubelet
 itself may have restarted."""
-FIRST_RETRY_DELAY_S: Final = 1.0
-MAX_RETRY_DELAY_S: Final = 30.0
-"""The longest delay between retries while the kubelet or the server does not respond; it doubles with each retry."""
 _CLOSING_S: Final = 1.0
 _NO_LOG: Final = 400
 
@@ -224,7 +222,7 @@ class Tail:
                 known = standing.run
                 self._read(whole=standing.over, follow="true")
             except CliError as error:
-                if self._stopped or (isinstance(error, ApiServerError) and error.is_denied):
+                if self._stopped or error.is_denied:
                     raise
                 if pause_s == FIRST_RETRY_DELAY_S:
                     self._put(Note(self, f"cannot read logs, retrying: {error.message}"))
@@ -287,8 +285,6 @@ POLL_S: Final = 2.0
 """The interval at which the job is polled while no log is read."""
 _BATCHES: Final = 256
 """The most chunks of up to 64 KB that are queued for printing."""
-LIST_RETRY_S: Final = 1.0
-"""The delay before pods are read again after an error."""
 
 
 class Pods(NamedTuple):
@@ -444,7 +440,7 @@ class Following:
         try:
             return self._is_over()
         except CliError as error:
-            if isinstance(error, ApiServerError) and error.is_denied:
+            if error.is_denied:
                 raise
             return False  # the server is temporarily unreachable; retried
 
@@ -474,19 +470,19 @@ class Following:
     def _watch(self) -> None:
         """Send the pods to the main thread, initially and after every change, until stopped."""
         with suppress(_FollowStoppedError), self._watching as session:
-            while True:
-                try:
-                    for replicas in pod_lists(session, self._job, self._choice, pause=self._rest):
-                        if self._stopped:
-                            return
-                        self._put(Pods(replicas))
-                except CliError as error:
-                    if isinstance(error, ApiServerError) and error.is_denied:
-                        self._put(PodsUnreadable(error))
+            try:
+                for replicas in pod_lists(session, self._job, self._choice, pause=self._rest, warn=_ignore):
+                    if self._stopped:
                         return
-                    self._rest(LIST_RETRY_S)
+                    self._put(Pods(replicas))
+            except CliError as error:
+                self._put(PodsUnreadable(error))
 
     def _rest(self, seconds: float) -> None:
         self._pause(seconds)
         if self._stopped:
             raise _FollowStoppedError
+
+
+def _ignore(_warning: str) -> None:
+    """Print nothing: each log that is read reports the lost connection."""

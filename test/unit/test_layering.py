@@ -38,10 +38,10 @@ MAY_IMPORT = {
     "api.resources": "api.core api.meta",
     "api.v1": "api.decoding api.meta api.core api.text api.v1",
     "api.v1alpha1": "api.decoding api.meta api.core api.text api.v1 api.v1alpha1",
-    "api.client": "api.access api.client api.decoding api.meta api.protobuf api.text workqueue",
+    "api.client": "api.access api.client api.decoding api.meta api.protobuf api.retry api.text workqueue",
     "api.client.auth": "api.access api.kubeconfig api.client.auth api.client.http",
     "api.client.http": "api.client.http",
-    "informers": "informers api.decoding api.meta api.protobuf api.client workqueue",
+    "informers": "informers api.decoding api.meta api.protobuf api.retry api.client workqueue",
     "cli": "cli informers api workqueue",
     "cli.diagnosis": f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.durations",
     "cli.training": "cli.training",
@@ -87,7 +87,10 @@ ONLY_IN = {
     "prometheus_client": "controller.observability",
     "click": "cli",
     # Elsewhere it is injected.
-    "time": "workqueue.clock cli.commands.logs_ cli.commands.restart_ cli.commands.tensorboard_ cli.commands.watch_",
+    "time": (
+        "workqueue.clock cli.session cli.commands.list_ cli.commands.logs_ cli.commands.restart_ cli.commands.tensorboard_ "
+        "cli.commands.watch_"
+    ),
 }
 PURE_LIBRARIES = {
     "__future__", "collections", "dataclasses", "datetime", "decimal", "enum", "functools", "hashlib", "itertools", "msgspec",

@@ -1,6 +1,7 @@
 """What the tests of the plugin share: a server that answers as it is told, and a kubeconfig that leads there."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.message import Message
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pytest_mock import MockerFixture
 
 from hack.http_server import Handler, serving
 from tfjob_operator.cli.app import app
@@ -18,7 +20,10 @@ from tfjob_operator.cli.target import Target
 
 @dataclass
 class Server:
-    """A local server. `responses` are codes and bodies, by path with or without the query; for watches also by `PATH?watch`."""
+    """A local server. `responses` are codes and bodies, by path with or without the query; for watches also by `PATH?watch`.
+
+    Code 0 closes the connection.
+    """
 
     url: str
     kubeconfig: Path
@@ -26,6 +31,8 @@ class Server:
     responses: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
     asked: list[tuple[str, str, Message, bytes]] = field(default_factory=list)
     otherwise: tuple[int, bytes] = (404, b"404 page not found")
+    retry_after: str | None = None
+    """The header of error responses."""
 
     def answers(self, path: str, *bodies: Any, code: int = 200) -> None:
         """Send these, one after the other, the last one again and again. What is no bytes is sent as JSON."""
@@ -59,7 +66,15 @@ def server(tmp_path: Path) -> Iterator[Server]:
             kept = told.responses.get(f"{path}?watch" if "watch=true" in query else "")
             kept = kept or told.responses.get(self.path) or told.responses.get(path)
             code, answer = told.otherwise if not kept else kept.pop(0) if len(kept) > 1 else kept[0]
-            self.answer(answer, code)
+            if code:
+                self.answer(answer, code)
+            else:
+                self.close_connection = True
+
+        def send_response(self, code: int, message: str | None = None) -> None:
+            super().send_response(code, message)
+            if code >= 400 and told.retry_after is not None:
+                self.send_header("Retry-After", told.retry_after)
 
         do_GET = do_PATCH = do_POST = do_DELETE = reply  # noqa: N815 - the names of http.server
 
@@ -67,6 +82,16 @@ def server(tmp_path: Path) -> Iterator[Server]:
         told.url = f"http://127.0.0.1:{port}"
         told.kubeconfig.write_text(json.dumps(kubeconfig_of(told.url)))
         yield told
+
+
+@pytest.fixture
+def pauses(mocker: MockerFixture) -> list[float]:
+    """The pauses of the program, by which the clock advances without a sleep."""
+    made: list[float] = []
+    now = time.monotonic
+    mocker.patch("time.monotonic", side_effect=lambda: now() + sum(made))
+    mocker.patch("time.sleep", made.append)
+    return made
 
 
 def kubeconfig_of(url: str, **user: Any) -> dict[str, Any]:

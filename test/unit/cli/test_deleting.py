@@ -198,6 +198,20 @@ def test_restart_of_the_whole_job_prints_what_the_operator_has_made_of_it(
     assert deletes(server) == {}
 
 
+@pytest.mark.usefixtures("pauses")
+def test_a_restart_that_was_requested_is_followed_through_an_outage(server: Server) -> None:
+    """The result is unknown if the outage lasts, because a request that cannot be withdrawn may still be processed."""
+    noted, away = json.dumps(requested(noted="now", attempt=3)).encode(), (503, b"{}")
+    sent = [(200, json.dumps(requested()).encode())] * 2
+    server.answers(JOBS, b"")
+    server.responses[f"{JOBS}/mnist"] = [*sent, away, away, (200, noted)]
+    assert server.run("restart", "mnist").stdout == "tfjob.kubeflow.org/mnist restarted as attempt 3\n"
+    server.responses[f"{JOBS}/mnist"] = [*sent, away]
+    result = server.run("restart", "mnist")
+    unknown = "error: mnist may restart: it was requested, but the result cannot be read: 503 Service Unavailable: {}"
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (4, unknown)
+
+
 def test_a_dry_run_of_a_restart_requests_none(server: Server) -> None:
     server.answers(f"{JOBS}/mnist", requested())
     assert server.run("restart", "mnist", "--dry-run").output == "tfjob.kubeflow.org/mnist restarted (dry run)\n"

@@ -1,6 +1,7 @@
 """`list`: which jobs are sick, and why; each flag changes what it prints."""
 
 import json
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -14,6 +15,8 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs, listing
 from tfjob_operator.cli.commands import list_
+from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.session import StreamBrokenError
 from unit.cli.conftest import Server, job, run
 from unit.cli.conftest import pod as a_pod
 
@@ -372,7 +375,7 @@ def test_kubectl_prints_what_has_a_template(mocker: MockerFixture) -> None:
     ]  # fmt: skip
 
 
-def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, rows: Any, mocker: MockerFixture) -> None:
+def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, mocker: MockerFixture) -> None:
     serve(server, a_job(), pods=[pod(), pod(index=1)])
     crashing, new = pod(**waiting("CrashLoopBackOff", "Running", 92, exitCode=1)), a_job("new", "Created", age_s=5)
     changed = [
@@ -380,27 +383,84 @@ def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, rows: Any
         (0, "MODIFIED", new), (2, "ADDED", event(new, "FailedCreatePod", "exceeded quota")), (0, "DELETED", new),
         (1, "ADDED", pod("new"))
     ]  # fmt: skip
-    mocker.patch(
-        "tfjob_operator.cli.watches.changes",
-        return_value=iter((number, {"type": kind, "object": body}) for number, kind, body in changed),
-    )
-    assert [row[:4] + row[6:] for row in rows("--watch")[2:]] == [
+    events = iter((number, {"type": kind, "object": body}) for number, kind, body in changed)
+    assert watched(server, mocker, events) == [
+        ["mnist", "Running", "2/2", "0"],
         ["mnist", "Running", "1/2", "92", "CrashLoopBackOff"],
         ["mnist", "Running", "1/2", "0", "NotReconciled"],
         ["new", "Created", "0/2", "0"],
         ["new", "Created", "0/2", "0", "QuotaExceeded"],
         ["new", "Created", "0/2", "0", "Terminating"],
-    ]
+        ["mnist", "Running", "2/2", "0"],
+    ], "the last one is read anew"
 
 
-def test_a_watch_begins_where_the_lists_end_and_an_error_ends_it(server: Server) -> None:
+def watched(server: Server, mocker: MockerFixture, *events: Any, options: Sequence[str] = ()) -> list[list[str]]:
+    """Return the rows of `list --watch` without times. Each of `events` is what the watches yield, until Ctrl-C."""
+    mocker.patch("tfjob_operator.cli.watches.changes", side_effect=[*events, KeyboardInterrupt])
+    mocker.patch("time.sleep")
+    result = server.run("list", "--watch", "--no-headers", *options)
+    assert (result.exit_code, result.stderr.strip()) == (1, "Aborted!"), result.output
+    return [row[:4] + row[6:] for row in map(str.split, result.stdout.splitlines())]
+
+
+def failing(error: CliError) -> Iterator[Any]:
+    yield from ()
+    raise error
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        iter(()),
+        iter([(0, {"type": "ERROR", "object": {"message": "too old"}})]),
+        failing(StreamBrokenError("lost")),
+        failing(ApiServerError("too old", code=410)),
+    ],
+    ids=["ended", "too old", "lost", "refused"],
+)
+def test_a_watch_that_ends_is_begun_anew_with_what_has_changed(
+    server: Server, mocker: MockerFixture, end: Iterator[Any]
+) -> None:
+    """Also with what was deleted meanwhile; nothing is printed twice."""
+    before, after = [a_job(name) for name in ("a", "b", "c")], [a_job("a"), a_job("b", "Succeeded"), a_job("d")]
+    serve(server, *before)
+    lists = [json.dumps({"metadata": {"resourceVersion": each}, "items": items}).encode() for each, items in
+             (("7", before), ("8", after))]  # fmt: skip
+    server.responses[JOBS] = [(200, lists[0]), (503, b"{}"), (0, b""), (200, lists[1])]
+    mocker.patch("tfjob_operator.cli.commands.list_.warn")
+    changed = (0, {"type": "MODIFIED", "object": a_job("a", "Failed")})
+    rows = watched(server, mocker, end, iter([changed]))
+    assert [row[:2] for row in rows] == [
+        ["a", "Running"], ["b", "Running"], ["c", "Running"],
+        ["c", "Running"], ["b", "Succeeded"], ["d", "Running"],
+        ["a", "Failed"],
+        ["a", "Running"],
+    ]  # fmt: skip
+    assert rows[3][-1] == "Terminating"
+
+
+def test_a_watch_of_one_name_goes_on_after_the_job_was_deleted_and_created_again(
+    server: Server, mocker: MockerFixture
+) -> None:
+    serve(server, a_job())
+    of_name = f"{JOBS}?limit=500&fieldSelector=metadata.name%3Dmnist"
+    server.answers(of_name, *({"metadata": {}, "items": items} for items in ([], [job(uid="another")])))
+    options = ["mnist", "--output=name"]
+    assert watched(server, mocker, iter(()), iter(()), options=options) == [["tfjob.kubeflow.org/mnist"]] * 3
+    server.answers(f"{JOBS}/gone", {"message": "no", "reason": "NotFound"}, code=404)
+    assert server.run("list", "--watch", "gone").exit_code == 1
+
+
+def test_a_watch_begins_where_the_lists_end_and_a_refusal_ends_it(server: Server, mocker: MockerFixture) -> None:
+    mocker.patch("time.sleep")
     serve(server, a_job())
     server.answers(PODS, {"message": "no", "reason": "Forbidden"}, code=403)
     lines = [{"type": "MODIFIED", "object": a_job("b")}, {"type": "ERROR", "object": {"message": "too old"}}]
     watched = "".join(json.dumps(each) + "\n" for each in lines).encode()
-    server.answers(f"{JOBS}?resourceVersion=7&watch=true", watched)
+    server.responses[f"{JOBS}?resourceVersion=7&watch=true"] = [
+        (200, watched), (200, watched), (403, b'{"message": "no", "reason": "Forbidden"}')
+    ]  # fmt: skip
     result = server.run("list", "--watch")
-    assert [line.split()[0] for line in result.stdout.splitlines()] == ["NAME", "mnist", "b"]
-    assert result.stderr == "error: watch ended: too old\n"
-    server.answers(f"{JOBS}?fieldSelector=metadata.name%3Dmnist&resourceVersion=7&watch=true", b"")
-    assert server.run("list", "-w", "-o", "name", "mnist").stdout == "tfjob.kubeflow.org/mnist\n"
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["NAME", "mnist", "b", "b", "b", "b"]
+    assert (result.exit_code, result.stderr) == (1, "Error from server (Forbidden): no\n")

@@ -6,12 +6,14 @@ import ssl
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
 from hack.control_plane.run.pki import Authority
 from tfjob_operator.api.access import Access
@@ -141,8 +143,8 @@ def test_a_watch_that_breaks_off_says_so_after_what_came_whole(sent: bytes) -> N
             next(events)
 
 
-def test_a_watch_on_which_nothing_comes_is_given_up_in_time() -> None:
-    """Else `wait --timeout` would wait for a server that is gone for ever."""
+def test_a_watch_ends_at_its_limit_although_nothing_comes() -> None:
+    """Otherwise `wait --timeout` would wait for a server that is gone."""
     done = threading.Event()
 
     def serve(taken: socket.socket) -> None:
@@ -152,7 +154,7 @@ def test_a_watch_on_which_nothing_comes_is_given_up_in_time() -> None:
 
     with connected(serve) as session:
         with pytest.raises(StreamBrokenError, match="timed out"):
-            list(session.watch("/w", silence_s=0.05))
+            list(session.watch("/w", limit_s=0.05))
         done.set()
 
 
@@ -281,3 +283,83 @@ def test_a_stream_that_breaks_off_is_told_from_one_that_ends(server: Server) -> 
     found: list[bytes] = []
     with connected(saying(HEAD + b"3\r\none\r\n5\r\ntw")) as session, pytest.raises(StreamBrokenError):
         found.extend(session.stream("/log"))
+
+
+CALLS: dict[str, Callable[[Session], Any]] = {
+    "GET": lambda session: session.get("/a"),
+    "POST": lambda session: session.create("/a", {"x": 1}),
+    "PATCH": lambda session: session.patch("/a", {"x": 1}),
+    "DELETE": lambda session: session.delete("/a", {"x": 1}),
+    "watch": lambda session: next(session.watch("/a")),
+    "log": lambda session: json.loads(b"".join(session.stream("/a"))),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_request_of_any_verb_is_repeated_when_the_server_asks_for_it(
+    server: Server, mocker: MockerFixture, call: Callable[[Session], Any]
+) -> None:
+    """As by client-go: after 429 and 5xx with the header Retry-After."""
+    event = mocker.patch("tfjob_operator.cli.session.Event")
+    event.return_value.wait.return_value = False
+    server.retry_after = "7"
+    server.responses["/a"] = [(429, b"{}"), (503, b"<html>"), (200, b'{"ok": 1}')]
+    with Session(Access(server.url)) as session:
+        assert call(session) == {"ok": 1}
+    assert len({(method, path, body) for method, path, _, body in server.asked}) == 1
+    assert [waited.args for waited in event.return_value.wait.call_args_list] == [(7.0,), (7.0,)]
+
+
+@pytest.mark.parametrize(
+    ("code", "retry_after"),
+    [(429, None), (503, None), (503, "31"), (409, "0"), (503, "Wed, 21 Oct 2026 07:28:00 GMT"), (503, "-1")],
+)
+def test_no_other_error_response_is_repeated(server: Server, code: int, retry_after: str | None) -> None:
+    server.retry_after = retry_after
+    server.answers("/a", {}, code=code)
+    with Session(Access(server.url)) as session, pytest.raises(ApiServerError):
+        session.get("/a")
+    assert len(server.asked) == 1
+
+
+def test_a_request_is_repeated_ten_times_at_most(server: Server) -> None:
+    server.retry_after = "0"
+    server.answers("/a", {}, code=503)
+    with Session(Access(server.url)) as session, pytest.raises(ApiServerError):
+        session.get("/a")
+    assert len(server.asked) == 11
+
+
+def test_no_request_is_repeated_after_the_time_limit(server: Server) -> None:
+    """That of --request-timeout, as with kubectl, and that of a session."""
+    server.retry_after = "20"
+    server.answers("/a", {}, code=503)
+    with Session(Access(server.url, timeout_s=10)) as session, pytest.raises(ApiServerError):
+        session.get("/a")
+    with Session(Access(server.url)).another(until=time.monotonic() + 10) as session, pytest.raises(ApiServerError):
+        session.get("/a")
+    assert len(server.asked) == 2
+
+
+def test_a_session_that_is_aborted_repeats_no_request(server: Server) -> None:
+    server.retry_after = "0"
+    server.answers("/a", {}, code=503)
+    with Session(Access(server.url)) as session:
+        session.abort()
+        with pytest.raises(ApiServerError):
+            session.get("/a")
+    assert len(server.asked) == 1
+
+
+def test_a_server_that_does_not_answer_is_given_up_at_the_end_of_the_session() -> None:
+    done = threading.Event()
+
+    def serve(taken: socket.socket) -> None:
+        taken.recv(4096)
+        done.wait(10)
+
+    with connected(serve) as unlimited:
+        session = unlimited.another(until=time.monotonic() + 0.05)
+        with pytest.raises(CliError, match="did not answer within"):
+            session.get("/a")
+        done.set()

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
+from pytest_mock import MockerFixture
 
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
+from tfjob_operator.cli import watches
 from tfjob_operator.cli.commands import submit_
 from unit.cli.conftest import Server, job, outcome, run
 
@@ -222,6 +224,7 @@ def test_a_refusal_of_the_server_is_one_line(server: Server) -> None:
     server.answers(JOBS, {"message": taken, "reason": "AlreadyExists"}, code=409)
     refusal = f"Error from server (AlreadyExists): {taken}\n"
     assert outcome(server.run("submit", "mnist", "--image=x")) == (1, "", refusal)
+    assert outcome(server.run("submit", "mnist", "--image=x", "--watch")) == (4, "", refusal), "1 means: it has failed"
 
 
 def test_a_job_that_was_started_can_be_watched_at_once(server: Server) -> None:
@@ -235,3 +238,13 @@ def test_a_job_that_was_started_can_be_watched_at_once(server: Server) -> None:
     assert result.exit_code == 1
     first, *_, last = result.stdout.splitlines()
     assert (first, last) == ("tfjob.kubeflow.org/mnist created", "tfjob.kubeflow.org/mnist Failed: is Failed")
+
+
+def test_a_job_that_cannot_be_read_after_its_creation_is_watched_nevertheless(
+    server: Server, mocker: MockerFixture
+) -> None:
+    mocker.patch.object(watches, "FIRST_RETRY_DELAY_S", 0.02)
+    server.answers(JOBS, job())
+    server.answers(f"{JOBS}?fieldSelector=metadata.name%3Dmnist&resourceVersion=7&watch=true", b"")
+    server.responses[f"{JOBS}/mnist"] = [(503, b"{}"), (200, json.dumps(job(conditions=("Succeeded",))).encode())]
+    assert server.run("submit", "mnist", "--image=x", "--watch").exit_code == 0

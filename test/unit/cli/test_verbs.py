@@ -143,7 +143,7 @@ def test_jobs_of_the_first_api_are_found_by_name(server: Server) -> None:
     server.answers(f"{first}/a", old)
     server.answers(f"{first}/b", old)
     ends = {name: server.run("wait", name).exit_code for name in ("a", f"{full}a", "b", "c")}
-    assert ends == {"a": 0, f"{full}a": 1, "b": 1, "c": 1}
+    assert ends == {"a": 0, f"{full}a": 1, "b": 1, "c": 4}
     assert "is not a job name" in server.run("wait", "job.batch/a").stderr
 
 
@@ -202,7 +202,8 @@ def test_a_name_that_is_not_of_a_job_changes_and_reads_none(server: Server, verb
     server.answers(f"{JOBS}/mnist", job())
     server.answers(f"{JOBS}/", {"kind": "TFJobList", "items": []})
     more = {"scale": ["worker=4"], "exec": ["--", "true"]}.get(verb, [])
-    assert outcome(server.run(verb, name, *more)) == (1, "", f"{NO_NAME[name]}\n")
+    code = 4 if verb in {"watch", "wait"} else 1
+    assert outcome(server.run(verb, name, *more)) == (code, "", f"{NO_NAME[name]}\n")
     assert server.asked == []
 
 
@@ -286,14 +287,84 @@ def test_wait_tells_a_job_that_was_deleted_from_its_namesake(server: Server, moc
     assert server.run("wait", "mnist").exit_code == 3
 
 
-def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(server: Server, mocker: MockerFixture) -> None:
-    mocker.patch("time.sleep")
-    mocker.patch("time.monotonic", side_effect=[0.0, *(float(second // 3) for second in range(300))])
+def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(server: Server, pauses: list[float]) -> None:
     server.answers(f"{JOBS}/mnist", job())
     server.answers(JOBS, json.dumps({"type": "ERROR", "object": {}}).encode() + b"\n")
     result = server.run("wait", "mnist", "--timeout=10s")
     assert (result.exit_code, result.stderr) == (124, "timed out waiting for tfjob.kubeflow.org/mnist\n")
     assert len([path for _, path, *_ in server.asked if path.endswith("/mnist")]) > 1
+    assert sum(pauses) == pytest.approx(10, abs=0.5)
+
+
+def status(reason: str) -> bytes:
+    return json.dumps({"message": "no", "reason": reason}).encode()
+
+
+OUTAGE = [(0, b""), (500, b"{}"), (502, b"<html>"), (429, status("TooManyRequests")), (404, b"404 page not found")]
+"""Neither of them says anything about a job: a lost connection, proxies, and an API server that starts."""
+
+
+@pytest.mark.usefixtures("pauses")
+@pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
+def test_wait_goes_on_after_any_outage_once_the_job_was_read(server: Server, condition: str, code: int) -> None:
+    first, last = (json.dumps(job(conditions=(each,))).encode() for each in ("Running", condition))
+    server.responses[f"{JOBS}/mnist"] = [(200, first), *OUTAGE, (200, first), *OUTAGE, (200, last)]
+    server.responses[JOBS] = [(503, b"{}"), (200, b"")]
+    result = server.run("wait", "mnist", "--timeout=10m")
+    assert (result.exit_code, result.stdout) == (code, f"tfjob.kubeflow.org/mnist {condition}: is {condition}\n")
+    warnings = result.stderr.splitlines()
+    assert len([line for line in warnings if line.startswith("warning: cannot read the job, retrying: ")]) == 2
+    assert len(warnings) == 2
+
+
+def test_wait_retries_less_and_less_often_until_its_time_is_over(server: Server, pauses: list[float]) -> None:
+    """Then the state is unknown, although the job was running when it was last read."""
+    server.responses[f"{JOBS}/mnist"] = [(200, json.dumps(job()).encode()), (500, b"{}")]
+    server.answers(JOBS, b"")
+    assert server.run("wait", "mnist", "--timeout=100s").exit_code == 4
+    assert pauses[:-1] == [1, 1, 2, 4, 8, 16, 30, 30]
+    assert sum(pauses) == pytest.approx(100, abs=0.5)
+
+
+@pytest.mark.usefixtures("pauses")
+@pytest.mark.parametrize(
+    ("first", "then", "printed"),
+    [
+        ((404, status("NotFound")), (), "Error from server (NotFound): no\n"),
+        ((403, status("Forbidden")), (), "Error from server (Forbidden): no\n"),
+        ((500, b"{}"), (), "Error from server: 500 Internal Server Error: {}\n"),
+        ((0, b""), (), "error: cannot connect to "),
+        ((200, b"{"), (), "error: the response of "),
+        ((200, json.dumps(job()).encode()), (403, status("Forbidden")), "Error from server (Forbidden): no\n"),
+        ((200, json.dumps(job()).encode()), (401, status("Unauthorized")), "Error from server (Unauthorized): no: "),
+    ],
+)
+@pytest.mark.parametrize("verb", ["wait", "watch"])
+def test_a_job_whose_state_is_unknown_has_neither_failed_nor_timed_out(
+    server: Server, verb: str, first: Any, then: Any, printed: str
+) -> None:
+    """Scripts run `wait || submit`."""
+    server.responses[f"{JOBS}/mnist"] = [first, *([then] if then else [])]
+    server.answers("/apis/kubeflow.org/v1", {"resources": [{"name": "tfjobs"}]})
+    server.answers(JOBS, b"")
+    result = server.run(verb, "mnist")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr.startswith(printed)
+
+
+@pytest.mark.usefixtures("pauses")
+def test_a_job_of_the_first_api_is_not_deleted_when_its_api_is_away(server: Server) -> None:
+    """The other API does not have it, and says so."""
+    path = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
+    first, last = (job(conditions=each) | {"apiVersion": "tensorflow.org/v1alpha1"} for each in ((), ("Succeeded",)))
+    server.answers(f"{JOBS}/mnist", {"message": "no", "reason": "NotFound"}, code=404)
+    server.responses[f"{path}/mnist"] = [
+        (200, json.dumps(first).encode()), (503, b"{}"), (200, json.dumps(last).encode())
+    ]  # fmt: skip
+    server.answers(path, b"")
+    assert server.run("wait", "mnist").exit_code == 0
+    server.answers(f"{path}/mnist", {}, code=503)
+    assert server.run("suspend", "mnist").stderr == "Error from server: 503 Service Unavailable: {}\n"
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("90s", 90.0), ("1h30m", 5400.0), ("7d", 604_800.0)])

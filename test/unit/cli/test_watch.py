@@ -39,6 +39,8 @@ def short_pauses(mocker: MockerFixture) -> None:
     mocker.patch.object(watching_, "_LOG_RETRY_S", 0.02)
     mocker.patch.object(replicas, "RETRY_S", 0.02)
     mocker.patch.object(watches, "RETRY_S", 0.02)
+    mocker.patch.object(watches, "FIRST_RETRY_DELAY_S", 0.02)
+    mocker.patch.object(watches, "MAX_RETRY_DELAY_S", 0.02)
     mocker.patch.object(watch_, "_MIN_REDRAW_S", 0.02)
 
 
@@ -103,7 +105,34 @@ def test_a_job_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     nothing = Cluster()
     nothing.job = None
     with watching(nothing, tmp_path) as result:
-        assert (result.exit_code, result.output) == (1, "Error from server (NotFound): not found\n")
+        assert (result.exit_code, result.output) == (4, "Error from server (NotFound): not found\n")
+
+
+def test_an_outage_is_shown_and_the_watch_goes_on(server: Server) -> None:
+    """Whatever cannot be read for a while: the job, its pods, or both."""
+    away, pods = [(503, b"{}")] * 3, json.dumps({"items": [], "metadata": {"resourceVersion": "9"}}).encode()
+    first, last = (json.dumps(job(conditions=(each,))).encode() for each in ("Running", "Succeeded"))
+    server.responses[PODS] = [*away, (200, pods)]
+    server.answers(f"{PODS}?labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist&resourceVersion=9&watch=true", b"")
+    server.responses[f"{JOBS}/mnist"] = [(200, first), *away * 20, (200, last)]
+    server.responses[JOBS] = [(200, b""), *away]
+    result = server.run("watch", "mnist")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "tfjob.kubeflow.org/mnist Succeeded: is Succeeded")
+    assert "  cannot read the job, retrying: 503 Service Unavailable: {}" in result.stdout
+
+
+def test_a_job_that_has_ended_ends_the_watch_though_its_pods_cannot_be_read(server: Server) -> None:
+    server.answers(f"{JOBS}/mnist", job(conditions=("Succeeded",)))
+    server.answers(PODS, {}, code=500)
+    result = server.run("watch", "mnist")
+    assert (result.exit_code, result.stdout) == (0, "tfjob.kubeflow.org/mnist Succeeded: is Succeeded\n")
+
+
+def test_a_warning_is_drawn_as_long_as_it_is_true(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(lambda: Terminal(is_terminal=True, width=60, height=40, colour=False, unicode=False))
+    for warning in ("cannot read the job, retrying: no", ""):
+        screen.show(seen()._replace(warning=warning), NOW)
+        assert ("  cannot read the job, retrying: no" in capsys.readouterr().out) == bool(warning)
 
 
 def test_who_may_not_read_logs_sees_all_the_rest(cluster: Cluster, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from structlog.testing import capture_logs
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client import errors
-from tfjob_operator.api.client.exchange import MAX_REQUEST_RETRIES, Exchange, ServerClock, Throttle
+from tfjob_operator.api.client.exchange import Exchange, ServerClock, Throttle
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.metrics import Attempt, RequestMetrics
+from tfjob_operator.api.retry import MAX_REQUEST_RETRIES
 from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
 from tfjob_operator.workqueue import LoopClock, TokenBucket
 from tfjob_operator.workqueue.metrics import NO_METRICS

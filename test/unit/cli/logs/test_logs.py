@@ -52,7 +52,7 @@ class Logs:
 
 @pytest.fixture
 def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
-    for name in ("RETRY_S", "FIRST_RETRY_DELAY_S", "IDLE_S", "LIST_RETRY_S"):
+    for name in ("RETRY_S", "FIRST_RETRY_DELAY_S", "IDLE_S"):
         mocker.patch.object(following, name, 0.02)
     mocker.patch.object(following, "POLL_S", 0.0)
     mocker.patch.object(replicas, "RETRY_S", 0.02)
