@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from fakes.virtual_loop import VirtualTimeLoop
-from faults.releases import NotThereError, Release, before
+from faults.releases import FIRST, NotThereError, Release, before, known
 from hack.control_plane import ControlPlane, ControlPlaneError
 
 REAL_TIME_LIMIT = 180.0  # seconds that one integration test may take; the slowest one here needs a third of it
@@ -62,6 +62,15 @@ def older(tmp_path: Path) -> Release:
     """The previous release; without git's history the test is skipped."""
     try:
         return before(tmp_path / "before")
+    except NotThereError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Release:
+    """The first release; without git's history the test is skipped."""
+    try:
+        return known(tmp_path / "first", FIRST)
     except NotThereError as error:
         pytest.skip(str(error))
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from tfjob_operator.api.client.errors import ServerError, StatusError, TransportError
 from tfjob_operator.api.client.http import unchanged
 from tfjob_operator.controller.jobs import children
@@ -15,7 +17,7 @@ from tfjob_operator.controller.tensorboard import plan as tensorboard
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
 from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.controller.tfjob.plan import plan, status
+from tfjob_operator.controller.tfjob.plan import cleanup, plan, status
 from tfjob_operator.controller.tfjob.view import Confirmer
 
 
@@ -112,6 +114,18 @@ def _a_failed_create_counts_as_done() -> None:
     _replace(Creator, "_create", believe)
 
 
+def _an_end_is_decided_again() -> None:
+    """Each sync of an Ending job decides anew, which moves the start of the grace period."""
+    finish = cleanup.finish
+
+    def decide(draft: Any, record: Any, *more: Any) -> Any:
+        newer = msgspec.structs.replace(record, time=draft.timestamp)
+        draft.begun = msgspec.structs.replace(draft.begun, ending=newer)
+        return finish(draft, newer, *more)
+
+    _replace(plan, "finish", decide)
+
+
 def _replace(place: object, name: str, bug: object) -> None:
     assert hasattr(place, name), f"{place} has no {name} any more"
     setattr(place, name, bug)
@@ -141,6 +155,10 @@ BUGS: Final[dict[str, Bug]] = {
     "a-restart-of-all-is-written-last": Bug(
         partial(_act_first, lambda plan: plan.delete_pods), "crash matrix", "all-restarted", "the status: attempt"
     ),
+    "an-end-waits-for-no-pod": Bug(
+        partial(_replace, cleanup, "_waited_for", lambda *_: []), "crash matrix", "queued", "held quota"
+    ),
+    "an-end-is-decided-again": Bug(_an_end_is_decided_again, "crash matrix", "queued-failed", "and then as"),
     "views-are-believed": Bug(_views_are_believed, "staleness", "suspended", "was created"),
     "refusals-are-believed": Bug(_refusals_are_believed, "degraded server", "plain", "not: 2 pods run"),
     "lists-meet-no-expectation": Bug(

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
+from faults.quota import Ends
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import TransportError
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, JOBS, PODS, SERVICES, TERMINAL, VOLCANO_POD_GROUPS
@@ -30,6 +31,7 @@ class Census:
         self._unended: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self.overlaps: defaultdict[str, list[str]] = defaultdict(list)
         """By namespace, the pods created before all pods of an earlier attempt had ended."""
+        self.ends: Final = Ends()
 
     def take(self, resource: Resource, item: Mapping[str, Any]) -> None:
         """Record an object from a watch or list; known objects are ignored."""
@@ -52,10 +54,25 @@ class Census:
         if event == "DELETED" or pod["status"].get("phase") in TERMINAL:
             del unended[meta["uid"]]
 
+    def _see(self, resource: Resource, event: str, item: Mapping[str, Any]) -> None:
+        if resource is PODS:
+            self.see(event, item)
+            self.ends.see_pod(event, item)
+        elif resource is TFJOBS:
+            self.ends.see_job(item)
+
+    async def _list_jobs(self, client: RestClient) -> str:
+        """Record the present version of each job, and return that of the list."""
+        listed = json.loads(await client.list_page(TFJOBS, ListOptions()))
+        for job in listed["items"]:
+            self.ends.see_job(job)
+        return str(listed["metadata"]["resourceVersion"])
+
     async def follow(self, client: RestClient, resource: Resource, version: str) -> None:
         """Record all objects of a resource from a resource version on, until cancelled.
 
-        Raises ApiError if the server no longer has them all (410), because the count is then unknown.
+        Raises AssertionError if the server no longer has them all (410), because the count is then unknown. Jobs are listed
+        instead: the server forgets their versions when their CRD changes.
         """
         options = ListOptions(resource_version=version, allow_bookmarks=True)
         while True:
@@ -66,10 +83,13 @@ class Census:
                             event = json.loads(line)
                             item = event["object"]
                             if item["kind"] == "Status":
-                                raise AssertionError(f"the watch of {resource.plural} has missed something: {item}")
+                                if resource is not TFJOBS:
+                                    raise AssertionError(f"the watch of {resource.plural} has missed something: {item}")
+                                options = replace(options, resource_version=await self._list_jobs(client))
+                                break
                             self.take(resource, item)
-                            if resource is PODS and event["type"] != "BOOKMARK":
-                                self.see(event["type"], item)
+                            if event["type"] != "BOOKMARK":
+                                self._see(resource, event["type"], item)
                             options = replace(options, resource_version=item["metadata"]["resourceVersion"])
             except TransportError:
                 continue  # where it ended
@@ -80,7 +100,7 @@ async def census(client: RestClient) -> AsyncIterator[Census]:
     counted = Census()
     async with asyncio.TaskGroup() as tasks:
         running = []
-        for resource in CHILDREN:
+        for resource in (TFJOBS, *CHILDREN):
             listed = json.loads(await client.list_page(resource, ListOptions()))
             version = listed["metadata"]["resourceVersion"]
             running.append(tasks.create_task(counted.follow(client, resource, version), name=f"census {resource}"))

@@ -81,7 +81,8 @@ async def run(
                 await at_rest.judge(outcome, right, scheme)
             except WaitedInVainError as error:
                 outcome.violations.append(str(error))
-        outcome.violations += [*operator.judge(), *field.census.overlaps[namespace]]
+        census = field.census
+        outcome.violations += [*operator.judge(), *census.overlaps[namespace], *census.ends.reverted[namespace]]
         outcome.writes = list(writes(proxy.history))
     outcome.seconds = time.monotonic() - began
     return outcome
@@ -104,6 +105,8 @@ class AtRest:
     limit_s: float
     optional: frozenset[str] = frozenset()
     """Events that may be missing, in addition to the workload's."""
+    older: bool = False
+    """A release that does not record decisions may have ended the job."""
 
     async def judge(self, outcome: Outcome, right: Record | None, scheme: Scheme) -> None:
         """Record the final state; note its differences."""
@@ -115,7 +118,8 @@ class AtRest:
             outcome.record = await take(self.field, self.namespace)
             lost = forgotten(self.proxy.history[: self.operator.sent_by_dead])
             wanted = scheme.right_for(outcome.case, right or outcome.record, outcome.record)
-            outcome.violations = list(differences(outcome.record, wanted, workload, lost))
+            early = self.field.census.ends.early(self.namespace, older=self.older)
+            outcome.violations = [*differences(outcome.record, wanted, workload, lost), *early]
             if not outcome.violations or time.monotonic() > deadline:
                 return
             await asyncio.sleep(QUIET_S)

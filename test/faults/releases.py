@@ -1,4 +1,4 @@
-"""The code and CRDs of the previous release, from git, which alternate with those of this checkout."""
+"""The code and CRDs of earlier releases, from git, which alternate with those of this checkout."""
 
 import io
 import json
@@ -14,8 +14,12 @@ from faults.processes import ROOT, program
 from hack.package_links import link_packages
 
 FIRST: Final = "0.1.0"
-FIRST_COMMIT: Final = "7bf790d64af8d3361e52cac1af2dfae95654f28c"
-"""The first release, which has no tag."""
+PREVIOUS: Final = "0.2.0"
+COMMITS: Final = {
+    FIRST: "7bf790d64af8d3361e52cac1af2dfae95654f28c",
+    PREVIOUS: "0e8c33f95b2c93b5701eaf8baa7bd1cf560ed45f",
+}
+"""The releases that have no tag, or whose tag may be missing in a clone."""
 TAGS: Final = "v*"
 NEEDED: Final = ("api", "cli", "controller", "informers", "workqueue", "tfjob_operator", "manifests", "setup.cfg")
 KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
@@ -69,12 +73,20 @@ def present(bug: str = "") -> Release:
 
 
 def before(folder: Path) -> Release:
-    """Unpack the previous release into a folder: that of the latest version tag before HEAD, or else the first release.
+    """Unpack the previous release into a folder: that of the latest version tag before HEAD, or else `PREVIOUS`.
 
     Raises NotThereError.
     """
     tag = _newest_tag()
-    name, commit = (tag.removeprefix("v"), tag) if tag else (FIRST, FIRST_COMMIT)
+    return _unpack(folder, tag.removeprefix("v"), tag) if tag else known(folder, PREVIOUS)
+
+
+def known(folder: Path, name: str) -> Release:
+    """Unpack a release of `COMMITS` into a folder. Raises NotThereError."""
+    return _unpack(folder, name, COMMITS[name])
+
+
+def _unpack(folder: Path, name: str, commit: str) -> Release:
     try:
         packed = _git("archive", "--format=tar", commit, "--", *NEEDED)
     except (OSError, subprocess.CalledProcessError) as error:

@@ -33,7 +33,7 @@ SAMPLED: Final = frozenset({"degraded server", "staleness"})
 def test_it_ends_as_without_a_fault(tmp_path: Path, pytestconfig: pytest.Config, name: str) -> None:
     """Same end, every child made as often, no restart lost or counted twice, events within one.
 
-    EX-10, SI-11: a child that is deleted unseen is made once more, at once.
+    EX-10, SI-11: a child that is deleted unseen is made once more, at once. A queued job ends once, and after its pods.
     """
 
     async def play() -> list[str]:

@@ -16,14 +16,16 @@ from faults.field import Field, field
 from faults.matrix import Matrix
 from faults.processes import say
 from faults.releases import Release, present
-from faults.upgrade import ORDERS, SHARED, TERMINATED, WAYS, Course, Deployment, courses, table, wave
+from faults.upgrade import KILLED, ORDERS, TERMINATED, WAYS, Course, Deployment, apply_crd, courses, table, wave
 from faults.user import LIMIT_S, NAME, User
-from faults.workloads import workers
+from faults.workloads import QUEUE, WORKLOADS, slow_workers, with_sidecars, workers
 from hack.fault_proxy.proxy import Proxy
 from integration.cluster import with_policy
 from support.waiting import until
 
 WAVES: Final = [(order, turn) for order in ORDERS for turn in range(len(WAYS))]
+SYNCED_S: Final = 2.0
+"""An operator that has the lease and did not write for this time has synced the job."""
 HUNTS: Final = 4
 """In how many waves of one workload a planted bug must be found."""
 
@@ -41,7 +43,7 @@ def test_a_job_whose_operator_is_upgraded_and_rolled_back_ends_as_without_a_faul
         cases: list[Course] = []
         outcomes: list[Outcome] = []
         async with field(tmp_path) as it:
-            matrix = await Matrix.of(it, sorted({case.workload for case in named}) or SHARED)
+            matrix = await Matrix.of(it, sorted({case.workload for case in named}) or WORKLOADS)
             for wanted in _waves(matrix, named, seed, tenth):
                 cases += wanted
                 outcomes += await wave(it, wanted[0].order, wanted, (older, present()), matrix.references)
@@ -65,8 +67,8 @@ def _waves(matrix: Matrix, named: Sequence[Course], seed: int, tenth: int | None
     return [courses(writes, order, turn, Random(f"{seed} {order} {turn}")) for order, turn in chosen]
 
 
-def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path: Path, older: Release) -> None:
-    """The previous release drops attempt and count. That restarts no pod, and the next attempt has a higher number."""
+def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path: Path, first: Release) -> None:
+    """The first release drops attempt and count. That restarts no pod, and the next attempt has a higher number."""
 
     async def play(it: Field, namespace: str, deployment: Deployment) -> None:
         user = User(it, namespace)
@@ -90,7 +92,7 @@ def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path
             await user.running(2)
             assert (user.status["attempt"], user.status["countedRestarts"]) == (attempt, 1)
             if attempt == 1:
-                await change(older, 2)
+                await change(first, 2)
                 assert "attempt" not in user.status
                 await change(present(), 3)
         await user.finish(2)
@@ -106,9 +108,97 @@ def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path
     asyncio.run(run())
 
 
+class Takeover:
+    """A queued job whose operator is killed, rolled back and upgraded between the decision about its end and the condition."""
+
+    def __init__(self, field: Field, namespace: str, proxy: Proxy, deployment: Deployment) -> None:
+        self._census = field.census
+        self._namespace = namespace
+        self._proxy = proxy
+        self._deployment = deployment
+        self._user = User(field, namespace)
+
+    async def play(self, older: Release, *, succeeds: bool) -> None:
+        user, deployment = self._user, self._deployment
+        await deployment.start(present())
+        await until(lambda: deployment.is_ready, limit_s=LIMIT_S)
+        await user.create(with_sidecars(slow_workers(2)) if succeeds else slow_workers(2), labels=QUEUE)
+        await user.running(2)
+        if succeeds:
+            await user.finish(2)
+        else:
+            await user.end(f"{NAME}-worker-1", "0s:1")
+        await user.until("its end is decided", self._decision)
+        decided = self._decision()
+        await self._change(present(), KILLED)
+        await user.until("pods are being deleted", lambda: len(self._deleted()) == 1 + succeeds)
+        assert (self._decision(), self._end()) == (decided, None)
+        await self._change(older, TERMINATED)
+        await user.until("it has ended", self._end)
+        assert self._end() == (decided["type"], decided["reason"])
+        await self._quiet()
+        version = self._version()
+        await self._change(present(), TERMINATED)
+        await user.let_end(1 + succeeds)
+        await user.until("no pod is being deleted", lambda: not self._deleted())
+        await self._quiet()
+        assert self._version() == version, user.status
+        assert set(self._census.made(self._namespace).values()) == {1}
+        assert (deployment.judge(), self._census.ends.reverted[self._namespace]) == ([], [])
+
+    async def _change(self, release: Release, way: str) -> None:
+        await self._deployment.leave(way)
+        await self._deployment.come(release, way)
+        await until(lambda: self._deployment.leads, limit_s=LIMIT_S)
+        await self._quiet()
+
+    async def _quiet(self) -> None:
+        """Wait until the operator has not written for a while."""
+        writes = -1
+        while writes != self._proxy.writes:
+            writes = self._proxy.writes
+            await asyncio.sleep(SYNCED_S)
+
+    def _decision(self) -> dict[str, str]:
+        return (self._user.status.get("begun") or {}).get("ending") or {}
+
+    def _end(self) -> tuple[str, str] | None:
+        ends = {each["type"]: each["reason"] for each in self._user.status["conditions"] if each["status"] == "True"}
+        return next(((name, ends[name]) for name in ("Succeeded", "Failed") if name in ends), None)
+
+    def _deleted(self) -> list[str]:
+        return [name for name, pod in self._user.pods.items() if pod.metadata.deletion_timestamp is not None]
+
+    def _version(self) -> str:
+        assert self._user.job is not None
+        return self._user.job.metadata.resource_version
+
+
+@pytest.mark.parametrize("crd", ["first", "older"])
+def test_an_older_release_that_takes_over_an_ending_job_decides_the_same_end(
+    tmp_path: Path, first: Release, older: Release, crd: str
+) -> None:
+    """The CRDs of all releases keep the decision when the operator is killed. The next upgrade writes nothing."""
+
+    async def play(it: Field, *, succeeds: bool) -> None:
+        namespace = await it.new_namespace("ending")
+        async with (
+            Proxy(it.kubeconfig, serving=it.serving) as proxy,
+            Deployment(it, namespace, proxy, ()) as deployment,
+        ):
+            await Takeover(it, namespace, proxy, deployment).play(older, succeeds=succeeds)
+
+    async def run() -> None:
+        async with field(tmp_path) as it:
+            await asyncio.to_thread(apply_crd, it, {"first": first, "older": older}[crd].crd)
+            await asyncio.gather(play(it, succeeds=True), play(it, succeeds=False))
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("name", found_by("upgrades"))
 def test_a_bug_of_the_new_release_is_found(tmp_path: Path, older: Release, name: str) -> None:
-    """It is in the new release only. If it needs data that 0.1.0 does not write, this checkout is also the previous release."""
+    """It is in the new release only. If it needs the features of the new release, that is also the older one."""
     bug = BUGS[name]
     releases = (present() if bug.knows else older, present(name))
 

@@ -22,12 +22,11 @@ from typing import Final
 from aiohttp import web
 
 from faults.census import CHILDREN
-from faults.field import Field
+from faults.field import Field, Thing
 from faults.record import Record
 from faults.scheme import IMPATIENT_S, Case, Nth, Play, Scheme
-from faults.user import NAME
+from faults.user import NAME, all_ended
 from hack.fault_proxy.proxy import Exchange, Seen, error_event
-from hack.hollow_node.script import RUN
 from integration.cluster import replica, specs, tfjob
 from support.waiting import until
 from tfjob_operator.api.client.errors import AlreadyExistsError, NotFoundError
@@ -177,12 +176,16 @@ class Life:
 
     async def _run_to_the_end(self) -> None:
         await until(lambda: self._phase() == "Running", limit_s=LIMIT_S)
-        note = {"metadata": {"annotations": {RUN: "0s:0"}}}
-        await self._client.patch(PODS, self._play.namespace, self._name, note)
+        pod = self._pod()
+        assert pod is not None
+        await self._client.patch(PODS, self._play.namespace, self._name, all_ended(pod))
         await until(lambda: self._phase() == "Succeeded", limit_s=LIMIT_S)
 
+    def _pod(self) -> Thing | None:
+        return self._field.pods.indexer.get(f"{self._play.namespace}/{self._name}")
+
     def _phase(self) -> str:
-        pod = self._field.pods.indexer.get(f"{self._play.namespace}/{self._name}")
+        pod = self._pod()
         return "" if pod is None else pod.status.get("phase", "")
 
     async def _delete(self, resource: Resource, name: str) -> None:

@@ -47,8 +47,6 @@ OPTIONAL_EVENTS: Final = frozenset({f"Normal {EventReason.POD_TEMPLATE_NOT_APPLI
 """Events that may be missing, because they depend on what only the newer release records."""
 PRUNING_EVENTS: Final = frozenset({f"Warning {EventReason.STATUS_FIELDS_PRUNED}"})
 """Warnings that are correct under a CRD that prunes fields."""
-SHARED: Final = tuple(name for name in WORKLOADS if name != "all-restarted")
-"""The workloads that 0.1.0 supports: it has no failure policies."""
 STOPPED_S: Final = 120.0
 SETTLE_S: Final = 120.0
 BUGGY_SETTLE_S: Final = 10.0
@@ -151,6 +149,11 @@ class Deployment:
     def is_ready(self) -> bool:
         return self._replicas[-1].is_ready
 
+    @property
+    def leads(self) -> bool:
+        """Whether the newest process has the lease."""
+        return '"lease_acquired"' in self._replicas[-1].log
+
     async def leave(self, way: str) -> None:
         """Stop the current process, unless the next one is to start first."""
         if way != ROLLED:
@@ -215,9 +218,12 @@ class Rollout:
 
     def _apply(self, release: Release) -> None:
         drops = self._order == DROPS and release is self.first
-        crd = release.strict_crd(self._field.folder) if drops else release.crd
-        self._field.plane.run_kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd))
-        self._field.plane.wait_for_crd("tfjobs.kubeflow.org")
+        apply_crd(self._field, release.strict_crd(self._field.folder) if drops else release.crd)
+
+
+def apply_crd(field: Field, crd: Path) -> None:
+    field.plane.run_kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd))
+    field.plane.wait_for_crd("tfjobs.kubeflow.org")
 
 
 async def wave(
@@ -257,10 +263,10 @@ async def _play(field: Field, case: Course, rollout: Rollout, reference: Outcome
             if not outcome.violations:
                 settle_s = BUGGY_SETTLE_S if buggy else SETTLE_S
                 optional = OPTIONAL_EVENTS | (PRUNING_EVENTS if case.order == DROPS else frozenset())
-                at_rest = AtRest(field, namespace, proxy, deployment, settle_s, optional)
+                at_rest = AtRest(field, namespace, proxy, deployment, settle_s, optional, older=True)
                 await at_rest.judge(outcome, reference.record, CRASHES)
                 outcome.violations += _never_seen(outcome, reference, optional)
-        outcome.violations += deployment.judge()
+        outcome.violations += [*deployment.judge(), *field.census.ends.reverted[namespace]]
         outcome.writes = list(writes(proxy.history))
         outcome.violations += _never_done(outcome, reference)
     outcome.seconds = time.monotonic() - began

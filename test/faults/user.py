@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from faults.field import Field, Thing
 from hack.hollow_node.runner import BINDINGS
-from hack.hollow_node.script import RUN
+from hack.hollow_node.script import RUN, RUN_OF
 from integration.cluster import tfjob
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
@@ -60,8 +60,12 @@ class User:
         counters: dict[str, int] = (self.status.get("replicaStatuses") or {}).get(kind, {})
         return counters.get(state, 0)
 
-    async def create(self, spec: dict[str, Any], resource: Resource = TFJOBS) -> None:
-        await self._client.create(resource, self.namespace, tfjob(NAME, spec, resource))
+    async def create(
+        self, spec: dict[str, Any], resource: Resource = TFJOBS, labels: Mapping[str, str] | None = None
+    ) -> None:
+        job = tfjob(NAME, spec, resource)
+        job["metadata"]["labels"] = labels or {}
+        await self._client.create(resource, self.namespace, job)
 
     async def edit(self, **spec: Any) -> None:
         """Change fields of the spec; None removes one."""
@@ -71,6 +75,16 @@ class User:
         await self.until(f"{replica} runs", lambda: self._phase(replica) == "Running")
         note = {"metadata": {"annotations": {RUN: run}}}
         await self._client.patch(PODS, self.namespace, self.pods[replica].metadata.name, note)
+
+    async def let_end(self, pods: int) -> None:
+        """Let pods end that ignore SIGTERM, once exactly this number of pods is being deleted."""
+
+        def deleted() -> list[Thing]:
+            return [pod for pod in self.pods.values() if pod.metadata.deletion_timestamp is not None]
+
+        await self.until(f"{pods} pods are being deleted", lambda: len(deleted()) == pods)
+        for pod in deleted():
+            await self._client.patch(PODS, self.namespace, pod.metadata.name, all_ended(pod))
 
     async def fail(self, replica: str, code: int) -> None:
         """Fail a pod, and wait until its replacement runs."""
@@ -156,6 +170,12 @@ class User:
     def _phase(self, replica: str) -> str:
         pod = self.pods.get(replica)
         return "" if pod is None or pod.metadata.deletion_timestamp is not None else pod.status.get("phase", "")
+
+
+def all_ended(pod: Thing) -> dict[str, Any]:
+    """Return the patch by which all containers of a pod succeed at once."""
+    scripts = [name for name in pod.metadata.annotations or {} if name == RUN or name.startswith(RUN_OF)]
+    return {"metadata": {"annotations": dict.fromkeys(scripts, "0s:0")}}
 
 
 def replica_of(name: str, labels: dict[str, str] | None) -> str:

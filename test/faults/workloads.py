@@ -1,4 +1,4 @@
-"""The nine workloads of the crash matrix: the steps of a user with a job.
+"""The workloads of the crash matrix: the steps of a user with a job.
 
 Every step waits for the result of the previous one, and pods run until the user ends them. A workload therefore has one result,
 however long the operator is down in between.
@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from faults.user import NAME, User
+from hack.hollow_node.script import ON_STOP, RUN_OF
 from integration.cluster import replica, specs, with_policy
+from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
 
 FOREVER: Final = "forever"
+SIDECAR: Final = "logs"
+QUEUE: Final = {LABEL_QUEUE: "team"}
 APIS: Final = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"
 
 
@@ -32,6 +36,23 @@ class Workload:
 def workers(count: int, policy: str = "Never") -> dict[str, Any]:
     """Return the spec of a job with workers that run until they are ended."""
     return specs(Worker=replica(count, policy, FOREVER))
+
+
+def with_sidecars(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    """Return the spec with a sidecar in each worker, which runs until it is ended, or a second longer than the training."""
+    template = spec["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"]["annotations"][f"{RUN_OF}{SIDECAR}"] = FOREVER
+    template["spec"]["containers"].append({"name": SIDECAR, "image": "logs:1"})
+    return with_policy(spec, completionGracePeriodSeconds=1, **policy)
+
+
+def slow_workers(count: int) -> dict[str, Any]:
+    """Return the spec of a job with workers that ignore SIGTERM, and have an hour to end."""
+    spec = workers(count)
+    template = spec["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"]["annotations"][ON_STOP] = "ignore"
+    template["spec"]["terminationGracePeriodSeconds"] = 3600
+    return spec
 
 
 async def plain(user: User) -> None:
@@ -128,9 +149,9 @@ async def held(user: User) -> None:
 
 
 async def all_restarted(user: User) -> None:
-    """A rule is edited while the job runs, and restarts the whole job when a worker fails."""
+    """A rule is edited while the job runs, and restarts the whole job when a worker fails. Sidecars outlive both attempts."""
     rules = [{"action": "FailJob"}]
-    await user.create(with_policy(workers(2), failurePolicy={"rules": rules}))
+    await user.create(with_sidecars(workers(2), failurePolicy={"rules": rules}))
     await user.running(2)
     await user.edit(runPolicy={"failurePolicy": {"maxRestarts": 1, "rules": [{"action": "RestartAll"}]}})
     await user.until("the edit is observed", lambda: user.status.get("observedGeneration") == 2)
@@ -138,6 +159,36 @@ async def all_restarted(user: User) -> None:
     await user.running(2)
     await user.finish(2)
     await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+    await user.gone()
+
+
+async def sidecars(user: User) -> None:
+    """A sidecar outlives the failure of its worker, which ends the job."""
+    await user.create(with_sidecars(workers(2)))
+    await user.running(2)
+    await user.end(f"{NAME}-worker-1", "0s:1")
+    await user.until("it has failed", lambda: user.is_true("Failed"))
+    await user.gone()
+
+
+async def queued(user: User) -> None:
+    """A queued job succeeds. Its sidecars outlive the training, and its pods end slowly."""
+    await user.create(with_sidecars(slow_workers(2)), labels=QUEUE)
+    await user.running(2)
+    await user.finish(2)
+    await user.let_end(2)
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+    await user.gone()
+
+
+async def queued_failed(user: User) -> None:
+    """A worker of a queued job fails, and the other one ends slowly."""
+    await user.create(slow_workers(2), labels=QUEUE)
+    await user.running(2)
+    await user.end(f"{NAME}-worker-1", "0s:1")
+    await user.let_end(1)
+    await user.until("it has failed", lambda: user.is_true("Failed"))
+    await user.until("the other worker has ended", lambda: f"{NAME}-worker-0" not in user.pods)
 
 
 WORKLOADS: Final[Mapping[str, Workload]] = {
@@ -153,4 +204,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "alpha": Workload(alpha, (APIS,)),
     "held": Workload(held),
     "all-restarted": Workload(all_restarted),
+    "sidecars": Workload(sidecars),
+    "queued": Workload(queued),
+    "queued-failed": Workload(queued_failed),
 }

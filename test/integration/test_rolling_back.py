@@ -24,15 +24,18 @@ from integration.cluster import Cluster, replica
 from integration.operator_process import OperatorProcess
 from support.pages import ROOT
 from support.waiting import eventually
+from tfjob_operator.api.v1.constants import LABEL_QUEUE
 
 FLAGS: Final = ("--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1", *PATIENT)
 FINALIZER: Final = "example.com/keep"
 JOBS: Final = ("tfjobs.kubeflow.org", "tfjobs.tensorflow.org")
 CHILDREN: Final = ("deployments", "jobs", "configmaps", "services", "pods")
 """What the operator creates for jobs; pods of batch Jobs come after their owners."""
-RUNNING, SUSPENDED, HELD, RESTARTING, FINISHED = "running", "suspended", "held", "restarting", "finished"
+RUNNING, SUSPENDED, HELD, RESTARTING = "running", "suspended", "held", "restarting"
+FINISHED, FAILED = "finished", "broken"
+ENDED: Final = frozenset({FINISHED, FAILED})
 FOREVER: Final = "forever"
-KILLED, DONE = "0s:137", "0s:0"
+KILLED, DONE, BROKEN = "0s:137", "0s:0", "0s:1"
 
 
 class Dialect(NamedTuple):
@@ -41,7 +44,7 @@ class Dialect(NamedTuple):
     name: str
     api_version: str
     kind: str = "TFJob"
-    states: tuple[str, ...] = (RUNNING, SUSPENDED, HELD, RESTARTING, FINISHED)
+    states: tuple[str, ...] = (RUNNING, SUSPENDED, HELD, RESTARTING, FINISHED, FAILED)
 
     @property
     def is_alpha(self) -> bool:
@@ -121,12 +124,16 @@ class Job:
     @property
     def manifest(self) -> dict[str, Any]:
         spec = self._alpha_spec() if self.dialect.is_alpha else self._spec()
-        head = {"apiVersion": self.dialect.api_version, "kind": self.dialect.kind, "metadata": {"name": str(self)}}
-        return head | {"spec": spec}
+        labels = {LABEL_QUEUE: "team"} if self.state in ENDED else {}
+        meta = {"name": str(self), "labels": labels}
+        return {"apiVersion": self.dialect.api_version, "kind": self.dialect.kind, "metadata": meta, "spec": spec}
 
     def _spec(self) -> dict[str, Any]:
-        run = DONE if self.state == FINISHED else FOREVER
-        return {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode", run)}} | self._policy({"cleanPodPolicy": "None"})
+        run = {FINISHED: DONE, FAILED: BROKEN}.get(self.state, FOREVER)
+        replicas = {"Worker": replica(2, "ExitCode", run)}
+        if self.state in ENDED:
+            replicas["PS"] = replica(1, "ExitCode", FOREVER)  # outlives the job, and stays active in the status
+        return {"tfReplicaSpecs": replicas} | self._policy({"cleanPodPolicy": "None"})
 
     def _alpha_spec(self) -> dict[str, Any]:
         master = {FINISHED: DONE, RESTARTING: f"{KILLED}, {FOREVER}"}.get(self.state, FOREVER)
@@ -154,8 +161,8 @@ class Job:
 
     def runs(self, found: Snapshot) -> bool:
         """Return True if all replicas run, or have run in a job that ends at once."""
-        if self.state == FINISHED:
-            return found.is_true("Succeeded")
+        if self.state in ENDED:
+            return self.has_ended(found)
         pods = [each for each in found.pods if each["status"].get("phase") == "Running"]
         return found.is_true("Running") and len(pods) == len(found.pods) == found.active == self.replicas
 
@@ -197,9 +204,12 @@ class Job:
     def has_resumed(self, found: Snapshot) -> bool:
         return self.runs(found) and not found.is_true("Held")
 
+    def has_ended(self, found: Snapshot) -> bool:
+        return found.is_true("Failed" if self.state == FAILED else "Succeeded")
+
     def end(self, cluster: Cluster, found: Snapshot) -> None:
         """Let the replicas succeed that decide about the job."""
-        if self.state == FINISHED:
+        if self.state in ENDED:
             return
         for pod in found.pods:
             if not self.dialect.is_alpha or pod["metadata"]["labels"]["job-name"] == f"master-{self._runtime_id}-0":
@@ -285,7 +295,7 @@ class Scene:
             assert now.items() >= {name: uid for name, uid in expected.items() if name != job.kept_pod}.items(), job
             assert now.get(job.kept_pod) != expected.get(job.kept_pod) or not job.kept_pod, job
             job.end(self.cluster, found[str(job)])
-        ended = self.wait(jobs, lambda _, found: found.is_true("Succeeded"), "the jobs succeed")
+        ended = self.wait(jobs, Job.has_ended, "the jobs end")
         # Containers of batch Jobs are restarted by their kubelet alone, and not counted.
         counted = {str(job): _restarts(ended[str(job)]) for job in jobs}
         assert counted == {str(job): bool(job.kept_pod) for job in jobs}

@@ -17,6 +17,7 @@ from faults.census import Census
 from faults.crash import AFTER, FAULTS, Outcome
 from faults.matrix import TENTHS, Matrix
 from faults.processes import ROOT
+from faults.quota import Ends
 from faults.record import Record, differences
 from faults.releases import NotThereError, before
 from faults.scheme import Case, Nth, Write, writes
@@ -26,6 +27,7 @@ from faults.upgrade import CHANGES, ORDERS, WAYS, Course, courses
 from faults.workloads import WORKLOADS
 from hack.fault_proxy.proxy import Seen
 from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.v1.constants import LABEL_QUEUE
 
 
 def seen(method: str, path: str, body: object = None, number: int = 1) -> Seen:
@@ -105,6 +107,78 @@ def test_creates_are_counted_by_the_objects_that_the_server_shows(shown: list[di
     assert list(differences(found, right, WORKLOADS["plain"], {})) == wrong
 
 
+DECIDED: Final = {"type": "Failed", "reason": "TFJobFailed", "time": "2026-01-01T00:00:00Z"}
+
+
+def job_at(version: int, *, ending: object = None, end: str = "", queue: str = LABEL_QUEUE) -> dict[str, Any]:
+    condition = {"type": end, "status": "True", "reason": f"TFJob{end}", "lastTransitionTime": "2026-01-01T00:05:00Z"}
+    meta = {"namespace": "one", "uid": "1", "resourceVersion": str(version), "labels": {queue: "team"}}
+    return {"metadata": meta, "status": {"begun": {"ending": ending}, "conditions": [condition] if end else []}}
+
+
+def pod_at(version: int, phase: str = "Running", **meta: str) -> dict[str, Any]:
+    pod = child("a")
+    pod["metadata"] |= meta | {"resourceVersion": str(version)}
+    return pod | {"status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "early"),
+    [
+        pytest.param([], False, id="without a pod"),
+        pytest.param([("ADDED", pod_at(1)), ("MODIFIED", pod_at(4, "Succeeded"))], False, id="ended before"),
+        pytest.param([("ADDED", pod_at(1)), ("DELETED", pod_at(4))], False, id="gone before"),
+        pytest.param([("ADDED", pod_at(6))], False, id="created later"),
+        pytest.param([("ADDED", pod_at(1))], True, id="still there"),
+        pytest.param([("ADDED", pod_at(1)), ("MODIFIED", pod_at(6, "Succeeded"))], True, id="ended later"),
+        pytest.param([("ADDED", pod_at(1, deletionTimestamp="2026-01-01T00:04:00Z"))], False, id="given up"),
+        pytest.param([("ADDED", pod_at(1, deletionTimestamp="2026-01-01T00:04:01Z"))], True, id="given up early"),
+    ],
+)
+def test_a_queued_job_must_not_end_while_a_pod_holds_quota(
+    pods: list[tuple[str, dict[str, Any]]], *, early: bool
+) -> None:
+    for queue in (LABEL_QUEUE, "another-label"):
+        ends = Ends()
+        ends.see_job(job_at(2, queue=queue))
+        for event, pod in pods:
+            ends.see_pod(event, pod)
+        ends.see_job(job_at(5, ending=DECIDED, end="Failed", queue=queue))
+        found = ["Failed was written while job-worker-1 held quota"] if early and queue == LABEL_QUEUE else []
+        assert (list(ends.early("one", older=False)), ends.reverted["one"]) == (found, [])
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        ([job_at(1, ending=DECIDED), job_at(2, ending=DECIDED), job_at(3, ending=DECIDED, end="Failed")], ""),
+        ([job_at(1, ending=DECIDED), job_at(2, ending=DECIDED | {"time": "2026-01-01T00:01:00Z"})], "and then as"),
+        ([job_at(1, ending=DECIDED), job_at(2)], "and then as None"),
+        ([job_at(1, ending=DECIDED), job_at(2, ending=DECIDED, end="Succeeded")], "and it has the condition"),
+    ],
+    ids=["kept", "decided twice", "lost", "not as decided"],
+)
+def test_a_decision_about_the_end_is_made_once_and_stays(shown: list[dict[str, Any]], words: str) -> None:
+    ends = Ends()
+    for job in shown:
+        ends.see_job(job)
+    assert [words in wrong for wrong in ends.reverted["one"]] == ([True] if words else [])
+
+
+def test_only_a_release_without_decisions_may_end_a_job_without_one() -> None:
+    """It may do so between the two writes, and while pods run, but not in another way."""
+    ends = Ends()
+    ends.see_pod("ADDED", pod_at(1))
+    ends.see_job(job_at(2, ending=DECIDED))
+    ends.see_job(job_at(3, end="Failed"))
+    assert (list(ends.early("one", older=True)), ends.reverted["one"]) == ([], [])
+    assert "Failed was written without a decision" in set(ends.early("one", older=False))
+    ends = Ends()
+    ends.see_job(job_at(2, ending=DECIDED))
+    ends.see_job(job_at(3, end="Succeeded"))
+    assert ends.reverted["one"]
+
+
 POD, SERVICE = "create pods/job-worker-0", "create services/job-worker-0"
 
 
@@ -156,7 +230,7 @@ def test_without_git_or_its_history_it_is_said_why_there_is_no_release_before(
 ) -> None:
     """As in an archive of the sources, or a shallow clone."""
     mocker.patch.object(releases, "_git", side_effect=error)
-    with pytest.raises(NotThereError, match=f"{releases.FIRST} .*{releases.FIRST_COMMIT}"):
+    with pytest.raises(NotThereError, match=f"{releases.PREVIOUS} .*{releases.COMMITS[releases.PREVIOUS]}"):
         before(tmp_path)
 
 

@@ -1,0 +1,97 @@
+"""Judges how queued jobs end, by the API server's own order of writes.
+
+Kueue frees the quota of a job when the job gets a final condition. No pod of the job may be without a terminal phase at the
+resource version of that write, unless the operator may give it up. The decision how the job ends is made once, stays, and
+agrees with the condition.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from tfjob_operator.api.core import TERMINAL
+from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionType
+
+GIVE_UP_S: Final = 60
+"""How long a deleted pod may outlive its grace period, after which the job ends without it."""
+ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
+
+
+@dataclass
+class _Pod:
+    name: str
+    created: int
+    ended: float = math.inf
+    given_up: datetime | None = None
+
+
+@dataclass
+class _Job:
+    namespace: str
+    pods: dict[str, _Pod] = field(default_factory=dict)
+    decision: Mapping[str, Any] | None = None
+    condition: Mapping[str, Any] | None = None
+    version: int = 0
+    ended_by_older: bool = False
+
+
+class Ends:
+    """Follows jobs with a queue label and their pods; the events of each watch arrive in the order of writes."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _Job] = {}
+        self._owned: defaultdict[str, dict[str, _Pod]] = defaultdict(dict)
+        self.reverted: defaultdict[str, list[str]] = defaultdict(list)
+        """By namespace, the decisions that were changed, lost, or are not what the final condition says."""
+
+    def see_pod(self, event: str, pod: Mapping[str, Any]) -> None:
+        meta = pod["metadata"]
+        version = int(meta["resourceVersion"])
+        for owner in meta.get("ownerReferences") or ():
+            seen = self._owned[owner["uid"]].setdefault(meta["uid"], _Pod(meta["name"], version))
+            if "deletionTimestamp" in meta:
+                seen.given_up = _time(meta["deletionTimestamp"]) + timedelta(seconds=GIVE_UP_S)
+            if event == "DELETED" or pod["status"].get("phase") in TERMINAL:
+                seen.ended = min(seen.ended, version)
+
+    def see_job(self, job: Mapping[str, Any]) -> None:
+        meta, status = job["metadata"], job.get("status") or {}
+        if LABEL_QUEUE not in (meta.get("labels") or {}):
+            return
+        seen = self._jobs.setdefault(meta["uid"], _Job(meta["namespace"], self._owned[meta["uid"]]))
+        decision = (status.get("begun") or {}).get("ending")
+        conditions = status.get("conditions") or ()
+        condition = next((each for each in conditions if each["type"] in ENDS and each["status"] == "True"), None)
+        wrong = self.reverted[seen.namespace]
+        if condition is not None and seen.condition is None:
+            seen.condition, seen.version = condition, int(meta["resourceVersion"])
+            seen.ended_by_older = decision is None
+        if seen.decision is not None and not (decision == seen.decision or (decision is None and seen.ended_by_older)):
+            wrong.append(f"its end was decided as {seen.decision}, and then as {decision}")
+        seen.decision = decision or seen.decision
+        if condition is not None and seen.decision is not None and not _is_same(condition, seen.decision):
+            wrong.append(f"its end was decided as {seen.decision}, and it has the condition {condition}")
+
+    def early(self, namespace: str, *, older: bool) -> Iterator[str]:
+        """Yield the pods that held quota when the job ended. `older`: a release without decisions may have ended it."""
+        for job in self._jobs.values():
+            if job.namespace != namespace or job.condition is None or (older and job.ended_by_older):
+                continue
+            if job.ended_by_older:
+                yield f"{job.condition['type']} was written without a decision"
+            written = _time(job.condition["lastTransitionTime"])
+            for pod in job.pods.values():
+                given_up = pod.given_up is not None and pod.given_up <= written
+                if pod.created < job.version < pod.ended and not given_up:
+                    yield f"{job.condition['type']} was written while {pod.name} held quota"
+
+
+def _is_same(condition: Mapping[str, Any], decision: Mapping[str, Any]) -> bool:
+    return all(condition.get(name, "") == decision.get(name, "") for name in ("type", "reason"))
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
