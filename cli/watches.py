@@ -66,12 +66,13 @@ def _events(session: Session, watch: Watch) -> Iterator[dict[str, Any]]:
 
 
 def _listen(session: Session, watch: Watch, number: int, items: Queue[_Item], over: Event) -> None:
-    try:
-        for event in _events(session, watch):
-            _enqueue(items, (number, event), over)
-        _enqueue(items, (number, None), over)
-    except CliError as error:
-        _enqueue(items, (number, error), over)
+    with session:
+        try:
+            for event in _events(session, watch):
+                _enqueue(items, (number, event), over)
+            _enqueue(items, (number, None), over)
+        except CliError as error:
+            _enqueue(items, (number, error), over)
 
 
 def _enqueue(items: Queue[_Item], item: _Item, over: Event) -> None:

@@ -42,7 +42,7 @@ VERBS = {
     "timeline": ["timeline mnist", "timeline mnist -o json"],
     "explain": ["explain mnist", "explain mnist -o yaml"],
     "logs": ["logs mnist", "logs mnist --container=other"],
-    "wait": ["wait mnist"],
+    "wait": ["wait mnist --timeout=1"],
     "suspend": ["suspend mnist other"],
     "resume": ["resume mnist other"],
     "scale": ["scale mnist worker=3", "scale mnist ps=3"],
@@ -112,6 +112,9 @@ def serve(server: Server, *conditions: str) -> None:
     server.answers("/apis/kubeflow.org/v1/tfjobs", {"items": [found], "metadata": {}})
     events = [{"type": kind, "object": found} for kind in ("MODIFIED", "DELETED")]
     server.answers(f"{JOBS}?watch", b"".join(json.dumps(each).encode() + b"\n" for each in events))
+    # Once they have read the jobs, `watch` and `list --watch` retry until access is denied.
+    server.responses[f"{JOBS}?watch"].append(REFUSALS[0])
+    server.otherwise = REFUSALS[0]
     ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "m", "finishedAt": "2026-01-01T00:00:00Z"}}
     states: list[dict[str, Any]] = [RUNNING, ended, {"waiting": {"reason": "ErrImagePull", "message": "m"}}]
     pods = items(*(the_pod(index, state) for index, state in enumerate(states)))
