@@ -5,20 +5,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from simulation.desired import desired_job, ending_of, finished_of, has_begun, restarts_of
+from simulation.desired import decision_of, desired_job, finished_of, has_begun, restarts_of
 from simulation.model.storage import Body
 from simulation.policies import (
     WHOLE,
     Rule,
     attempt_of,
     ended_at,
-    escalates,
     is_about_late,
     is_overdue,
     next_delay,
     policy_of,
+    restarted_by,
     rules_of,
-    start_is_late,
 )
 from simulation.records import Records
 from simulation.slots import moment
@@ -77,7 +76,7 @@ class StatusWrite:
 
     @property
     def _ends(self) -> bool:
-        return ending_of(self.new) is not None or desired_job(self.new).is_done(finished_of(self.new))
+        return decision_of(self.new) is not None or desired_job(self.new).is_done(finished_of(self.new))
 
     def _wrong_beginning(self, over: dict[str, Any]) -> Iterator[str]:
         """Return what is wrong with the first status of an attempt."""
@@ -103,7 +102,7 @@ class StatusWrite:
             yield f"there is no rule {name}"
             return
         version, rule = found
-        ending, counted = ending_of(self.new), self.new["status"].get("countedRestarts", 0)
+        ending, counted = decision_of(self.new), self.new["status"].get("countedRestarts", 0)
         if ending is not None and action == "RestartAll" and counted < policy_of(version)["maxRestarts"]:
             yield f"was restarted {counted} times of {policy_of(version)['maxRestarts']} allowed"
         fates = self.records.of_attempt(self.old)
@@ -116,14 +115,15 @@ class StatusWrite:
             return
         if chosen and self.records.prompt:
             yield from self._wrong_order(version, rule, chosen)
-        elif not chosen and not (is_about_late(rule) and start_is_late(self.old, self.now)):
+        elif not chosen and not (is_about_late(rule) and self.records.start_is_late(self.old, self.now)):
             yield f"rule {name} is about nothing that has happened: {over} {rule} {fates}"
 
     def _escalates(self, rule: Rule, chosen: list[str]) -> bool:
         """Whether the rule escalates: by its record or, if no write succeeded before, by that of a `chosen` failure."""
-        records = self.new["status"].get("restarts") or ()
-        unwritten = any(each["pod"] in chosen and is_overdue(each, rule, self.now) for each in records)
-        return unwritten or any(escalates(job, rule, self.now) for job in (self.old, self.new))
+        unwritten = [each for each in self.new["status"].get("restarts") or () if each["pod"] in chosen]
+        written = [each for job in (self.old, self.new) for each in restarted_by(job, rule)]
+        gone_at = self.records.gone_at
+        return any(is_overdue(each, rule, self.now, gone_at(each["pod"])) for each in (*unwritten, *written))
 
     def _wrong_order(self, version: Body, rule: Rule, chosen: list[str]) -> Iterator[str]:
         """Return what is wrong with the choice of these pods: without delays, the first rule decides by its first failure."""

@@ -9,11 +9,14 @@ from typing import Any, Final
 
 from simulation.model.storage import Body
 from simulation.slots import REPLICA_TYPES, Slot
+from tfjob_operator.api.v1.constants import limit_of
 
 INVALID: Final = "simulation/invalid"
 """The annotation of a job with an invalid spec."""
 FOREIGN: Final = "kueue.x-k8s.io/multikueue"
 """The `managedBy` of jobs that belong to another controller."""
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""The label of a queued job."""
 RETRYABLE: Final = frozenset({130, 137, 138, 143})
 
 
@@ -68,8 +71,8 @@ def desired_job(job: Body) -> DesiredJob:
 
 
 def _clean_pod_policy(written: object) -> str:
-    """Return the clean-up policy; an unreadable one counts as None."""
-    return str(written) if written in {"All", "Running"} else "Running" if written is None else "None"
+    """Return the clean-up policy, "" if it is unreadable."""
+    return str(written) if written in {"All", "Running", "None"} else "Running" if written is None else ""
 
 
 def _replicas(entries: dict[str, Any]) -> dict[str, tuple[int, str]]:
@@ -95,6 +98,46 @@ def ending_of(job: Body) -> dict[str, Any] | None:
     return next(
         (each for each in conditions if each["type"] in {"Succeeded", "Failed"} and each["status"] == "True"), None
     )
+
+
+def record_of(job: Body) -> dict[str, Any] | None:
+    """Return the record of a decided end."""
+    found: dict[str, Any] | None = ((job.get("status") or {}).get("begun") or {}).get("ending")
+    return found
+
+
+def decision_of(job: Body) -> dict[str, Any] | None:
+    """Return the end, like a condition, if it is decided: it need not be written yet."""
+    record = record_of(job)
+    return ending_of(job) if record is None else record | {"lastTransitionTime": record["time"]}
+
+
+def is_ending(job: Body) -> bool:
+    """Whether the end is decided and not written yet."""
+    return record_of(job) is not None and ending_of(job) is None
+
+
+def is_queued(job: Body) -> bool:
+    return QUEUE in (job["metadata"].get("labels") or {})
+
+
+def clean_up_of(job: Body) -> str:
+    """Return the clean-up policy of a job whose end is decided.
+
+    A limit leaves nothing running (B47). An unreadable policy leaves nothing that an end waits for, and changes nothing later.
+    """
+    decided, record, policy = decision_of(job), record_of(job), desired_job(job).clean_pod_policy
+    assert decided is not None
+    if not policy:
+        policy = record["cleanPodPolicy"] if record is not None and ending_of(job) is not None else "Running"
+    by_limit = limit_of(decided["reason"], decided["message"]) is not None
+    never_good = decided["reason"] == "InvalidTFJobSpec"
+    return "Running" if never_good or (by_limit and policy == "None") else policy
+
+
+def active_of(job: Body) -> int:
+    """Return how many pods the counters call active. Kueue takes the quota of a suspended job at 0."""
+    return sum(each.get("active", 0) for each in ((job.get("status") or {}).get("replicaStatuses") or {}).values())
 
 
 def finished_of(job: Body) -> set[Slot]:

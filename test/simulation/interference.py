@@ -8,7 +8,7 @@ import asyncio
 from random import Random
 from typing import Any, Final
 
-from simulation.desired import desired_job
+from simulation.desired import desired_job, is_ending
 from simulation.model.network import NETWORK
 from simulation.model.storage import Body, Change, Feed, Key
 from simulation.slots import Slot, labels_of, slot_of
@@ -46,19 +46,33 @@ def is_marked(body: Body, mark: str) -> bool:
 
 
 class Interference:
-    """Interfere now and then, until `done_at`."""
+    """Interfere now and then, until `done_at`, and hide some pods of jobs whose end was just decided."""
 
     def __init__(self, world: World, random: Random, namespaces: tuple[str, ...]) -> None:
         self._world = world
         self._random = random
         self._namespaces = namespaces
         self._made = 0
+        self._jobs = Feed(world.server.storage, TFJOBS)
+        world.server.on_change.append(self._look)
         self.done_at = 0.0
         for _ in range(random.choice((0, 0, 1, 3, 8))):
             at = world.time + random.random() * LATEST_S
             self.done_at = max(self.done_at, at)
             act = random.choice((self._clone, self._clone, self._relabel, self._relabel, self._reselect, self._forge))
             asyncio.get_running_loop().call_at(at, act, context=NETWORK)
+
+    def _look(self) -> None:
+        for change in self._jobs.news():
+            if is_ending(change.new.body) and self._random.random() < 0.15:
+                asyncio.get_running_loop().call_later(
+                    self._random.random(), self._hide, change.new.body, context=NETWORK
+                )
+
+    def _hide(self, job: Body) -> None:
+        """Hide a pod of a job from the operator's watches."""
+        if (pod := self._pick(PODS, job["metadata"]["uid"])) is not None:
+            self._patch(PODS, pod, {"metadata": {"labels": {WATCHED: None}}})
 
     def _clone(self) -> None:
         if (pod := self._pick(PODS)) is None:
@@ -103,14 +117,15 @@ class Interference:
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
         self._world.act("meddler", "POST", resource.path(namespace), kind | child | {"metadata": meta})
 
-    def _pick(self, resource: Resource) -> Body | None:
-        """Choose a child that was created by the operator and is not being deleted."""
+    def _pick(self, resource: Resource, job: str = "") -> Body | None:
+        """Choose a child, of this job or any, that was created by the operator and is not being deleted."""
         found = [
             version.body
             for version in self._world.server.storage.collections[resource.plural].objects.values()
             if "deletionTimestamp" not in version.body["metadata"]
             and not is_marked(version.body, SECOND)
             and not is_marked(version.body, FORGED)
+            and job in {"", version.body["metadata"]["ownerReferences"][0]["uid"]}
         ]
         return self._random.choice(found) if found else None
 

@@ -33,10 +33,10 @@ class Exit:
 class Fate:
     """The truth about a pod, as far as it was reported to the server.
 
-    `leaving`: it was already being deleted when it ended. `in_place`: restarts that count (B37, M7). `over`: nothing of its
-    work runs or will run again, whatever its phase is. `orderly`: it was stopped, exited with 0, and its phase is not Failed.
-    `fatal`: it failed, and its container's own restart policy does not restart it. `exits`: every reported end of its work, in
-    place or final. `attempt`: the attempt of its job, by its label.
+    `leaving`: it was already being deleted when it ended. `in_place`: restarts that count (B37, M7). `over_at`: since when
+    nothing in it runs or will run again, except native sidecars, whatever its phase is. `orderly`: it was stopped, exited with
+    0, and its phase is not Failed. `fatal`: it failed, and its container's own restart policy does not restart it. `exits`:
+    every reported end of its work, in place or final. `attempt`: the attempt of its job, by its label.
     """
 
     uid: str
@@ -49,10 +49,15 @@ class Fate:
     exit_code: int | None = None
     ended_at: float = 0.0
     leaving: bool = False
-    over: bool = False
+    over_at: float | None = None
     orderly: bool = False
     fatal: bool = False
     exits: list[Exit] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing in it runs or will run again, except native sidecars."""
+        return self.over_at is not None
 
     @property
     def counts(self) -> bool:
@@ -96,7 +101,8 @@ class Life:
         rules = Rules(self.pod, self.script, self.place.timing, self.place.kubernetes)
         containers = PodContainers.of(rules, told)
         fate.in_place = max(fate.in_place, self._in_place(containers))
-        fate.over = fate.over or self.done or all(map(self._is_last, containers.mains))
+        if not fate.over and (self.done or all(map(self._is_last, containers.mains))):
+            fate.over_at = now
         (mine,) = (each for each in containers.mains if each.name == TENSORFLOW)
         self._note_exit(mine, now)
         truth = self._truth(mine) if fate.end is None else None

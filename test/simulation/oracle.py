@@ -4,7 +4,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from simulation.desired import DesiredJob, desired_job, ending_of, finished_of, has_begun, restarts_of
+from simulation.desired import (
+    DesiredJob,
+    clean_up_of,
+    decision_of,
+    desired_job,
+    ending_of,
+    finished_of,
+    has_begun,
+    is_ending,
+    restarts_of,
+)
 from simulation.interference import FORGED, SECOND, WATCHED, is_marked
 from simulation.lives import End, Fate
 from simulation.model.storage import Body
@@ -12,7 +22,6 @@ from simulation.policies import attempt_of, request_of
 from simulation.records import Records
 from simulation.slots import Slot, labels_of, selector_of, slot_of
 from simulation.world import World
-from tfjob_operator.api.v1.constants import limit_of
 
 
 def grouped(
@@ -84,7 +93,7 @@ class _Case:
 
     def _lives(self) -> bool:
         desired = self._wish
-        return self._ending is None and not (desired.suspend or desired.foreign or desired.invalid)
+        return decision_of(self._job) is None and not (desired.suspend or desired.foreign or desired.invalid)
 
     def complaints(self) -> Iterator[str]:
         if "deletionTimestamp" in self._job["metadata"]:
@@ -99,6 +108,8 @@ class _Case:
         elif self._ending is not None:
             yield from self._when_ended()
             yield from self._wrong_config_maps(spare=0)
+        elif is_ending(self._job):
+            yield "its end is decided, and not written"
         elif self._wish.invalid and not self._has_begun:
             yield "its specification is wrong, and it goes on"
         elif self._wish.suspend:
@@ -113,9 +124,7 @@ class _Case:
     def _when_ended(self) -> Iterator[str]:
         desired, ending = self._wish, self._ending
         assert ending is not None
-        policy = "Running" if ending["reason"] == "InvalidTFJobSpec" else desired.clean_pod_policy
-        if limit_of(ending["reason"], ending["message"]) is not None and policy == "None":
-            policy = "Running"  # a limit leaves nothing running (B47)
+        policy = clean_up_of(self._job)
         for slot, pod in self._pods.items():
             phase = pod["status"]["phase"]
             if policy == "All" or (policy == "Running" and phase not in {"Succeeded", "Failed"}):
@@ -232,9 +241,10 @@ class _Case:
         written = self._status.get("replicaStatuses") or {}
         active = Counter(name for name, _ in self._running() if name in self._wish.replicas)
         succeeded = Counter(name for name, _ in finished_of(self._job) & self._wish.slots)
+        succeeds = self._ending is not None and self._ending["type"] == "Succeeded"  # then its counters are final
         for name in self._wish.replicas:
             counts = written.get(name, {"active": 0, "succeeded": 0, "failed": 0})
-            if counts["active"] != active[name]:
+            if counts["active"] != (0 if succeeds else active[name]):
                 yield f"{active[name]} {name} replicas run, and it counts {counts}"
             if counts["succeeded"] != succeeded[name] and self._ending is None:
                 yield f"{succeeded[name]} {name} replicas have succeeded, and it counts {counts}"

@@ -3,7 +3,7 @@
 A rule may match any state of a pod that the server had, because the operator's cache lags.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -135,14 +135,20 @@ def grace_of(job: Body) -> int | None:
     return grace_s
 
 
-def start_is_late(job: Body, now: datetime) -> bool:
-    """Whether all replicas of a job should have run by now, counted from its start, resumption or last attempt."""
+def start_is_late(job: Body, now: datetime, waits: Iterable[datetime]) -> bool:
+    """Whether a replica should have run by now, counted from the job's start, resumption or last attempt.
+
+    `waits`: since when each replica has waited for its pod, or its pod has existed.
+    """
     status = job.get("status") or {}
     limit_s = (job["spec"].get("runPolicy") or {}).get("startDeadlineSeconds")
     times = [job["metadata"]["creationTimestamp"]]
     times += [each["lastTransitionTime"] for each in status.get("conditions") or () if each["type"] == "Suspended"]
     times += [each["endTime"] for each in status.get("attemptHistory") or ()]
-    return limit_s is not None and max(map(moment, times)) + timedelta(seconds=limit_s) <= now
+    if limit_s is None:
+        return False
+    since = max(map(moment, times))
+    return any(max(since, each) + timedelta(seconds=limit_s) <= now for each in waits)
 
 
 def is_about_late(rule: Rule) -> bool:
@@ -150,16 +156,18 @@ def is_about_late(rule: Rule) -> bool:
     return MATCHERS.isdisjoint(rule) or "StartDeadlineExceeded" in rule.get("onFailureReasons", ())
 
 
-def escalates(job: Body, rule: Rule, now: datetime) -> bool:
-    """Whether a replica restarted by this rule has exceeded its time to run again."""
-    records = [each for each in (job.get("status") or {}).get("restarts") or () if each.get("rule") == rule["name"]]
-    return any(is_overdue(each, rule, now) for each in records)
+def restarted_by(job: Body, rule: Rule) -> list[dict[str, Any]]:
+    """Return the records of the replicas that this rule restarted."""
+    return [each for each in (job.get("status") or {}).get("restarts") or () if each.get("rule") == rule["name"]]
 
 
-def is_overdue(record: dict[str, Any], rule: Rule, now: datetime) -> bool:
-    """Whether a replica's time to run again has expired for this rule, counted from its failure or its back-off."""
-    if "failedAt" not in record:
+def is_overdue(record: dict[str, Any], rule: Rule, now: datetime, gone_at: datetime | None) -> bool:
+    """Whether a replica's time to run again has expired for this rule, counted from its failure or its back-off.
+
+    The time does not run while the failed pod exists; `gone_at` is when it was gone.
+    """
+    if "failedAt" not in record or gone_at is None:
         return False
     after_s: int = (rule.get("escalation") or {})["afterSeconds"]
-    due = moment(record.get("nextTime", record["failedAt"])) + timedelta(seconds=after_s)
+    due = max(gone_at, moment(record.get("nextTime", record["failedAt"]))) + timedelta(seconds=after_s)
     return due <= now + timedelta(milliseconds=1)  # the world's clock is a float

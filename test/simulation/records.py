@@ -2,14 +2,26 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final
 
-from simulation.desired import DesiredJob
+from fakes.virtual_loop import EPOCH
+from simulation.desired import DesiredJob, desired_job
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.storage import Body
-from simulation.policies import Rule, attempt_of, is_restartable, made_with_never, rule_about, rules_of, shows_failure
+from simulation.policies import (
+    Rule,
+    attempt_of,
+    is_restartable,
+    made_with_never,
+    rule_about,
+    rules_of,
+    shows_failure,
+    start_is_late,
+)
 from simulation.slots import Slot
 from simulation.world import World
 
@@ -42,7 +54,11 @@ class Records:
         self.edited_at: dict[str, float] = {}
         """When the spec of a job last changed."""
         self.ended_at: dict[str, float] = {}
-        """When the end of a job was written."""
+        """When the decision how a job ends was written."""
+        self.attempt_ended_at: dict[tuple[str, int], float] = {}
+        """When the end of an attempt was written, by the job's UID and the attempt."""
+        self.failed_at: dict[str, float] = {}
+        """When the failure of a pod was first written, by its UID."""
         self.removed_at: dict[str, float] = {}
         """When a job was deleted, by UID."""
         self.delays: list[tuple[float, str]] = []
@@ -90,6 +106,50 @@ class Records:
 
     def all_fates(self, job: str) -> list[Fate]:
         return [self.kubelet.fates[uid] for uids in self.pods[job].values() for uid in uids]
+
+    def states_of(self, job: Body) -> Iterator[tuple[str, list[tuple[float, Body]]]]:
+        """Yield the UIDs and states of all pods that a job has had, including second ones."""
+        owner = job["metadata"]["uid"]
+        second = (uids for (job, _), uids in self.seconds.items() if job == owner)
+        for uid in chain(*self.pods[owner].values(), *second):
+            yield uid, self.states[uid]
+
+    def gone_at(self, uid: str) -> datetime | None:
+        """Return the second in which a pod was gone, None if it exists."""
+        return None if self.kubelet.knows(uid) else EPOCH + timedelta(seconds=int(self.states[uid][-1][0]))
+
+    def start_is_late(self, job: Body, now: datetime) -> bool:
+        return start_is_late(job, now, self._waits(job))
+
+    def _waits(self, job: Body) -> Iterator[datetime]:
+        """Yield since when each unfinished replica has waited for its pod, or its pod has existed.
+
+        No replica waits while a pod of an earlier attempt exists.
+        """
+        uid, desired = job["metadata"]["uid"], desired_job(job)
+        older = [fate for fate in self.all_fates(uid) if fate.attempt < attempt_of(job)]
+        gone = [self.gone_at(fate.uid) for fate in older if fate.slot not in self.kept[uid]]
+        if any(at is None for at in gone):
+            return
+        for slot in desired.slots - self.succeeded(job):
+            mine = [self.gone_at(fate.uid) for fate in self.fates(uid, slot)]
+            starts = [self.states[fate.uid][0][0] for fate in self.fates(uid, slot) if self.kubelet.knows(fate.uid)]
+            times = (*gone, *mine, *(EPOCH + timedelta(seconds=int(at)) for at in starts))
+            yield max((at for at in times if at is not None), default=EPOCH)
+
+    def note_status(self, old: Body, new: Body) -> None:
+        """Note what a status first says about the ends of pods."""
+        uid, now = new["metadata"]["uid"], self._world.time
+        before, after = (
+            {(each["type"], each["index"]): each for each in (job.get("status") or {}).get("restarts") or ()}
+            for job in (old, new)
+        )
+        for slot, record in after.items():
+            # A record that moves to the next pod keeps the time of the last failure.
+            if record.get("failedAt") not in {None, before.get(slot, {}).get("failedAt")}:
+                self.failed_at.setdefault(record["pod"], now)
+        for attempt in range(attempt_of(old), attempt_of(new)):
+            self.attempt_ended_at.setdefault((uid, attempt), now)
 
     @property
     def now(self) -> float:

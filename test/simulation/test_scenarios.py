@@ -12,6 +12,8 @@ from simulation.scenarios.operators import (
     failure_policies_are_followed_in_time,
     operators_are_in_time,
     operators_keep_their_promises,
+    queues_keep_their_quota,
+    queues_keep_their_quota_in_time,
 )
 from simulation.scenarios.upgrades import nothing_of_another_operator_runs_twice
 from simulation.weather import CALM
@@ -32,7 +34,7 @@ def test_two_operators_keep_every_promise_whatever_stalls_dies_is_lost_or_edited
 
     B11, B19, B32, B33, B36, B38, B39, B41, B42, B43, B47, B54, B55, B74, B75: in the jobs of a seed, all at once.
     """
-    seeds.play(operators_keep_their_promises, share=1.5, may_log={"lease_lost"})
+    seeds.play(operators_keep_their_promises, share=1.2, may_log={"lease_lost"})
 
 
 def test_failure_policies_are_followed_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:
@@ -43,6 +45,16 @@ def test_failure_policies_are_followed_whatever_stalls_dies_is_lost_or_edited(se
 def test_in_calm_weather_rules_decide_in_their_order_and_within_two_seconds(seeds: Seeds) -> None:
     """The first rule that is about any failure decides, and of its failures the earliest."""
     seeds.play(failure_policies_are_followed_in_time, share=0.3, weather=CALM)
+
+
+def test_the_end_of_a_queued_job_waits_for_its_pods_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:
+    """Its quota is not free while the server has a pod without a terminal phase, and nothing reverts how it ends."""
+    seeds.play(queues_keep_their_quota, share=0.1, may_log={"lease_lost"})
+
+
+def test_in_calm_weather_a_pod_is_kept_for_its_sidecars_and_no_longer(seeds: Seeds) -> None:
+    """After success, failure, limits and restarts; an end waits for no pod, except that of a queued job."""
+    seeds.play(queues_keep_their_quota_in_time, share=0.08, weather=CALM)
 
 
 def test_in_calm_weather_everything_everything_happens_within_two_seconds(seeds: Seeds) -> None:

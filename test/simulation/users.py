@@ -18,12 +18,13 @@ from hack.kubernetes_versions import (
     Kubernetes,
 )
 from simulation import scripts
-from simulation.desired import FOREIGN, INVALID
+from simulation.desired import FOREIGN, INVALID, QUEUE, is_ending
 from simulation.interference import HELD
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.model.network import NETWORK
-from simulation.model.storage import Body
-from simulation.policies import REQUEST
+from simulation.model.storage import Body, Feed
+from simulation.policies import REQUEST, attempt_of
+from simulation.slots import REPLICA_TYPES
 from simulation.world import World
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
@@ -145,6 +146,8 @@ SHAPES: Final = (
 )
 """Minimum and maximum replicas by type."""
 
+NATIVE_SIDECAR: Final = {"name": "proxy", "image": "proxy", "restartPolicy": "Always"}
+
 MISTAKES: Final[tuple[dict[str, Any], ...]] = (
     {"tfReplicaSpecs": None},
     {"runPolicy": {"backoffLimit": -1}},
@@ -158,12 +161,26 @@ MISTAKES: Final[tuple[dict[str, Any], ...]] = (
 
 
 class Users(Owner):
-    """Create `jobs` jobs and, if `busy`, edit, suspend, scale, break and delete them and their pods."""
+    """Create `jobs` jobs and, if `busy`, edit, suspend, scale, break and delete them and their pods.
 
-    def __init__(self, world: World, random: Random, *, jobs: int, busy: bool, policies: float = 0.0) -> None:
-        """`policies`: the share of jobs with a failure policy."""
+    Most jobs in a queue are edited between the decision how they end and their last condition, and some jobs that were just
+    restarted as a whole are restarted again.
+    """
+
+    def __init__(
+        self, world: World, random: Random, *, jobs: int, busy: bool, policies: float = 0.0, queued: float = 0.1
+    ) -> None:
+        """`policies`: the share of jobs with a failure policy. `queued`: that of jobs in a queue, most with sidecars."""
         super().__init__(world, TFJOBS, random)
         self._policies = policies
+        self._queued = queued
+        self._at_the_end = (
+            *(self._suspend, self._scale, self._break, self._change_success, self._request_restart, self._leave_queue),
+            *(partial(self._scale, most=1), partial(self._scale, most=1), self._delete_pod, self._retire),
+        )
+        if busy:
+            self._feed = Feed(world.server.storage, TFJOBS)
+            world.server.on_change.append(self._look)
         often, seldom = (self._suspend, self._scale, self._delete_pod), (self._delete, self._retire, self._break)
         self.acts = (*often, *often, *seldom, self._delete_config_map)
         if policies:
@@ -179,10 +196,30 @@ class Users(Owner):
             _make_eventful(self._random, job["spec"])
             if self._random.random() < self._policies:
                 _add_policy(self._random, job["spec"])
+        if INVALID not in job["metadata"].get("annotations", {}) and self._random.random() < self._queued:
+            job["metadata"]["labels"] = {QUEUE: "queue"}
+            _make_lasting(self._random, job["spec"], self._world.kubernetes)
         return self._send("POST", TFJOBS.path(place[0]), job) < 300
 
     def mistake(self) -> dict[str, Any]:
         return _broken(self._random)
+
+    def _look(self) -> None:
+        """Act on jobs whose end was just decided, or that were just restarted."""
+        for change in self._feed.news():
+            if change.old is None:
+                continue
+            if is_ending(change.new.body) and not is_ending(change.old.body) and self._random.random() < 0.8:
+                self._at(self._random.uniform(0.0, 5.0), self._random.choice(self._at_the_end), change.new.key)
+            restarted = self._policies and attempt_of(change.old.body) < attempt_of(change.new.body)
+            if restarted and self._random.random() < 0.15:
+                self._at(self._random.uniform(5.0, 25.0), self._request_restart, change.new.key)
+
+    def _change_success(self, place: Place) -> None:
+        self._patch(place, {"spec": {"successPolicy": self._random.choice(("", "AllWorkers"))}})
+
+    def _leave_queue(self, place: Place) -> None:
+        self._patch(place, {"metadata": {"labels": {QUEUE: None}}})
 
     def _suspend(self, place: Place) -> None:
         """Suspend a job; usually it is resumed later."""
@@ -191,10 +228,10 @@ class Users(Owner):
             change = {"spec": {"runPolicy": {"suspend": self._random.choice((None, False))}}}
             self._at(self._random.uniform(0.0, 25.0), self._patch, place, change)
 
-    def _scale(self, place: Place) -> None:
+    def _scale(self, place: Place, most: int = 4) -> None:
         if (job := self._good_job(place)) is not None:
             kind = self._random.choice(sorted(job["spec"]["tfReplicaSpecs"]))
-            count = 1 if kind.lower() in {"chief", "master"} else self._random.randint(1, 4)
+            count = 1 if kind.lower() in {"chief", "master"} else self._random.randint(1, most)
             # kubectl scale writes one spelling, and adds it next to another one.
             kind = "Worker" if kind.lower() == "worker" else kind
             self._patch(place, {"spec": {"tfReplicaSpecs": {kind: {"replicas": count}}}})
@@ -278,6 +315,20 @@ def _make_eventful(random: Random, spec: dict[str, Any]) -> None:
         spec["runPolicy"]["completionGracePeriodSeconds"] = random.choice((0, 4, 20))
 
 
+def _make_lasting(random: Random, spec: dict[str, Any], kubernetes: Kubernetes) -> None:
+    """Let pods outlast the training: by sidecars, or because they end slowly. Kueue reads only one spelling."""
+    spec["tfReplicaSpecs"] = {REPLICA_TYPES[kind.lower()]: each for kind, each in spec["tfReplicaSpecs"].items()}
+    for replicas in spec["tfReplicaSpecs"].values():
+        template = replicas["template"]
+        if random.random() < 0.6 and scripts.SIDECAR not in template["metadata"]["annotations"]:
+            _add_sidecar(random, template, replicas.get("restartPolicy"))
+        if random.random() < 0.3 and kubernetes.has(NATIVE_SIDECARS):
+            template["spec"].setdefault("initContainers", [NATIVE_SIDECAR])
+        template["spec"]["terminationGracePeriodSeconds"] = random.choice((5, 30, 60, 90))
+    if random.random() < 0.3:
+        spec["runPolicy"]["completionGracePeriodSeconds"] = random.choice((0, 4, 20))
+
+
 def _add_policy(random: Random, spec: dict[str, Any]) -> None:
     run_policy = spec["runPolicy"]
     if random.random() < 0.2:
@@ -352,11 +403,6 @@ def _replicas(
     training: dict[str, Any] = {"name": "tensorflow", "image": "train"} | _restart_rules(random, kubernetes)
     containers = [training]
     policy = random.choice((None, "Never", "OnFailure", "Always", "ExitCode", "ExitCode"))
-    if random.random() < 0.1:
-        containers.append({"name": "sidecar", "image": "proxy"})
-        # A job with a container that always restarts would never reach a final state.
-        ends = [] if policy in {"Always", "OnFailure"} else [scripts.ENDING, scripts.FAILING]
-        annotations[scripts.SIDECAR] = random.choice([scripts.STAYING, *ends])
     spec: dict[str, Any] = {"containers": containers}
     if inits := _init_containers(random, kubernetes):
         spec["initContainers"] = inits
@@ -365,13 +411,20 @@ def _replicas(
     metadata: dict[str, Any] = {"annotations": annotations}
     if random.random() < 0.2:
         metadata["finalizers"] = [HELD]
-    replicas: dict[str, Any] = {
-        "replicas": random.randint(*sizes),
-        "template": {"metadata": metadata, "spec": spec},
-    }
+    template = {"metadata": metadata, "spec": spec}
+    if random.random() < 0.15:
+        _add_sidecar(random, template, policy)
+    replicas: dict[str, Any] = {"replicas": random.randint(*sizes), "template": template}
     if policy is not None:
         replicas["restartPolicy"] = policy
     return replicas
+
+
+def _add_sidecar(random: Random, template: dict[str, Any], policy: str | None) -> None:
+    template["spec"]["containers"].append({"name": "sidecar", "image": "proxy"})
+    # A job with a container that always restarts would never reach a final state.
+    ends = [] if policy in {"Always", "OnFailure"} else [scripts.ENDING, scripts.FAILING]
+    template["metadata"]["annotations"][scripts.SIDECAR] = random.choice([scripts.STAYING, *ends])
 
 
 def _restart_rules(random: Random, kubernetes: Kubernetes) -> dict[str, Any]:
@@ -391,7 +444,7 @@ def _restart_rules(random: Random, kubernetes: Kubernetes) -> dict[str, Any]:
 def _init_containers(random: Random, kubernetes: Kubernetes) -> list[dict[str, Any]]:
     inits: list[dict[str, Any]] = []
     if random.random() < 0.1 and kubernetes.has(NATIVE_SIDECARS):
-        inits.append({"name": "proxy", "image": "proxy", "restartPolicy": "Always"})
+        inits.append(NATIVE_SIDECAR)
     if random.random() < 0.05:
         inits.append({"name": "prepare", "image": "prepare"})
     return inits

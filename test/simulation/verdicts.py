@@ -5,9 +5,19 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from simulation.attempts import StatusWrite
-from simulation.desired import desired_job, ending_of, finished_of, restarts_of
+from simulation.desired import (
+    active_of,
+    decision_of,
+    desired_job,
+    ending_of,
+    finished_of,
+    is_ending,
+    is_queued,
+    record_of,
+    restarts_of,
+)
 from simulation.model.storage import Body
-from simulation.policies import attempt_of, grace_of, start_is_late
+from simulation.policies import attempt_of, grace_of
 from simulation.records import Records
 from simulation.slots import Slot, moment
 from tfjob_operator.api.v1.constants import EventReason, limit_of
@@ -17,12 +27,12 @@ TICK_S: Final = 0.01
 
 
 def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
-    """Return what is wrong with the end that was just written into a job's status."""
-    desired, ending = desired_job(job), ending_of(job)
+    """Return what is wrong with the decision, just written into a job's status, how it ends."""
+    desired, ending = desired_job(job), decision_of(job)
     assert ending is not None
     reason = ending["reason"]
     never_good = reason == "InvalidTFJobSpec"
-    started, completed = (moment(job["status"][name]) for name in ("startTime", "completionTime"))
+    started, completed = moment(job["status"].get("startTime", _completed(job))), moment(_completed(job))
     if not started <= completed <= now + timedelta(seconds=TICK_S):
         yield f"started at {started}, and complete at {completed}"
     if desired.suspend and not never_good:
@@ -46,23 +56,29 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
         yield from _justify_limit(job, records, now)
 
 
+def _completed(job: Body) -> str:
+    return str((record_of(job) or job["status"])["completionTime"])
+
+
 def _justify_success(job: Body, records: Records, now: datetime) -> Iterator[str]:
-    succeeded, completed = records.succeeded(job), moment(job["status"]["completionTime"])
+    succeeded, completed = records.succeeded(job), moment(_completed(job))
     if not desired_job(job).is_done(succeeded):
         yield f"only {sorted(succeeded)} have succeeded"
     grace_s, left = grace_of(job), records.working(job["metadata"]["uid"]) if records.prompt else []
-    if left and grace_s is not None and now < completed + timedelta(seconds=grace_s):
+    # The time of a success is known only from its pod.
+    taken = any(fate.uid in records.removers for fate in records.of_attempt(job) if fate.slot in succeeded)
+    if left and grace_s is not None and now < completed + timedelta(seconds=grace_s) and not taken:
         yield f"did not wait for {left}"
 
 
 def _justify_limit(job: Body, records: Records, now: datetime) -> Iterator[str]:
-    desired, ending, uid = desired_job(job), ending_of(job), job["metadata"]["uid"]
+    desired, ending, uid = desired_job(job), decision_of(job), job["metadata"]["uid"]
     assert ending is not None
     match limit_of(ending["reason"], ending["message"]):
         case EventReason.MAX_RESTARTS_EXCEEDED:
             yield from _justify_by_rule(job)
         case EventReason.START_DEADLINE_EXCEEDED:
-            if not start_is_late(job, now):
+            if not records.start_is_late(job, now):
                 yield "its replicas may take longer to run"
         case EventReason.BACKOFF_LIMIT_EXCEEDED:
             restarts = sum(records.most_restarts(uid, slot) for slot in records.pods[uid])
@@ -83,7 +99,7 @@ def _justify_by_rule(job: Body) -> Iterator[str]:
 
 def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
     """Return what is wrong with an end because of an invalid spec. Only a deadline ends a job on hold."""
-    desired, ending = desired_job(job), ending_of(job)
+    desired, ending = desired_job(job), decision_of(job)
     assert ending is not None
     if ending["reason"] != "InvalidTFJobSpec":
         if limit_of(ending["reason"], ending["message"]) is not EventReason.DEADLINE_EXCEEDED:
@@ -101,6 +117,7 @@ def status_mistakes(old: Body, new: Body, records: Records, now: datetime) -> It
         yield "the job is somebody else's"
     yield from final_mistakes(old, new, records.succeeded(old), ("attempt", "countedRestarts"))
     yield from StatusWrite(old, new, records, now).mistakes()
+    yield from _end_mistakes(old, new)
     counted = restarts_of(new)
     for slot, restarts in restarts_of(old).items():
         if counted.get(slot, 0) < restarts:
@@ -109,6 +126,40 @@ def status_mistakes(old: Body, new: Body, records: Records, now: datetime) -> It
         if restarts > records.most_restarts(uid, slot):
             yield f"{slot} was restarted {records.most_restarts(uid, slot)} times, not {restarts}"
     yield from _condition_mistakes(new)
+
+
+def _end_mistakes(old: Body, new: Body) -> Iterator[str]:
+    """Return what is wrong with the record of an end: it stays, and decides everything from then on."""
+    record, decided, ending = record_of(old), record_of(new), ending_of(new)
+    before, after = old.get("status") or {}, new["status"]
+    if record is not None and decided != record:
+        yield f"the decision changed from {record} to {decided}"
+    if decided is not None and ending is not None and ending_of(old) is None:
+        written = {name: ending.get(name) for name in ("type", "reason", "message")}
+        if written != {name: decided[name] for name in written}:
+            yield f"{written} was written, and {decided} was decided"
+        for name in ("completionTime", "replicaStatuses"):
+            if after.get(name) != decided.get(name):
+                yield f"{name} is {after.get(name)}, not {decided.get(name)}"
+    if is_ending(new):
+        if record is None and not is_queued(new):
+            yield "the end of a job without a queue waits"
+        if not active_of(new):
+            yield f"its pods hold quota, and its counters are {after.get('replicaStatuses')}"
+        for name in ("conditions", "replicaStatuses", "attempt", "attemptHistory", "restarts", "startTime"):
+            if record is not None and before.get(name) != after.get(name):
+                yield f"{name} changed after the decision from {before.get(name)} to {after.get(name)}"
+    if record is None and decided is not None:
+        yield from _miscounted(new, decided)
+
+
+def _miscounted(job: Body, record: dict[str, Any]) -> Iterator[str]:
+    """Return final counters that cannot be true: each replica is in one column, and none of a success is active."""
+    for name, (count, _) in desired_job(job).replicas.items():
+        found = (record.get("replicaStatuses") or {}).get(name) or {}
+        columns = [found.get(column, 0) for column in ("active", "succeeded", "failed")]
+        if sum(columns) > count or (columns[0] and record["type"] == "Succeeded"):
+            yield f"{count} {name} replicas end as {found}"
 
 
 def final_mistakes(old: Body, new: Body, succeeded: set[Slot], more: tuple[str, ...] = ()) -> Iterator[str]:

@@ -11,13 +11,23 @@ from collections import Counter
 from typing import Final
 
 from fakes.virtual_loop import EPOCH
-from simulation.desired import desired_job, ending_of, finished_of, has_begun, restarts_of
+from simulation.desired import (
+    clean_up_of,
+    decision_of,
+    desired_job,
+    ending_of,
+    finished_of,
+    has_begun,
+    is_ending,
+    restarts_of,
+)
 from simulation.interference import FORGED, SECOND, WATCHED, is_marked
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.server import Answer, Write
 from simulation.model.storage import Body, Change, Feed, Storage
 from simulation.policies import attempt_of, backoff_ends, grace_of, policy_of, request_of
+from simulation.quota import Quota, first_terminal
 from simulation.records import LATE_EDIT_S, Records, is_final
 from simulation.slots import Slot, attempt_of_pod, moment, slot_of
 from simulation.verdicts import TICK_S, justify, status_mistakes
@@ -105,6 +115,7 @@ class JobWriteJudge(WriteJudge):
         super().__init__(world, TFJOBS)
         self._forgivable_s = forgivable_s
         self.records = Records(world, kubelet, prompt=forgivable_s < math.inf)
+        self._quota = Quota(world, self.records)
         self._kubelet = kubelet
         self._pods, self._services = Feed(self._storage, PODS), Feed(self._storage, SERVICES)
         self._untouched: dict[str, list[Body]] = {}
@@ -158,13 +169,22 @@ class JobWriteJudge(WriteJudge):
             records.specs[uid].append((now, body))
             if by_operator:
                 self._accuse(write, "specifications are the users'")
-        if old is None or old.get("status") == body.get("status"):
-            return
-        if ending_of(old) is None and ending_of(body) is not None:
+        if old is not None and old.get("status") != body.get("status"):
+            self._see_status(old, body, write)
+
+    def _see_status(self, old: Body, body: Body, write: Write) -> None:
+        records, now, uid = self.records, self._world.time, body["metadata"]["uid"]
+        if decision_of(old) is None and decision_of(body) is not None:
             records.ended_at[uid] = now
             self._note_delay("end", self._due(body), body)
             for problem in justify(body, records, self._world.server.now()):
                 self._accuse(write, problem)
+        if ending_of(old) is None:
+            for problem in self._quota.freed_too_early(old, body, write.client):
+                self._accuse(write, problem)
+            if is_ending(old) and not is_ending(body):
+                self._note_delay("last condition", self._quota.free_since(body), body)
+        records.note_status(old, body)
         for problem in status_mistakes(old, body, records, self._world.server.now()):
             self._accuse(write, problem)
         if attempt_of(old) != attempt_of(body):
@@ -182,10 +202,29 @@ class JobWriteJudge(WriteJudge):
         due = _seconds(ending["lastTransitionTime"]) + (desired.ttl_s and desired.ttl_s + 1)
         if self._world.time + TICK_S < due:
             self._accuse(write, f"the TTL of {desired.ttl_s} s after {ending['lastTransitionTime']} is not over")
+        for uid, states in self.records.states_of(job):
+            due = max(due, self._kubelet.fates[uid].over_at or 0.0)
+            if self._kubelet.knows(uid) and "deletionTimestamp" not in states[-1][1]["metadata"]:
+                due = max(due, self._check_kept(job, self._kubelet.fates[uid], write) or 0.0)
         self._note_delay("deletion", due, job)
 
+    def _check_kept(self, job: Body, fate: Fate, write: Write) -> float | None:
+        """Check that a pod was kept long enough for its sidecars; return until when (`Quota.kept_until`).
+
+        The operator may have seen the pod before its training ended, and the job before its last edit.
+        """
+        now, edited_at = self._world.time, self.records.edited_at[job["metadata"]["uid"]]
+        due = self._quota.kept_until(job, fate)
+        if due is None or not self.records.prompt or now - max(fate.ended_at, edited_at) < PROMPT_S:
+            return due
+        if desired_job(job).suspend:
+            return 0.0
+        if now < due - 1 - PROMPT_S:
+            self._accuse(write, f"the pod is kept for its sidecars until {due:.3f} s: {fate}")
+        return due
+
     def _due(self, job: Body) -> float:
-        desired, ending, uid = desired_job(job), ending_of(job), job["metadata"]["uid"]
+        desired, ending, uid = desired_job(job), decision_of(job), job["metadata"]["uid"]
         assert ending is not None
         if ending["type"] == "Succeeded":
             return self._waited_until(self.records.done_at(uid, desired), grace_of(job), uid)
@@ -271,6 +310,8 @@ class JobWriteJudge(WriteJudge):
         elif is_deletion(change):
             job = self._confirmed.get((write.client, owner)) or self.records.jobs[owner]
             desired = desired_job(job)
+            if is_ending(self.records.jobs[owner]):
+                self._accuse(write, "the end of the job is not written yet")
             needed = slot_of(change.new.body["metadata"]) in desired.slots - finished_of(job)
             held = desired.invalid and has_begun(job)
             if (needed or held) and not desired.suspend and ending_of(self.records.jobs[owner]) is None:
@@ -300,7 +341,7 @@ class JobWriteJudge(WriteJudge):
         desired = desired_job(job)
         reasons = {
             "the job is being deleted": "deletionTimestamp" in job["metadata"],
-            "the job has ended": ending_of(job) is not None,
+            "the job has ended": decision_of(job) is not None,
             "the job is suspended": desired.suspend,
             "the specification is wrong": desired.invalid,
             "nobody asked for this replica": slot not in desired.slots,
@@ -362,7 +403,12 @@ class JobWriteJudge(WriteJudge):
         current = self.records.jobs[owner]
         if owner in self.records.removed_at:
             return
-        if ending_of(current) is not None:
+        if is_ending(current):
+            self._check_early_deletion(change, write)
+        wanted = fate.slot in desired_job(current).slots or self._is_of_earlier_attempt(fate, current)
+        if wanted and (due := self._check_kept(current, fate, write)) is not None:
+            self._note_delay(f"deletion of {change.new.key[1]}", due, current)
+        if decision_of(current) is not None:
             confirmed = self._confirmed.get((write.client, owner))
             if confirmed is not None and fate.slot not in desired_job(confirmed).slots:
                 return  # excluded when the operator read the spec, whatever it says now
@@ -389,6 +435,12 @@ class JobWriteJudge(WriteJudge):
             if counted < failures:
                 self._accuse(write, f"failure {failures} of {fate.slot}, and {counted} restarts are on record")
 
+    def _check_early_deletion(self, change: Change, write: Write) -> None:
+        """Check that an end which is not written yet can be decided again without its record: from the pods that have ended."""
+        ended_at = first_terminal(self.records.states[change.new.body["metadata"]["uid"]])
+        if self.records.prompt and ended_at is not None and self._world.time - ended_at > PROMPT_S:
+            self._accuse(write, "the pod has ended, and the end of its job is not written yet")
+
     def _is_of_earlier_attempt(self, fate: Fate, job: Body) -> bool:
         return fate.attempt < attempt_of(job) and fate.slot not in self.records.kept[fate.owner]
 
@@ -410,19 +462,18 @@ class JobWriteJudge(WriteJudge):
 
     def _check_clean_up(self, job: Body, fate: Fate, write: Write) -> None:
         """Check the clean-up policy: Running keeps a pod and its log once it will not run again (M1)."""
-        desired, ending = desired_job(job), ending_of(job)
+        desired, ending, policy = desired_job(job), decision_of(job), clean_up_of(job)
         just_edited = self._world.time - self.records.edited_at[job["metadata"]["uid"]] < LATE_EDIT_S
         if desired.invalid:
             if just_edited or (ending is not None and ending["reason"] == "InvalidTFJobSpec"):
                 return  # the operator may not have observed the error
         elif fate.slot not in desired.slots or self._is_of_earlier_attempt(fate, job):
             return
-        by_limit = ending is not None and limit_of(ending["reason"], ending["message"]) is not None
-        if desired.clean_pod_policy == "None" and not by_limit:
+        if policy == "None" and not just_edited:
             self._accuse(write, "the clean-up policy is None")
         waits = (
             ending is not None and ending["type"] == "Succeeded" and grace_of(job) is None and fate.slot[0] == "Worker"
-        )
+        ) and not (desired.suspend and is_ending(job))
         if (
             waits
             and fate.runs
@@ -430,8 +481,8 @@ class JobWriteJudge(WriteJudge):
             and self._world.time < self.records.ended_at[fate.owner] + WORKERS_S - 1
         ):
             self._accuse(write, f"a worker has {WORKERS_S} s after the success: {fate}")
-        if desired.clean_pod_policy != "All" and fate.over:
-            self._accuse(write, f"the pod has ended, and the clean-up policy is {desired.clean_pod_policy}: {fate}")
+        if policy != "All" and fate.over:
+            self._accuse(write, f"the pod has ended, and the clean-up policy is {policy}: {fate}")
 
     def _check_not_foreign(self, owner: str, write: Write) -> None:
         if owner in self.records.jobs and desired_job(self.records.jobs[owner]).foreign:

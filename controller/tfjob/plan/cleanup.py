@@ -106,7 +106,8 @@ def kept_s(
     lingering = [replica for replica in replicas if grace_s and replica.lingers]
     if not lingering:
         return {}
-    failures = {record.pod: record.failed_at for record in draft.restarts}
+    # A record that was moved to the next pod still has the time of the earlier failure.
+    failures = {record.pod: record.failed_at for record in draft.restarts if record.replaced or record.rule}
     attempts = {attempt.number: attempt.end_time for attempt in draft.attempt_history}
     kept: dict[str, float] = {}
     for replica in lingering:

@@ -19,6 +19,7 @@ from simulation.world import World, require
 from simulation.write_judge import LEASE, PROMPT_S, JobWriteJudge
 
 SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
+QUEUES: Final = (4, 6, 8)
 CROWD: Final = 40
 """The number of jobs in one of fifty worlds."""
 
@@ -45,21 +46,35 @@ async def failure_policies_are_followed_in_time(world: World) -> None:
     require(not judge.late, f"too late: {judge.late}")
 
 
+async def queues_keep_their_quota(world: World) -> None:
+    """Most jobs are in a queue: their ends wait for their pods, which last."""
+    await _play(world, unlucky=True, queued=0.8, policies=0.5, sizes=QUEUES)
+
+
+async def queues_keep_their_quota_in_time(world: World) -> None:
+    """The same without faults: a pod is kept for its sidecars as long as documented, and nothing else is late."""
+    judge = await _play(world, unlucky=False, queued=0.8, policies=0.5, sizes=QUEUES)
+    require(not judge.late, f"too late: {judge.late}")
+
+
 async def operators_are_in_time(world: World) -> None:
     """Without faults of networks, servers, nodes and processes, everything happens within two seconds."""
     judge = await _play(world, unlucky=False)
     require(not judge.late, f"too late: {judge.late}")
 
 
-async def _play(world: World, *, unlucky: bool, policies: float = 0.0) -> JobWriteJudge:
+async def _play(
+    world: World, *, unlucky: bool, policies: float = 0.0, queued: float = 0.1, sizes: tuple[int, ...] = SIZES
+) -> JobWriteJudge:
     random = world.random
     await world.create_namespaces(LEASE[0], *NAMESPACES)
     GarbageCollector(world.server, Random(f"garbage {world.seed}"))
     FinalizerHolders(world, Random(f"holders {world.seed}"))
     kubelet = Kubelet(world, Random(f"kubelet {world.seed}"), script=HungryScript() if policies else None)
     judge = JobWriteJudge(world, kubelet, forgivable_s=math.inf if unlucky else PROMPT_S)
-    jobs = CROWD if random.random() < 0.02 else random.choice(SIZES)
-    users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=random.random() < 0.8, policies=policies)
+    jobs = CROWD if random.random() < 0.02 else random.choice(sizes)
+    busy = random.random() < 0.8
+    users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=busy, policies=policies, queued=queued)
     interference = Interference(world, Random(f"meddlers {world.seed}"), NAMESPACES) if unlucky else None
     domain = LONG_DOMAIN if Random(f"domain {world.seed}").random() < 0.3 else ""
     await play(

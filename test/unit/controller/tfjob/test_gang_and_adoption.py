@@ -11,7 +11,7 @@ from fakes.jobs import CONTROLLER, JOB_UID, OWNER, job, owned_by, pod, pod_group
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
-from tfjob_operator.api.v1.types import JobCondition, JobStatus
+from tfjob_operator.api.v1.types import EndRecord, JobCondition, JobStatus, StartRecord
 from tfjob_operator.controller.jobs.writes import NameTakenError, StaleViewError
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 
@@ -214,8 +214,9 @@ async def test_the_pod_of_another_owner_is_neither_adopted_nor_counted() -> None
         job(ONE_WORKER, deletion_timestamp=EPOCH),
         job(ONE_WORKER | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}),
         job(ONE_WORKER, status=JobStatus(conditions=(JobCondition("Failed", "True"),))),
+        job(ONE_WORKER, status=JobStatus(begun=StartRecord(ending=EndRecord(type="Failed")))),
     ],
-    ids=["deleted", "managed", "failed"],
+    ids=["deleted", "managed", "failed", "ending"],
 )
 async def test_a_job_that_has_ended_adopts_nothing(tfjob: Any) -> None:
     """Nor does one that is being deleted, or that another controller manages (TestGetPodsForJobNoAdoptIfBeingDeleted)."""

@@ -25,7 +25,7 @@ from support.cases import for_each
 from tfjob_operator.api.core import Condition, Container, ContainerStatus
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
-from tfjob_operator.api.v1.types import EndRecord, JobAnnotations, ReplicaStatus, TFJob
+from tfjob_operator.api.v1.types import EndRecord, IndexRestarts, JobAnnotations, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
 from tfjob_operator.controller.tfjob.plan.attempts import absences
@@ -158,6 +158,17 @@ def test_neither_a_new_attempt_nor_an_end_nor_an_edited_rule_begins_the_grace_pe
         assert "mnist-worker-1" in deleted(again, *pods, at_s=91)
     assert synced(requested, *pods, at_s=85).status.attempt == 1
     assert true_of(synced(limited, *pods, at_s=85))[-1] == "Failed"
+
+
+def test_the_failure_of_an_earlier_pod_does_not_begin_the_grace_period_of_its_successor() -> None:
+    """The record of a replica moves to its next pod when the kubelet restarts a container there."""
+    record = IndexRestarts(type="Worker", index=0, pod="second", carried=1, in_place=1, failed_at=at(2))
+    running = changed(started(spec(Worker=1), BUSY), status__restarts=(record,))
+    lingering = with_sidecar(pod("Worker", 0, "Running", 0, uid="second"))
+    decided = synced(running, lingering)
+    assert true_of(decided)[-1] == "Succeeded"
+    assert deleted(decided, lingering, at_s=90) == []
+    assert deleted(decided, lingering, at_s=91) == ["mnist-worker-0"]
 
 
 def test_a_successor_waits_for_the_pod_and_the_back_off_runs_meanwhile() -> None:

@@ -11,6 +11,7 @@ from fakes.jobs import decide, job, names, pod, pod_group, replica, spec, synced
 from fakes.objects import changed, edited
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import PodGroup
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
@@ -153,6 +154,17 @@ def test_the_group_goes_once_when_the_job_has_ended() -> None:
         assert (decided.acts, decided.status, decided.events) == (False, None, ())
     over = decide(job(TWO | {"ttlSecondsAfterFinished": 0}, status=finished().status), gang=GANG)
     assert (over.delete_job, over.delete_pod_group) == (True, None)  # the garbage collector takes the group along
+
+
+def test_the_group_stays_as_it_is_while_the_end_of_a_job_is_decided_and_not_written() -> None:
+    """Its pods still run as a gang. A suspension, as when Kueue preempts the job, does not change that."""
+    queued = changed(begun(), metadata__labels={LABEL_QUEUE: "gpus"})
+    decided = synced(queued, DONE, pod("Worker", 1), gang=GANG)
+    assert conditions.is_ending(decided.status)
+    for tfjob in (decided, edited(decided, TWO | {"runPolicy": {"suspend": True}})):
+        for present in (group(min_member=5), None):
+            plan = decide(tfjob, DONE, pod("Worker", 1), gang=Gang(VOLCANO, present), at_s=70)
+            assert (plan.create_pod_group, plan.resize_pod_group, plan.delete_pod_group) == (None, None, None)
 
 
 def test_a_suspended_job_has_no_group() -> None:
