@@ -1,9 +1,10 @@
 """The properties: what must never happen, and what must hold in the end. Based on the docs, without the operator's code."""
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Final, cast
 
-from tfjob_operator.api.core import PodPhase
+from tfjob_operator.api.core import TERMINAL, PodPhase
 from tfjob_operator.api.v1.conditions import is_end
 from tfjob_operator.api.v1.constants import (
     WORKER,
@@ -15,7 +16,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus
 from worlds.kubelet import OWN_GRACE, has_sidecar
-from worlds.values import NO_STATUS, Call, Child, Job, now_at, policy_of, spec_of, status_of
+from worlds.values import LONG_S, NO_STATUS, Call, Child, Job, now_at, policy_of, spec_of, status_of
 from worlds.world import (
     PODS,
     SERVICES,
@@ -28,11 +29,16 @@ from worlds.world import (
     children,
     finished_in,
     mode_of,
+    record_of,
     require,
     written_as_finished,
 )
 
 MOST_REMEMBERED: Final = 5
+GIVEN_UP_S: Final = 60
+"""The end of a queued job waits so much longer for a pod than the pod's grace period."""
+ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
+OVER: Final = frozenset({"ending", "ended"})
 MAX_RESTARTS: Final = "as often as maxRestarts allows"
 NOBODY: Final = ReplicaStatus()
 """The counters of a job whose specification was never valid."""
@@ -48,6 +54,11 @@ def is_over(pod: Child) -> bool:
 def has_ended(pod: Child) -> bool:
     """Whether nothing of the pod runs and nothing will."""
     return is_over(pod) and not (has_sidecar(pod) and pod.phase == PodPhase.RUNNING)
+
+
+def lingers(pod: Child) -> bool:
+    """Whether `tensorflow` has ended, and a sidecar runs on that nobody has asked to stop."""
+    return has_sidecar(pod) and pod.phase == PodPhase.RUNNING and is_over(pod) and not (pod.terminating or pod.targeted)
 
 
 def did_its_work(pod: Child) -> bool:
@@ -149,16 +160,53 @@ def _judge_delete(world: State, call: Call) -> None:
         )
         return
     require(modes != {"held"}, f"delete of pod {call.name} of a job that is held")
+    require(modes <= OVER or not modes & OVER, f"delete of pod {call.name} together with the decision how its job ends")
+    if not surplus:
+        _judge_grace(world, child)
     failed = is_over(child) and not did_its_work(child)
     surplus |= child.attempt < attempt_of(world.job)
     require(
-        surplus or failed or modes & {"suspended", "ended"},
+        surplus or failed or modes & {"suspended", *OVER},
         f"delete of pod {call.name}, which is {child.phase}, of a job that is {', '.join(sorted(modes))}",
     )
     if modes == {"ended"}:
         _judge_clean_up(world, child, call)
+    elif modes <= OVER:
+        shown = [each.phase for each in (child, *_seen_at_first(world, child))]
+        require(
+            not all(map(TERMINAL.__contains__, shown)),
+            f"delete of {call.name}, which has ended, before the end is written",
+        )
     if modes <= {"live", "suspended"} and not surplus:
         _judge_evidence(world, child, live=modes == {"live"})
+
+
+def _seen_at_first(world: State, child: Child) -> list[Child]:
+    """The pod as the operator's cache showed it when this sync began."""
+    start = world.mind.start or world.mind
+    return [each for each in cast("tuple[Child, ...]", start.cached[1]) if each.uid == child.uid]
+
+
+def _judge_grace(world: State, child: Child) -> None:
+    """A pod that lingers is deleted once its grace is over. It begins when the reason for the delete is written."""
+    job = world.job
+    suspended = any(policy_of(each.spec).suspend for each in world.postures)
+    seen = _seen_at_first(world, child)
+    if job is None or suspended or not (lingers(child) and all(map(lingers, seen))):
+        return
+    since = _lingers_since(job, child)
+    require(
+        since is not None and since < now_at(world.epoch), f"delete of {child.name} within the grace of its sidecar"
+    )
+
+
+def _lingers_since(job: Job, pod: Child) -> datetime | None:
+    """When the grace of a pod began: with the end of the job or of its attempt, or when its failure was recorded."""
+    status, record = status_of(job.status), record_of(job)
+    times = [each.failed_at for each in status.restarts if each.pod == pod.uid]
+    times += [each.end_time for each in status.attempt_history if each.number == pod.attempt]
+    times += [record.time] if record is not None else []
+    return min((each for each in times if each is not None), default=None)
 
 
 def _judge_clean_up(world: State, child: Child, call: Call) -> None:
@@ -197,15 +245,16 @@ def judge_step(before: State, after: State) -> None:
     if old is None or new is None or old.uid != new.uid or old.status == new.status:
         return
     was, now = status_of(old.status), status_of(new.status)
-    ends = {ConditionType.SUCCEEDED, ConditionType.FAILED}
     _judge_success(new, finished_in(new) - finished_in(old), after)
     _judge_attempt(old, new, after)
-    if ends & set(told(was)):
+    if ENDS & set(told(was)):
         require(told(now) == told(was), f"a job that has ended goes on: {told(was)}, then {told(now)}")
         require(now.completion_time == was.completion_time, "a job ends a second time")
-    elif ends & set(told(now)):
+    elif record_of(old) is not None:
+        _judge_ending(old, new, after)
+    elif ENDS & set(told(now)) or record_of(new) is not None:
         _judge_end(old, new, after)
-    require(not ends <= set(told(now)), "a job has two ends")
+    require(not set(told(now)) >= ENDS, "a job has two ends")
     require(
         len({ConditionType.RUNNING, ConditionType.RESTARTING} & set(told(now))) < 2, "Running and Restarting at once"
     )
@@ -230,7 +279,7 @@ def _judge_attempt(old: Job, job: Job, world: State) -> None:
         now.observed_restart_request != was.observed_restart_request,
     )
     more, counted = now.attempt - was.attempt, now.counted_restarts - was.counted_restarts
-    ended = any(map(is_end, now.conditions))
+    ended = any(map(is_end, now.conditions)) or record_of(job) is not None
     require(not (more and ended), "a job that has ended restarts")
     require(0 <= counted <= more <= 1, f"{more} more attempts, and {counted} more are counted")
     if more:
@@ -250,23 +299,60 @@ def _judge_success(job: Job, recorded: frozenset[Slot], world: State) -> None:
 
 def _judge_end(old: Job, job: Job, world: State) -> None:
     """A job ends as its replicas have ended, and never by an edit once it has begun."""
-    status, began = status_of(job.status), dict(world.begun)
-    reason = status.conditions[-1].reason
+    status, record, began = status_of(job.status), record_of(job), dict(world.begun)
+    last = status.conditions[-1]
+    kind, reason, message = last.type, last.reason, last.message
+    if record is not None:
+        kind, reason, message = ConditionType(record.type), record.reason, record.message
+    if is_end(last):
+        require(kind == last.type, f"the end is {last.type}, and {kind} was decided")
+        _judge_quota(job, old.queued, world)
+    else:
+        require(old.queued and _active(status), f"the end waits, and active are {_active(status)}")
     if reason == ConditionReason.INVALID and job.uid in began:
         refused = spec_of(job.spec) is not None and job.generation <= began[job.uid]
         require(refused, "an edit has ended a job that had begun")
     if mode_of(world, old) == "held":
         require(reason == ConditionReason.LIMIT, f"a job that is held ends by {reason}")
-    elif reason == ConditionReason.LIMIT and MAX_RESTARTS in status.conditions[-1].message:
+    elif reason == ConditionReason.LIMIT and MAX_RESTARTS in message:
         require((job.uid, status.attempt) in world.upset, f"attempt {status.attempt} ends the job, and has not failed")
-    elif ConditionType.SUCCEEDED in told(status):
+    elif kind == ConditionType.SUCCEEDED:
         require(_has_succeeded(job, world.done), "the job has succeeded, and what decides has not")
-    elif all(
-        each.reason not in {ConditionReason.LIMIT, ConditionReason.INVALID}
-        for each in status.conditions
-        if each.type == ConditionType.FAILED
-    ):
+    elif reason not in {ConditionReason.LIMIT, ConditionReason.INVALID}:
         require(any(slot in world.lost for slot in wanted(job)), "the job has failed, and none of its replicas has")
+
+
+def _active(status: JobStatus) -> int:
+    return sum(each.active for each in status.replica_statuses.values())
+
+
+def _judge_ending(old: Job, job: Job, world: State) -> None:
+    """Nothing reverts a decision. Until the condition is written, the status stands still for those who read it."""
+    was, now, record = status_of(old.status), status_of(job.status), record_of(old)
+    assert record is not None
+    require(record_of(job) == record, f"a decision is reverted: {record}, then {record_of(job)}")
+    if any(map(is_end, now.conditions)):
+        require(told(now)[-1] == record.type, f"the end is {told(now)}, and {record.type} was decided")
+        require(now.completion_time == record.completion_time, "a job ends at another time than was decided")
+        _judge_quota(job, True, world)
+    else:
+        require(now.conditions == was.conditions, f"a decision is reverted: {told(was)}, then {told(now)}")
+        require(now.replica_statuses == was.replica_statuses, "counters change before the end is written")
+
+
+def _judge_quota(job: Job, queued: bool, world: State) -> None:
+    """Kueue frees the quota of a job that has ended: no pod may hold it then, unless it is kept or was waited for in vain."""
+    status, record, now_s = status_of(job.status), record_of(job), LONG_S * world.epoch
+    limited = status.conditions[-1].reason == ConditionReason.LIMIT
+    keeps = policy_of(job.spec).clean_pod_policy == CleanPodPolicy.NONE and not limited
+    kept = wanted(job) if keeps else frozenset()
+    holding = [pod for pod in world.pods if pod.owner == job.uid and pod.phase not in TERMINAL]
+    decided = now_at(world.epoch) if record is None or record.time is None else record.time
+    late = decided + timedelta(seconds=OWN_GRACE + GIVEN_UP_S) <= now_at(world.epoch)
+    for pod in holding if queued else ():
+        given_up = pod.leaves + GIVEN_UP_S <= now_s if pod.terminating else has_ended(pod) and late
+        is_kept = pod.slot in kept and pod.attempt == status.attempt
+        require(given_up or is_kept, f"the end of a queued job is written, and {pod.name} holds its quota")
 
 
 # What must be in the end.
@@ -278,14 +364,17 @@ def at_rest(world: State) -> bool:
 
 
 def waits(world: State) -> bool:
-    """Whether the job goes on by time alone: a restart is delayed, or workers of a job that has succeeded may run on."""
+    """Whether the job goes on by time alone: a restart is delayed, or workers that succeeded or sidecars may run on."""
     job, now = world.job, now_at(world.epoch)
     if job is None:
         return False
     status = status_of(job.status)
     if status.next_restart_time is not None and status.next_restart_time > now:
         return True
-    ends = any(each.type == ConditionType.SUCCEEDED and each.last_transition_time == now for each in status.conditions)
+    if any(lingers(pod) and _lingers_since(job, pod) == now for pod in world.pods):
+        return True
+    record = record_of(job)
+    ends = record is not None and record.type == ConditionType.SUCCEEDED and record.time == now
     return ends and any(pod.type == WORKER and _runs(pod) for pod in world.pods)
 
 
@@ -315,7 +404,7 @@ def judge_rest(world: State) -> None:
     if mode == "foreign":
         require(not pods and not world.services and job.status == NO_STATUS, "a job of another controller was touched")
         return
-    require(mode not in {"invalid", "deleting"}, f"a job is left {mode}")
+    require(mode not in {"invalid", "deleting", "ending"}, f"a job is left {mode}")
     require(status.observed_generation == job.generation, "the last edit was not observed")
     if mode == "suspended":
         require(told(status)[-1] == ConditionType.SUSPENDED, f"suspended, but {told(status)}")
@@ -407,7 +496,7 @@ def _judge_counters(job: Job, status: JobStatus, mode: str, pods: list[Child]) -
     for name in spec.replicas:
         mine = [pod for pod in pods if pod.type == name and pod.slot in wanted(job)]
         told_of = status.replica_statuses.get(name, NOBODY)
-        running = sum(_runs(pod) for pod in mine)
+        running = 0 if ConditionType.SUCCEEDED in told(status) else sum(_runs(pod) for pod in mine)
         require(told_of.active == running, f"{name}: {running} run, and active is {told_of.active}")
         if mode != "ended":
             done = len([slot for slot in finished_in(job) & wanted(job) if slot[1] == name])

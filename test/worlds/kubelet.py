@@ -3,8 +3,8 @@
 The hollow node's model defines what follows an exit, and the phase; this module defines the order of reports. Without a version
 (None) the end of a pod is one step, for settings that are not about pods.
 
-Times are whole seconds since `EPOCH`, each a constant, because only their order matters. The first request to delete a pod
-has the time 0.
+Times are whole seconds since `EPOCH`. Each is a constant, because only their order matters, plus those that have leapt by
+(`since`). The first request to delete a pod has the time 0 of its leap.
 """
 
 from __future__ import annotations
@@ -143,23 +143,23 @@ def _restarted(pod: Child) -> Child:
 # Deletions.
 
 
-def asked_to_go(pod: Child, grace: int, kubernetes: Kubernetes | None) -> Child | None:
+def asked_to_go(pod: Child, grace: int, kubernetes: Kubernetes | None, since: int) -> Child | None:
     """A running pod after a delete with this grace, in seconds; None if that changes nothing.
 
     A grace can only be shortened. The second request comes when two thirds of the first grace have passed.
     """
     if pod.grace is None:
-        return pod._replace(asked=grace, grace=grace, leaves=grace)
+        return pod._replace(asked=grace, grace=grace, leaves=since + grace)
     if kubernetes is None or grace >= pod.grace:
         return None
-    return _shortened(pod, grace, pod.grace * 2 // 3, kubernetes)
+    return _shortened(pod, grace, since + pod.grace * 2 // 3, kubernetes)
 
 
-def last_delete(pod: Child, kubernetes: Kubernetes) -> Child:
+def last_delete(pod: Child, kubernetes: Kubernetes, since: int) -> Child:
     """A pod that has ended, after a delete with grace 0 by the kubelet or anybody else, which removes the object."""
     if pod.grace is None:
-        return pod._replace(asked=0, grace=0, leaves=LAST)
-    return _shortened(pod, 0, LAST, kubernetes)
+        return pod._replace(asked=0, grace=0, leaves=since + LAST)
+    return _shortened(pod, 0, since + LAST, kubernetes)
 
 
 def _shortened(pod: Child, grace: int, now: int, kubernetes: Kubernetes) -> Child:

@@ -7,14 +7,16 @@ happen. *Choices* may happen or not: a pod succeeds, the user makes the next edi
 Simplifications: a request takes effect at one time; each watch keeps its order; long times pass only between syncs; caches list
 objects in the order of names; a restarted operator starts at its predecessor's position in each watch or later; a pod that
 has not started is removed as soon as it is deleted; the kubelet's last delete of a pod and the removal of the object are one
-move, though two events; a create without a waiting client is not executed after another attempt has started; a grace period
-longer than a pod's own is shortened only after the operator has seen it.
+move, though two events; a create without a waiting client is not executed after another attempt has started, nor between the
+list that shows that no pod of a queued job is left and the write of its end; a grace period longer than a pod's own is
+shortened only after the operator has seen it.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from hack.kubernetes_versions import DISRUPTION_TARGET
+from tfjob_operator.api.v1.conditions import is_end
 from worlds.judge import at_rest, did_its_work, is_idle, is_over, judge_sent, judge_step, waits, wanted
 from worlds.kubelet import (
     AFTER,
@@ -31,7 +33,7 @@ from worlds.kubelet import (
 )
 from worlds.operator import NEVER, Mind, Operator
 from worlds.settings import FAILURES, Setting
-from worlds.values import Answer, Call, Child, Event, Job
+from worlds.values import Answer, Call, Child, Event, Job, status_of
 from worlds.world import (
     PENDING,
     PODS,
@@ -145,7 +147,7 @@ class Moves:
         for number, call in enumerate(world.adrift):
             rest = world._replace(adrift=world.adrift[:number] + world.adrift[number + 1 :])
             yield (PROGRESS, "drop", *call[:4]), rest
-            if call.resource == PODS and call.verb == "create" and call.attempt < attempt_of(world.job):
+            if call.resource == PODS and call.verb == "create" and not _may_come_late(world, call):
                 continue
             yield (PROGRESS, "carry out late", *call[:4]), carry_out(rest, call)[0]
 
@@ -155,6 +157,9 @@ class Moves:
                 yield (CHOICE, "succeed", pod.name), _ends(world, pod, 0)
             if _has_to_answer(world, pod):
                 yield (CHOICE, "answer 0", pod.name), _answers(world, pod, 0, _after(pod))
+        if not world.script:
+            for number, change in enumerate(self._setting.edits, 1):
+                yield (CHOICE, "edit", number), change(world)._replace(script=number)
         if world.script < len(self._setting.script):
             after = self._setting.script[world.script](world)
             yield (CHOICE, "edit", world.script), after._replace(script=world.script + 1)
@@ -340,7 +345,7 @@ def _runs(pod: Child) -> bool:
 
 def _ends(world: State, pod: Child, code: int) -> State:
     """`tensorflow` ends by its own doing."""
-    ended = ends(pod, code, BEFORE, world.kubernetes)
+    ended = ends(pod, code, world.leapt_s + BEFORE, world.kubernetes)
     after = put_child(world, PODS, ended)
     if starts_again(pod, code):
         return _failed(after, pod) if ended.restarts > pod.restarts else after
@@ -363,12 +368,21 @@ def _onward(world: State, pod: Child) -> State | None:
 
 def _answers(world: State, pod: Child, code: int, at: int) -> State:
     """The process ends after it was asked to, or seems to have been."""
-    return put_child(world, PODS, ends(pod, code, at, world.kubernetes))
+    return put_child(world, PODS, ends(pod, code, world.leapt_s + at, world.kubernetes))
 
 
 def _after(pod: Child) -> int:
     """The moment at which a process that still runs ends on SIGTERM."""
     return AFTER if pod.asked == pod.grace else AFTER_SECOND
+
+
+def _may_come_late(world: State, create: Call) -> bool:
+    """Whether this create of a dead operator may still be executed (see above)."""
+    ends = any(
+        call.resource == TFJOBS and call.verb == "patch" and any(map(is_end, status_of(call.body).conditions))
+        for call in world.mind.calls or ()
+    )
+    return create.attempt >= attempt_of(world.job) and not ends
 
 
 def _lost(world: State, pod: Child, gone: Child) -> State:

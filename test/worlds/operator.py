@@ -168,7 +168,8 @@ class WaitingClient(RestClient):
         """The server's response to a GET, or to a write of the status."""
         if isinstance(value, Rv):
             return {"metadata": {"resourceVersion": f"rv{value}"}}
-        return {"metadata": pod_struct(value).metadata}
+        pod = pod_struct(value)
+        return {"metadata": pod.metadata, "status": {"phase": pod.status.phase}}
 
     async def ask(self, verb: str, resource: Resource, name: str, **fields: Any) -> Answer:
         """Wait for the answer to a call. Raises what the client would."""

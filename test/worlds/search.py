@@ -47,7 +47,7 @@ def _beginning(setting: Setting, operator: Operator) -> State:
     world = State(operator.born(0), kubernetes=setting.kubernetes, tenured=setting.office is not None)
     if setting.has_stranger:
         world = world._replace(pods=(stranger("Worker", 0),))
-    return observed(create_job(world, "job-1", setting.raw))
+    return observed(create_job(world, "job-1", setting.raw, queued=setting.queued))
 
 
 class Search:

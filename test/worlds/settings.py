@@ -12,7 +12,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy, RuleAction, SuccessPolicy
 from worlds.operator import Office
 from worlds.values import SIDECAR
-from worlds.world import State, create_job, delete_job, edit_job, request_restart
+from worlds.world import State, create_job, delete_job, edit_job, remove_from_queue, request_restart
 
 FAILURES: Final = {"error": 1, "killed": 137, "rule": 42}
 """Ways in which a pod may fail by itself, with exit codes: one that is permanent, one with which ExitCode restarts it, and
@@ -28,12 +28,13 @@ class Setting:
     """A job, and what may happen to it.
 
     `surprises` is how many of the moves listed in `may` may happen altogether; `script` lists the user's edits, in their
-    order, each at any moment. Events of resources that are not in `lags` are delivered at once, and calls for them carried out
-    and answered at once; of each of the others at most `lag` events are under way. If verb and resource of a call are not in
-    `open`, its response arrives at the moment when it is carried out. With `runs_at_once` a pod does not wait for its node.
-    `kubernetes` is the version of API server and kubelets; without one the end of a pod is a single step. Settings without
-    `everyday` take minutes; `nightly` ones take one. Replicas of types in `never_ends` never succeed; pods of the names in
-    `never_fails` never fail. With `office` the operator knows since when it leads; a `busy` one has other keys in its queue.
+    order, each at any moment. Instead, one of `edits` may be made at any moment. `queued` jobs have a queue label. Events of
+    resources that are not in `lags` are delivered at once, and calls for them carried out and answered at once; of each of the
+    others at most `lag` events are under way. If verb and resource of a call are not in `open`, its response arrives at the
+    moment when it is carried out. With `runs_at_once` a pod does not wait for its node. `kubernetes` is the version of API
+    server and kubelets; without one the end of a pod is a single step. Settings without `everyday` take minutes; `nightly` ones
+    take one. Replicas of types in `never_ends` never succeed; pods of the names in `never_fails` never fail. With `office` the
+    operator knows since when it leads; a `busy` one has other keys in its queue.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Setting:
     may: tuple[str, ...]
     surprises: int = 1
     script: tuple[Script, ...] = ()
+    edits: tuple[Script, ...] = ()
+    queued: bool = False
     lag: int = 1
     lags: frozenset[str] = frozenset({"tfjobs", "pods"})
     open: frozenset[tuple[str, str]] = frozenset({("patch", "tfjobs")})
@@ -124,11 +127,9 @@ TWO: Final = spec(Worker=(2, RestartPolicy.EXIT_CODE)) | {"successPolicy": Succe
 PAIR: Final = {policy: spec(Chief=(1, policy), Worker=(1, policy)) for policy in RestartPolicy}
 
 
-def with_container(policy: str, *, sidecar: bool = False, **fields: Any) -> dict[str, Any]:
-    """One worker, whose container `tensorflow` has these fields; with a sidecar or without."""
+def with_container(policy: str, **fields: Any) -> dict[str, Any]:
+    """One worker, whose container `tensorflow` has these fields."""
     containers = [{"name": c.CONTAINER_NAME, "image": "train:1"} | fields]
-    if sidecar:
-        containers.append({"name": SIDECAR, "image": "logs:1"})
     return {"tfReplicaSpecs": {"Worker": replica(1, policy, template=template(containers=containers))}}
 
 
@@ -138,7 +139,13 @@ def with_rule(policy: str, action: str) -> dict[str, Any]:
     return with_container(policy, restartPolicy="Never", restartPolicyRules=[rule])
 
 
-BESIDE: Final = with_container(RestartPolicy.EXIT_CODE, sidecar=True)
+def with_sidecars(given: dict[str, Any]) -> dict[str, Any]:
+    """The same job, whose pods have a sidecar."""
+    own = template(containers=[{"name": c.CONTAINER_NAME, "image": "train:1"}, {"name": SIDECAR, "image": "logs:1"}])
+    return given | {"tfReplicaSpecs": {name: one | {"template": own} for name, one in given["tfReplicaSpecs"].items()}}
+
+
+BESIDE: Final = with_sidecars(ONE)
 REQUESTS: Final = ("remove", "remove slowly", "hurry", "force", "tell late")
 CLUSTER: Final = ("crash", "lose", "relist", "remove", "evict")
 ALL: Final = frozenset({"tfjobs", "pods", "services"})
@@ -186,7 +193,13 @@ NETWORK: Final[dict[str, Any]] = {
 }
 APART: Final[dict[str, Any]] = {"lags": ALL, "open": EVERY_CALL}
 OTHERS: Final = (*CLUSTER, "killed")
+AGAIN: Final = request("1")
 UP, DOWN = scale("Worker", 2), scale("Worker", 1)
+FIRST: Final = spec(Worker=(2, RestartPolicy.EXIT_CODE))
+"""Two workers, of which the first decides."""
+QUEUED: Final[dict[str, Any]] = {"queued": True}
+EDITED: Final[dict[str, Any]] = QUEUED | {"edits": (SUSPEND, BREAK, UP, AGAIN, remove_from_queue)}
+"""A queued job, and everything that must not revert how it ends."""
 
 SETTINGS: Final = (
     Setting("one worker, everything apart", ONE, (*OTHERS, "error", "refuse"), **APART),
@@ -237,7 +250,8 @@ SETTINGS: Final = (
     _of_pods("removed while it ends by itself, 1.20", ONE, (*REQUESTS, "drain"), kubernetes=OLDEST),
     _of_pods("asked to go twice", BESIDE, REQUESTS, 2),
     _of_pods("asked to go twice, 1.20", BESIDE, REQUESTS, 2, kubernetes=OLDEST, everyday=False),
-    _of_pods("a sidecar runs on", BESIDE, ("error",)),
+    _of_pods("a sidecar runs on", BESIDE, ("error", "killed", "crash"), 2),
+    _of_pods("a sidecar runs on, and edits", BESIDE, ("error", "killed"), edits=(SUSPEND, BREAK, AGAIN), nightly=True),
     _of_pods("a rule restarts in place", with_rule(RestartPolicy.NEVER, RESTART), ("rule", "error", "remove"), 2),
     _of_pods("a rule that nobody knows", with_rule(RestartPolicy.NEVER, RESTART), ("rule", "error"), kubernetes=OLDEST),
     _of_pods("a rule restarts all", with_rule(RestartPolicy.EXIT_CODE, RESTART_ALL), ("rule", "killed", "remove"), 2),
@@ -254,11 +268,24 @@ SETTINGS: Final = (
     _brief("all restart", POLICED, ("error", "crash"), 2, **ONE_FAILS),
     _at_once("all restart, and views lag", POLICED, ("error", "crash"), 2, **ONE_FAILS, nightly=True),
     _brief("all restart, and responses are lost", POLICED, ("error", "crash", "lose"), 2, **ONE_FAILS, nightly=True),
+    _brief("all restart, sidecars run on", with_sidecars(POLICED), ("error", "crash"), 2, **ONE_FAILS),
+    _brief("all restart by request, sidecars run on", with_sidecars(TWO), (), 0, AGAIN),
     _brief("all restart by request", TWO, ("crash",), 1, request("1"), never_ends=WORKERS),
     _brief("all restart as they start", TWO, ("crash",), 1, request("1"), **START, nightly=True),
     _brief("all restart by rule or request", POLICED, ("error", "crash"), 1, request("1"), **ONE_FAILS, nightly=True),
     _brief("all restart but what has finished", KEEPING, ("error",), 1, never_fails=frozenset({"j-worker-0"})),
     _brief("a request to restart what has failed", AT_LIMIT, ("error", "crash"), 2, request("1")),
+    _brief("queued, pods take time", FIRST, ("crash",), 1, **QUEUED, runs_at_once=False),
+    _brief("queued, of each kind of end", SERVED, ("error", "leap"), **QUEUED),
+    _brief("queued and edited", SERVED, (), 0, **EDITED),
+    _brief("queued and edited, crash", SERVED, ("error", "crash"), **EDITED, nightly=True),
+    _at_once("queued and edited, and views lag", SERVED, ("crash",), **EDITED, nightly=True),
+    _brief("queued, scaled down", FIRST, (), 0, DOWN, **QUEUED),
+    _brief("queued, scaled down, crash", FIRST, ("crash",), 1, DOWN, **QUEUED, nightly=True),
+    _brief("queued, nothing is cleaned up", with_policy(FIRST, cleanPodPolicy="None"), (), 0, DOWN, **QUEUED),
+    _brief("queued, with limits", with_policy(LIMITED, cleanPodPolicy="None"), ("leap", "killed"), 2, **QUEUED),
+    _of_pods("queued, a sidecar runs on", BESIDE, ("error", "leap"), 2, **QUEUED),
+    _of_pods("queued and told in full", SERVED, ("error", "crash", "leap"), **QUEUED, nightly=True),
     Setting("an invalid specification", spec(Worker=(1, "Sometimes")), CLUSTER, 2, (SUSPEND, delete)),
     Setting("another's job", with_policy(ONE, managedBy="kueue.x-k8s.io/multikueue"), CLUSTER, 2, (delete,)),
 )

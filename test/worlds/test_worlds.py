@@ -10,13 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1.constants import RestartPolicy
-from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.api.v1.constants import RestartPolicy, SuccessPolicy
+from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs import pods
 from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.expectations import Expectations
@@ -32,27 +33,33 @@ from tfjob_operator.controller.tfjob.plan import (
     replicas,
     status,
 )
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.view import Confirmer, View
 from worlds.search import search
 from worlds.settings import (
     AT_LIMIT,
     BESIDE,
     BREAK,
+    DOWN,
+    FIRST,
     ONE,
     ONE_FAILS,
+    PAIR,
     POLICED,
     RESTART,
     RESTART_ALL,
+    SERVED,
     SETTINGS,
     SUSPEND,
     TWO,
+    UP,
     VIEWS_OF_PODS,
     WORKERS,
     Setting,
     request,
     with_policy,
     with_rule,
+    with_sidecars,
 )
 from worlds.world import WrongError
 
@@ -95,12 +102,23 @@ TWICE: Final = Setting(
 _on = partial(Setting, "")
 _newest = partial(Setting, "", kubernetes=NEWEST)
 _execute, _complete, _decide = Executor.execute, Draft.complete, plan._decide
+_finish, _conclude, _merged = cleanup.finish, cleanup.conclude, status._merged_begun
 _good: dict[str, Any] = {}
 
 
 def _all_restart(failures: int) -> Setting:
     """A job whose whole restarts are counted, and so many failures."""
     return Setting("", POLICED, ("error",), failures, lags=VIEWS_OF_PODS, runs_at_once=True, **ONE_FAILS)
+
+
+def _beside_all_restart() -> Setting:
+    return replace(_all_restart(1), spec=with_sidecars(POLICED))
+
+
+def _queued(given: dict[str, Any], may: tuple[str, ...] = (), surprises: int = 0, **fields: Any) -> Setting:
+    """A queued job; only what the operator sees of pods lags."""
+    usual: dict[str, Any] = {"lags": VIEWS_OF_PODS, "runs_at_once": True, "queued": True}
+    return Setting("", given, may, surprises, **usual | fields)
 
 
 async def _believe(*_: Any) -> None:
@@ -110,6 +128,64 @@ async def _believe(*_: Any) -> None:
 async def _no_pods(*_: Any) -> list[Any]:
     """The API server is not asked for pods of earlier attempts."""
     return []
+
+
+async def _no_holders(*_: Any) -> list[Any]:
+    """The API server is not asked for pods before the end of a queued job is written."""
+    return []
+
+
+def _waits_for_known(_policy: str, seen: Any) -> list[Any]:
+    """The end of a queued job waits only for pods that the specification asks for."""
+    return [replica for replica in seen.replicas if replica.holds_quota]
+
+
+def _edits_first(draft: Any, spec: Any, *more: Any) -> Plan:
+    """An edit counts as long as the end is decided, but not written."""
+    meta = draft.job.metadata
+    with pytest.MonkeyPatch.context() as patched:
+        if conditions.is_ending(draft) and meta.annotations:
+            attempts.restart_all(draft, spec, attempts.NO_DECISION, (), delays=False)
+            return Plan(status=draft.freeze())
+        if meta.generation > 1:
+            patched.setattr(conditions, "end_record", _nothing)
+        return _decide(draft, spec, *more)
+
+
+def _deletes_all(draft: Any, record: Any, spec: Any, seen: Any, defaults: Any) -> Plan:
+    """While an end waits, the pods that decided it are deleted too."""
+    decided = _finish(draft, record, spec, seen, defaults)
+    ended = tuple(PodDeletion(replica.pod) for replica in seen.replicas if not replica.holds_quota)
+    return decided if decided.may_outlive is not None else replace(decided, delete_pods=(*decided.delete_pods, *ended))
+
+
+def _deletes_at_once(draft: Any, ending: Any, spec: Any, seen: Any, failure: Any = None) -> Plan:
+    """Pods are deleted by the plan that decides the end."""
+    holding = tuple(PodDeletion(replica.pod) for replica in seen.replicas if replica.holds_quota)
+    return replace(_conclude(draft, ending, spec, seen, failure), delete_pods=holding)
+
+
+def _acts_unwritten(job: Any, observed: Any) -> Any:
+    """An end that was decided and not written counts as decided."""
+    begun = _merged(job, observed)
+    if begun is None or observed.begun is None or begun.ending is not None:
+        return begun
+    return msgspec.structs.replace(begun, ending=observed.begun.ending)
+
+
+def _from_decision(_replica: Any, decided: Any, now: Any) -> float:
+    """A pod is given up some time after the decision, whenever it was asked to end."""
+    return cleanup.GIVE_UP_S - float((now - decided).total_seconds())
+
+
+def _stopped_count(draft: Any, ending: Any, spec: Any, seen: Any, failure: Any = None) -> Plan:
+    """While an end waits, no pod counts as active."""
+    decided = _conclude(draft, ending, spec, seen, failure)
+    assert decided.status is not None
+    if decided.status.completion_time is not None:
+        return decided
+    counts = {name: ReplicaStatus() for name in decided.status.replica_statuses}
+    return replace(decided, status=msgspec.structs.replace(decided.status, replica_statuses=counts))
 
 
 async def _early(executor: Any, seen: View, decided: Plan) -> View | None:
@@ -158,6 +234,7 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 Patches = list[tuple[object, str, Any]]
+REVERTS: Final = {"suspension": SUSPEND, "a mistake": BREAK, "scaling": UP, "a request": request("1")}
 END: Final[Patches] = [(conditions, "_has_ended", _nothing)]
 END_AGAIN: Final[Patches] = [*END, (Draft, "complete", lambda draft, _at: _complete(draft, None))]
 """The same, and an end has the time of its sync: that of the container that decided would be the same each time."""
@@ -171,6 +248,7 @@ TO_CLEAN_UP: Final[Patches] = [(cleanup, "pods_to_clean_up", old_judgements.to_c
 SIDECAR: Final[Patches] = [(replicas, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))]
 UNWRITTEN: Final[Patches] = [(view, "_with_unwritten", lambda job, _unwritten: job)]
 """A success that was seen while the window for counters is open is forgotten when its pod is gone."""
+NO_GRACE: Final[Patches] = [(each, "kept_s", lambda *_: {}) for each in (cleanup, plan)]
 UNCOUNTED: Final[Patches] = [(status, "count_restarts", lambda records, *_: tuple(records))]
 
 BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
@@ -228,6 +306,45 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
         _on(AT_LIMIT, ("error",), 1, (request("1"),)),
         "ended restarts",
     ),
+    "a sidecar is stopped at once": (NO_GRACE, _newest(BESIDE, (), 0), "within the grace"),
+    "a sidecar is stopped at a restart": (NO_GRACE, _newest(BESIDE, ("killed",), 1), "within the grace"),
+    "a sidecar is stopped when all restart": (NO_GRACE, _beside_all_restart(), "within the grace"),
+    "a queue hears of an end at once": ([(cleanup, "_waited_for", lambda *_: [])], _queued(SERVED), "holds its quota"),
+    "the end of a queued job goes by the cache": (
+        [(View, "quota_holders", _no_holders)],
+        _queued(FIRST, ("crash",), 1, runs_at_once=False),
+        "holds its quota",
+    ),
+    "surplus pods are not waited for": (
+        [(cleanup, "_waited_for", _waits_for_known)],
+        _queued(FIRST, script=(DOWN,)),
+        "holds its quota",
+    ),
+    **{
+        f"a decision is reverted by {name}": (
+            [(plan, "_decide", _edits_first)],
+            _queued(SERVED | {"successPolicy": SuccessPolicy.ALL_WORKERS}, script=(change,)),
+            "is reverted|ended restarts|that is ending|before the end is written",
+        )
+        for name, change in REVERTS.items()
+    },
+    "what decides is deleted first": ([(plan, "finish", _deletes_all)], _queued(SERVED), "before the end is written"),
+    "an unwritten decision counts": (
+        [(status, "_merged_begun", _acts_unwritten)],
+        _on(SERVED, ("lose",), 1, runs_at_once=True, queued=True),
+        "active are 0",
+    ),
+    "a pod is given up by the time of the decision": (
+        [(cleanup, "_until_given_up_s", _from_decision)],
+        _queued(PAIR[RestartPolicy.NEVER]),
+        "holds its quota",
+    ),
+    "pods are deleted with the decision": (
+        [(plan, "conclude", _deletes_at_once)],
+        _queued(SERVED),
+        "with the decision",
+    ),
+    "nothing is active while an end waits": ([(plan, "conclude", _stopped_count)], _queued(SERVED), "active are 0"),
     "a failed sync is dropped": (
         [(Controller, "_sync_safely", _once)],
         _on(ONE, ("lose",), 1),
@@ -244,4 +361,4 @@ def test_it_finds(patches: Patches, setting: Setting, complaint: str, monkeypatc
         monkeypatch.setattr(*patch)
     with pytest.raises(WrongError, match=complaint) as caught:
         search(setting, setting.surprises)
-    assert "(0, 'deliver', 'tfjobs')" in caught.value.__notes__[-1]
+    assert "(0, 'start')" in caught.value.__notes__[-1]

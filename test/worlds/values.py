@@ -48,7 +48,8 @@ class Rv(int):
 class Job(NamedTuple):
     """The job on the server. `spec` is the JSON of its specification, `status` that of its status.
 
-    `requested` is the value of the annotation that requests a restart of the whole job.
+    `requested` is the value of the annotation that requests a restart of the whole job; `queued` is whether the job has the
+    label that names its queue.
     """
 
     rv: Rv
@@ -58,6 +59,7 @@ class Job(NamedTuple):
     status: bytes
     deleting: bool
     requested: str = ""
+    queued: bool = False
 
 
 class Child(NamedTuple):
@@ -169,6 +171,7 @@ def job_struct(job: Job) -> TFJob:
         resource_version=f"rv{job.rv}",
         generation=job.generation,
         deletion_timestamp=EPOCH if job.deleting else None,
+        labels={c.LABEL_QUEUE: "q"} if job.queued else None,
         annotations=JobAnnotations(job.requested) if job.requested else None,
     )
     return TFJob(metadata=meta, spec=msgspec.Raw(job.spec), status=status_of(job.status))

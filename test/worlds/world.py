@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from hack.kubernetes_versions import Kubernetes
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionType
-from tfjob_operator.api.v1.types import child_name
+from tfjob_operator.api.v1.types import EndRecord, child_name
 from worlds.kubelet import OWN_GRACE, asked_to_go, last_delete, stored_spec
 from worlds.operator import Mind
-from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, policy_of, spec_of, status_of
+from worlds.values import JOB, LONG_S, NO_STATUS, Answer, Call, Child, Event, Job, Rv, policy_of, spec_of, status_of
 
 PODS: Final = "pods"
 SERVICES: Final = "services"
@@ -23,8 +23,8 @@ Slot = tuple[str, str, int]
 class Posture(NamedTuple):
     """What the job on the server allows the operator to do at one moment.
 
-    `mode` is live, suspended, ended, deleting, foreign, held (its specification is wrong, and it has begun), invalid (it has
-    not begun) or gone; `finished` are the replicas that have succeeded.
+    `mode` is live, suspended, ending (its end is decided, but not written), ended, deleting, foreign, held (its specification
+    is wrong, and it has begun), invalid (it has not begun) or gone; `finished` are the replicas that have succeeded.
     """
 
     uid: str
@@ -79,6 +79,11 @@ class State(NamedTuple):
     upset: frozenset[tuple[str, int]] = frozenset()
 
     @property
+    def leapt_s(self) -> int:
+        """Now, in seconds since `EPOCH`."""
+        return LONG_S * self.epoch
+
+    @property
     def unversioned(self) -> tuple[Any, ...]:
         """All fields that hold no version of the job, except the operator's mind."""
         return (self.pods, self.services, self.pending_pods, self.pending_services, self[11:])
@@ -114,11 +119,19 @@ def mode_of(world: State, job: Job) -> str:
         return "ended"
     if policy.managed_by not in MANAGED_BY_US:
         return "foreign"
+    if record_of(job) is not None:
+        return "ending"
     if spec is None and not has_started(world, job):
         return "invalid"
     if policy.suspend:
         return "suspended"
     return "held" if spec is None else "live"
+
+
+def record_of(job: Job) -> EndRecord | None:
+    """What the job's status says about how it ends, whether or not that is written as a condition."""
+    begun = status_of(job.status).begun
+    return None if begun is None else begun.ending
 
 
 def has_started(world: State, job: Job) -> bool:
@@ -153,8 +166,8 @@ def _noted_as_untouched(world: State, job: Job) -> State:
 # The user.
 
 
-def create_job(world: State, uid: str, spec: bytes) -> State:
-    job = Job(_next(world), uid, 1, spec, NO_STATUS, deleting=False)
+def create_job(world: State, uid: str, spec: bytes, *, queued: bool = False) -> State:
+    job = Job(_next(world), uid, 1, spec, NO_STATUS, deleting=False, queued=queued)
     return _with_job(world, job, "ADDED")
 
 
@@ -169,6 +182,14 @@ def request_restart(world: State, value: str) -> State:
     """Set the annotation that requests a restart of the whole job."""
     job = world.job
     return world if job is None else _with_job(world, job._replace(rv=_next(world), requested=value), "MODIFIED")
+
+
+def remove_from_queue(world: State) -> State:
+    """Remove the label that names the queue of the job."""
+    job = world.job
+    if job is None or not job.queued:
+        return world
+    return _with_job(world, job._replace(rv=_next(world), queued=False), "MODIFIED")
 
 
 def delete_job(world: State, *, foreground: bool = False) -> State:
@@ -218,11 +239,11 @@ def end_child(world: State, resource: str, child: Child, grace: int = OWN_GRACE)
     if resource != PODS or child.uid == STRANGER:
         return remove_child(world, resource, child)
     if child.phase == "Running" and grace:
-        asked = asked_to_go(child, grace, world.kubernetes)
+        asked = asked_to_go(child, grace, world.kubernetes, world.leapt_s)
         return world if asked is None else put_child(world, resource, asked)
     if child.phase == "Pending" or world.kubernetes is None:
         return remove_child(world, resource, child)
-    gone = last_delete(child, world.kubernetes)
+    gone = last_delete(child, world.kubernetes, world.leapt_s)
     return remove_child(put_child(world, resource, gone), resource, gone)
 
 
