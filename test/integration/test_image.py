@@ -13,6 +13,7 @@ import pytest
 
 from hack import packages
 from hack.image.build import PROJECT, REQUIREMENTS, digests_of, parts_list
+from support.machine import lacks
 
 BUILD_LIMIT_S: Final = 900.0
 VALIDATE: Final = """
@@ -23,7 +24,10 @@ error = JsonStrictValidator(SchemaVersion.V1_5).validate_str(sys.stdin.read())
 sys.exit(None if error is None else str(error))
 """
 
-pytestmark = [pytest.mark.nightly, pytest.mark.skipif(os.geteuid() != 0, reason="only root can build the image")]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(os.geteuid() != 0, reason=lacks("root, who can build the image", "sudo")),
+]
 
 
 def build(target: Path, **environ: str) -> Path:
@@ -81,7 +85,7 @@ def test_the_list_of_its_parts_is_valid_by_the_schema_of_cyclonedx(image: Path) 
         ["hack/advisories.sh", "--tools"], cwd=PROJECT, capture_output=True, text=True, check=True
     ).stdout
     if not Path(tools.strip()).is_dir():
-        pytest.skip("there is no validator: hack/advisories.sh fetches it")
+        pytest.skip(lacks("the validator of CycloneDX", "hack/advisories.sh"))
     done = subprocess.run(
         [sys.executable, "-c", VALIDATE],
         input=parts_list(image).read_text(),
