@@ -43,10 +43,15 @@ integration: venv ## Run only the integration tests
 	@$(BESIDE) test/integration
 
 .PHONY: nightly
-nightly: venv ## Run the long tests that `make test` omits, with other simulation seeds each day
+nightly: venv ## Run the long tests that `make test` omits, with other simulation seeds each day; as root also other-debian
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test -m nightly
 	@$(PYTEST) -n 2 --dist worksteal test/simulation --seed $$(($$(date +%s) / 86400 * 2000)) --seeds 2000
+	@[ "$$(id -u)" != 0 ] || $(PYTHON) -m hack.other_debian
+
+.PHONY: other-debian
+other-debian: venv ## Run demo and test on the other supported release of Debian, from nothing, in build/ (root)
+	@$(PYTHON) -m hack.other_debian
 
 image: venv ## Build the operator's image as an OCI archive in build/, without a registry, and its SBOM (root)
 	@$(PYTHON) -m hack.image
