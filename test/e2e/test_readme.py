@@ -25,7 +25,7 @@ from hack.release import INSTALLS, OUTPUT
 from support.machine import lacks
 from support.pages import blocks
 
-ELSEWHERE: Final = ("make ", "kind ", "k3s ")
+ELSEWHERE: Final = ("make ", "kind ", "k3s ", "docker ")
 ONLY: Final = {
     "kubectl": ("kubectl apply ", "kubectl -n kubeflow rollout ", "kubectl delete -f install.yaml"),
     "helm": ("helm ", "kubectl delete crd,clusterrole "),

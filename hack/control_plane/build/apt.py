@@ -17,6 +17,8 @@ from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, P
 
 TARGET_FORMAT = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)|$(CREATED_BY)"
 DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+ELSEWHERE = Path(__file__).parents[1] / "elsewhere.txt"
+"""What to do on a machine without Debian's archive; hack/bootstrap.sh prints it, too."""
 QUIET_ENV = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 UPDATE_LIMIT_S = 300.0
 INSTALL_LIMIT_S = 900.0
@@ -136,7 +138,7 @@ class PrivateApt:
 
     def _known_sources(self) -> list[AptSource]:
         if shutil.which("apt-get") is None:
-            raise ControlPlaneError("building needs Debian's apt-get; on other systems set KUBEBUILDER_ASSETS")
+            raise ControlPlaneError(f"this machine has no apt-get. {ELSEWHERE.read_text()}")
         if not debian_sources():
             # A new image has no package indexes; without them, apt does not say which sources it uses. The update may fail for
             # an unrelated repository.
@@ -146,9 +148,7 @@ class PrivateApt:
                 self._runner.run(*update, limit_s=UPDATE_LIMIT_S, env=QUIET_ENV)
         if sources := debian_sources():
             return sources
-        raise ControlPlaneError(
-            "apt has no Debian archive (no source with Origin: Debian); add one or set KUBEBUILDER_ASSETS"
-        )
+        raise ControlPlaneError(f"apt has no source with Origin: Debian. {ELSEWHERE.read_text()}")
 
 
 def install(packages: Sequence[str], folder: Path, runner: LoggedRunner, progress: Progress) -> None:
