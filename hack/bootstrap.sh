@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Create .venv in the project's root with everything that development and tests need, on a bare Debian 12 or 13, as root or with
-# sudo. With --control-plane, first fail if this machine has no way to the programs of a control plane; nothing is installed then.
+# Create .venv in the project's root with everything that development and tests need, on a bare Debian 12 or 13, as root or with sudo.
+# With --control-plane, fail before anything is installed if this machine has no way to the programs of a control plane.
 #
 # The project is installed as editable. .venv/links has the same packages as a tree of links, for tools that do not run import
 # hooks. A hash of the inputs (setup.cfg, pyproject.toml, hack/constraints.txt, and a Python >= 3.11; PYTHON names another one)
@@ -60,16 +60,16 @@ apt_install() {
 }
 
 has_control_plane() {
-    local name cache=${XDG_CACHE_HOME:-$HOME/.cache}/tfjob-operator
+    local name cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}/tfjob-operator
     for name in etcd kube-apiserver kube-controller-manager kubectl; do
-        compgen -G "${KUBEBUILDER_ASSETS:-/nowhere}/$name" >/dev/null || compgen -G "$cache/control-plane-*/$name" >/dev/null || return 1
+        [ -e "${KUBEBUILDER_ASSETS:-}/$name" ] || compgen -G "$cache/control-plane-*/$name" >/dev/null || return 1
     done
 }
 
 # On a new machine apt has no indexes, and knows no origins.
 has_debian_archive() {
     command -v apt-get >/dev/null || return 1
-    grep -qx ID=debian /etc/os-release || grep -qx Debian <<<"$(apt-get indextargets --format '$(ORIGIN)')"
+    grep -sqx ID=debian /etc/os-release || grep -qx Debian <<<"$(apt-get indextargets --format '$(ORIGIN)')"
 }
 
 has_venv() {
