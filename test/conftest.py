@@ -39,8 +39,10 @@ def pytest_configure() -> None:
     structlog.configure(processors=[*processors, plain])
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """End with the tests that were skipped for what this machine lacks; those of other targets are skipped everywhere."""
+    yield
     skipped = terminalreporter.getreports("skipped")
     if lines := summary(each.longrepr[2] for each in skipped if isinstance(each.longrepr, tuple)):
         terminalreporter.section("skipped tests, and what would bring what this machine lacks")
