@@ -1,8 +1,8 @@
 # syntax=docker/dockerfile:1
 # The operator's image. `docker build -t tfjob-operator:0.2.0 .`; without a registry at hand, `make image` makes the same.
-# Pinned: the base by the digest of its index, which lists all architectures (docs/install.md says how to renew it); all else by the
-# digests of its files.
-ARG BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
+# Pinned: the base by the digest of its index, which lists all architectures; all else by the digests of its files. The digest is
+# that of docker-library/repo-info, commit bc9bbb4, repos/python/remote/3.13-slim-trixie.md (docs/install.md says how to renew it).
+ARG BASE=python:3.13.15-slim-trixie@sha256:afd91e25d0d1b40e4c92bf716154ec3c4a9f0de1ce2a5c3663007fb6918eaf9c
 
 FROM ${BASE} AS build
 WORKDIR /build
@@ -36,7 +36,7 @@ ENV PATH=/opt/tfjob-operator/bin:/usr/local/bin:/usr/bin:/bin \
 # The base comes without bytecode, and a user who owns nothing can not keep any: each start would compile Python's own library
 # anew. PYTHONOPTIMIZE leaves out docstrings and asserts, 3.5 MB; with MALLOC_TRIM_THRESHOLD_ (bytes) the C library gives back
 # what a burst took, instead of adapting to it.
-RUN python -m compileall -q -f -o 2 --invalidation-mode=unchecked-hash -x '/(lib2to3|test|site-packages)/' /usr/local/lib/python3.11
+RUN python -m compileall -q -f -o 2 --invalidation-mode=unchecked-hash -x '/(lib2to3|test|site-packages)/' /usr/local/lib/python3.13
 # Nobody's numbers: they own nothing in the image, and Kubernetes can see that they are not root's.
 USER 65532:65532
 EXPOSE 8443

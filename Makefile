@@ -17,17 +17,17 @@ SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfi
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: venv ## Run the example jobs with the operator on a real API server, from creation to deletion
+demo: plane ## Run the example jobs with the operator on a real API server, from creation to deletion
 	@$(PYTHON) -m hack.demo
 
 .PHONY: picture
-picture: venv ## Draw the README's terminal picture from a real session; writes docs/images/terminal.svg
+picture: plane ## Draw the README's terminal picture from a real session; writes docs/images/terminal.svg
 	@$(PYTHON) -m hack.picture
 
-demo-page: venv ## Show the dashboard with the example jobs, until Ctrl-C
+demo-page: plane ## Show the dashboard with the example jobs, until Ctrl-C
 	@$(PYTHON) -m hack.demo --page
 
-test: venv ## Run unit tests, model checker, simulation, and integration tests on a real API server
+test: plane ## Run unit tests, model checker, simulation, and integration tests on a real API server
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(UNIT) test/unit test/worlds
 	@$(BESIDE) test --ignore=test/unit --ignore=test/worlds $(patsubst %,--ignore=%,$(CHART))
@@ -38,15 +38,20 @@ unit: venv ## Run only the unit tests; they need no API server and take about a 
 unit-all: venv ## Run the unit tests with each supported Python on this machine (including pyenv's)
 	@$(PYTHON) -m nox
 
-integration: venv ## Run only the integration tests
+integration: plane ## Run only the integration tests
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test/integration
 
 .PHONY: nightly
-nightly: venv ## Run the long tests that `make test` omits, with other simulation seeds each day
+nightly: plane ## Run the long tests that `make test` omits, with other simulation seeds each day; as root also other-debian
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test -m nightly
 	@$(PYTEST) -n 2 --dist worksteal test/simulation --seed $$(($$(date +%s) / 86400 * 2000)) --seeds 2000
+	@[ "$$(id -u)" != 0 ] || $(PYTHON) -m hack.other_debian
+
+.PHONY: other-debian
+other-debian: venv ## Run demo and test on the other supported release of Debian, from nothing, in build/ (root)
+	@$(PYTHON) -m hack.other_debian
 
 image: venv ## Build the operator's image as an OCI archive in build/, without a registry, and its SBOM (root)
 	@$(PYTHON) -m hack.image
@@ -75,7 +80,7 @@ chart: venv ## Test the Helm chart with three versions of Helm (downloaded once)
 	@$(PYTHON) -m hack.chart
 	@$(PYTEST) test/unit/test_chart.py $(CHART)
 
-faults: venv ## Kill operators at every write, degrade API servers, edit jobs, disturb leaders, upgrade and roll back (half an hour; TENTH=0 to 9 or commit, WALKS=1000, SEED=1)
+faults: plane ## Kill operators at every write, degrade API servers, edit jobs, disturb leaders, upgrade and roll back (half an hour; TENTH=0 to 9 or commit, WALKS=1000, SEED=1)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/faults -s $(if $(TENTH),--tenth $(TENTH),--whole) $(if $(WALKS),--walks $(WALKS)) $(if $(SEED),--walk-seed $(SEED))
 
@@ -104,33 +109,36 @@ format: venv ## Format the code
 	@$(PYTHON) -m ruff check --fix-only --quiet $(SOURCES)
 	@$(PYTHON) -m ruff format $(SOURCES)
 
-control-plane: venv ## Start etcd and kube-apiserver on loopback and a shell that uses them; they stop when the shell exits
+control-plane: plane ## Start etcd and kube-apiserver on loopback and a shell that uses them; they stop when the shell exits
 	@$(PYTHON) -m hack.control_plane run
 
-soak: venv ## Run an operator for half an hour with random users and faults, and check its memory (MINUTES=480: a night, BUG=name)
+soak: plane ## Run an operator for half an hour with random users and faults, and check its memory (MINUTES=480: a night, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/soak/test_soak.py -s --minutes $(or $(MINUTES),30) $(if $(BUG),--planted $(BUG))
 
-degraded: venv ## Degrade a cluster with three etcds and two API servers (killed, disk full, expired certificates) at five new jobs a second (MINUTES=10: twice ten, BUG=name)
+degraded: plane ## Degrade a cluster with three etcds and two API servers (killed, disk full, expired certificates) at five new jobs a second (MINUTES=10: twice ten, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/soak/test_degraded_cluster.py -s --minutes $(or $(MINUTES),10) $(if $(BUG),--planted $(BUG) --trouble etcd_full)
 
 bench: venv ## Measure the hot paths as ratios within one run; writes build/bench/*.json
 	@$(PYTHON) -m hack.bench
 
-bench-operator: venv ## Measure the whole operator on a real API server: hundreds of concurrent jobs, and a thousand idle ones
+bench-operator: plane ## Measure the whole operator on a real API server: hundreds of concurrent jobs, and a thousand idle ones
 	@$(PYTHON) -m hack.bench operator
 
-bench-scale: venv ## Measure the operator with 100,000 pods and 11,000 jobs (15 minutes, 20 GB of memory); writes build/bench/scale.json
+bench-scale: plane ## Measure the operator with 100,000 pods and 11,000 jobs (15 minutes, 20 GB of memory); writes build/bench/scale.json
 	@$(PYTHON) -m hack.bench scale
 
-bench-page: venv ## Measure the dashboard: 1,000 jobs, 10,000 pods, 200 browsers; writes build/bench/page.json
+bench-page: plane ## Measure the dashboard: 1,000 jobs, 10,000 pods, 200 browsers; writes build/bench/page.json
 	@$(PYTHON) -m hack.bench page
 
 clean: ## Remove the files of the other targets in this folder (but not the cache of built binaries)
 	rm -rf .venv .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: venv
+.PHONY: venv plane
 venv:
 	@hack/bootstrap.sh
+
+plane: # the environment of a target that runs a control plane
+	@hack/bootstrap.sh --control-plane

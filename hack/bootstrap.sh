@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Create .venv in the project's root with everything that development and tests need, on a bare Debian 12, as root or with sudo.
+# Create .venv in the project's root with everything that development and tests need, on a bare Debian 12 or 13, as root or with sudo.
+# With --control-plane, fail before anything is installed if this machine has no way to the programs of a control plane.
 #
 # The project is installed as editable. .venv/links has the same packages as a tree of links, for tools that do not run import
 # hooks. A hash of the inputs (setup.cfg, pyproject.toml, hack/constraints.txt, and a Python >= 3.11; PYTHON names another one)
@@ -58,9 +59,27 @@ apt_install() {
     as_root "${install[@]}" >/dev/null || fail "cannot install $*"
 }
 
+has_control_plane() {
+    local name cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}/tfjob-operator
+    for name in etcd kube-apiserver kube-controller-manager kubectl; do
+        [ -e "${KUBEBUILDER_ASSETS:-}/$name" ] || compgen -G "$cache/control-plane-*/$name" >/dev/null || return 1
+    done
+}
+
+# On a new machine apt has no indexes, and knows no origins.
+has_debian_archive() {
+    command -v apt-get >/dev/null || return 1
+    grep -sqx ID=debian /etc/os-release || grep -qx Debian <<<"$(apt-get indextargets --format '$(ORIGIN)')"
+}
+
 has_venv() {
     "$1" -c 'import ensurepip, venv' 2>/dev/null
 }
+
+if [ "${1:-}" = --control-plane ] && ! has_control_plane && ! has_debian_archive; then
+    cat hack/control_plane/elsewhere.txt >&2
+    fail "the programs of a control plane are not cached here, and there is no Debian archive to build them from (see above)"
+fi
 
 if [ -x $venv/bin/python ] && [ -f $stamp ] && [ "$(cat $stamp)" = "$(fingerprint $venv/bin/python)" ]; then
     exit 0
@@ -69,7 +88,7 @@ fi
 if ! python="$(find_python)"; then
     [ -z "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is not a Python >= 3.11"
     apt_install python3 python3-venv
-    python="$(find_python)" || fail "no Python >= 3.11 found; Debian 12 has one (python3), elsewhere set PYTHON to its path"
+    python="$(find_python)" || fail "no Python >= 3.11 found; Debian has one (python3), elsewhere set PYTHON to its path"
 fi
 if ! has_venv "$python"; then
     apt_install python3-venv

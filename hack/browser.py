@@ -38,11 +38,11 @@ def axe() -> Path:
     return packages.root() / f"axe-core-{AXE}.js"
 
 
-def missing() -> str:
-    """Return the reason why a test cannot use the browser, or ""."""
-    if chromium() is None:
-        return "Chromium is not installed: run python -m hack.browser"
-    return "" if playwright().is_dir() else "playwright is not installed: run python -m hack.browser"
+def missing() -> tuple[str, str] | None:
+    """Return what a test lacks to use the browser, and the command that installs it; None if it can."""
+    if chromium() is not None and playwright().is_dir():
+        return None
+    return "Chromium" if chromium() is None else "playwright", ".venv/bin/python -m hack.browser"
 
 
 def prepare() -> None:

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from hack.control_plane.build.apt import PrivateApt, is_installed
+from hack import debian
+from hack.control_plane.build import apt
 from hack.control_plane.build.binaries import cache_folder
-from hack.control_plane.build.commands import LoggedRunner, Progress, output_of
+from hack.control_plane.build.commands import LoggedRunner, Progress
 
 PIP_LIMIT_S: Final = 1800.0  # TensorFlow takes 1.5 GB
 
@@ -28,26 +29,25 @@ def root() -> Path:
 
 def install(packages: Sequence[str]) -> None:
     """Install the missing packages; needs root or sudo only if there are any. Raises ControlPlaneError."""
-    missing = [package for package in packages if not is_installed(package)]
-    if missing:
-        with _apt() as apt:
-            apt.install(missing)
+    with _workshop() as (work, runner, progress):
+        apt.install(packages, work, runner, progress)
 
 
 def unpack(package: str) -> Path:
-    """Return the folder with a package's files (`usr/bin/...`); download the package if it is not cached.
+    """Return the folder with the files of a package of `debian.PROGRAMS` (`usr/bin/...`); download it if it is not cached.
 
     Raises ControlPlaneError.
     """
-    target = root() / "unpacked" / package
+    target = root() / "unpacked" / debian.PROGRAMS / package
     if target.is_dir():
         return target
-    target.parent.mkdir(exist_ok=True)
-    with _apt() as apt, tempfile.TemporaryDirectory(prefix="unpack-", dir=target.parent) as work:
-        archive = apt.download(package, Path(work))
-        output_of("dpkg-deb", "-x", str(archive), f"{work}/files", limit_s=300.0)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _workshop() as (work, runner, progress):
+        private = apt.PrivateApt(work, runner, progress, debian.PROGRAMS)
+        private.prepare()
+        files = private.unpack(package, work)
         with contextlib.suppress(OSError):  # another process created the same folder first
-            (Path(work) / "files").rename(target)
+            files.rename(target)
     return target
 
 
@@ -69,12 +69,11 @@ def install_wheels(name: str, *arguments: str) -> Path:
 
 
 @contextlib.contextmanager
-def _apt() -> Iterator[PrivateApt]:
+def _workshop() -> Iterator[tuple[Path, LoggedRunner, Progress]]:
+    """Yield an empty folder in the cache, removed at the end, and a runner with its log there."""
     progress = Progress("packages")
     work = Path(tempfile.mkdtemp(prefix="apt-", dir=root()))
     try:
-        apt = PrivateApt(work, LoggedRunner(root() / "packages.log", progress), progress)
-        apt.prepare()
-        yield apt
+        yield work, LoggedRunner(root() / "packages.log", progress), progress
     finally:
         shutil.rmtree(work, ignore_errors=True)

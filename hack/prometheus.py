@@ -22,6 +22,8 @@ from hack.control_plane.build.commands import ControlPlaneError
 from hack.control_plane.run.part import Part
 from hack.control_plane.run.parts import any_free
 
+PRIVATE_MOUNTS: Final = ("unshare", "--user", "--map-root-user", "--mount")
+"""Runs a command with mounts of its own, which plain containers do not allow."""
 READY_LIMIT_S: Final = 60.0  # a second on an idle machine
 PERIOD: Final = "1s"
 """The interval of scrapes and rule evaluations, short so that tests need not wait for minutes."""
@@ -72,7 +74,7 @@ def alertmanager(folder: Path, settings: Path) -> AbstractContextManager[str]:
     """
     share = packages.unpack("prometheus-alertmanager") / "usr" / "share"
     flags = (f"--config.file={settings}", f"--storage.path={folder / 'alertmanager'}", "--cluster.listen-address=")
-    alone = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$0" /usr/share && exec "$@"')
+    alone = (*PRIVATE_MOUNTS, "sh", "-c", 'mount --bind "$0" /usr/share && exec "$@"')
     return _serving("alertmanager", folder, [*alone, str(share), program("prometheus-alertmanager"), *flags])
 
 

@@ -1,7 +1,7 @@
 """`python -m hack.tensorflow`: install TensorFlow and TensorBoard into the cache once; print their folder.
 
-Pods mount the folder as a volume and add it to PYTHONPATH; its packages are for Python 3.11. The test node has no registry, and
-TensorFlow with its dependencies (1.5 GB) is too large for an image that is rebuilt on each change.
+Pods mount the folder as a volume and add it to PYTHONPATH; its packages are for the image's Python. The test node has no
+registry, and TensorFlow with its dependencies (1.5 GB) is too large for an image that is rebuilt on each change.
 """
 
 import sys
@@ -9,10 +9,10 @@ from typing import Final
 
 from hack import packages
 from hack.control_plane.build.commands import ControlPlaneError
+from hack.debian import IMAGE_PYTHON as PYTHON
 
 VERSION: Final = "2.21.0"
 TENSORBOARD_VERSION: Final = "2.21.0"  # no longer a dependency of TensorFlow since 2.21
-PYTHON: Final = "3.11"  # as in the operator's image (Debian 12)
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ import structlog
 from fakes.virtual_loop import VirtualTimeLoop
 from faults.releases import FIRST, NotThereError, Release, before, known
 from hack.control_plane import ControlPlane, ControlPlaneError
+from support.machine import lacks, summary
 
 REAL_TIME_LIMIT = 180.0  # seconds that one integration test may take; the slowest one here needs a third of it
 
@@ -36,6 +37,17 @@ def pytest_configure() -> None:
     *processors, _ = structlog.get_config()["processors"]
     plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*processors, plain])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """End with the tests that were skipped for what this machine lacks; those of other targets are skipped everywhere."""
+    yield
+    skipped = terminalreporter.getreports("skipped")
+    if lines := summary(each.longrepr[2] for each in skipped if isinstance(each.longrepr, tuple)):
+        terminalreporter.section("skipped tests, and what would bring what this machine lacks")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +75,7 @@ def older(tmp_path: Path) -> Release:
     try:
         return before(tmp_path / "before")
     except NotThereError as error:
-        pytest.skip(str(error))
+        pytest.skip(lacks("git's history", str(error)))
 
 
 @pytest.fixture

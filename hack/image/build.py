@@ -34,8 +34,10 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 
 from hack import packages
-from hack.control_plane.build.apt import debian_sources
+from hack.control_plane.build.apt import debian_sources, sources_of
 from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress, output_of
+from hack.debian import IMAGE as RELEASE
+from hack.debian import IMAGE_PYTHON as PYTHON
 
 # The image's software bill of materials, a CycloneDX 1.5 document beside the archive.
 #
@@ -255,8 +257,6 @@ SETUP.read_string((PROJECT / "setup.cfg").read_text())
 VERSION: Final = SETUP["metadata"]["version"]
 IMAGE: Final = f"docker.io/library/tfjob-operator:{VERSION}"
 """The full name of the image that the manifests call `tfjob-operator:VERSION`."""
-RELEASE: Final = "bookworm"
-PYTHON: Final = "3.11"  # the release's own
 USER: Final = "65532:65532"
 SITE: Final = "opt/tfjob-operator"
 REQUIREMENTS: Final = Path(__file__).with_name("requirements.txt")
@@ -317,7 +317,10 @@ def build(target: Path) -> str:
     runner = LoggedRunner(packages.root() / "image.log", progress)
     with tempfile.TemporaryDirectory(prefix="image-", dir=packages.root()) as name:
         work = Path(name)
-        made = [_debian(work, runner, progress), _dependencies(work, runner, progress), _operator(work, runner)]
+        base, tree = _debian(work, runner, progress), work / "base"
+        tree.mkdir()
+        runner.run("tar", "-xf", str(base.path), "-C", str(tree), limit_s=300.0)
+        made = [base, _dependencies(work, tree, runner, progress), _operator(work, tree, runner)]
         digest = write(target, IMAGE, made, CONFIG)
         locked = digests_of(REQUIREMENTS.read_text())
         parts = document(image_component(IMAGE, digest), made, release=RELEASE, locked=locked)
@@ -337,12 +340,12 @@ def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
         return read(kept)
     packages.install(["debootstrap"])
     progress.say(f"debootstrap: Debian {RELEASE} with Python, about a minute")
-    mirror = next((source.uri for source in debian_sources() if source.release == RELEASE), None)
-    if mirror is None:
-        raise ControlPlaneError(f"apt on this machine has no source of Debian {RELEASE}; run `apt-get update`")
+    sources = sources_of(RELEASE, debian_sources())
+    if not sources:
+        raise ControlPlaneError("apt on this machine has no Debian archive; run `apt-get update`")
     tree = work / "debian"
     options = ("--variant=minbase", "--include=python3", "--force-check-gpg")
-    runner.run("debootstrap", *options, RELEASE, str(tree), mirror, limit_s=1800.0)
+    runner.run("debootstrap", *options, RELEASE, str(tree), sources[0].uri, limit_s=1800.0)
     for unused in UNUSED:
         shutil.rmtree(tree / unused, ignore_errors=True)
     library = f"usr/lib/python{PYTHON}"
@@ -353,18 +356,19 @@ def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
     return pack(tree, kept)
 
 
-def _dependencies(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
+def _dependencies(work: Path, tree: Path, runner: LoggedRunner, progress: Progress) -> Layer:
     kept = packages.root() / f"image-dependencies-{_digest(REQUIREMENTS.read_bytes())}.tar"
     if kept.exists():
         return read(kept)
     progress.say("installing the operator's dependencies into a separate layer")
     site = work / "dependencies" / SITE
-    _pip(runner, "install", f"--target={site}", "--require-hashes", f"--requirement={REQUIREMENTS}")
-    _finish(site)
+    # The lock is complete; pip would select further packages by the version of this machine's Python.
+    _pip(runner, "install", f"--target={site}", "--no-deps", "--require-hashes", f"--requirement={REQUIREMENTS}")
+    _finish(site, tree, runner)
     return pack(work / "dependencies", kept)
 
 
-def _operator(work: Path, runner: LoggedRunner) -> Layer:
+def _operator(work: Path, tree: Path, runner: LoggedRunner) -> Layer:
     # Build in a copy, because setuptools writes folders next to the sources.
     sources = work / "sources"
     sources.mkdir()
@@ -383,7 +387,7 @@ def _operator(work: Path, runner: LoggedRunner) -> Layer:
     runner.run(python, "-m", "pip", "wheel", "--quiet", *wheel, limit_s=600.0)
     site = work / "operator" / SITE
     _pip(runner, "install", f"--target={site}", "--no-deps", *map(str, wheels.glob("*.whl")))
-    _finish(site)
+    _finish(site, tree, runner)
     return pack(work / "operator", work / "operator.tar")
 
 
@@ -399,16 +403,20 @@ def requirements() -> list[str]:
     return [line for each in both for line in each.split("\n")[1:]]
 
 
-def _finish(site: Path) -> None:
+def _finish(site: Path, tree: Path, runner: LoggedRunner) -> None:
+    """Remove unused files and compile the rest with the image's own Python, whose root `tree` is."""
     for unused in (site / "bin", *site.rglob("tests")):
         shutil.rmtree(unused, ignore_errors=True)
     for name in OF_PIP:
         for file in site.glob(f"*.dist-info/{name}"):
             file.unlink()
-    # If this Python's version differs from the image's, the bytecode is not used, and the operator starts slowly.
-    output_of(sys.executable, *COMPILE, "-s", str(site), "-p", f"/{SITE}", str(site), limit_s=600.0)
+    inside = tree / SITE
+    inside.parent.mkdir(exist_ok=True)
+    shutil.move(site, inside)
+    runner.run("chroot", str(tree), "/usr/bin/python3", *COMPILE, f"/{SITE}", limit_s=600.0)
+    shutil.move(inside, site)
 
 
 def _digest(content: bytes = b"") -> str:
-    """Return the digest in the name of a cached layer: of its content, the omitted files, and the compile options."""
-    return hashlib.sha256(content + " ".join((*UNUSED, *OF_PIP, *COMPILE)).encode()).hexdigest()[:16]
+    """Return the digest in the name of a cached layer: of its content, the omitted files, Python, and the compile options."""
+    return hashlib.sha256(content + " ".join((*UNUSED, *OF_PIP, PYTHON, *COMPILE)).encode()).hexdigest()[:16]

@@ -1,9 +1,11 @@
 """`python -m hack.image.lock [PIP-OPTION ...]`: lock the packages of the image by digest.
 
 It writes two files into this folder: requirements.txt (the requirements of setup.cfg in the versions of hack/constraints.txt)
-and build-requirements.txt (setuptools). Both contain the digests of the wheels for the image's Python on all `PLATFORMS`. Run
-it when a version changes. It ignores pip's configuration on this machine and uses only the public index; pip's options, such as
---cert or --index-url, can be given. Exit codes: those of pip.
+and build-requirements.txt (setuptools). Both contain the digests of the wheels for the image's Python on all `PLATFORMS`.
+
+Run it when a version changes. It must run with the image's Python, because packages select their dependencies by the version
+of the running one; `PYTHON=python3.13 make venv` makes such an environment. It ignores pip's configuration on this machine
+and uses only the public index; pip's options, such as --cert or --index-url, can be given. Exit codes: those of pip.
 """
 
 import json
@@ -14,10 +16,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
-from hack.image.build import BUILD_REQUIREMENTS, PROJECT, PYTHON, REQUIREMENTS, requirements
+from hack.debian import IMAGE_PYTHON as PYTHON
+from hack.image.build import BUILD_REQUIREMENTS, PROJECT, REQUIREMENTS, requirements
 
 LIBC: Final = ("manylinux_2_36", "manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1")
-"""Debian bookworm's, and all older ones with wheels."""
+"""That of the oldest supported machine, because `make image` installs these wheels there, and all older ones with wheels."""
 PLATFORMS: Final = ("x86_64", "aarch64")
 SETUPTOOLS: Final = "setuptools >= 68"
 """As in pyproject.toml."""
@@ -53,6 +56,9 @@ def written(locked: Locked) -> str:
 
 def main() -> int:
     """Write both files; return the exit code."""
+    if f"{sys.version_info[0]}.{sys.version_info[1]}" != PYTHON:
+        print(f"error: run this with Python {PYTHON}, which the image has", file=sys.stderr)
+        return 1
     try:
         for file, wanted in ((REQUIREMENTS, requirements()), (BUILD_REQUIREMENTS, [SETUPTOOLS])):
             file.write_text(written(lock(wanted, sys.argv[1:])))

@@ -82,7 +82,7 @@ def run(command: Sequence[str], folder: Path) -> None:
 # The systems for which the plugin is packed.
 
 
-PYTHONS: Final = ("3.11", "3.12", "3.13")
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 """As in setup.cfg. One archive contains the compiled modules for all of them; their file names differ."""
 
 
@@ -121,8 +121,8 @@ PLATFORMS: Final = (
 
 CHECK: Final = """import sys
 
-if not (3, 11) <= sys.version_info < (3, 14):
-    sys.exit("error: kubectl tfjob needs Python 3.11 to 3.13 as python3; this is " + sys.version.split()[0])
+if not (3, 11) <= sys.version_info < (3, 15):
+    sys.exit("error: kubectl tfjob needs Python 3.11 to 3.14 as python3; this is " + sys.version.split()[0])
 """
 """Prints a one-line error on a Python version without modules here."""
 LAUNCHER: Final = f'''#!/usr/bin/env python3
@@ -238,7 +238,7 @@ replicas across restarts, its TensorBoard and resource usage; suspend, resume,
 restart and scale; validation of manifests without a cluster.
 """
 CAVEATS: Final = """\
-It needs Python 3.11, 3.12 or 3.13 as python3.
+It needs Python 3.11 to 3.14 as python3.
 For completion by Tab (kubectl 1.26 and newer): kubectl tfjob completion --install
 """
 

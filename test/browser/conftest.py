@@ -13,6 +13,7 @@ import pytest
 from browser.scene import fill
 from hack import browser as tools
 from hack.page_cluster import DASHBOARD, PageCluster, page_of
+from support.machine import lacks
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_setup() -> None:
     """Skip these tests if there is no browser."""
     if reason := tools.missing():
-        pytest.skip(reason)
+        pytest.skip(lacks(*reason))
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from hack.control_plane.build.commands import ControlPlaneError, output_of
 from hack.image.build import VERSION
 from hack.matrix.releases import HELMS, Release, cached
 from hack.yaml_text import documents as documents_of
+from support.machine import lacks
 from tfjob_operator.controller.config.file import parse
 from tfjob_operator.controller.options import parse_options
 
@@ -55,7 +56,7 @@ def kustomized(folder: str) -> Objects:
     """The objects that kustomize makes from a folder of the manifests."""
     kubectl = cached("kubectl", HELMS[-1].version)
     if kubectl is None:
-        pytest.skip("kubectl is not in the cache: `make chart` fetches it")
+        pytest.skip(lacks("a newer kubectl", "make chart"))
     return objects_of(output_of(str(kubectl), "kustomize", str(MANIFESTS / folder)))
 
 
@@ -86,7 +87,7 @@ def renderer(release: Release, folder: Path) -> Renderer:
     """A helm from the cache; if it is not there, the test is skipped."""
     program = cached("helm", release.helm)
     if program is None:
-        pytest.skip(f"helm {release.helm} is not in the cache: `make chart` fetches it")
+        pytest.skip(lacks(f"helm {release.helm}", "make chart"))
     return Renderer(Helm(program, folder))
 
 

@@ -13,6 +13,7 @@ from e2e.stand_in import TRAINER
 from hack.chart.__main__ import CHART, ROOT
 from hack.chart.helm import Helm
 from hack.matrix.releases import HELMS, cached
+from support.machine import lacks
 from tfjob_operator.api.v1.constants import ConditionType
 
 RELEASE: Final = ("tf-job", "--namespace=kubeflow")
@@ -33,7 +34,7 @@ def helm(cluster: NodeCluster, images: None, tmp_path: Path) -> Iterator[Helm]:
     """A helm from the cache; after the test the operator is again installed by kubectl, as other tests expect."""
     program = cached("helm", HELM)
     if program is None:
-        pytest.skip(f"helm {HELM} is not in the cache: `make chart` fetches it")
+        pytest.skip(lacks(f"helm {HELM}", "make chart"))
     helm = Helm(program, tmp_path, cluster.node.plane.kubeconfig)
     yield helm
     helm("uninstall", *RELEASE, "--ignore-not-found", "--wait")

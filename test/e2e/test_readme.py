@@ -22,9 +22,10 @@ from e2e.test_chart import HELM
 from hack.image.build import VERSION
 from hack.matrix.releases import cached
 from hack.release import INSTALLS, OUTPUT
+from support.machine import lacks
 from support.pages import blocks
 
-ELSEWHERE: Final = ("make ", "kind ", "k3s ")
+ELSEWHERE: Final = ("make ", "kind ", "k3s ", "docker ")
 ONLY: Final = {
     "kubectl": ("kubectl apply ", "kubectl -n kubeflow rollout ", "kubectl delete -f install.yaml"),
     "helm": ("helm ", "kubectl delete crd,clusterrole "),
@@ -124,7 +125,7 @@ def test_the_readme_leads_from_the_files_of_a_release_to_a_finished_job_and_back
 ) -> None:
     """Each command succeeds, and shows what the README says that it shows; all programs report the version of the release."""
     if way == "helm" and cached("helm", HELM) is None:
-        pytest.skip(f"helm {HELM} is not in the cache: `make chart` fetches it")
+        pytest.skip(lacks(f"helm {HELM}", "make chart"))
     others = next(starts for name, starts in ONLY.items() if name != way)
     commands = [command.text for block in blocks("README.md") for command in block]
     printed: dict[str, str] = {}

@@ -11,18 +11,20 @@ from typing import Final, Self
 from fakes.loopback import forward, serving
 from faults.field import Field
 from faults.leaders import NAMES, Harm, Operator, Place
+from support.machine import lacks
 
 PORT: Final = 6443
 LOOPBACK: Final = "127.0.0.1"
-TOOLS: Final = ("ip", "iptables", "sysctl")
+TOOLS: Final = {"ip": "iproute2", "iptables": "iptables", "sysctl": "procps"}
+"""The programs that it calls, and their packages."""
 
 
 def why_not() -> str:
     """Return why networks cannot be created here, or ""."""
     if os.geteuid() != 0:
-        return "networks are made by root alone"
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    return f"there is no {missing[0]}" if missing else ""
+        return lacks("root, who can create networks", "sudo")
+    missing = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
+    return lacks("tools of networks", f"apt-get install {' '.join(missing)}") if missing else ""
 
 
 class CannotError(Exception):

@@ -24,6 +24,7 @@ from faults.field import Field, field
 from faults.processes import beside, program, python, say
 from hack.audit import AuditLog
 from integration.cluster import replica, specs, tfjob
+from support.machine import lacks
 from support.waiting import until
 from tfjob_operator.api.v1.constants import TFJOBS
 
@@ -284,7 +285,7 @@ LIBRARIES: Final = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
 def why_no_clocks() -> str:
     """Return why clocks cannot be changed here, or ""."""
-    return "" if LIBRARIES else "libfaketime is not installed: apt-get install libfaketime"
+    return "" if LIBRARIES else lacks("libfaketime", "apt-get install libfaketime")
 
 
 class Clocks:

@@ -79,7 +79,7 @@ def served(
 @pytest.fixture
 def plugin(control_plane: ControlPlane, namespace: str, crd: None) -> Plugin:
     """The plugin as a user of the namespace calls it."""
-    return Plugin(str(control_plane.kubeconfig), namespace)
+    return Plugin(control_plane.kubeconfig, namespace, control_plane.kubectl)
 
 
 @pytest.fixture

@@ -5,13 +5,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 
 class Plugin:
     """`kubectl-tfjob`, a process for each call."""
 
-    def __init__(self, kubeconfig: str, namespace: str) -> None:
-        self._environment = {**os.environ, "KUBECONFIG": kubeconfig}
+    def __init__(self, kubeconfig: Path, namespace: str, kubectl: Path) -> None:
+        """`kubectl` is the program that it calls, whatever this machine has in PATH."""
+        path = f"{kubectl.parent}:{os.environ['PATH']}"
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
         self._namespace = namespace
 
     @contextlib.contextmanager

@@ -188,7 +188,7 @@ def test_a_wrong_specification_is_reported_in_the_jobs_own_words_and_harms_no_ot
 def test_list_watches_both_apis_and_prune_deletes_from_both(plane: ControlPlane, world: AlphaCluster) -> None:
     """Jobs of tensorflow.org stand there with their kind, as in the table that kubectl prints of several."""
     world.dialect = TENSORFLOW
-    plugin = Plugin(str(plane.kubeconfig), world.namespace)
+    plugin = Plugin(plane.kubeconfig, world.namespace, plane.kubectl)
     world.create("young", specs(Worker=replica(run="1s:0")))
     with plugin.started("list", "--watch") as process:
         assert process.stdout is not None
@@ -216,7 +216,7 @@ def test_list_watches_both_apis_and_prune_deletes_from_both(plane: ControlPlane,
 def test_the_plugin_shows_a_job_of_either_api(plane: ControlPlane, world: AlphaCluster, dialect: Dialect) -> None:
     """list, status, timeline, explain and wait find it by its name; its pods are told by their replicas."""
     world.dialect = dialect
-    plugin = Plugin(str(plane.kubeconfig), world.namespace)
+    plugin = Plugin(plane.kubeconfig, world.namespace, plane.kubectl)
     entries = [entry("MASTER", "forever"), entry("WORKER", "forever", 2)]
     world.create_alpha("old", {"RuntimeId": "x7ab", "cleanupPodPolicy": "None", "replicaSpecs": entries})
     world.wait_until_running("master-x7ab-0", "worker-x7ab-0", "worker-x7ab-1")

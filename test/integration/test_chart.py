@@ -24,6 +24,7 @@ from hack.image.build import VERSION
 from hack.matrix.cluster import MONITORING_KINDS, hollow_node, open_crd, operator
 from hack.matrix.releases import HELMS, cached
 from integration.cluster import replica, specs
+from support.machine import lacks
 from support.waiting import eventually
 
 RELEASE: Final = "tf-job"
@@ -101,7 +102,7 @@ def installation(plane: ControlPlane, folder: Path, version: str) -> Installatio
     """An installation by a helm from the cache; the test is skipped if that helm was not fetched."""
     program = cached("helm", version)
     if program is None:
-        pytest.skip(f"helm {version} is not in the cache: `make chart` fetches it")
+        pytest.skip(lacks(f"helm {version}", "make chart"))
     return Installation(Helm(program, folder, plane.kubeconfig), plane)
 
 
@@ -182,7 +183,7 @@ def test_the_crd_of_the_release_before_is_upgraded_and_rolled_back(release: Inst
     try:
         older = releases.before(tmp_path / "before")
     except releases.NotThereError as error:
-        pytest.skip(str(error))
+        pytest.skip(lacks("git's history", str(error)))
     old, new = (statuses(read_document(each.crd)) for each in (older, releases.present()))
     release.install(older.root / "manifests" / "chart")
     assert statuses(release.get("crd", CRD)) == old

@@ -12,7 +12,9 @@ from typing import Any, Final
 import pytest
 
 from hack import packages
-from hack.image.build import PROJECT, REQUIREMENTS, digests_of, parts_list
+from hack.debian import IMAGE, IMAGE_PYTHON
+from hack.image.build import OPTIMIZE, PROJECT, REQUIREMENTS, digests_of, parts_list
+from support.machine import lacks
 
 BUILD_LIMIT_S: Final = 900.0
 VALIDATE: Final = """
@@ -23,7 +25,10 @@ error = JsonStrictValidator(SchemaVersion.V1_5).validate_str(sys.stdin.read())
 sys.exit(None if error is None else str(error))
 """
 
-pytestmark = [pytest.mark.nightly, pytest.mark.skipif(os.geteuid() != 0, reason="only root can build the image")]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(os.geteuid() != 0, reason=lacks("root, who can build the image", "sudo")),
+]
 
 
 def build(target: Path, **environ: str) -> Path:
@@ -56,7 +61,7 @@ def test_an_image_that_is_built_twice_has_the_same_digest(image: Path, tmp_path:
     """D23: its packages are installed and compiled anew; Debian's archive changes from day to day, so that layer is kept."""
     kept = tmp_path / "cache" / packages.root().name
     kept.mkdir(parents=True)
-    for layer in packages.root().glob("image-bookworm-*.tar"):
+    for layer in packages.root().glob(f"image-{IMAGE}-*.tar"):
         shutil.copy2(layer, kept)  # with its time: an old one is made again
     again = build(tmp_path / "second.tar", XDG_CACHE_HOME=str(kept.parent))
     assert [*kept.glob("image-dependencies-*.tar")]  # made, not found
@@ -72,7 +77,21 @@ def test_the_list_of_its_parts_has_all_that_is_locked_and_is_of_that_image(image
     purls = {each["purl"].partition("?")[0] for each in parts["components"] if "purl" in each}
     locked = {f"pkg:pypi/{name}@{version}" for name, version in digests_of(REQUIREMENTS.read_text())}
     assert {purl for purl in purls if purl.startswith("pkg:pypi/")} == locked
-    assert any(purl.startswith("pkg:deb/debian/python3.11@") for purl in purls)
+    assert any(purl.startswith(f"pkg:deb/debian/python{IMAGE_PYTHON}@") for purl in purls)
+
+
+def test_its_bytecode_is_that_of_its_own_python(image: Path) -> None:
+    """Bytecode of the Python that built it would be ignored, and each start would compile everything."""
+    used, compiled = ("opt/", f"usr/lib/python{IMAGE_PYTHON}/"), list[str]()
+    with tarfile.open(image) as archive:
+        listed = archive.extractfile("manifest.json")
+        assert listed is not None
+        for layer in json.loads(listed.read())[0]["Layers"]:
+            with tarfile.open(fileobj=archive.extractfile(layer)) as files:
+                compiled += [name for name in files.getnames() if name.startswith(used) and name.endswith(".pyc")]
+    assert "opt/tfjob-operator/tfjob_operator/controller/__pycache__" in {str(Path(name).parent) for name in compiled}
+    suffix = f".cpython-{IMAGE_PYTHON.replace('.', '')}.opt-{OPTIMIZE}.pyc"
+    assert [name for name in compiled if not name.endswith(suffix)] == []
 
 
 def test_the_list_of_its_parts_is_valid_by_the_schema_of_cyclonedx(image: Path) -> None:
@@ -81,7 +100,7 @@ def test_the_list_of_its_parts_is_valid_by_the_schema_of_cyclonedx(image: Path) 
         ["hack/advisories.sh", "--tools"], cwd=PROJECT, capture_output=True, text=True, check=True
     ).stdout
     if not Path(tools.strip()).is_dir():
-        pytest.skip("there is no validator: hack/advisories.sh fetches it")
+        pytest.skip(lacks("the validator of CycloneDX", "hack/advisories.sh"))
     done = subprocess.run(
         [sys.executable, "-c", VALIDATE],
         input=parts_list(image).read_text(),

@@ -106,7 +106,7 @@ def test_explain_tells_a_user_of_one_namespace_what_it_may_not_see(
     rule = ("--verb=get,list,watch", "--resource=tfjobs.kubeflow.org")
     cluster.kubectl("create", "role", "tfjobs", *rule)
     cluster.kubectl("create", "rolebinding", "tfjobs", "--role=tfjobs", f"--user={user}")
-    plugin = Plugin(str(control_plane.kubeconfig_for(user)), cluster.namespace)
+    plugin = Plugin(control_plane.kubeconfig_for(user), cluster.namespace, control_plane.kubectl)
     spec = one(serviceAccountName="nobody")
     with cluster.operator():
         cluster.create("why", spec)

@@ -8,6 +8,7 @@ import pytest
 
 from fakes.virtual_loop import EPOCH, DeadlockError, VirtualClock, VirtualTimeLoop
 from support.cases import for_each
+from support.machine import lacks, summary
 
 
 async def test_each_value_is_tried_with_the_other_arguments_until_one_fails_which_is_named() -> None:
@@ -79,3 +80,11 @@ def test_no_two_folders_have_an_option_of_the_same_name() -> None:
     ]
     assert "--seed" in found
     assert sorted(set(found)) == sorted(found)
+
+
+def test_a_summary_counts_only_what_the_machine_lacks_and_says_what_would_bring_it() -> None:
+    """Tests of other targets, such as the real node, are skipped everywhere."""
+    ip, browser = lacks("ip", "apt-get install iproute2"), lacks("Chromium", "python -m hack.browser")
+    skipped = [f"Skipped: {browser}", "Skipped: a part of make faults", f"Skipped: {ip}", f"Skipped: {browser}"]
+    assert summary(skipped) == ["   2  Chromium: python -m hack.browser", "   1  ip: apt-get install iproute2"]
+    assert summary(["Skipped: a part of make faults"]) == []

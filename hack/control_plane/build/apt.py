@@ -1,8 +1,8 @@
 """Debian packages for a build, without changes to the machine's list of sources.
 
-It reads which Debian archive this machine uses (`apt-get indextargets`). For the source and binary packages of that archive, it
-writes a private source list into a folder of the caller. All commands use that list, so a broken third-party repository does no
-harm, and nothing below /etc/apt changes. Only `install` changes the machine: it adds packages, with sudo if necessary.
+It reads which Debian archive this machine uses (`apt-get indextargets`). For a release in that archive, it writes a private
+source list into a folder of the caller. All commands use that list, so a broken third-party repository does no harm, and
+nothing below /etc/apt changes. Only `install` changes the machine: it adds packages, with sudo if necessary.
 """
 
 import contextlib
@@ -17,6 +17,8 @@ from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, P
 
 TARGET_FORMAT = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)|$(CREATED_BY)"
 DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+ELSEWHERE = Path(__file__).parents[1] / "elsewhere.txt"
+"""What to do on a machine without Debian's archive; hack/bootstrap.sh prints it, too."""
 QUIET_ENV = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 UPDATE_LIMIT_S = 300.0
 INSTALL_LIMIT_S = 900.0
@@ -47,18 +49,31 @@ def debian_sources() -> list[AptSource]:
     return parse_index_targets(output_of("apt-get", "indextargets", "--format", TARGET_FORMAT, env=QUIET_ENV))
 
 
+def sources_of(release: str, own: Iterable[AptSource]) -> list[AptSource]:
+    """Return the sources of a release in the archives that the machine uses for its own one.
+
+    They include updates and security updates if the machine's own do.
+    """
+    suites = ((source, re.fullmatch(r"\w+(|-updates|-security)", source.release)) for source in own)
+    return [*dict.fromkeys(source._replace(release=release + suite[1]) for source, suite in suites if suite)]
+
+
 class PrivateApt:
     """apt-get with a private source list; invariant: it writes nothing below /etc/apt or into apt's own state."""
 
-    def __init__(self, folder: Path, runner: LoggedRunner, progress: Progress) -> None:
+    def __init__(self, folder: Path, runner: LoggedRunner, progress: Progress, release: str = "") -> None:
+        """`release` is for downloads; without it, the list has the machine's own sources, from which packages are installed."""
         self._folder = folder
         self._runner = runner
         self._progress = progress
+        self._release = release
         self._options: tuple[str, ...] = ()
 
     def prepare(self) -> None:
         """Write the private list and fetch its indexes."""
         sources = self._known_sources()
+        if self._release:
+            sources = sources_of(self._release, sources)
         for folder in ("lists", "archives"):
             (self._folder / folder / "partial").mkdir(parents=True)
         source_list = self._folder / "sources.list"
@@ -76,24 +91,35 @@ class PrivateApt:
             "Acquire::Retries": "3",
             "DPkg::Lock::Timeout": LOCK_WAIT_S,
         }
+        if self._release:
+            # Otherwise apt would select a newer version that is installed here, or require the machine's default release.
+            (self._folder / "status").touch()
+            settings |= {"Dir::State::status": self._folder / "status", "APT::Default-Release": ""}
         self._options = tuple(part for key, value in settings.items() for part in ("-o", f"{key}={value}"))
-        self._progress.say("downloading the package indexes of this machine's Debian mirror into a private folder")
+        self._progress.say(
+            f"downloading the package indexes of {self._release or 'this machine'} into a private folder"
+        )
         self._runner.run("apt-get", *self._options, "-q", "update", limit_s=UPDATE_LIMIT_S, env=QUIET_ENV)
 
     def install(self, packages: Sequence[str]) -> None:
-        """Install the packages that are missing on this machine."""
-        missing = [package for package in packages if not is_installed(package)]
-        if not missing:
-            return
-        self._progress.say(f"installing {' '.join(missing)} (apt-get install)")
-        command = ["apt-get", *self._options, "-q", "-y", "--no-install-recommends", "install", *missing]
-        what = f"install {' '.join(missing)}"
+        """Install these packages."""
+        what = f"install {' '.join(packages)}"
+        self._progress.say(what)
+        command = ["apt-get", *self._options, "-q", "-y", "--no-install-recommends", "install", *packages]
         self._runner.run(*as_root(command, what), limit_s=INSTALL_LIMIT_S, env=QUIET_ENV)
 
     def download(self, package: str, into: Path) -> Path:
         """Download a binary package without installing it; return its file."""
         self._runner.run("apt-get", *self._options, "-q", "download", package, limit_s=300.0, cwd=into, env=QUIET_ENV)
         return _only(into.glob(f"{package}_*.deb"), f"the downloaded package {package}")
+
+    def unpack(self, package: str, into: Path) -> Path:
+        """Download a binary package and return a folder in `into` with its files; it is not installed."""
+        folder = into / package
+        folder.mkdir()
+        archive = self.download(package, folder)
+        self._runner.run("dpkg-deb", "-x", str(archive), str(folder / "files"), limit_s=300.0)
+        return folder / "files"
 
     def source_version(self, package: str) -> str:
         """Return the newest version of a source package in the archive. Raises ControlPlaneError if there is none."""
@@ -112,7 +138,7 @@ class PrivateApt:
 
     def _known_sources(self) -> list[AptSource]:
         if shutil.which("apt-get") is None:
-            raise ControlPlaneError("building needs Debian's apt-get; on other systems set KUBEBUILDER_ASSETS")
+            raise ControlPlaneError(f"this machine has no apt-get. {ELSEWHERE.read_text()}")
         if not debian_sources():
             # A new image has no package indexes; without them, apt does not say which sources it uses. The update may fail for
             # an unrelated repository.
@@ -122,9 +148,18 @@ class PrivateApt:
                 self._runner.run(*update, limit_s=UPDATE_LIMIT_S, env=QUIET_ENV)
         if sources := debian_sources():
             return sources
-        raise ControlPlaneError(
-            "apt has no Debian archive (no source with Origin: Debian); add one or set KUBEBUILDER_ASSETS"
-        )
+        raise ControlPlaneError(f"apt has no source with Origin: Debian. {ELSEWHERE.read_text()}")
+
+
+def install(packages: Sequence[str], folder: Path, runner: LoggedRunner, progress: Progress) -> None:
+    """Install the missing packages from the machine's own release; needs root or sudo only if there are any.
+
+    `folder` is an empty folder for the private list. Raises ControlPlaneError.
+    """
+    if missing := [package for package in packages if not is_installed(package)]:
+        apt = PrivateApt(folder, runner, progress)
+        apt.prepare()
+        apt.install(missing)
 
 
 def is_installed(package: str) -> bool:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hack.control_plane.build.apt import PrivateApt
+from hack import debian
+from hack.control_plane.build.apt import PrivateApt, install
 from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress, output_of
 from hack.kubernetes_versions import Kubernetes
 
@@ -136,7 +137,8 @@ class GoTree:
         }
 
 
-# Builds Kubernetes from Debian's source package, and takes etcd and kubectl from Debian's binary packages.
+# Builds Kubernetes from Debian's source package, and takes etcd and kubectl from Debian's binary packages: those of
+# `debian.PROGRAMS`. The machine's own release has the tools, whose versions do not matter.
 #
 # The programs are written to `<folder>/out`. The source has Debian's patches, is compiled without cgo (`GoTree`), and uses its
 # vendored modules, except two that do not work with newer versions of Go:
@@ -164,24 +166,26 @@ COMPILED: Final = {
     "etcd": Compiled("etcd-server", ("--version",), f"etcd Version: {ETCD_VERSION}."),
     "kubectl": Compiled("kubernetes-client", ("version", "--client", "--short"), f"Version: v{KUBERNETES_VERSION}"),
 }
-BUILD_PACKAGES = ("golang-go", "dpkg-dev", "patch", "golang-github-modern-go-reflect2-dev")
-REFLECT2 = Path("/usr/share/gocode/src/github.com/modern-go/reflect2")
+TOOLS = ("golang-go", "dpkg-dev", "patch")
+REFLECT2_PACKAGE = "golang-github-modern-go-reflect2-dev"
+REFLECT2 = "usr/share/gocode/src/github.com/modern-go/reflect2"
 NULL_CHECK = "data == nil || reflect.DeepEqual(reflect.Zero(reflect.TypeOf(data)), reflect.ValueOf(data))"
 
 
 def build(names: Sequence[str], work: Path, log: Path, progress: Progress) -> Path:
     """Build these programs (`etcd` or any command of Kubernetes); return their folder."""
     runner = LoggedRunner(log, progress)
-    (work / "apt").mkdir()
+    for name in ("apt", "tools-apt", "out"):
+        (work / name).mkdir()
     out = work / "out"
-    out.mkdir()
-    apt = PrivateApt(work / "apt", runner, progress)
+    apt = PrivateApt(work / "apt", runner, progress, debian.PROGRAMS)
     apt.prepare()
     for name in names:
         if name in COMPILED:
-            _take(name, apt, runner, work, progress)
+            _take(name, apt, work, progress)
     commands = [name for name in names if name not in COMPILED]
     if commands:
+        install(TOOLS, work / "tools-apt", runner, progress)
         tree = GoTree(_prepare_source(apt, work, progress), work, runner, KUBERNETES_VERSION)
         progress.say(f"compiling {', '.join(commands)}: two to three minutes on two cores")
         tree.compile(commands, out)
@@ -195,20 +199,16 @@ def upstream_version(version: str) -> str:
     return re.split(r"[+~]", upstream.rpartition("+really")[2])[0]
 
 
-def _take(name: str, apt: PrivateApt, runner: LoggedRunner, work: Path, progress: Progress) -> None:
+def _take(name: str, apt: PrivateApt, work: Path, progress: Progress) -> None:
     # The package is not installed, because etcd's package would start a system service.
     recipe = COMPILED[name]
     progress.say(f"taking {name} from Debian's {recipe.package} (downloaded, not installed)")
-    folder = work / name
-    folder.mkdir()
-    package = apt.download(recipe.package, folder)
-    runner.run("dpkg-deb", "-x", str(package), str(folder / "files"), limit_s=60.0)
     program = work / "out" / name
-    shutil.move(folder / "files" / "usr" / "bin" / name, program)
+    shutil.move(apt.unpack(recipe.package, work) / "usr" / "bin" / name, program)
     answer = output_of(str(program), *recipe.question)
     if recipe.answer not in answer:
         raise ControlPlaneError(
-            f"this build supports `{recipe.answer}` of {name} of Debian 12, but the mirror has: {answer}"
+            f"this build supports `{recipe.answer}` of {name}, but Debian {debian.PROGRAMS} has: {answer}"
         )
 
 
@@ -216,13 +216,13 @@ def _prepare_source(apt: PrivateApt, work: Path, progress: Progress) -> Path:
     version = apt.source_version("kubernetes")
     if upstream_version(version) != KUBERNETES_VERSION:
         raise ControlPlaneError(
-            f"this build supports Kubernetes {KUBERNETES_VERSION} of Debian 12, but the mirror has {version}; "
+            f"this build supports Kubernetes {KUBERNETES_VERSION}, but Debian {debian.PROGRAMS} has {version}; "
             "set KUBEBUILDER_ASSETS to a folder with other binaries"
         )
-    apt.install(BUILD_PACKAGES)
     progress.say(f"downloading and patching the source of Kubernetes {version}")
     source = apt.unpack_source("kubernetes", version, work / "source")
-    _replace_reflect2(source / "vendor" / "github.com" / "modern-go" / "reflect2")
+    reflect2 = apt.unpack(REFLECT2_PACKAGE, work) / REFLECT2
+    _replace_reflect2(source / "vendor" / "github.com" / "modern-go" / "reflect2", reflect2)
     accept_zero_values(source / "vendor" / "k8s.io" / "kube-openapi" / "pkg" / "validation" / "validate" / "type.go")
     return source
 
@@ -238,15 +238,13 @@ def accept_zero_values(validator: Path) -> None:
     validator.write_text(text.replace(NULL_CHECK, "data == nil"))
 
 
-def _replace_reflect2(vendored: Path) -> None:
-    if not REFLECT2.is_dir():
-        raise ControlPlaneError(
-            f"Debian's reflect2 is not at {REFLECT2}: the package's layout differs from Debian 12's"
-        )
+def _replace_reflect2(vendored: Path, newer: Path) -> None:
+    if not newer.is_dir():
+        raise ControlPlaneError(f"the package {REFLECT2_PACKAGE} has no /{REFLECT2}")
     for pattern in ("*.go", "*.s"):  # remove the old files first: 1.0.2 has fewer, and a mixture does not compile
         for old in vendored.glob(pattern):
             old.unlink()
-        for new in REFLECT2.glob(pattern):
+        for new in newer.glob(pattern):
             if not new.name.endswith("_test.go"):
                 shutil.copy(new, vendored / new.name)
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from pytest_mock import MockerFixture
 
+from hack import debian, packages
 from hack.control_plane import ControlPlaneError
-from hack.control_plane.build.apt import DEBIAN_KEYRING, AptSource, as_root, parse_index_targets
+from hack.control_plane.build import apt
+from hack.control_plane.build.apt import DEBIAN_KEYRING, AptSource, as_root, parse_index_targets, sources_of
 from hack.control_plane.build.binaries import NULL_CHECK, accept_zero_values, upstream_version
 
 
@@ -24,6 +26,80 @@ def test_only_debians_own_package_indexes_count_and_each_once() -> None:
         f"deb [signed-by={DEBIAN_KEYRING}] {uri} bookworm main",
         f"deb-src [signed-by={DEBIAN_KEYRING}] {uri} bookworm main",
     )
+
+
+MAIN, SECURITY = "http://mirror.example/debian/", "http://mirror.example/debian-security/"
+
+
+@pytest.mark.parametrize("own", ["bookworm", "trixie", "stable", "sid"])
+def test_programs_come_from_the_named_release_whatever_the_machine_has(own: str) -> None:
+    """From the archives of the machine, with the updates that it uses; its backports and testing releases add nothing."""
+    found = sources_of("bookworm", [AptSource(MAIN, own, "main")])
+    assert found == [AptSource(MAIN, "bookworm", "main")]
+    more = [AptSource(MAIN, f"{own}-updates", "main"), AptSource(SECURITY, f"{own}-security", "main")]
+    others = [AptSource(MAIN, "forky", "main"), AptSource(MAIN, f"{own}-backports", "main")]
+    assert sources_of("bookworm", [AptSource(MAIN, own, "main"), *more, *others]) == [
+        AptSource(MAIN, "bookworm", "main"),
+        AptSource(MAIN, "bookworm-updates", "main"),
+        AptSource(SECURITY, "bookworm-security", "main"),
+    ]
+
+
+APT_GET = """#!/bin/sh
+case "$*" in
+*indextargets*) echo 'http://mirror.example/debian/|trixie|main|Debian|Packages' ;;
+*download*) echo "$*" >>"$CALLS"; touch "${*##* }_1_amd64.deb" ;;
+*) echo "$*" >>"$CALLS" ;;
+esac
+for option; do
+    case "$option" in Dir::Etc::sourcelist=*) cat "${option#*=}" >>"$CALLS" ;; esac
+done
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is asked of apt-get on a machine with Debian 13, and its source lists; dpkg-deb unpacks nothing."""
+    for name, script in {
+        "apt-get": APT_GET,
+        "dpkg-deb": '#!/bin/sh\nmkdir "$3"\n',
+        "dpkg-query": "#!/bin/sh\nexit 1\n",
+    }.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+def test_an_unpacked_program_is_that_of_its_release_even_if_a_newer_one_is_installed(calls: Path) -> None:
+    """apt must not know of installed packages: it would choose the newer version, which no archive here has."""
+    folder = packages.unpack("etcd-server")
+    assert folder.parts[-2:] == (debian.PROGRAMS, "etcd-server")
+    *_, download, _, _ = calls.read_text().splitlines()
+    assert download.endswith("download etcd-server")
+    assert "Dir::State::status=" in download
+    assert f" {debian.PROGRAMS} main\n" in calls.read_text()
+    assert " trixie main" not in calls.read_text()
+
+
+def test_tools_are_installed_from_the_release_of_the_machine(calls: Path, mocker: MockerFixture) -> None:
+    """Those of another release would replace libraries of the machine."""
+    mocker.patch("os.geteuid", return_value=0)
+    packages.install(["golang-go", "patch"])
+    *_, install, source, _ = calls.read_text().splitlines()
+    assert install.endswith("install golang-go patch")
+    assert "Dir::State::status=" not in install
+    assert source.endswith(f"{MAIN} trixie main")
+    assert "bookworm" not in calls.read_text()
+
+
+def test_tools_that_are_there_need_no_index(calls: Path, mocker: MockerFixture) -> None:
+    """Neither network nor root."""
+    mocker.patch.object(apt, "is_installed", return_value=True)
+    packages.install(["golang-go", "patch"])
+    assert not calls.exists()
 
 
 def test_root_runs_a_command_as_it_is_and_others_need_sudo(

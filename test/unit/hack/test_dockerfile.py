@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from hack.debian import IMAGE as RELEASE
+from hack.debian import IMAGE_PYTHON as PYTHON
 from hack.image import build
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +33,9 @@ def test_whatever_is_installed_is_what_it_was_when_it_was_chosen() -> None:
     assert len(installs) == 3
     for options in installs:
         assert "--require-hashes" in options or {"--no-deps", "--no-build-isolation"} <= set(options.split())
-    assert re.search(r"^ARG BASE=python:3\.11\.\d+-slim-bookworm(@sha256:[0-9a-f]{64})?$", DOCKERFILE, re.MULTILINE)
+    assert re.search(
+        rf"^ARG BASE=python:{re.escape(PYTHON)}\.\d+-slim-{RELEASE}(@sha256:[0-9a-f]{{64}})?$", DOCKERFILE, re.MULTILINE
+    )
     assert set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) == {"${BASE}"}
 
 

@@ -8,6 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from hack.debian import IMAGE, IMAGE_PYTHON
 from hack.image import lock
 from hack.image.build import BUILD_REQUIREMENTS, PROJECT, REQUIREMENTS, requirements
 
@@ -25,14 +26,15 @@ def locked(file: Path) -> dict[str, tuple[str, int]]:
 
 
 def needed() -> set[str]:
-    """The names of all packages that the operator needs, directly or indirectly."""
+    """The names of all packages that the operator needs, directly or indirectly, with the image's Python."""
+    there = {"extra": "", "python_version": IMAGE_PYTHON, "python_full_version": f"{IMAGE_PYTHON}.0"}
     todo, names = [Requirement(text) for text in requirements()], set[str]()
     while todo:
         name = canonicalize_name(todo.pop().name)
         if name not in names:
             names.add(name)
             found = [Requirement(text) for text in requires(name) or ()]
-            todo += [each for each in found if each.marker is None or each.marker.evaluate({"extra": ""})]
+            todo += [each for each in found if each.marker is None or each.marker.evaluate(there)]
     return names
 
 
@@ -55,7 +57,7 @@ def test_both_stages_of_the_image_begin_with_one_base_that_is_pinned_by_digest()
     """D23: a tag can be moved to another image, a digest cannot."""
     lines = (PROJECT / "Dockerfile").read_text().splitlines()
     (base,) = [line for line in lines if line.startswith("ARG BASE=")]
-    assert re.fullmatch(r"ARG BASE=python:3\.11\.\d+-slim-bookworm@sha256:[0-9a-f]{64}", base)
+    assert re.fullmatch(rf"ARG BASE=python:{re.escape(IMAGE_PYTHON)}\.\d+-slim-{IMAGE}@sha256:[0-9a-f]{{64}}", base)
     assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${BASE}", "${BASE}"]
 
 

@@ -104,8 +104,9 @@ def test_an_archive_needs_what_setup_cfg_says_but_for_what_only_the_operator_nee
     assert not names & set(archive.NOT_NEEDED)
     config = (ROOT / "setup.cfg").read_text()
     assert re.findall(r"Python :: (3\.\d+)", config) == list(PYTHONS)
-    assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in archive.CHECK
-    assert f"{PYTHONS[0]}, {PYTHONS[1]} or {PYTHONS[2]}" in archive.CAVEATS
+    pages = [(ROOT / page).read_text() for page in ("README.md", "docs/install.md", "docs/kubectl-tfjob.md")]
+    for text in (archive.CHECK, archive.CAVEATS, *pages):
+        assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in text
 
 
 def test_the_manifest_is_as_krew_wants_it() -> None:

@@ -15,6 +15,7 @@ from hack.control_plane.build.commands import ControlPlaneError
 from hack.image.build import IMAGE, VERSION
 from hack.plugin.archive import build_sdist, build_wheel
 from hack.release import Source, checksums, new_key, provenance, sign, source, versioned, with_image
+from support.machine import lacks
 from support.pages import below
 from tfjob_operator.controller.options import VERSION as PROGRAM_VERSION
 
@@ -93,7 +94,7 @@ def test_a_dry_run_needs_no_tag_and_a_release_needs_a_key(
         assert error in capsys.readouterr().err
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.skipif(shutil.which("openssl") is None, reason=lacks("openssl", "apt-get install openssl"))
 @pytest.mark.parametrize(("algorithm", "fits"), [("RSA", True), ("ED25519", False)])
 def test_a_key_that_cannot_sign_is_refused_before_anything_is_built(
     tmp_path: Path, algorithm: str, *, fits: bool
@@ -143,7 +144,7 @@ def test_the_provenance_names_the_commit_and_every_file_by_its_digest() -> None:
     assert definition["externalParameters"] == {"version": VERSION}
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.skipif(shutil.which("openssl") is None, reason=lacks("openssl", "apt-get install openssl"))
 def test_the_signature_covers_every_file(tmp_path: Path) -> None:
     """By the commands of the README: one for the checksums, one for the files."""
     folder = tmp_path / "release"
