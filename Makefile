@@ -93,7 +93,7 @@ plugin: venv ## Pack kubectl tfjob for Linux and macOS into build/plugin/, as ar
 	@$(PYTHON) -m hack.plugin $(if $(URL),--url $(URL))
 
 .PHONY: release
-release: venv ## Build the release VERSION=0.2.0 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://...; DRY_RUN=1: from any checkout (root)
+release: venv ## Build the release VERSION=0.2.1 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://...; DRY_RUN=1: from any checkout (root)
 	@$(PYTHON) -m hack.release $(if $(VERSION),--version=$(VERSION)) $(if $(KEY),--key=$(KEY)) $(if $(URL),--url=$(URL)) $(if $(DRY_RUN),--dry-run)
 
 lint: venv ## Check style, formatting (ruff), types (mypy), spelling, and that every behavior has a test; runs all checks before it fails

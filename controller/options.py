@@ -15,7 +15,7 @@ from tfjob_operator.api.v1.constants import MIN_NODE_LOST_TIMEOUT_S
 from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
 
 PROGRAM: Final = "tfjob-operator"
-VERSION: Final = "0.2.0"
+VERSION: Final = "0.2.1"
 """Must equal the version in setup.cfg. `importlib.metadata` would cost a megabyte, since it parses metadata as an e-mail."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LEASE_NAME: Final = "tf-operator"

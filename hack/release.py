@@ -1,6 +1,6 @@
 """`make release`: build all files of a version in build/release/, with checksums, a signature and provenance.
 
-    python -m hack.release --version=0.2.0 --key=release.key [--url=URL]
+    python -m hack.release --version=0.2.1 --key=release.key [--url=URL]
     python -m hack.release --dry-run
 
 A release is built from a clean checkout whose commit has the tag of the version. A dry run builds the same files from any

@@ -116,7 +116,10 @@ def _withdraw(target: Target, session: Session, name: str) -> dict[str, Any]:
             if error.code != _CONFLICT:
                 raise
             continue
-        jobs.check_unfinished(name, job)  # its end was decided before the operator saw the request
+        try:
+            jobs.check_unfinished(name, job)  # its end was decided before the operator saw the request
+        except CliError as error:
+            raise _NotRestartedError(error.message) from error
         one = f"--replica={(jobs.types_of(job) or ['worker'])[0]}-0"
         some = target.command(meta["namespace"], "tfjob", "restart", name, one)
         text = f"no operator noted the request within {ACKNOWLEDGED_WITHIN_S:.0f}s, and it was withdrawn"

@@ -400,7 +400,7 @@ def watched(server: Server, mocker: MockerFixture, *events: Any, options: Sequen
     mocker.patch("tfjob_operator.cli.watches.changes", side_effect=[*events, KeyboardInterrupt])
     mocker.patch("time.sleep")
     result = server.run("list", "--watch", "--no-headers", *options)
-    assert (result.exit_code, result.stderr.strip()) == (1, "Aborted!"), result.output
+    assert (result.exit_code, result.stderr.strip()) == (130, ""), result.output
     return [row[:4] + row[6:] for row in map(str.split, result.stdout.splitlines())]
 
 
