@@ -275,9 +275,16 @@ class Watched:
         self.error = error
         self.may_end = threading.Event()
         self.aborted = threading.Event()
+        self.closed = threading.Semaphore(0)
 
     def another(self) -> Self:
         return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed.release()
 
     def abort(self) -> None:
         self.aborted.set()
@@ -300,6 +307,7 @@ def test_events_of_all_watches_come_and_the_end_of_one_ends_all() -> None:
             session.may_end.set()
     assert sorted(seen) == [(0, 1), (0, 2), (1, 3)]
     assert session.aborted.is_set()
+    assert all(session.closed.acquire(timeout=LIMIT_S) for _ in (ONE, OTHER))
 
 
 def test_an_error_of_one_watch_is_raised_and_a_caller_that_stops_ends_all() -> None:
