@@ -90,7 +90,7 @@ async def staged(cluster: Cluster, folder: Path) -> AsyncIterator[Stage]:
     cluster.create("mnist", specs(Worker=replica()))
     async with Proxy(cluster.plane.kubeconfig) as proxy:
         kubeconfig = proxy.kubeconfig_through(folder / "through-the-proxy")
-        yield Stage(cluster, proxy, Plugin(str(kubeconfig), cluster.namespace))
+        yield Stage(cluster, proxy, Plugin(kubeconfig, cluster.namespace, cluster.plane.kubectl))
 
 
 async def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -151,6 +151,6 @@ def test_without_a_job_or_the_right_to_read_it_its_state_is_unknown(
     control_plane: ControlPlane, cluster: Cluster, plugin: Plugin
 ) -> None:
     cluster.create("mnist", specs(Worker=replica()))
-    stranger = Plugin(str(control_plane.kubeconfig_for("stranger")), cluster.namespace)
+    stranger = Plugin(control_plane.kubeconfig_for("stranger"), cluster.namespace, control_plane.kubectl)
     assert "Error from server (Forbidden)" in stranger("wait", "mnist", code=UNKNOWN)
     assert "Error from server (NotFound)" in plugin("wait", "missing", code=UNKNOWN)
