@@ -106,7 +106,8 @@ def main() -> int:
     except ControlPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    shutil.copy("/etc/resolv.conf", root / "etc")
+    for name in ("hosts", "resolv.conf"):
+        shutil.copy(f"/etc/{name}", root / "etc")
     if certificates := dict(PIP_SETTING.findall(pip_settings)).get("cert"):
         shutil.copy(certificates, root / CERTIFICATES)
     return run(

@@ -92,7 +92,8 @@ def _unpack(folder: Path, name: str, commit: str) -> Release:
     except (OSError, subprocess.CalledProcessError) as error:
         raise NotThereError(f"{name} ({commit}) is not in git's history here: use a full clone") from error
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        archive.extractall(folder)
     # Without links, Python would import the packages of this checkout: its editable install knows them by name.
     link_packages(folder, folder)
     # It uses the dependencies of this environment.

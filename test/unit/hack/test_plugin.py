@@ -70,7 +70,8 @@ def test_an_unpacked_program_finds_its_modules_through_a_link(
 ) -> None:
     """As krew makes one; and it does not use modules of the user's environment."""
     with tarfile.open(fileobj=io.BytesIO(archive.pack(archive.contents(wheels)))) as packed:
-        packed.extractall(tmp_path / "store", filter="data")
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        packed.extractall(tmp_path / "store")
     (tmp_path / program).symlink_to(tmp_path / "store" / program)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
