@@ -472,7 +472,7 @@ NOT_FOLLOWED: Final = {
         pods-recreated empty-dir-limit restarts-for-ever succeeded-without-others was-restarted service-missing
         service-selector-edited disrupted replicas-restarting not-adopted delete-failed children-edited
         replica-without-log-output tensorboard-failed tensorboard-unavailable attempt-waits-for-pods restart-delayed
-        nodes-avoided nodes-unavailable nodes-not-avoided pod-restart-policy-never
+        nodes-avoided nodes-unavailable nodes-not-avoided pod-restart-policy-never ending sidecar-after-training
     """,
     "it takes Kueue or a gang scheduler": """
         kueue-deactivated kueue-queue-missing kueue-too-large kueue-quota kueue-one-by-one kueue-replicas-not-counted
