@@ -187,7 +187,7 @@ def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resum
     cluster.eventually(lambda: runs("saves") == 1 and cluster.is_running("saves-worker-0"), "it runs")
     _suspend(cluster, "saves", suspend=True)
     cluster.eventually(lambda: not cluster.get("pod", "saves-worker-0"), "its pod is gone")
-    assert cluster.state("saves") == ConditionType.SUSPENDED
+    cluster.wait_for("saves", ConditionType.SUSPENDED)
     _suspend(cluster, "saves", suspend=False)
     cluster.wait_for("saves", ConditionType.SUCCEEDED)
     assert runs("saves") == 2

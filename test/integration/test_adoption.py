@@ -119,7 +119,7 @@ def test_pods_that_have_ended_are_not_adopted_by_a_new_job(served: Cluster) -> N
     eventually(lambda: controllers(served, "pods") == {""}, "it is an orphan")
     served.create("again", spec)
     eventually(lambda: "FailedCreatePod" in dict(served.warnings("again")), "it is told")
-    assert served.state("again") == ConditionType.CREATED
+    served.wait_for("again", ConditionType.CREATED)
     served.kubectl("delete", "pod", "again-worker-0")
     served.wait_for("again", ConditionType.SUCCEEDED)
 

@@ -287,7 +287,7 @@ def test_what_belongs_to_others_is_left_alone(served: Cluster) -> None:
         "owner; delete it or recreate the job under another name"
     )
     eventually(lambda: ("Warning", "FailedCreateService", text) in served.events("theirs"), "a person is told")
-    assert served.state("theirs") == ConditionType.CREATED
+    served.wait_for("theirs", ConditionType.CREATED)
     served.api("DELETE", "services", "theirs-worker-0")
     served.wait_for("theirs", ConditionType.SUCCEEDED)
 

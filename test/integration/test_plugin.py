@@ -136,9 +136,9 @@ def test_status_and_timeline_show_what_became_of_each_replica(served: Cluster, p
     assert any("chief-0" in line and "Running" in line for line in lines)
     plugin("suspend", "mnist")
     eventually(lambda: "Worker: 0 of 2 running\n" in plugin("status", "mnist"), "its pods are gone")
-    drawn = plugin("timeline", "mnist", "--utc")
+    told = "TFJobSuspended: TFJob mnist is suspended."
+    drawn = eventually(lambda: told in (text := plugin("timeline", "mnist", "--utc")) and text, "it tells of it")
     assert "\nsuspended " in drawn
-    assert "TFJobSuspended: TFJob mnist is suspended." in drawn
     assert "ExitedWithCode" in drawn
 
 
@@ -209,7 +209,7 @@ def test_a_replica_that_is_restarted_gets_a_new_pod_and_the_others_go_on(served:
     for attempt in (1, 2):
         assert plugin("restart", "mnist") == f"tfjob.kubeflow.org/mnist restarted as attempt {attempt}\n"
     eventually(lambda: len(uids(served)) == 2 and not set(uids(served).values()) & set(second.values()), "both are new")
-    assert served.state("mnist") == "Running"
+    served.wait_for("mnist", "Running")
 
 
 def test_what_has_ended_is_pruned_and_what_runs_is_not(served: Cluster, plugin: Plugin) -> None:
