@@ -20,13 +20,14 @@ from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob, tfjob_with_un
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.diagnosis import objects, operator
+from tfjob_operator.cli.diagnosis import operator
 from tfjob_operator.cli.diagnosis.causes import fill
 from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, Facts, LastLine
 from tfjob_operator.cli.diagnosis.operator import is_renewed
-from tfjob_operator.cli.diagnosis.pods import exits_of, is_training, running_since
-from tfjob_operator.cli.diagnosis.words import seconds_between
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model import objects
+from tfjob_operator.cli.model.pods import exits_of, is_training, running_since
+from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.replicas import selector_of
 from tfjob_operator.cli.session import Session
 

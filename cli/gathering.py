@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
+from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.replicas import Choice, find
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.timelines.values import ReplicaName, TimelineJob, job_of, replica_of

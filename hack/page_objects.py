@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
+from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.page.objects import PageJob, TensorFlowV1Alpha1Job
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.diagnosis.objects import EventDetails
+    from tfjob_operator.cli.model.objects import EventDetails
     from tfjob_operator.cli.target import Target
 
 _FORBIDDEN = 403

@@ -110,8 +110,8 @@ def _claim(namespace: str, proven: set[str]) -> str:
 def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> Iterator[str]:
     import msgspec
 
-    from tfjob_operator.cli.diagnosis.objects import OperatorDeployment, PodDetails
-    from tfjob_operator.cli.diagnosis.pods import is_ready
+    from tfjob_operator.cli.model.objects import OperatorDeployment, PodDetails
+    from tfjob_operator.cli.model.pods import is_ready
 
     for each in items:
         try:

@@ -23,10 +23,10 @@ from tfjob_operator.cli.diagnosis.advice import (
 )
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, WhileRunning, error, problems_in
 from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural_sort_key
-from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import format_amount, join_some, safe_name
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import EventDetails
+from tfjob_operator.cli.model.words import format_amount, join_some, safe_name
 
 _RESOURCES: Final = ManifestChange("correct resources in the template")
 _RANGES: Final = "kubectl -n {namespace} describe limitranges"

@@ -13,10 +13,10 @@ from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NO
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
-from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.diagnosis.rules import shorten, value
-from tfjob_operator.cli.diagnosis.words import ago, ended_by, failed_line, safe_name, seconds_between
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import PodDetails
+from tfjob_operator.cli.model.words import ago, ended_by, failed_line, safe_name, seconds_between
 
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
 START_DEADLINE: Final = error(

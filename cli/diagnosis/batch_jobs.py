@@ -10,10 +10,10 @@ from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import AGAIN
 from tfjob_operator.cli.diagnosis.causes import Finding, WhileRunning, error, problems_in
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.words import quote, safe_name
 
 FAILED: Final = error(
     "batch-job-failed",

@@ -15,8 +15,9 @@ from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NO
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
-from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
-from tfjob_operator.cli.diagnosis.pods import (
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
+from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
+from tfjob_operator.cli.model.pods import (
     IN_IMAGE,
     Exit,
     exits_of,
@@ -26,8 +27,7 @@ from tfjob_operator.cli.diagnosis.pods import (
     running_since,
     statuses,
 )
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.diagnosis.words import ago, failed_line, format_restarts, quote, safe_name
+from tfjob_operator.cli.model.words import ago, failed_line, format_restarts, quote, safe_name
 
 _ARGUMENTS: Final = ManifestChange("correct command and args in the template")
 _CAUSE: Final = ManifestChange(

@@ -15,11 +15,11 @@ from tfjob_operator.cli.diagnosis import operator, suspension
 from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
-from tfjob_operator.cli.diagnosis.pods import is_ready
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.table import FINDERS, SUPERSEDED_BY
-from tfjob_operator.cli.diagnosis.words import ago, safe_name
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.pods import is_ready
+from tfjob_operator.cli.model.words import ago, safe_name
 
 MAX_CAUSES: Final = 20
 """More than users will look at; a job of ten thousand replicas could have as many causes."""

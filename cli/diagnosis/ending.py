@@ -23,10 +23,10 @@ from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.attempts import attempt_of
 from tfjob_operator.cli.diagnosis.causes import Finding, info, problems_in
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
-from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.diagnosis.words import join_some, safe_name
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
+from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.words import join_some, safe_name
 
 ENDING: Final = info(
     "ending",

@@ -23,10 +23,10 @@ from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
 from tfjob_operator.api.v1alpha1.constants import Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob
-from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
-from tfjob_operator.cli.diagnosis.pods import has_started
-from tfjob_operator.cli.diagnosis.words import event_line, seconds_between
+from tfjob_operator.cli.model import objects
+from tfjob_operator.cli.model.objects import EventDetails, PodDetails
+from tfjob_operator.cli.model.pods import has_started
+from tfjob_operator.cli.model.words import event_line, seconds_between
 
 
 class LastLine(NamedTuple):

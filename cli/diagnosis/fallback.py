@@ -20,11 +20,11 @@ from tfjob_operator.cli.diagnosis.causes import (
     warning,
 )
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
-from tfjob_operator.cli.diagnosis.pods import exits_of, is_ready, statuses
 from tfjob_operator.cli.diagnosis.rules import MAX_QUOTED, shorten, value
-from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import EventDetails, PodDetails
+from tfjob_operator.cli.model.pods import exits_of, is_ready, statuses
+from tfjob_operator.cli.model.words import quote, safe_name
 
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
 TERMINATING: Final = warning(

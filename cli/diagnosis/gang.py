@@ -10,9 +10,9 @@ from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import PodGroupDetails
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.diagnosis.words import quote, safe_name
+from tfjob_operator.cli.model.objects import PodGroupDetails
+from tfjob_operator.cli.model.words import quote, safe_name
 
 _GROUP: Final = "kubectl -n {namespace} describe podgroup {job}"
 

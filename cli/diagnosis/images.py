@@ -9,11 +9,11 @@ from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
-from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
+from tfjob_operator.cli.model.pods import statuses
+from tfjob_operator.cli.model.words import quote, safe_name
 
 _CORRECT: Final = ManifestChange("correct image in the template")
 _OTHER: Final = ManifestChange("or use another image in the template")

@@ -25,10 +25,10 @@ from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
 from tfjob_operator.cli.diagnosis.rules import shorten, value
-from tfjob_operator.cli.diagnosis.words import ago, failed_line, quote, safe_name
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.pods import condition_of, running_since
+from tfjob_operator.cli.model.words import ago, failed_line, quote, safe_name
 
 _FORCE: Final = (
     "Only if the node is shut down for good, so that no process of these pods can still be running: "

@@ -12,10 +12,10 @@ from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
 from tfjob_operator.cli.diagnosis.causes import Finding, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import OperatorDeployment
-from tfjob_operator.cli.diagnosis.pods import statuses
-from tfjob_operator.cli.diagnosis.words import ago, quote, safe_name, seconds_between
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import OperatorDeployment
+from tfjob_operator.cli.model.pods import statuses
+from tfjob_operator.cli.model.words import ago, quote, safe_name, seconds_between
 
 _PODS: Final = "kubectl -n {operators} get pods --selector=name=tf-job-operator"
 _LOGS: Final = "kubectl -n {operators} logs --selector=name=tf-job-operator --ignore-errors --prefix --tail=50"

@@ -11,11 +11,11 @@ from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, Step, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import PodDetails
-from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import rule, shorten, value
-from tfjob_operator.cli.diagnosis.words import avoided_now, quote, safe_name
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import PodDetails
+from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.words import avoided_now, quote, safe_name
 
 _TAINTS: Final = (
     "List the taints of the nodes: "

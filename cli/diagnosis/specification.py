@@ -23,7 +23,7 @@ from tfjob_operator.cli.diagnosis.causes import (
 )
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.diagnosis.words import failed_line, quote
+from tfjob_operator.cli.model.words import failed_line, quote
 
 _FIX: Final = ManifestChange("correct what is named, or undo the edit; running pods continue", recreate=False)
 

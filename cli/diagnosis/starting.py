@@ -10,11 +10,11 @@ from tfjob_operator.api.v1.constants import ConditionType, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, WhileRunning, error, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
-from tfjob_operator.cli.diagnosis.pods import lookup_location, statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
+from tfjob_operator.cli.model.pods import lookup_location, statuses
+from tfjob_operator.cli.model.words import quote, safe_name
 
 _STARTS: Final = "The pod then starts by itself"
 _DRIVERS: Final = "Ask your cluster administrator to check the GPU driver and the container toolkit of node {node}"

@@ -8,10 +8,10 @@ from typing import Final
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import PersistentVolumeClaim, PodDetails
-from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.diagnosis.words import quote, safe_name
+from tfjob_operator.cli.model.objects import PersistentVolumeClaim, PodDetails
+from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.words import quote, safe_name
 
 _CLAIM: Final = "kubectl -n {namespace} describe pvc {claim}"
 _OTHER_CLAIM: Final = ManifestChange("mount another PersistentVolumeClaim (claimName)")

@@ -9,10 +9,10 @@ from typing import Final
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, problems_in
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.objects import Workload
-from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import ago, quote, safe_name
+from tfjob_operator.cli.model.objects import Workload
+from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.words import ago, quote, safe_name
 
 _LOOK: Final = "kubectl -n {namespace} describe workload {workload}"
 _QUEUE: Final = "kubectl -n {namespace} describe localqueue {queue}"

@@ -10,8 +10,8 @@ from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.diagnosis.rules import shorten, value
+from tfjob_operator.cli.model.objects import EventDetails
 
 INVALID: Final = warning(
     "tensorboard-invalid",

@@ -20,8 +20,8 @@ from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import EVENTS, PODS
 from tfjob_operator.api.meta import Resource, object_key
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.cli.diagnosis.objects import BATCH_JOBS, EventDetails, PodDetails
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.model.objects import BATCH_JOBS, EventDetails, PodDetails
 from tfjob_operator.cli.page.objects import (
     POD_SELECTOR,
     TENSORFLOW_V1ALPHA1,

@@ -18,7 +18,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, with_readable_status
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.types import SetStatus, is_alpha
-from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
+from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 
 TENSORFLOW_V1ALPHA1: Final = alpha.TENSORFLOW.resource
 """The resource of the oldest version, v1alpha1."""

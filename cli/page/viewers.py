@@ -15,7 +15,7 @@ from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.collecting import LEASE
-from tfjob_operator.cli.diagnosis import objects
+from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, JobKey, namespaces_in, read_key
 from tfjob_operator.cli.page.reviews import ALLOWED_TTL_S, DENIED_TTL_S, CachedResult, ResourceAttributes, Reviews, User
 

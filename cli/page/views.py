@@ -20,9 +20,9 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural_sort_key
-from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, EventDetails, PodDetails
-from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
-from tfjob_operator.cli.diagnosis.words import ended_by
+from tfjob_operator.cli.model.objects import ContainerStatusDetails, EventDetails, PodDetails
+from tfjob_operator.cli.model.pods import condition_of, statuses
+from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import (

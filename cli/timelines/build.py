@@ -11,15 +11,15 @@ from typing import Final
 from tfjob_operator.api.v1.conditions import ENDING, end_record
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, LIMITS, ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import names_in
-from tfjob_operator.cli.diagnosis.objects import (
+from tfjob_operator.cli.model.objects import (
     ConditionDetails,
     ContainerStatusDetails,
     EventDetails,
     PodDetails,
     Terminated,
 )
-from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.diagnosis.words import ended_by
+from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.timelines import values
 
 _CODE: Final = re.compile(r"exited with code (-?\d{1,10})")

@@ -14,7 +14,7 @@ import msgspec
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, REPLICA_TYPES
 from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt, StartRecord
-from tfjob_operator.cli.diagnosis.objects import ConditionDetails, LifetimeMeta
+from tfjob_operator.cli.model.objects import ConditionDetails, LifetimeMeta
 
 
 class TimelineJobStatus(Struct, frozen=True):

@@ -20,9 +20,7 @@ NAME = "tfjob_operator"
 # nothing that acts, no clock, no log. `plan` asks `build` how long a body would be.
 API_VALUES = "api.core api.decoding api.meta api.resources api.text api.v1"
 VALUES = f"{API_VALUES} controller.jobs.children controller.jobs.draft controller.jobs.pods"
-SEEN = (
-    "api.meta api.text api.v1 cli.durations cli.diagnosis.objects cli.diagnosis.pods cli.diagnosis.words cli.timelines"
-)
+SEEN = "api.meta api.text api.v1 cli.durations cli.model cli.timelines"
 # What the page shows, made of what it has: the rest of cli/page reads and serves.
 PAGE_VIEWS = "cli.page.objects cli.page.views"
 ALPHA_VALUES = f"{VALUES} api.v1alpha1 controller.alpha.children"
@@ -43,11 +41,14 @@ MAY_IMPORT = {
     "api.client.http": "api.client.http",
     "informers": "informers api.decoding api.meta api.protobuf api.retry api.client workqueue",
     "cli": "cli informers api workqueue",
-    "cli.diagnosis": f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.durations",
+    "cli.model": f"{API_VALUES} api.v1alpha1 cli.durations cli.model",
+    "cli.diagnosis": f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.durations cli.model",
     "cli.training": "cli.training",
     "cli.timelines": SEEN,
     "cli.status": f"{SEEN} cli.sizes cli.status",
-    **dict.fromkeys(PAGE_VIEWS.split(), f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.timelines {PAGE_VIEWS}"),
+    **dict.fromkeys(
+        PAGE_VIEWS.split(), f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.model cli.timelines {PAGE_VIEWS}"
+    ),
     "controller": (
         "controller.app controller.manager controller.leaderelection controller.observability controller.config.file "
         "controller.options api.client api.v1.constants"
@@ -75,7 +76,7 @@ MAY_IMPORT = {
     "controller.observability": "controller.observability api.text workqueue",
 }
 PURE = (
-    "cli.diagnosis cli.status cli.timelines cli.training controller.alpha.build controller.alpha.children "
+    "cli.diagnosis cli.model cli.status cli.timelines cli.training controller.alpha.build controller.alpha.children "
     "controller.alpha.observe controller.alpha.plan controller.config.values controller.tfjob.build controller.tfjob.plan "
     f"{' '.join(VALUES.split()[-3:])} {PAGE_VIEWS} {BOARD}"
 )

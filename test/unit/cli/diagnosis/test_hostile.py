@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from support.cases import for_each
 from tfjob_operator.cli.commands.explain_ import render
-from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.diagnosis.causes import fill
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
+from tfjob_operator.cli.model import objects
 from unit.cli.diagnosis.cases import CASES, world_of
 
 HOSTILE = "\x1b[31m$(rm -rf ~)\u202e`id`\n\r\x00\ud800"

@@ -11,8 +11,8 @@ from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob
-from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, LastLine
+from tfjob_operator.cli.model import objects
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 JOB = "mnist"

@@ -14,7 +14,7 @@ from hack.page_cluster import PageCluster
 from hack.page_objects import a_job, a_pod, ended, pod, running, waiting
 from support.waiting import until
 from tfjob_operator.api.client.options import LogOptions
-from tfjob_operator.cli.diagnosis.objects import PodDetails
+from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.page.logs import MAX_RUNS, PREFETCH, Logs, metrics_pod
 from tfjob_operator.cli.page.views import MAX_LINE, LogLines
 from unit.cli.page.browser import Browser, a_page

@@ -12,7 +12,7 @@ from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.core import LEASES, PODS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.commands.top_ import POD_METRICS
-from tfjob_operator.cli.diagnosis import objects
+from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.page.details import allows
 from tfjob_operator.cli.page.reviews import ResourceAttributes, ReviewFailedError, Reviews, User
 

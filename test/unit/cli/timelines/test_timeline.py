@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.diagnosis import objects
+from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.values import PodHistory, PodOutcome, ReplicaName, Span, Timeline, job_of
 from unit.cli.conftest import pod as a_pod

@@ -9,14 +9,14 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_PREFIX, LABEL_REPLICA_TYPE
 from tfjob_operator.api.v1alpha1.constants import LABEL_JOB_TYPE
-from tfjob_operator.cli.diagnosis.objects import (
+from tfjob_operator.cli.model.objects import (
     ConditionDetails,
     ContainerDetails,
     ContainerStatusDetails,
     PodDetails,
     Terminated,
 )
-from tfjob_operator.cli.diagnosis.words import seconds_between
+from tfjob_operator.cli.model.words import seconds_between
 
 _SOON_S: Final = 600.0
 """A restart is resolved once the container has been running this long: the kubelet resets its back-off after ten minutes."""

@@ -11,8 +11,8 @@ from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1.conditions import TRUE
 from tfjob_operator.api.v1.constants import AttemptReason, EventReason
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
-from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import EventDetails
 
 MAX_WORDS: Final = 400
 """The most bytes of a message in a line of evidence: three terminal lines."""
