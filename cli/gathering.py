@@ -9,9 +9,10 @@ import msgspec
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
+from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
 from tfjob_operator.cli.replicas import Choice, find
 from tfjob_operator.cli.session import Session
-from tfjob_operator.cli.timelines.values import ReplicaName, TimelineJob, job_of, replica_of
+from tfjob_operator.cli.timelines.values import TimelineJob, job_of
 
 T = TypeVar("T")
 _MAX_EVENTS: Final = 10_000

@@ -11,14 +11,16 @@ from typing import Any, Final, NamedTuple
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
 from tfjob_operator.api.v1 import conditions as v1_conditions
-from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt, format_indices, parse_indices
+from tfjob_operator.api.v1.indices import format_indices, parse_indices
+from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.pods import condition_of, is_up, statuses
+from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
 from tfjob_operator.cli.model.words import ago, avoided_now, ended_by
 from tfjob_operator.cli.sizes import restarts_of, sizes_of
 from tfjob_operator.cli.timelines.build import ended_of, training_of, utc
-from tfjob_operator.cli.timelines.values import ReplicaName, TimelineJob, order_of, replica_of
+from tfjob_operator.cli.timelines.values import TimelineJob
 
 Paint = Callable[[str, str], str]
 
