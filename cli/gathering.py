@@ -20,11 +20,11 @@ _MAX_EVENTS: Final = 10_000
 
 
 class Snapshot(NamedTuple):
-    """A job and its pods at one time. `body` is the raw job, `version` the resourceVersion of the list of pods."""
+    """A job and its pods at one time. `body` and `pods` are raw, `version` is the resourceVersion of the list of pods."""
 
     body: Mapping[str, Any]
     job: TimelineJob
-    pods: Sequence[PodDetails]
+    pods: Sequence[Mapping[str, Any]]
     version: str = ""
 
 
@@ -32,7 +32,7 @@ def snapshot(session: Session, name: str) -> Snapshot:
     """Read a job and its pods. Raises CliError."""
     body = jobs.get(session, name)
     found = find(session, body, Choice())
-    return Snapshot(body, job_from(body), pods_from(each.pod for each in found.replicas), found.version)
+    return Snapshot(body, job_from(body), [each.pod for each in found.replicas], found.version)
 
 
 def job_from(body: Mapping[str, Any]) -> TimelineJob:

@@ -35,7 +35,7 @@ def first_of(world: Troubled) -> Cause:
 
 
 def test_nothing_is_wrong_with_a_healthy_job() -> None:
-    assert diagnosed() == Diagnosis((), "mnist: Running for 1h, 1 of 1 PS running, 2 of 2 workers running", "")
+    assert diagnosed() == Diagnosis((), "mnist: Running for 1h, 1 of 1 PS ready, 2 of 2 workers ready", "")
 
 
 def test_there_is_a_case_of_every_trouble_and_no_other() -> None:
@@ -737,7 +737,7 @@ def test_nothing_is_wrong_with_a_healthy_job_of_the_alpha_dialect(dialect: Diale
     world.alpha(dialect)
     found = diagnose(world.evidence())
     assert found.causes == ()
-    assert found.standing == "mnist: Running for 1h, 1 of 1 master running, 2 of 2 workers running"
+    assert found.standing == "mnist: Running for 1h, 1 of 1 master ready, 2 of 2 workers ready"
 
 
 def alpha_world(dialect: Dialect = KUBEFLOW, *, without: str = "") -> Troubled:
