@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from tfjob_operator.api.text import MAX_NAME, clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.sizes import restarts_of, sizes_of
 
 UNKNOWN: Final = "<unknown>"
@@ -105,7 +106,7 @@ class Listing:
         self._pods: dict[str, dict[str, PodFacts]] = defaultdict(dict)
         self._job_of: dict[str, str] = {}
         self._events: dict[str, WarningEvent] = {}
-        self._waits: dict[str, str] = {}
+        self._waits: dict[str, tuple[str, str]] = {}
         self.has_queued = False
 
     def put_job(self, body: Mapping[str, Any], now: float, *, gone: bool = False) -> str:
@@ -155,15 +156,12 @@ class Listing:
 
     def put_workload(self, body: Mapping[str, Any]) -> str:
         """Store the Workload of a queued job; return the key of the job, "" if it is not listed."""
-        meta, conditions = body["metadata"], (body.get("status") or {}).get("conditions") or ()
+        meta = body["metadata"]
         owner = _controller(meta)
         key = _key(meta["namespace"], str(owner.get("apiVersion", "")).partition("/")[0], str(owner.get("name")))
         if key not in self.jobs or self.jobs[key].uid != owner.get("uid"):
             return ""
-        unreserved = (
-            each for each in conditions if each.get("type") == "QuotaReserved" and each.get("status") == "False"
-        )
-        self._waits[self.jobs[key].uid] = next((str(each.get("message", "")) for each in unreserved), "")
+        self._waits[self.jobs[key].uid] = waits_for(body)
         return key
 
     def needs_events(self) -> bool:
@@ -221,9 +219,7 @@ class Listing:
         """Return a job's problem and a message: from its status, else from the majority of its pods, else from events."""
         job, newest = self.jobs[key], [found[-1] for found in pods.values()]
         if job.reason == "Queued" and (waits := self._waits.get(job.uid)):
-            from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS  # it imports msgspec
-
-            return "NeverFits" if NEVER_FITS.search(waits[:_MAX_MESSAGE]) else job.reason, waits
+            return waits
         if job.reason and not (job.end and job.reason == "TFJobFailed"):
             return job.reason, job.message
         reasons = Counter(each.reason for each in newest if each.reason)
