@@ -242,6 +242,32 @@ def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Serve
     assert " Queued " in rows["w21"]
 
 
+def test_of_queued_jobs_list_says_what_they_wait_for(server: Server) -> None:
+    """As recorded beside Kueue: the last state but one of each Workload before it ran again or was deleted."""
+    chosen = {"c": -2, "r": -6, "h": 1, "d": -5}
+    found = {name: a_job(name, "Suspended") for name in chosen}
+    workloads = []
+    for name, number in chosen.items():
+        found[name]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
+        body = [each.object for each in kueue("evictions") if f"tfjob-{name}-" in each.object["metadata"]["name"]][
+            number
+        ]
+        owner = body["metadata"]["ownerReferences"][0] | {"uid": f"uid-{name}"}
+        workloads.append(body | {"metadata": body["metadata"] | {"namespace": "team", "ownerReferences": [owner]}})
+    serve(server, *found.values())
+    server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta2"}})
+    path = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
+    server.answers(path, {"metadata": {}, "items": workloads})
+    lines = run("list", f"--kubeconfig={server.kubeconfig}", "-o", "wide").stdout.splitlines()[1:]
+    shown = {line.split()[0]: line for line in lines}
+    assert " CheckRejected " in shown["c"]
+    assert shown["c"].endswith('AdmissionCheck in Rejected state: "stub" (no room at all)')
+    assert " Deactivated " in shown["r"]
+    assert shown["r"].endswith("exceeding the maximum number of re-queuing retries")
+    assert " QueueStopped " in shown["h"]
+    assert " Deactivated " in shown["d"]
+
+
 def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Server, rows: Any) -> None:
     quota, other, mount, old = (a_job(name, "Created") for name in ("quota", "other", "mount", "old"))
     stuck = [pod("mount", index, **waiting("ContainerCreating")) for index in range(2)]

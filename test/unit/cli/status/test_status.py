@@ -59,7 +59,8 @@ def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
     crash = container({"waiting": {"reason": "CrashLoopBackOff"}}, ended_so, 4)
     sidecar = [container({"running": {}})[0], crash[0] | {"name": "sidecar"}]
     assert "|    Traceback / ValueError: no data" in shown(job(), pod("mnist-worker-0", containerStatuses=sidecar))
-    assert shown(job("Created", "Running"), pod("mnist-ps-0"), pod("mnist-worker-0", containerStatuses=crash)) == [
+    server = pod("mnist-ps-0", conditions=[{"type": "Ready", "status": "True"}])
+    assert shown(job("Created", "Running"), server, pod("mnist-worker-0", containerStatuses=crash)) == [
         "mnist in team: Running (CrashLoopBackOff), created 5m ago",
         "  Created 5m ago: is Created",
         "  Running 5m ago: is Running",
