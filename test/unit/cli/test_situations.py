@@ -1,6 +1,7 @@
 """Every display shows the state, counts and reason of a job that docs/kubectl-tfjob.md defines: see situations.py."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -23,9 +24,11 @@ from tfjob_operator.cli.timelines.render import Frame
 from tfjob_operator.cli.timelines.render import render as render_timeline
 from tfjob_operator.cli.watching import LiveState, job_summary_from
 from tfjob_operator.controller.jobs.metrics import index_by_state
-from unit.cli.situations import NOW, NOW_S, SITUATIONS, Situation
+from unit.cli.situation_objects import NOW_S, Situation
+from unit.cli.situations import SITUATIONS
 
 T = TypeVar("T")
+NOW = datetime.fromtimestamp(NOW_S, UTC)
 OVER = frozenset({"Succeeded", "Failed"})
 GOES_ON = frozenset({each.state for each in SITUATIONS} - OVER)
 
