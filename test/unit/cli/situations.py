@@ -93,13 +93,14 @@ expect("succeeded, and its pods were kept", "Succeeded 0/2 3",
        Worker_0=DONE, Worker_1=("Completed", False, False, 3))
 expect("succeeded, and a pod failed when it was deleted", "Succeeded 0/2 0",
        job("Created", "-Running", "Succeeded", finishedIndices={"Worker": "0"}), pod(0, ended(0)), pod(1, ended(143)))
+WORKS: Final = {"running": {"startedAt": at(3500)}}
 ONE: Final = job("Created", "Running", finishedIndices={"Worker": "1"})
 expect("a worker has succeeded, and its pod is kept", "Running 1/2 0", ONE, pod(0), pod(1, ended(0)),
        Worker_0=KEPT, Worker_1=DONE)
 expect("a worker has succeeded, and its pod was deleted", "Running 1/2 0", ONE, pod(0),
        Worker_0=KEPT, Worker_1=("Succeeded", False, False, 0))
 expect("a worker has succeeded, and its sidecar still works", "Running 1/2 0", ONE, pod(0),
-       pod(1, beside(status_of("Running", {"terminated": exit_of(0, "Completed")}), {"running": {"startedAt": at(3500)}})))
+       pod(1, beside(status_of("Running", {"terminated": exit_of(0, "Completed")}), WORKS)))
 expect("all conditions are False", "Created 2/2 0", job("-Created", "-Running"), *pods())
 expect("Suspended is False, and not last", "Running 2/2 0", job("Created", "-Suspended", "Running"), *pods())
 
@@ -211,12 +212,21 @@ expect("a restart is delayed, and another pod has no image", "Restarting 0/2 3 I
        pod(0, waiting("ImagePullBackOff")), Worker_1=("BackOff", False, False, 3))
 expect("a restart is delayed, and another replica has no pod", "Restarting 0/2 3 BackOff:40s", WAITS,
        Worker_0=MISSING, Worker_1=("BackOff", False, False, 3))
-AGAIN: Final = {"attempt": 2, "countedRestarts": 2}
+PAST: Final = [{"number": number, "startTime": at(3500), "endTime": at(3400), "exitCode": 1} for number in range(2)]
+AGAIN: Final[dict[str, Any]] = {"attempt": 2, "countedRestarts": 2, "attemptHistory": PAST}
 expect("a restart of the whole job is delayed by 4s", "Restarting 0/2 2 BackOff:4s",
        job("Created", "Restarting:15", nextRestartTime=at(-4), **AGAIN),
        Worker_0=("BackOff", False, False, 0), Worker_1=("BackOff", False, False, 0))
 expect("a delay is longer than a minute", "Restarting 0/2 2 BackOff:2m30s",
        job("Created", "Restarting:150", nextRestartTime=at(-150), **AGAIN))
+expect("a restart of the whole job is delayed, and pods end", "Restarting 0/2 2 BackOff:4s",
+       job("Created", "Restarting:15", nextRestartTime=at(-4), **AGAIN), *(pod(index, **deleted(5)) for index in range(2)),
+       Worker_0=ENDS, Worker_1=ENDS)
+expect("a restart of the whole job waits for pods", "Restarting 0/2 2 PodTerminating",
+       job("Created", "Restarting:15", **AGAIN), pod(0, **deleted(5)), Worker_0=ENDS, Worker_1=MISSING)
+expect("a restart waits for a sidecar", "Restarting 1/2 1 ExitCode:137",
+       job("Created", "Restarting:5", restarts=[{"type": "Worker", "index": 1, "replaced": True, "pod": "uid-mnist-worker-1"}]),
+       pod(0), pod(1, beside(status_of("Running", {"terminated": exit_of(137, ago_s=5)}), WORKS)))
 expect("the delay of a restart is over for 30s", "Restarting 0/2 2 Restarting",
        job("Created", "Restarting:40", nextRestartTime=at(30), **AGAIN), Worker_0=MISSING)
 expect("the delay of a restart was longer than a minute, and is over for 30s", "Restarting 0/2 2 Restarting",
@@ -230,6 +240,11 @@ for seconds, why in ((30, "Restarting"), (59, "Restarting"), (61, "NotReconciled
 expect("restarts of replicas and of the whole job", "Running 2/2 9",
        job("Created", "Running", attempt=4, restarts=[{**RESTARTED, "inPlace": 1, "replaced": True}]),
        pod(0), pod(1, running(last=exit_of(1, ago_s=3500), restarts=1)), Worker_0=KEPT, Worker_1=("Running", True, True, 5))
+expect("a pod was recreated three times, and runs for 2m", "Running 2/2 3", job("Created", "Running", restarts=[RESTARTED]),
+       pod(0), pod(1, running(120), creationTimestamp=at(125)), Worker_1=("Running", True, True, 3))
+expect("an init container was restarted twice, and the training runs for 2m", "Running 2/2 2",
+       job("Created", "Running", restarts=[{"type": "Worker", "index": 1, "inPlace": 2, "pod": "uid-mnist-worker-1"}]),
+       pod(0), pod(1, after_init(running(120), {"terminated": exit_of(0, "Completed")}, last=exit_of(1), restarts=2)))
 expect("a pod shows restarts that are not recorded yet", "Running 2/2 4", job("Created", "Running", restarts=[RESTARTED]),
        pod(0), pod(1, running(last=exit_of(1, ago_s=3500), restarts=4)), Worker_1=("Running", True, True, 4))
 
