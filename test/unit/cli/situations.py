@@ -82,6 +82,7 @@ expect("worker and Worker, which the scale subresource has added", "Running 4/4 
        job("Created", "Running", spec={"tfReplicaSpecs": {"worker": TWO, "Worker": {"replicas": 4}}}),
        *pods(of=4), Worker_0=KEPT, Worker_1=KEPT, Worker_2=KEPT, Worker_3=KEPT)
 expect("scaled down, and the surplus pod still runs", "Running 2/2 0", UP, *pods(of=3), Worker_0=KEPT, Worker_1=KEPT)
+expect("scaled down, and the surplus pod ends", "Running 2/2 0", UP, *pods(), pod(2, **deleted(5)), Worker_0=KEPT)
 expect("no replicas", "Created 0/0 0 NoReplicas", job("Created", spec=wanting(Worker=0, PS=0)))
 expect("no parameter servers", "Running 2/2 0", job("Created", "Running", spec=wanting(Worker=2, PS=0)), *pods())
 expect("succeeded, and its pods were deleted", "Succeeded 0/2 0",
@@ -196,10 +197,24 @@ expect("pods were refused, and now start", "Created 0/2 0 ContainerCreating", CR
        events=[event("FailedCreatePod", QUOTA, 1800)])
 expect("a volume is not mounted", "Created 1/2 0 FailedMount", CREATED, pod(0), pod(1, waiting("ContainerCreating")),
        events=[event("FailedMount", 'MountVolume.SetUp failed for volume "d": secret "d" not found', 5, "mnist-worker-1")])
+expect("a pod was refused, and a newer event says that another one has no volume", "Created 0/2 0 FailedMount", CREATED,
+       pod(0, waiting("ContainerCreating")),
+       events=[event("FailedCreatePod", QUOTA, 300), event("FailedMount", "no volume", 5, "mnist-worker-0")])
 expect("a volume was not mounted at first", "Running 2/2 0", UP, *pods(),
        events=[event("FailedMount", 'MountVolume.SetUp failed for volume "d": secret "d" not found', 5, "mnist-worker-1")])
 expect("a pod crashes, and another one is refused", "Running 0/2 6 CrashLoopBackOff", UP,
        pod(0, LOOP), events=[event("FailedCreatePod", QUOTA)])
+expect("a pod is not created, and another one is pending", "Created 0/2 0 QuotaExceeded", CREATED, pod(0, UNBOUND),
+       events=[event("FailedCreatePod", QUOTA)])
+expect("a pod is deleted, and another one is on a lost node", "Running 0/2 0 PodTerminating", UP, pod(0, LOST),
+       pod(1, **deleted(5)))
+expect("a pod is on a lost node, and another replica has no pod", "Running 0/2 0 NodeNotReady", UP, pod(0, LOST))
+expect("a pod is on a lost node, and another one is not ready", "Running 0/2 0 NodeNotReady", UP, pod(0, LOST),
+       pod(1, running(ready=False)))
+expect("a pod is not ready, and another replica has no pod for long", "Running 0/2 0 NotReconciled", UP,
+       pod(0, running(ready=False)))
+expect("a pod is not ready, and another replica has no pod yet", "Created 0/2 0 Starting", job("Created", age_s=30),
+       pod(0, running(20, ready=False)))
 expect("a replica has no pod for long", "Running 1/2 0 NotReconciled", UP, pod(0), Worker_0=KEPT, Worker_1=MISSING)
 expect("one pod starts, and another one is deleted", "Running 0/2 0 ContainerCreating", UP, pod(0, **deleted(5)),
        pod(1, waiting("ContainerCreating")))
@@ -213,6 +228,8 @@ expect("a restart is delayed, and another pod has no image", "Restarting 0/2 3 I
 expect("a restart is delayed, and another replica has no pod", "Restarting 0/2 3 BackOff:40s", WAITS,
        Worker_0=MISSING, Worker_1=("BackOff", False, False, 3))
 PAST: Final = [{"number": number, "startTime": at(3500), "endTime": at(3400), "exitCode": 1} for number in range(2)]
+expect("a restart is delayed, and another pod is refused", "Restarting 0/2 3 BackOff:40s", WAITS,
+       events=[event("FailedCreatePod", QUOTA)])
 AGAIN: Final[dict[str, Any]] = {"attempt": 2, "countedRestarts": 2, "attemptHistory": PAST}
 expect("a restart of the whole job is delayed by 4s", "Restarting 0/2 2 BackOff:4s",
        job("Created", "Restarting:15", nextRestartTime=at(-4), **AGAIN),
@@ -262,14 +279,15 @@ expect("failed by an exit code, and the others failed when they were deleted", "
        fell(THREE, spec=wanting(Worker=3)), pod(0, ended(143)), pod(1, ended(3)), pod(2, ended(143)))
 expect("failed by the first of several pods", "Failed 0/2 0 ExitCode:3",
        fell("The first was pod mnist-worker-1: container tensorflow exited with code 3"), pod(0, ended(1)), pod(1, ended(3)))
-expect("failed by an eviction", "Failed 0/2 0 Evicted",
-       fell("Pod mnist-worker-1: Evicted (The node was low on resource: memory. )"))
-expect("failed by an eviction, after which the program exited", "Failed 0/2 0 Evicted",
-       fell("Pod mnist-worker-1: Evicted (The node was low on resource: memory. ); container tensorflow exited with code 137"))
-expect("failed by a lost node", "Failed 0/2 0 NodeLost", fell("Pod mnist-worker-1: NodeLost (node-1 is lost)"))
-expect("failed by the deadline of a pod", "Failed 0/2 0 DeadlineExceeded", fell(
-    "Pod mnist-worker-1: DeadlineExceeded (Pod was active on the node longer than the specified deadline); container "
-    "tensorflow exited with code 143"))
+for cause, words in {
+    "Evicted": "Evicted (The node was low on resource: memory. )",
+    "NodeLost": "NodeLost (node-1 is lost)",
+    "DeadlineExceeded": "DeadlineExceeded (Pod was active on the node longer than the specified deadline); "
+                        "container tensorflow exited with code 143",
+}.items():
+    expect(f"failed by a pod: {cause}", f"Failed 0/2 0 {cause}", fell(f"Pod mnist-worker-1: {words}", begun={"ending": {
+        "type": "Failed", "reason": "TFJobFailed", "failure": {"reason": cause, "exitCode": 143}}}))
+    expect(f"0.2.0: failed by a pod: {cause}", f"Failed 0/2 0 {cause}", fell(f"Pod mnist-worker-1: {words}"))
 expect("failed by an init container", "Failed 0/2 0 ExitCode:1",
        fell("Pod mnist-worker-1: container fetch exited with code 1"), pod(1, FAILED_INIT))
 expect("failed by an init container that exited with 0 after OOM", "Failed 0/2 0 OOMKilled",
@@ -461,6 +479,9 @@ expect("elsewhere: no status yet", "New 0/2 0 ManagedElsewhere", job(policy=ELSE
 expect("elsewhere: waits in its queue", "Suspended 0/2 0 Queued",
        job("Created", "Suspended", policy=ELSEWHERE | STOP, meta=QUEUED),
        workload=FULL)
+expect("elsewhere: suspended by a user", "Suspended 0/2 0 Suspended", job("Created", "Suspended", policy=ELSEWHERE | STOP))
+expect("elsewhere: held", "Running 0/2 0 InvalidTFJobSpec", told(
+    job("Created", "Held", "Running", policy=ELSEWHERE), "InvalidTFJobSpec", "", "Held"))
 expect("elsewhere: succeeded", "Succeeded 0/2 0", job("Created", "-Running", "Succeeded", policy=ELSEWHERE, meta=QUEUED,
                                                       replicaStatuses={"Worker": {"succeeded": 2}}))
 expect("elsewhere: failed", "Failed 0/2 0 ExitCode:3", fell(THREE, policy=ELSEWHERE, replicaStatuses={"Worker": {"failed": 1}}))

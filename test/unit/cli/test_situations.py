@@ -1,5 +1,6 @@
 """Every display shows the state, counts and reason of a job that docs/kubectl-tfjob.md defines: see situations.py."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
@@ -7,7 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import pytest
 
-from tfjob_operator.api.v1.types import TFJob, parse_indices, tfjob_with_unreadable_status
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import collecting, jobs, watches
@@ -16,8 +18,9 @@ from tfjob_operator.cli.diagnosis.facts import AlphaEvidence, Evidence, Facts
 from tfjob_operator.cli.gathering import job_from, pods_from
 from tfjob_operator.cli.listing import COLUMNS, Listing
 from tfjob_operator.cli.model.objects import EventDetails
+from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.page import cluster, objects, views
-from tfjob_operator.cli.replicas import Choice, chosen
+from tfjob_operator.cli.replicas import Choice, ReplicaPod, chosen
 from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.render import Frame
@@ -32,8 +35,6 @@ T = TypeVar("T")
 NOW = datetime.fromtimestamp(NOW_S, UTC)
 OVER = frozenset({"Succeeded", "Failed"})
 GOES_ON = frozenset({each.state for each in SITUATIONS} - OVER)
-WAITING = frozenset({"New", "Creating", "Created"})
-"""The state `Created` of the gauge: see docs/operations.md."""
 
 
 class Shown(NamedTuple):
@@ -74,9 +75,9 @@ def alpha_job_of(case: Situation) -> AlphaJob | None:
 
 def by_list(case: Situation) -> Shown:
     listing = Listing()
-    key = listing.put_job(case.job, NOW_S)
+    key = listing.put_job(case.job)
     for pod in selected(case):
-        listing.put_pod(pod, NOW_S)
+        listing.put_pod(pod)
     for event in case.events:
         listing.put_event(event)
     if case.workload is not None:
@@ -99,27 +100,33 @@ def by_page(case: Situation) -> Shown:
     return Shown(row["state"], f"{ready}/{wanted}", str(row["restarts"]), row["note"])
 
 
+def replica_pods(case: Situation) -> list[ReplicaPod]:
+    """Return the pods that commands read: those that may be of the job."""
+    return chosen(selected(case), case.job, Choice())
+
+
 def summary_of(case: Situation) -> JobSummary:
-    pods = [each.pod for each in chosen(selected(case), case.job, Choice())]
-    return job_summary_of(job_from(case.job), case.job, pods_from(pods))
+    return job_summary_of(job_from(case.job), case.job, [each.pod for each in replica_pods(case)], NOW)
 
 
-def shown_of(summary: JobSummary | None) -> Shown:
-    assert summary is not None
-    running, wanted = (sum(getattr(each, key) for each in summary.types) for key in ("running", "wanted"))
-    restarts = sum(each.restarts for kind in summary.types for each in kind.replicas)
-    return Shown(summary.state, f"{running}/{wanted}", str(restarts + summary.attempt))
+def by_status(case: Situation) -> Shown:
+    found = summary_of(case)
+    return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.reason)
 
 
 def by_text_of_status(case: Situation) -> Shown:
+    """A reason that is the name of the state is left out."""
     first, *lines = render(summary_of(case), NOW, lambda text, _: text, 200, ASCII)
-    counts = [line.split()[1:4:2] for line in lines if " running" in line]
-    running, wanted = (sum(int(count[place]) for count in counts) for place in (0, 1))
-    return Shown(first.split(": ")[1].split(",")[0], f"{running}/{wanted}")
+    state, reason = re.search(r": (\w+)(?: \((.+?)\))?(?:,|$)", first).groups("")  # type: ignore[union-attr]
+    counts = [line.split()[1:4:2] for line in lines if " ready" in line]
+    ready, wanted = (sum(int(count[place]) for count in counts) for place in (0, 1))
+    return Shown(state, f"{ready}/{wanted}", reason=reason or (state if state == case.reason else ""))
 
 
 def by_watch(case: Situation) -> Shown:
-    return shown_of(job_summary_from(LiveState(job=case.job, replicas=chosen(selected(case), case.job, Choice()))))
+    found = job_summary_from(LiveState(job=case.job, replicas=replica_pods(case)), NOW)
+    assert found is not None
+    return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.reason)
 
 
 def by_explain(case: Situation) -> Shown:
@@ -137,8 +144,8 @@ def by_explain(case: Situation) -> Shown:
 
 
 def history_of(case: Situation) -> Timeline:
-    pods = [each.pod for each in chosen(selected(case), case.job, Choice())]
-    return timeline_of(job_from(case.job), pods_from(pods), events_of(case))
+    pods = pods_from(each.pod for each in replica_pods(case))
+    return timeline_of(job_from(case.job), pods, events_of(case))
 
 
 def by_timeline(case: Situation) -> Shown:
@@ -154,14 +161,13 @@ def by_wait(case: Situation) -> Shown:
 
 def by_gauge(case: Situation) -> Shown:
     job = alpha_job_of(case) or decoded(case.job, TFJob, tfjob_with_unreadable_status)
-    state = index_by_state(job)[0].rpartition("/")[2]
-    return Shown(WAITING if state == "Created" else state)
+    return Shown(index_by_state(job)[0].rpartition("/")[2])
 
 
-def snapshot(case: Situation) -> Any:
-    from tfjob_operator.cli.model.snapshot import snapshot_of
-
-    return snapshot_of(case.job, selected(case), NOW_S, events=case.events, workload=case.workload)
+def snapshot(case: Situation) -> JobSnapshot:
+    owner = case.workload["metadata"]["ownerReferences"][0]["uid"] if case.workload is not None else ""
+    workload = case.workload if owner == case.job["metadata"]["uid"] else None
+    return snapshot_of(case.job, selected(case), NOW_S, events=case.events, workload=workload)
 
 
 def by_model(case: Situation) -> Shown:
@@ -173,7 +179,7 @@ DISPLAYS: dict[str, Callable[[Situation], Shown]] = {
     "model": by_model,
     "list": by_list,
     "page": by_page,
-    "status-json": lambda case: shown_of(summary_of(case)),
+    "status-json": by_status,
     "status-text": by_text_of_status,
     "watch": by_watch,
     "explain": by_explain,
