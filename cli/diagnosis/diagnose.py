@@ -35,7 +35,10 @@ _PASSING: Final = re.compile(r", \w+ ago\b|, \d+ times\b|\b\d+ restarts?\b|\b[0-
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Return why the job is not running, root cause first; there may be no causes. Never raises, whatever the evidence."""
     facts = Facts(evidence)
-    findings = [finding for find in FINDERS for finding in find(facts)] if _ours(facts) else list(operator.find(facts))
+    finders = (
+        FINDERS if _ours(facts) else (operator.find, *([suspension.find] if evidence.workload is not None else ()))
+    )
+    findings = [finding for find in finders for finding in find(facts)]
     found = {finding.problem.id for finding in findings}
     relevant = [finding for finding in findings if not SUPERSEDED_BY.get(finding.problem.id, frozenset()) & found]
     merged: dict[tuple[str, str], list[Finding]] = defaultdict(list)
@@ -139,6 +142,9 @@ def _has_succeeded(facts: Facts) -> bool:
 
 def _replicas(facts: Facts) -> str:
     """Return how many replicas of each type are running, of how many."""
+    if not _ours(facts):
+        counts = facts.job.status.replica_statuses
+        return "".join(f", {each.active} {_typed(kind, each.active)} active" for kind, each in counts.items())
     running = {facts.shape.replica_of(pod) for pod in facts.live_pods if is_ready(pod)}
     up = Counter(kind for name, kind in facts.wanted.items() if name in running)
     done = {kind: size - sum(1 for each in facts.wanted.values() if each == kind) for kind, size in facts.sizes.items()}
@@ -153,4 +159,8 @@ def _replicas(facts: Facts) -> str:
 
 def _counted(kind: str, size: int) -> str:
     """Return a number of replicas with their type: `1 worker`, `2 workers`, `3 PS`."""
-    return f"{size} {kind}" if kind == PS else f"{size} {kind.lower()}{'s' if size > 1 else ''}"
+    return f"{size} {_typed(kind, size)}"
+
+
+def _typed(kind: str, size: int) -> str:
+    return kind if kind == PS else f"{safe_name(kind).lower()}{'s' * (size != 1)}"

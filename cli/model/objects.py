@@ -321,8 +321,9 @@ class AdmissionCheck(Struct, frozen=True):
 
 
 class WorkloadStatus(Struct, frozen=True):
-    """How far Kueue has processed a workload."""
+    """How far Kueue has processed a workload; `cluster_name` is where MultiKueue runs it."""
 
+    cluster_name: str = ""
     conditions: tuple[ConditionDetails, ...] | None = None
     admission_checks: tuple[AdmissionCheck, ...] | None = None
 

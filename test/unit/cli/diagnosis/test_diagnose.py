@@ -161,6 +161,22 @@ def test_a_queue_has_the_kind_that_kueue_names(message: str, title: str, command
     assert cause.to_do[0].endswith(command)
 
 
+def test_a_job_that_multikueue_runs_elsewhere_is_healthy() -> None:
+    """Its counts are those that MultiKueue copies from the other cluster; replacing the job would end a training."""
+    world = world_of("managed-by-multikueue")
+    found = diagnose(world.evidence())
+    assert found.standing == "mnist: Running for 1h, 1 PS active, 2 workers active"
+    assert [cause.severity for cause in found.causes] == [Severity.INFO]
+    assert found.causes[0].title == "MultiKueue runs the job in another cluster: west-1"
+    assert not re.search("replace|managedBy:", " ".join(found.causes[0].to_do))
+
+
+def test_a_job_of_multikueue_that_waits_in_its_queue_is_told_what_for() -> None:
+    world = world_of("kueue-check")
+    world.spec["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    assert ids_of(world) == ["kueue-check", "managed-by-multikueue"]
+
+
 def test_batch_jobs_that_kueue_suspends_are_queued_one_by_one() -> None:
     """They have the label that Kueue gives them; another one was suspended by somebody else."""
     world = world_of("batch-job-suspended")
@@ -267,7 +283,7 @@ def test_no_advice_for_a_running_job_deletes_it(id_: str) -> None:
             pods = re.search(r" delete pod (.+)", command)
             if pods is not None and cause.id != "ended-pod-in-the-way":
                 assert set(pods[1].replace(" --force --grace-period=0", "").split()) <= set(cause.whom)
-            assert cause.id in {"managed-elsewhere", "name-taken"} or not re.search(r"delete tfjob|replace", command)
+            assert cause.id in {"manager-silent", "name-taken"} or not re.search(r"delete tfjob|replace", command)
 
 
 def test_evidence_of_several_pods_that_differ_only_in_the_pod_stands_once() -> None:

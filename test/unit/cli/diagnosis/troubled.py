@@ -101,9 +101,19 @@ class Troubled(World):
 
     # The operator
 
-    def managed_elsewhere(self) -> None:
-        self.spec["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
-        self.pods, self.status["conditions"] = {}, []
+    def managed_elsewhere(self, manager: str = "example.com/trainer") -> None:
+        self.spec["runPolicy"]["managedBy"] = manager
+        self.pods = {}
+
+    def managed_by_multikueue(self) -> None:
+        self.managed_elsewhere("kueue.x-k8s.io/multikueue")
+        self.suspend(clusterName="west-1")
+        self.spec["runPolicy"]["suspend"] = False
+        self.status["conditions"].pop()
+
+    def manager_silent(self) -> None:
+        self.managed_elsewhere()
+        self.status.clear()
 
     def operator_not_running(self) -> None:
         self.lease = self._lease("11:50:00")
