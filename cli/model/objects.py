@@ -105,6 +105,12 @@ class Volume(Struct, frozen=True):
     persistent_volume_claim: ClaimSource | None = None
 
 
+class SchedulingGroup(Struct, frozen=True):
+    """The PodGroup of scheduling.k8s.io with which the pod is scheduled."""
+
+    pod_group_name: str = ""
+
+
 class PodSpecDetails(Struct, frozen=True):
     """The pod spec of a diagnosis."""
 
@@ -114,6 +120,7 @@ class PodSpecDetails(Struct, frozen=True):
     node_name: str = ""
     scheduling_gates: tuple[Named, ...] | None = None
     scheduler_name: str = ""
+    scheduling_group: SchedulingGroup | None = None
     restart_policy: str = ""
     termination_grace_period_seconds: int = 30
 

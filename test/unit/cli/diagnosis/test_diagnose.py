@@ -177,6 +177,23 @@ def test_a_job_of_multikueue_that_waits_in_its_queue_is_told_what_for() -> None:
     assert ids_of(world) == ["kueue-check", "managed-by-multikueue"]
 
 
+def test_with_kueue_down_its_administrator_is_to_be_asked() -> None:
+    """Its webhook has no Service that users could fix."""
+    cause = first_of(world_of("kueue-unreachable"))
+    assert cause.to_do[0] == "kubectl -n kueue-system get pods"
+    assert cause.to_do[1].startswith("Ask your cluster administrator whether Kueue is running")
+
+
+def test_a_pod_of_a_scheduling_group_waits_for_it_only_if_the_scheduler_has_not_seen_the_pod() -> None:
+    world = world_of("scheduling-group-missing")
+    assert (
+        first_of(world).title
+        == 'Waiting for the PodGroup "gang-a", which the template names in schedulingGroup (mnist-worker-1)'
+    )
+    world.pods[WORKER]["status"]["conditions"] = [condition("PodScheduled", "False", "Unschedulable", "0/1 placements")]
+    assert "scheduling-group-missing" not in ids_of(world)
+
+
 def test_batch_jobs_that_kueue_suspends_are_queued_one_by_one() -> None:
     """They have the label that Kueue gives them; another one was suspended by somebody else."""
     world = world_of("batch-job-suspended")

@@ -75,6 +75,12 @@ class Troubled(World):
         ]
         self.events.clear()
 
+    def scheduling_group_missing(self) -> None:
+        pod = self.unscheduled("")
+        pod["spec"]["schedulingGroup"] = {"podGroupName": "gang-a"}
+        pod["status"] = {"phase": "Pending"}
+        self.events.clear()
+
     def _unpulled(self, error: str) -> None:
         self.waiting("ImagePullBackOff", 'Back-off pulling image "registry.example/train:1"')
         self.pod_event("Failed", f'Failed to pull image "registry.example/train:1": {error}')
