@@ -342,6 +342,20 @@ class Workload(ObjectDetails, frozen=True, tag_field="kind", tag="Workload"):
     status: WorkloadStatus = WorkloadStatus()
 
 
+class PendingWorkload(Struct, frozen=True):
+    """The place of a workload in its queues, from Kueue's visibility API; the first place is 0."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    position_in_local_queue: int = 0
+    position_in_cluster_queue: int = 0
+
+
+class PendingWorkloads(Struct, frozen=True):
+    """The workloads that wait in a queue."""
+
+    items: tuple[PendingWorkload, ...] | None = None
+
+
 class PodGroupSpecDetails(Struct, frozen=True):
     """The number of pods to be scheduled together, and the volcano queue."""
 
