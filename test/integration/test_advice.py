@@ -477,8 +477,8 @@ NOT_FOLLOWED: Final = {
     """,
     "it takes Kueue or a gang scheduler": """
         kueue-deactivated kueue-gave-up kueue-queue-missing kueue-too-large kueue-quota kueue-one-by-one kueue-unreachable
-        kueue-replicas-not-counted
-        scheduling-group-missing pod-group-refused gang-too-few-pods gang-no-room gang-other-scheduler
+        kueue-replicas-not-counted scheduling-group-missing pod-group-refused gang-too-few-pods gang-no-room
+        gang-other-scheduler
     """,
     "it takes an operator of the alpha dialect": """
         chief-missing restart-policy-always batch-job-failed batch-job-suspended
