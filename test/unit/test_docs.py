@@ -117,11 +117,11 @@ def test_no_event_has_a_reason_that_was_renamed() -> None:
     assert new <= reasons
 
 
-KUEUE_FRAMEWORKS = """
-    batch/job kubeflow.org/mpijob ray.io/rayjob ray.io/raycluster ray.io/rayservice jobset.x-k8s.io/jobset
-    workload.codeflare.dev/appwrapper trainer.kubeflow.org/trainjob pod deployment statefulset
-    leaderworkerset.x-k8s.io/leaderworkerset
-""".split()
+KUEUE_FRAMEWORKS = [
+    *("batch/job", "kubeflow.org/mpijob", "ray.io/rayjob", "ray.io/raycluster", "ray.io/rayservice"),
+    *("jobset.x-k8s.io/jobset", "workload.codeflare.dev/appwrapper", "trainer.kubeflow.org/trainjob"),
+    *("pod", "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"),
+]
 """The integrations that Kueue 0.19.2 enables by default: pasting a shorter list switches others off."""
 
 
