@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -26,11 +27,12 @@ from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, 
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import objects
-from tfjob_operator.cli.model.pods import exits_of, is_training, running_since
+from tfjob_operator.cli.model.pods import condition_of, exits_of, is_training, running_since
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.replicas import selector_of
 from tfjob_operator.cli.session import Session
 
+_VISIBILITY: Final = "visibility.kueue.x-k8s.io"
 LEASE: Final = "tf-operator"
 """The name of the operator's Lease, in any namespace."""
 OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
@@ -79,6 +81,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         if volume.persistent_volume_claim is not None
     }
     lease, stale_lease = reader.lease(now)
+    workload = reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None
     return Evidence(
         job=job,
         now=now,
@@ -99,7 +102,8 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         deployments=reader.deployments,
         operator_pods=reader.operator_pods,
         crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{jobs.group_of(whole)}", "CRDs"),
-        workload=reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None,
+        workload=workload,
+        place=reader.place(workload) if workload is not None else None,
         pod_group=reader.pod_group(name),
         logs=reader.logs(pods),
         last_lines=reader.last_lines(pods, now, silent_after_s) if silent_after_s else {},
@@ -234,6 +238,19 @@ class _EvidenceReader:
             owner = controller_of(each.metadata)
             if owner is not None and owner.uid == job.metadata.uid:
                 return each
+        return None
+
+    def place(self, workload: objects.Workload) -> objects.PendingWorkload | None:
+        """Return the place of a Workload in its queue; None if it does not wait, or if this cannot be read."""
+        reserved = condition_of(workload.status.conditions, "QuotaReserved")
+        if reserved is not None and reserved.status == "True":
+            return None
+        name, queue = workload.metadata.name, quote(workload.spec.queue_name, safe="")
+        with suppress(CliError, msgspec.ValidationError):  # few clusters serve it, and few users may read it
+            version = self._session.get(f"/apis/{_VISIBILITY}")["preferredVersion"]["groupVersion"]
+            where = f"/apis/{version}/namespaces/{self._session.namespace}/localqueues/{queue}/pendingworkloads"
+            found = msgspec.json.decode(self._session.read(where), type=objects.PendingWorkloads)
+            return next((each for each in found.items or () if each.metadata.name == name), None)
         return None
 
     def pod_group(self, name: str) -> objects.PodGroupDetails | None:

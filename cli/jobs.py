@@ -8,14 +8,17 @@ rejected: a command that ignored a namespace there would change a job of the sam
 from __future__ import annotations
 
 import sys
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.errors import ApiServerError, CliError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tfjob_operator.cli.session import Session
 
@@ -31,6 +34,9 @@ _KINDS: Final = frozenset({"tfjob", "tfjobs"})
 _VERSIONS: Final = {GROUP: "v1", TENSORFLOW_GROUP: "v1alpha1"}
 _CHUNK: Final = 500
 """The page size of lists, the same as kubectl's."""
+_NAMES: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+_OF_CHILDREN: Final = ("SuccessfulCreate", "SuccessfulDelete")
+"""The beginnings of the reasons of events that do not tell how a job ended."""
 
 
 class NoTFJobsError(CliError):
@@ -49,7 +55,10 @@ def path(namespace: str | None, name: str = "", group: str = GROUP) -> str:
 
 
 def get(session: Session, name: str) -> dict[str, Any]:
-    """Return a job. Raises ApiServerError if it does not exist, CliError if the cluster serves no TFJobs."""
+    """Return a job. Raises ApiServerError if it does not exist, CliError if the cluster serves no TFJobs.
+
+    The message about a job that does not exist has what is known about it.
+    """
     job: dict[str, Any] = _found(session.get, session, name)
     return job
 
@@ -70,7 +79,56 @@ def _found(read: Callable[[str], T], session: Session, name: str) -> T:
             except ApiServerError as other:
                 if not (other.is_not_found or other.is_denied):  # otherwise there may be such a job
                     raise
-        raise _without_crd(session, error) from error
+        raise _with_hint(session, bare, _without_crd(session, error)) from error
+
+
+def _with_hint(session: Session, name: str, error: CliError) -> CliError:
+    """Add what is known about a job that does not exist: how it was deleted, or else a job with a similar name."""
+    if not isinstance(error, ApiServerError) or not error.is_not_found:
+        return error
+    hint = ""
+    with suppress(CliError):
+        where = f"/api/v1/namespaces/{session.namespace}/events"
+        events = session.get(where, fieldSelector=f"involvedObject.name={name}", limit=_CHUNK).get("items") or ()
+        own = [each for each in events if str(_about(each).get("kind")).casefold() in _KINDS]
+        hint = _deletion(own) or _similar(session, name)
+    return ApiServerError(f"{error.message}{hint and ': '}{hint}", code=error.code, reason=error.reason)
+
+
+def _similar(session: Session, name: str) -> str:
+    from difflib import get_close_matches
+
+    found = session.get(path(session.namespace), accept=_NAMES, limit=_CHUNK).get("items") or ()
+    near = get_close_matches(name, [each["metadata"]["name"] for each in found], n=1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _deletion(events: Iterable[Mapping[str, Any]]) -> str:
+    """Return how the last job with these events was deleted; "" without events."""
+    dated = sorted(((at, each) for each in events if (at := _event_time(each)) is not None), key=itemgetter(0))
+    if not dated:
+        return ""
+    own = [(at, each) for at, each in dated if _about(each).get("uid") == _about(dated[-1][1]).get("uid")]
+    deleted = [at for at, each in own if each.get("reason") == "SuccessfulDeleteJob"]
+    telling = [pair for pair in own if not str(pair[1].get("reason")).startswith(_OF_CHILDREN)]
+    at, last = (telling or own)[-1]
+    told = f"{last.get('reason')}: {last.get('message')}"
+    if deleted:
+        return f"it was deleted {_ago(deleted[-1])} by its TTL (ttlSecondsAfterFinished), after {told}"
+    return f"it was deleted after its event of {_ago(at)}, {told}"
+
+
+def _about(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    return event.get("involvedObject") or {}
+
+
+def _event_time(event: Mapping[str, Any]) -> datetime | None:
+    series = event.get("series") or {}
+    return time_of(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime"))
+
+
+def _ago(at: datetime) -> str:
+    return f"{duration((datetime.now(UTC) - at).total_seconds())} ago"
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -121,6 +121,17 @@ WEBHOOK_DOWN: Final = error(
     ),
     "An admission webhook cannot be called, and its failurePolicy is Fail",
 )
+KUEUE_DOWN: Final = error(
+    "kueue-unreachable",
+    409,
+    "Kueue's admission webhook cannot be called ({who} not created)",
+    (
+        "kubectl -n {place} get pods",
+        "Ask your cluster administrator whether Kueue is running; running pods of the job continue",
+        RETRIED,
+    ),
+    "Kueue is down, and its webhooks reject the creation of pods until it is back",
+)
 POLICY_DENIED: Final = error(
     "admission-policy-denied",
     410,
@@ -238,6 +249,7 @@ _RULES: Final = (
     rule(POD_SECURITY, r'violates PodSecurity "(?P<level>[^":]+)'),
     rule(POD_POLICY, r"unable to validate against any (pod security policy|security context constraint)"),
     # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors/statuserror.go, pkg/util/webhook/error.go
+    rule(KUEUE_DOWN, r"failed calling webhook.{0,300}https://[\w-]*kueue[\w-]*\.(?P<place>[\w-]+)\.svc\b"),
     rule(WEBHOOK_DOWN, r'failed calling webhook "(?P<webhook>[^"]+)"'),
     rule(WEBHOOK_DENIED, r'admission webhook "(?P<webhook>[^"]+)" denied the request(: |\s)(?P<words>.+)'),
     rule(WEBHOOK_DENIED, r'admission webhook "(?P<webhook>[^"]+)" denied the request'),

@@ -33,7 +33,10 @@ _PASSING: Final = re.compile(r", \w+ ago\b|, \d+ times\b|\b\d+ restarts?\b|\b[0-
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Return why the job is not running, root cause first; there may be no causes. Never raises, whatever the evidence."""
     facts = Facts(evidence)
-    findings = [finding for find in FINDERS for finding in find(facts)] if _ours(facts) else list(operator.find(facts))
+    finders = (
+        FINDERS if _ours(facts) else (operator.find, *([suspension.find] if evidence.workload is not None else ()))
+    )
+    findings = [finding for find in finders for finding in find(facts)]
     found = {finding.problem.id for finding in findings}
     relevant = [finding for finding in findings if not SUPERSEDED_BY.get(finding.problem.id, frozenset()) & found]
     merged: dict[tuple[str, str], list[Finding]] = defaultdict(list)
@@ -135,6 +138,8 @@ def _replicas(seen: JobSnapshot) -> str:
     sizes = {} if seen.job.is_suspended else seen.job.sizes
     ready = Counter(each.type for each in seen.replicas if each.ready and each.index < sizes.get(each.type, 0))
     done = Counter(each.type for each in seen.replicas if each.has_succeeded)
+    if seen.job.manager:
+        ready = Counter({kind: min(each.active, sizes.get(kind, 0)) for kind, each in seen.job.counts.items()})
     return "".join(
         f", {ready[kind]} of {_counted(kind, size)} ready{f', {done[kind]} finished' if done[kind] else ''}"
         for kind, size in sizes.items()

@@ -14,8 +14,21 @@ from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.objects import PodGroupDetails
 from tfjob_operator.cli.model.words import quote, safe_name
 
+_UNSEEN_S: Final = 10.0
+"""A scheduler looks at a pod within this time, unless its PodGroup does not exist."""
 _GROUP: Final = "kubectl -n {namespace} describe podgroup {job}"
 
+NO_SCHEDULING_GROUP: Final = error(
+    "scheduling-group-missing",
+    439,
+    'Waiting for the PodGroup "{group}", which the template names in schedulingGroup ({who})',
+    (
+        "kubectl -n {namespace} get podgroups.scheduling.k8s.io {group}",
+        "Create it if it does not exist; the operator creates no PodGroup of scheduling.k8s.io",
+        ManifestChange("or remove schedulingGroup from the template"),
+    ),
+    "The pod has spec.schedulingGroup, and the scheduler has not looked at it: the PodGroup does not exist",
+)
 UNAVAILABLE: Final = error(
     "pod-groups-unavailable",
     440,
@@ -98,6 +111,12 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     for event in latest(facts.job_events(EventReason.OTHER_SCHEDULER)):
         yield Finding(OTHER_SCHEDULER, facts.name, (facts.line(event),))
+    for pod in facts.unscheduled:
+        named, age_s = pod.spec.scheduling_group, facts.age_s(pod.metadata.creation_timestamp) or 0.0
+        if named is not None and not pod.status.conditions and age_s > _UNSEEN_S:
+            seen = f"pod {safe_name(pod.metadata.name)}: spec.schedulingGroup is set, and it has no conditions"
+            name = value(named.pod_group_name)
+            yield Finding(NO_SCHEDULING_GROUP, pod.metadata.name, (seen,), {"group": name}, key=name)
     group = facts.evidence.pod_group
     if facts.missing and group is None:
         for event in latest(facts.job_events(EventReason.POD_GROUPS_UNKNOWN)):

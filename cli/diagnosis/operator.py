@@ -10,7 +10,7 @@ from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
-from tfjob_operator.cli.diagnosis.causes import Finding, error, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, error, info, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import OperatorDeployment
@@ -44,16 +44,34 @@ JOB_DELETING: Final = error(
     ),
     "The job has a deletionTimestamp; finalizers may delay its deletion",
 )
-MANAGED_ELSEWHERE: Final = error(
+_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+MULTIKUEUE: Final = info(
+    "managed-by-multikueue",
+    3,
+    "MultiKueue runs the job in another cluster: {cluster}",
+    (
+        "The status is that of the job in this cluster, which has its pods and logs",
+        "kubectl -n {namespace} describe workloads.kueue.x-k8s.io {workload}",
+    ),
+    "spec.runPolicy.managedBy is kueue.x-k8s.io/multikueue; the Workload's status.clusterName has the cluster",
+)
+MANAGED_ELSEWHERE: Final = info(
     "managed-elsewhere",
     3,
-    "The job is managed by {manager}; this operator ignores it",
+    "Managed by {manager}; this operator ignores the job",
+    ("The status is written by {manager}: ask its owner about the job",),
+    "spec.runPolicy.managedBy names another controller",
+)
+MANAGER_SILENT: Final = error(
+    "manager-silent",
+    3,
+    "Managed by {manager}, which has not written a status; this operator ignores the job",
     (
         "Ask the owner of {manager} about the job",
         f"To have this operator run it, save the manifest, then in the file remove spec.runPolicy.managedBy: {SAVE}",
         REPLACE,
     ),
-    "spec.runPolicy.managedBy names another controller, such as MultiKueue",
+    "spec.runPolicy.managedBy names another controller, and the job has no conditions",
 )
 NOT_RUNNING: Final = error(
     "operator-not-running",
@@ -211,13 +229,24 @@ def find(facts: Facts) -> Iterator[Finding]:
         seen = f"job: deletionTimestamp is set, {ago(facts.now, meta.deletion_timestamp)}"
         yield Finding(JOB_DELETING, facts.name, (seen,), {"waits": waits or " "})
     if facts.spec.managed_by not in MANAGED_BY_US:
-        manager = safe_name(facts.spec.managed_by)
-        yield Finding(
-            MANAGED_ELSEWHERE, facts.name, (f"job: spec.runPolicy.managedBy is {manager}",), {"manager": manager}
-        )
+        yield _elsewhere_managed(facts)
     elif not facts.finished or facts.ending is not None:
         yield from _asleep(facts)
     yield from _crd(facts)
+
+
+def _elsewhere_managed(facts: Facts) -> Finding:
+    manager, workload, status = safe_name(facts.spec.managed_by), facts.evidence.workload, facts.job.status
+    seen, values = [f"job: spec.runPolicy.managedBy is {manager}"], {"manager": manager}
+    if facts.spec.managed_by != _MULTIKUEUE:
+        problem = MANAGED_ELSEWHERE if status.conditions or status.phase else MANAGER_SILENT
+        return Finding(problem, facts.name, tuple(seen), values)
+    values["cluster"] = "its Workload has the name"
+    if workload is not None:
+        name, cluster = safe_name(workload.metadata.name), safe_name(workload.status.cluster_name)
+        seen.append(f"workload {name}: status.clusterName is {cluster or 'not set'}")
+        values |= {"workload": workload.metadata.name, "cluster": cluster or "none is chosen yet"}
+    return Finding(MULTIKUEUE, facts.name, tuple(seen), values)
 
 
 def is_renewed(lease: Lease, now: datetime) -> bool:

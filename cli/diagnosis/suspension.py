@@ -12,6 +12,7 @@ from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, problems_in
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import Workload
 from tfjob_operator.cli.model.pods import condition_of
 from tfjob_operator.cli.model.queues import LONGEST, UNRESERVED, Wait, deactivated_by_kueue, is_true, waits_for
@@ -238,6 +239,14 @@ def _proofs(facts: Facts, workload: Workload) -> tuple[str, ...]:
         proofs.append(f"{where}: evicted{when and ' '}{when}, {safe_name(evicted.reason)}: {quote(evicted.message)}")
     if reserved is not None and reserved.status != "True" and quote(reserved.message) not in "".join(proofs):
         proofs.insert(0, f"{where}: QuotaReserved is False: {quote(reserved.message)}")
+    if (place := facts.evidence.place) is not None:
+        times = (workload.metadata.creation_timestamp, evicted.last_transition_time if evicted is not None else None)
+        waited = min((age_s for age_s in map(facts.age_s, times) if age_s is not None), default=None)
+        here, all_ = place.position_in_local_queue + 1, place.position_in_cluster_queue + 1
+        since = "" if waited is None else f", waiting for {duration(waited)}"
+        proofs.append(
+            f"queue {safe_name(workload.spec.queue_name)}: position {here}, {all_} in its ClusterQueue{since}"
+        )
     if not workload.spec.active:
         proofs.append(f"{where}: spec.active is false")
     return tuple(proofs) or (f"{where}: no quota reserved",)

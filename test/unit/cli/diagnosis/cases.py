@@ -139,6 +139,9 @@ webhook-denied: admission webhook "validation.gatekeeper.sh" denied the request:
   label team
 webhook-unreachable: Internal error occurred: failed calling webhook "inject.example.com": failed to call webhook: Post
   "https://inject.mesh.svc:443/inject?timeout=10s": dial tcp 10.0.0.9:443: connect: connection refused
+kueue-unreachable: Internal error occurred: failed calling webhook "mpod.kb.io": failed to call webhook: Post
+  "https://kueue-webhook-service.kueue-system.svc:443/mutate--v1-pod?timeout=10s": dial tcp 10.0.0.9:443: connect: connection
+  refused
 admission-policy-denied: pods "mnist-worker-1" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding
   'no-latest-binding' denied request: images must have a tag
 service-account-missing: pods "mnist-worker-1" is forbidden: error looking up service account team/trainer: serviceaccount

@@ -161,6 +161,39 @@ def test_a_queue_has_the_kind_that_kueue_names(message: str, title: str, command
     assert cause.to_do[0].endswith(command)
 
 
+def test_a_job_that_multikueue_runs_elsewhere_is_healthy() -> None:
+    """Its counts are those that MultiKueue copies from the other cluster; replacing the job would end a training."""
+    world = world_of("managed-by-multikueue")
+    found = diagnose(world.evidence())
+    assert found.standing == "mnist: Running for 1h, 1 of 1 PS ready, 2 of 2 workers ready"
+    assert [cause.severity for cause in found.causes] == [Severity.INFO]
+    assert found.causes[0].title == "MultiKueue runs the job in another cluster: west-1"
+    assert not re.search("replace|managedBy:", " ".join(found.causes[0].to_do))
+
+
+def test_a_job_of_multikueue_that_waits_in_its_queue_is_told_what_for() -> None:
+    world = world_of("kueue-check")
+    world.spec["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    assert ids_of(world) == ["kueue-check", "managed-by-multikueue"]
+
+
+def test_with_kueue_down_its_administrator_is_to_be_asked() -> None:
+    """Its webhook has no Service that users could fix."""
+    cause = first_of(world_of("kueue-unreachable"))
+    assert cause.to_do[0] == "kubectl -n kueue-system get pods"
+    assert cause.to_do[1].startswith("Ask your cluster administrator whether Kueue is running")
+
+
+def test_a_pod_of_a_scheduling_group_waits_for_it_only_if_the_scheduler_has_not_seen_the_pod() -> None:
+    world = world_of("scheduling-group-missing")
+    assert (
+        first_of(world).title
+        == 'Waiting for the PodGroup "gang-a", which the template names in schedulingGroup (mnist-worker-1)'
+    )
+    world.pods[WORKER]["status"]["conditions"] = [condition("PodScheduled", "False", "Unschedulable", "0/1 placements")]
+    assert "scheduling-group-missing" not in ids_of(world)
+
+
 def test_batch_jobs_that_kueue_suspends_are_queued_one_by_one() -> None:
     """They have the label that Kueue gives them; another one was suspended by somebody else."""
     world = world_of("batch-job-suspended")
@@ -267,7 +300,7 @@ def test_no_advice_for_a_running_job_deletes_it(id_: str) -> None:
             pods = re.search(r" delete pod (.+)", command)
             if pods is not None and cause.id != "ended-pod-in-the-way":
                 assert set(pods[1].replace(" --force --grace-period=0", "").split()) <= set(cause.whom)
-            assert cause.id in {"managed-elsewhere", "name-taken"} or not re.search(r"delete tfjob|replace", command)
+            assert cause.id in {"manager-silent", "name-taken"} or not re.search(r"delete tfjob|replace", command)
 
 
 def test_evidence_of_several_pods_that_differ_only_in_the_pod_stands_once() -> None:

@@ -75,6 +75,12 @@ class Troubled(World):
         ]
         self.events.clear()
 
+    def scheduling_group_missing(self) -> None:
+        pod = self.unscheduled("")
+        pod["spec"]["schedulingGroup"] = {"podGroupName": "gang-a"}
+        pod["status"] = {"phase": "Pending"}
+        self.events.clear()
+
     def _unpulled(self, error: str) -> None:
         self.waiting("ImagePullBackOff", 'Back-off pulling image "registry.example/train:1"')
         self.pod_event("Failed", f'Failed to pull image "registry.example/train:1": {error}')
@@ -101,9 +107,19 @@ class Troubled(World):
 
     # The operator
 
-    def managed_elsewhere(self) -> None:
-        self.spec["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
-        self.pods, self.status["conditions"] = {}, []
+    def managed_elsewhere(self, manager: str = "example.com/trainer") -> None:
+        self.spec["runPolicy"]["managedBy"] = manager
+        self.pods = {}
+
+    def managed_by_multikueue(self) -> None:
+        self.managed_elsewhere("kueue.x-k8s.io/multikueue")
+        self.suspend(clusterName="west-1")
+        self.spec["runPolicy"]["suspend"] = False
+        self.status["conditions"].pop()
+
+    def manager_silent(self) -> None:
+        self.managed_elsewhere()
+        self.status.clear()
 
     def operator_not_running(self) -> None:
         self.lease = self._lease("11:50:00")
