@@ -45,9 +45,8 @@ MAX_NODES: Final = 20
 """The most nodes of running pods that are read, with one request each."""
 _LINES: Final = 40
 _LOG_BYTES: Final = 65_536
-_CHUNK: Final = 500
 _MAX_EVENTS: Final = 50_000
-"""The most events of a namespace that are read, with one request per `_CHUNK`: those of the job may be the last."""
+"""The most events of a namespace that are read, with one request per page: those of the job may be the last."""
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 
@@ -59,10 +58,18 @@ class _ObjectPage(msgspec.Struct):
     metadata: dict[str, Any] = {}
 
 
+def _page(body: bytes) -> dict[str, Any]:
+    """Return a page of a list, of objects in JSON."""
+    try:
+        return msgspec.structs.asdict(msgspec.json.decode(body, type=_ObjectPage))
+    except RecursionError as error:
+        raise ValueError("too many levels of nesting") from error
+
+
 def collect(session: Session, name: str, now: datetime, silent_after_s: float = SILENT_AFTER_S) -> Evidence:
     """Read everything about a job, including last log lines unless `silent_after_s` is 0. Raises CliError."""
-    raw = jobs.read(session, name)
-    whole = msgspec.json.decode(raw)
+    whole = jobs.get(session, name)
+    raw = msgspec.json.encode(whole)
     reader = _EvidenceReader(session)
     meta = whole["metadata"]
     name = meta["name"]
@@ -280,21 +287,24 @@ class _EvidenceReader:
     ) -> list[T] | None:
         """Return the objects. A filter is applied only to the first `_MAX_EVENTS`."""
         found: list[T] = []
-        seen, following = 0, ""
-        while True:
-            raw = self._read(path, words, {**query, "limit": _CHUNK, "continue": following})
-            if raw is None:
-                return None if words in self.forbidden else []
-            page = msgspec.json.decode(raw, type=_ObjectPage)
-            read = [each for item in page.items or () if (each := _decoded(item, kind)) is not None]
-            found += read if chosen is None else filter(chosen, read)
-            seen += len(page.items or ())
-            following = page.metadata.get("continue") or ""
-            if following and chosen is not None and seen >= _MAX_EVENTS:
-                self.events_cut = True
-                return found
-            if not following:
-                return found
+        page: dict[str, Any] = {}
+        most = None if chosen is None else _MAX_EVENTS
+        try:
+            for page in self._session.pages(path, most, parse=_page, **query):
+                read = [each for item in page["items"] or () if (each := _decoded(item, kind)) is not None]
+                found += read if chosen is None else filter(chosen, read)
+        except ApiServerError as error:
+            self._note(error, words)
+            return None if words in self.forbidden else []
+        self.events_cut |= chosen is not None and bool(page["metadata"].get("continue"))
+        return found
+
+    def _note(self, error: ApiServerError, words: str) -> None:
+        """Record missing permission, and accept that nothing exists. Raises all other errors."""
+        if error.code == _FORBIDDEN:
+            self.forbidden.add(words)
+        elif error.code != _NOT_FOUND:
+            raise error
 
     def _read(
         self, path: str, words: str, query: Mapping[str, Any] | None = None, *, may_fail: bool = False
@@ -303,12 +313,9 @@ class _EvidenceReader:
         try:
             return self._session.read(path, **query or {})
         except ApiServerError as error:
-            if error.code == _FORBIDDEN:
-                self.forbidden.add(words)
-            elif may_fail:  # 400 and 404: there is none; 5xx: the kubelet does not respond
+            if may_fail and error.code != _FORBIDDEN:  # 400 and 404: there is none; 5xx: the kubelet does not respond
                 raise _NoLogError from error
-            elif error.code != _NOT_FOUND:
-                raise
+            self._note(error, words)
             return None
         except CliError as error:
             if may_fail:
@@ -331,7 +338,7 @@ def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
     """Decode an object; None if it is invalid, so that the others can still be used."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -23,7 +23,6 @@ F = TypeVar("F", bound="Callable[..., Any]")
 _V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
 _ALPHA: Final = (alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX)
 """The labels of pods: job, type and index."""
-_CHUNK: Final = 500
 _KEYS: Final = ("types", "indices", "names")
 
 
@@ -168,15 +167,11 @@ class SelectedPods(NamedTuple):
 def find(session: Session, job: Mapping[str, Any], choice: Choice) -> SelectedPods:
     """Read the selected pods of a job. Raises CliError."""
     items: list[dict[str, Any]] = []
-    following = ""
-    while True:
-        page = session.get(
-            pods_path(session.namespace), labelSelector=selector_of(job), limit=_CHUNK, **{"continue": following}
-        )
+    version = ""
+    for page in session.pages(pods_path(session.namespace), labelSelector=selector_of(job)):
         items += page.get("items") or []
-        following = page["metadata"].get("continue") or ""
-        if not following:
-            return SelectedPods(chosen(items, job, choice), str(page["metadata"].get("resourceVersion", "")))
+        version = page["metadata"].get("resourceVersion") or ""
+    return SelectedPods(chosen(items, job, choice), version)
 
 
 def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choice) -> list[ReplicaPod]:
@@ -263,10 +258,6 @@ def _watched(
     events = session.watch(pods_path(session.namespace), labelSelector=selector_of(job), resourceVersion=found.version)
     with closing(events):
         for event in until_broken(events):
-            if event["type"] == "ERROR":
-                return  # the version is too old: likewise
-            if event["type"] == "BOOKMARK":
-                continue
             pod = event["object"]
             if event["type"] == "DELETED":
                 pods.pop(pod["metadata"]["uid"], None)

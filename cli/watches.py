@@ -202,6 +202,6 @@ def _watched(session: Session, job: Mapping[str, Any], limit_s: float) -> Iterat
         resourceVersion=job["metadata"]["resourceVersion"],
     )
     for event in until_broken(events):
-        if event["type"] == "ERROR":
-            return  # the version is too old: read again
+        if event["object"]["metadata"].get("uid") != job["metadata"]["uid"]:
+            return
         yield None if event["type"] == "DELETED" else event["object"]

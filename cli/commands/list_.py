@@ -71,7 +71,7 @@ class Jobs:
         for group in [*self.versions]:
             where = jobs.path(self.query.namespace, group=group)
             selector, fields = self.query.selector, self.fields
-            for page in jobs.chunks(self._session, where, labelSelector=selector, fieldSelector=fields):
+            for page in self._session.pages(where, labelSelector=selector, fieldSelector=fields):
                 self.versions[group] = page["metadata"].get("resourceVersion", "")
                 yield from page["items"]
 
@@ -118,12 +118,12 @@ def read_pods(session: Session, query: Query, listing: Listing, now: float, *, w
     where = f"/api/v1/namespaces/{query.namespace}" if query.namespace is not None else "/api/v1"
     watches: list[Watch] = []
     try:
-        for page in jobs.chunks(session, f"{where}/pods", labelSelector=POD_SELECTOR):
+        for page in session.pages(f"{where}/pods", labelSelector=POD_SELECTOR):
             for body in page["items"]:
                 listing.put_pod(body, now)
         watches.append(Watch(f"{where}/pods", page["metadata"].get("resourceVersion", ""), POD_SELECTOR))
         if watch or listing.needs_events():
-            for page in jobs.chunks(session, f"{where}/events", _MAX_EVENTS, fieldSelector=_WARNINGS):
+            for page in session.pages(f"{where}/events", _MAX_EVENTS, fieldSelector=_WARNINGS):
                 for body in page["items"]:
                     listing.put_event(body)
             watches.append(Watch(f"{where}/events", page["metadata"].get("resourceVersion", ""), fields=_WARNINGS))
@@ -143,7 +143,7 @@ def _read_workloads(session: Session, query: Query, listing: Listing, *, watch: 
     try:
         version = session.get("/apis/kueue.x-k8s.io")["preferredVersion"]["groupVersion"]
         where = f"/apis/{version}/{f'namespaces/{query.namespace}/' if query.namespace is not None else ''}workloads"
-        for page in jobs.chunks(session, where):
+        for page in session.pages(where):
             for body in page["items"]:
                 listing.put_workload(body)
     except ApiServerError as error:
@@ -254,10 +254,6 @@ class ListView:
         ]
         for number, event in until_broken(changes(self._session, [*of_jobs, *others])):
             body, now = event["object"], datetime.now(UTC).timestamp()
-            if event["type"] == "ERROR":
-                return  # the version is too old: read again
-            if event["type"] == "BOOKMARK":
-                continue
             gone = event["type"] == "DELETED"
             if number < len(of_jobs):
                 self._take_job(body, now, gone=gone)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfjob_operator.cli import jobs
+from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError, print_each
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.printing import echo
@@ -37,10 +37,10 @@ def resume(target: Target, names: tuple[str, ...]) -> None:
 def _set_all(target: Target, names: Sequence[str], *, to: bool) -> None:
     """Suspend or resume jobs and print each result. Raises CliError, or Exit at the end if one failed."""
     with target.session() as session:
-        print_each(names, lambda name: _set(session, name, to=to))
+        print_each(names, lambda name: _set(target, session, name, to=to))
 
 
-def _set(session: Session, name: str, *, to: bool) -> str:
+def _set(target: Target, session: Session, name: str, *, to: bool) -> str:
     job = jobs.get(session, name)
     if jobs.is_alpha(job):
         raise CliError(f"{name} is a v1alpha1 job, which cannot be suspended")
@@ -50,7 +50,8 @@ def _set(session: Session, name: str, *, to: bool) -> str:
     policy = jobs.spec_of(job).get("runPolicy") or {}
     if bool(policy.get("suspend")) == to:
         return f"{jobs.full_name(job)} {'is already suspended' if to else 'is not suspended'}"
-    jobs.patch(session, job["metadata"]["name"], {"spec": {"runPolicy": {"suspend": to}}})
+    look = target.command(session.namespace, "get", jobs.full_name(job), "-o", "yaml")
+    writes.patch(session, job, {"spec": {"runPolicy": {"suspend": to}}}, look)
     if not to and (held := jobs.conditions_of(job).get("Held")):
         echo(f"warning: {name} is on hold: {held.get('message', '')}", err=True)
     if ending is not None:
