@@ -9,9 +9,10 @@ import msgspec
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
+from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
 from tfjob_operator.cli.replicas import Choice, find
 from tfjob_operator.cli.session import Session
-from tfjob_operator.cli.timelines.values import ReplicaName, TimelineJob, job_of, replica_of
+from tfjob_operator.cli.timelines.values import TimelineJob, job_of
 
 T = TypeVar("T")
 _MAX_EVENTS: Final = 10_000
@@ -19,11 +20,11 @@ _MAX_EVENTS: Final = 10_000
 
 
 class Snapshot(NamedTuple):
-    """A job and its pods at one time. `body` is the raw job, `version` the resourceVersion of the list of pods."""
+    """A job and its pods at one time. `body` and `pods` are raw, `version` is the resourceVersion of the list of pods."""
 
     body: Mapping[str, Any]
     job: TimelineJob
-    pods: Sequence[PodDetails]
+    pods: Sequence[Mapping[str, Any]]
     version: str = ""
 
 
@@ -31,7 +32,7 @@ def snapshot(session: Session, name: str) -> Snapshot:
     """Read a job and its pods. Raises CliError."""
     body = jobs.get(session, name)
     found = find(session, body, Choice())
-    return Snapshot(body, job_from(body), pods_from(each.pod for each in found.replicas), found.version)
+    return Snapshot(body, job_from(body), [each.pod for each in found.replicas], found.version)
 
 
 def job_from(body: Mapping[str, Any]) -> TimelineJob:

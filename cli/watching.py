@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.gathering import job_from
 from tfjob_operator.cli.printing import control, echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
@@ -178,11 +178,11 @@ _MAX_NUMBERS: Final = 3
 _TENTHS: Final = 10
 
 
-def job_summary_from(seen: LiveState) -> JobSummary | None:
+def job_summary_from(seen: LiveState, now: datetime) -> JobSummary | None:
     """Return the status of the job, or None until the job and its pods have been read."""
     if seen.job is None or seen.replicas is None:
         return None
-    return job_summary_of(job_from(seen.job), seen.job, pods_from(each.pod for each in seen.replicas))
+    return job_summary_of(job_from(seen.job), seen.job, [each.pod for each in seen.replicas], now)
 
 
 def progress_line(seen: LiveState, width: int = 0, bar: tuple[str, str] = ("#", ".")) -> str:
@@ -211,7 +211,7 @@ class Screen:
 
     def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Draw the part of the job that fits, or with `last` all of it."""
-        standing = job_summary_from(seen)
+        standing = job_summary_from(seen, now)
         if standing is None:
             return
         screen = self._terminal()
@@ -242,7 +242,7 @@ class Printer:
 
     def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Print what is new; a `last` call ends the output."""
-        standing = job_summary_from(seen)
+        standing = job_summary_from(seen, now)
         if standing is None:
             return
         for line in (*self._warnings(seen), *self._changes(standing), *self._steps(seen, now, last=last)):

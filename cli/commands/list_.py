@@ -13,7 +13,9 @@ import click
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError, warn
 from tfjob_operator.cli.jobs import GROUP
-from tfjob_operator.cli.listing import BACK_OFF, COLUMNS, POD_SELECTOR, QUIET, STATES, Listing, state_of
+from tfjob_operator.cli.listing import COLUMNS, POD_SELECTOR, STATES, Listing
+from tfjob_operator.cli.model.facts import state_of
+from tfjob_operator.cli.model.snapshot import BACK_OFF, QUIET
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo, run
 from tfjob_operator.cli.target import kubectl
@@ -120,7 +122,7 @@ def read_pods(session: Session, query: Query, listing: Listing, now: float, *, w
     try:
         for page in session.pages(f"{where}/pods", labelSelector=POD_SELECTOR):
             for body in page["items"]:
-                listing.put_pod(body, now)
+                listing.put_pod(body)
         watches.append(Watch(f"{where}/pods", page["metadata"].get("resourceVersion", ""), POD_SELECTOR))
         if watch or listing.needs_events():
             for page in session.pages(f"{where}/events", _MAX_EVENTS, fieldSelector=_WARNINGS):
@@ -184,7 +186,7 @@ class ListView:
         self, listing: Listing, bodies: Iterable[dict[str, Any]], now: float, *, watch: bool
     ) -> tuple[list[str], list[Watch]]:
         """Store the jobs, and read what their rows need; return the keys of the jobs, and how to watch the rest."""
-        keys, query = [listing.put_job(body, now) for body in bodies], self._source.query
+        keys, query = [listing.put_job(body) for body in bodies], self._source.query
         if not (keys or watch) or (self._names and not query.sort_by):
             return keys, []
         return keys, read_pods(self._session, query, listing, now, watch=watch)
@@ -228,7 +230,7 @@ class ListView:
         uids = {str(body["metadata"].get("uid", "")) for body in bodies}
         deleted = [key for key, job in self._listing.jobs.items() if job.uid not in uids]
         for key in deleted:
-            self._listing.jobs[key] = self._listing.jobs[key]._replace(reason="Terminating")
+            self._listing.jobs[key] = self._listing.jobs[key]._replace(is_deleted=True)
         self._print(deleted, now)
         self._listing = listing
         self._print([key for key in keys if self._is_news(key, now)], now)
@@ -263,13 +265,13 @@ class ListView:
             elif body.get("kind") == "Workload":
                 key = self._listing.put_workload(body)
             else:
-                key = self._listing.put_pod(body, now, gone=gone)
+                key = self._listing.put_pod(body, gone=gone)
             if key in self._listing.jobs and self._is_news(key, now):
                 self._print([key], now)
             sys.stdout.flush()
 
     def _take_job(self, body: dict[str, Any], now: float, *, gone: bool) -> None:
-        key = self._listing.put_job(body, now, gone=gone)
+        key = self._listing.put_job(body, gone=gone)
         if self._source.takes(body) and (self._names or self._is_news(key, now)):
             self._print([key], now)
             sys.stdout.flush()
@@ -377,7 +379,7 @@ def command(*, target: Target, everywhere: bool, output: str | None, watch: bool
 def _print_objects(session: Session, source: Jobs, output: str, *, managed: bool) -> None:
     """Print whole jobs: a single named job as is, several as a List."""
     listing, now = Listing(sort_by=source.query.sort_by), datetime.now(UTC).timestamp()
-    found = {listing.put_job(body, now): body for body in source.read()}
+    found = {listing.put_job(body): body for body in source.read()}
     if source.query.sort_by in _OF_PODS:
         read_pods(session, source.query, listing, now)
     items = [found[key] for key in listing.ordered(found, now)]

@@ -115,11 +115,12 @@ def status(target: Target, name: str, output: str | None, no_color: bool) -> Non
 
     with target.session() as session:
         seen = snapshot(session, name)
-    standing = job_summary_of(seen.job, seen.body, seen.pods)
+    now = datetime.now(UTC)
+    standing = job_summary_of(seen.job, seen.body, seen.pods, now)
     if output is not None:
         print_value(standing, output)
         return
     screen = terminal(no_color=no_color)
     signs = UNICODE if screen.unicode else ASCII
-    for line in render(standing, datetime.now(UTC), screen.paint, screen.width, signs):
+    for line in render(standing, now, screen.paint, screen.width, signs):
         echo(screen.shown(line))

@@ -17,7 +17,8 @@ from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1 import conditions, validation
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, TFJob, TFJobSpec, child_name, parse_indices
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1

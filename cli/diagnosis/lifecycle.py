@@ -20,7 +20,8 @@ from tfjob_operator.api.v1.constants import (
     SuccessPolicy,
     limit_of,
 )
-from tfjob_operator.api.v1.types import TFJobSpec, parse_indices
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, problems_in, warning

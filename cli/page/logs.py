@@ -17,10 +17,10 @@ from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.cli.logs.lines import Position, Splitter
 from tfjob_operator.cli.model.objects import PodDetails
+from tfjob_operator.cli.model.replicas import ReplicaName, order_of
 from tfjob_operator.cli.page.cluster import Cluster, background_tasks
 from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, newest_of
 from tfjob_operator.cli.timelines.build import training_of
-from tfjob_operator.cli.timelines.values import ReplicaName, order_of
 from tfjob_operator.cli.training import Curves, LogReader
 
 MAX_LOGS: Final = 50

@@ -15,13 +15,15 @@ from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import InvalidSpec, child_name, parse_indices
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import InvalidSpec, child_name
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural_sort_key
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, EventDetails, PodDetails
 from tfjob_operator.cli.model.pods import condition_of, statuses
+from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
 from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
@@ -31,12 +33,9 @@ from tfjob_operator.cli.timelines.values import (
     PodHistory,
     PodOutcome,
     PodState,
-    ReplicaName,
     ReplicaTimeline,
     Span,
     TimelineJob,
-    order_of,
-    replica_of,
 )
 
 MAX_EVENTS: Final = 200

@@ -19,6 +19,7 @@ from tfjob_operator.cli.model.objects import (
     Terminated,
 )
 from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
 from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.timelines import values
 
@@ -299,18 +300,18 @@ def _is_about(event: EventDetails, job: values.TimelineJob) -> bool:
 
 def _is_of(event: EventDetails, job: values.TimelineJob, pods: Iterable[PodDetails]) -> bool:
     about = event.involved_object.name
-    return _named(job, about) != values.ReplicaName() or any(pod.metadata.name == about for pod in pods)
+    return _named(job, about) != ReplicaName() or any(pod.metadata.name == about for pod in pods)
 
 
 def _is_of_job_of(event: EventDetails, job: values.TimelineJob) -> bool:
     """Return True for events about a replica's batch Job. They report the replica's pods; in v1, events of the TFJob do so."""
     about = event.involved_object
-    return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != values.ReplicaName()
+    return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != ReplicaName()
 
 
-def _named(job: values.TimelineJob, pod: str) -> values.ReplicaName:
+def _named(job: values.TimelineJob, pod: str) -> ReplicaName:
     """Return the replica of a pod by its name alone."""
-    return values.replica_of(None, job.metadata.name, pod, job.status.runtime_id)
+    return replica_of(None, job.metadata.name, pod, job.status.runtime_id)
 
 
 def _replicas(
@@ -319,13 +320,13 @@ def _replicas(
     by_uid: dict[str, list[EventDetails]] = defaultdict(list)
     for event in events:
         by_uid[event.involved_object.uid].append(event)
-    found: dict[values.ReplicaName, list[values.PodHistory]] = defaultdict(list)
+    found: dict[ReplicaName, list[values.PodHistory]] = defaultdict(list)
     for pod in pods:
-        name = values.replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)
+        name = replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)
         found[name].append(history_of(pod, by_uid.pop(pod.metadata.uid, ())))
     gone: dict[str, list[tuple[str, list[EventDetails]]]] = defaultdict(list)
     for uid, about in by_uid.items():
-        if uid and _named(job, about[0].involved_object.name) != values.ReplicaName():
+        if uid and _named(job, about[0].involved_object.name) != ReplicaName():
             gone[about[0].involved_object.name].append((uid, about))
     for pod_name, lives in gone.items():
         name = _named(job, pod_name)
@@ -335,7 +336,7 @@ def _replicas(
     for pod_name, times in _created(own).items():
         name = _named(job, pod_name)
         reported = [*_from_job_events_only(pod_name, times, own, _end(job))]
-        if reported and pod_name not in known and name != values.ReplicaName():
+        if reported and pod_name not in known and name != ReplicaName():
             found[name] += reported
     recorded = {(each.type, each.index): each.total for each in job.status.restarts or ()}
     return tuple(
@@ -344,7 +345,7 @@ def _replicas(
             tuple(sorted(found[name], key=lambda life: (life.start is not None, life.start or 0))),
             max(recorded.get(name, 0), _restarts_seen(found[name]) if name.type else 0),
         )
-        for name in sorted(found, key=values.order_of)
+        for name in sorted(found, key=order_of)
     )
 
 

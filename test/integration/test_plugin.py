@@ -135,7 +135,7 @@ def test_status_and_timeline_show_what_became_of_each_replica(served: Cluster, p
     assert lines[0].startswith("mnist in ")
     assert any("chief-0" in line and "Running" in line for line in lines)
     plugin("suspend", "mnist")
-    eventually(lambda: "Worker: 0 of 2 running\n" in plugin("status", "mnist"), "its pods are gone")
+    eventually(lambda: "Worker: 0 of 2 ready\n" in plugin("status", "mnist"), "its pods are gone")
     told = "TFJobSuspended: TFJob mnist is suspended."
     drawn = eventually(lambda: told in (text := plugin("timeline", "mnist", "--utc")) and text, "it tells of it")
     assert "\nsuspended " in drawn
@@ -147,7 +147,7 @@ def test_replicas_that_cannot_be_made_are_missing(cluster: Cluster, plugin: Plug
     with cluster.operator():
         cluster.create("why", one(serviceAccountName="nobody"))
         eventually(lambda: "FailedCreatePod" in plugin("timeline", "why"), "the refusal is told")
-    assert "Worker: 0 of 1 running, worker-0 missing" in plugin("status", "why")
+    assert "Worker: 0 of 1 ready, worker-0 missing" in plugin("status", "why")
     assert plugin("status", "none", code=1) == 'Error from server (NotFound): tfjobs.kubeflow.org "none" not found\n'
 
 

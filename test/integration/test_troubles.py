@@ -226,7 +226,11 @@ RESERVED = unadmitted("Quota reserved in ClusterQueue shared", "QuotaReserved", 
 FLAVORS = "couldn't assign flavors to pod set worker: "
 QUEUED = {
     "kueue-deactivated": waits_in_kueue(active=False),
-    "kueue-check-rejected": waits_in_kueue(RESERVED, check="Rejected"),
+    "kueue-gave-up": waits_in_kueue(
+        evicted("DeactivatedDueToRequeuingLimitExceeded", "The workload is deactivated due to exceeding the limit"),
+        active=False,
+    ),
+    "kueue-check-rejected": waits_in_kueue(RESERVED, active=False, check="Rejected"),
     "kueue-check": waits_in_kueue(RESERVED, check="Pending"),
     "kueue-queue-missing": waits_in_kueue(unadmitted("LocalQueue research doesn't exist", "Inadmissible")),
     "kueue-queue-stopped": waits_in_kueue(unadmitted("ClusterQueue shared is inactive", "Inadmissible")),

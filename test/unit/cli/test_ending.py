@@ -15,12 +15,13 @@ from fakes.jobs import job as v1_job
 from fakes.jobs import pod as v1_pod
 from tfjob_operator.api.v1 import conditions, constants
 from tfjob_operator.api.v1.types import TFJob
-from tfjob_operator.cli import jobs, listing
+from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis import ending
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.facts import Evidence
 from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.cli.page.views import job_view, spec_summary_of
 from tfjob_operator.cli.replicas import ReplicaPod
@@ -97,8 +98,8 @@ SUCCEEDS = "TFJob ns/mnist successfully completed."
 def test_raw_and_typed_statuses_have_the_same_state(outcome: str) -> None:
     """The plugin reads most jobs as JSON, since decoding imports msgspec."""
     bodies = [raw(each) for each in stages(outcome)]
-    assert [listing.state_of(each) for each in bodies] == ["New", "Running", "Ending", outcome]
-    assert [conditions.state_of(each.status) for each in stages(outcome)] == ["Created", "Running", "Ending", outcome]
+    assert [facts.state_of(each) for each in bodies] == ["New", "Running", "Ending", outcome]
+    assert [conditions.state_of(each.status) for each in stages(outcome)] == ["New", "Running", "Ending", outcome]
     for body, tfjob in zip(bodies, stages(outcome), strict=True):
         decided, typed = jobs.decided_end(body), conditions.decided_end(tfjob.status)
         assert (decided is not None) is (typed is not None) is conditions.is_ending(tfjob.status)
@@ -112,7 +113,7 @@ def test_a_record_that_nobody_understands_is_no_end(record: Any) -> None:
     body = an_ending()
     for begun in ({"ending": record}, record):
         body["status"]["begun"] = begun
-        assert listing.state_of(body) == "Running"
+        assert facts.state_of(body) == "Running"
 
 
 def test_the_gauge_counts_an_ending_job_as_such() -> None:
@@ -149,7 +150,7 @@ def test_a_suspended_ending_job_waits_for_no_queue(server: Server) -> None:
 
 def standing(*pods: dict[str, Any], outcome: str = "Succeeded") -> list[str]:
     body = an_ending(outcome)
-    summary = job_summary_of(job_from(body), body, pods_from(pods))
+    summary = job_summary_of(job_from(body), body, pods, NOW)
     return render(summary, NOW, lambda text, _: text, 80, ASCII)
 
 

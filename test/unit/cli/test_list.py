@@ -16,6 +16,7 @@ from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs, listing
 from tfjob_operator.cli.commands import list_
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model import facts, replicas
 from tfjob_operator.cli.session import StreamBrokenError
 from unit.cli.conftest import Server, job, run
 from unit.cli.conftest import pod as a_pod
@@ -89,10 +90,12 @@ def reasons(found: list[list[str]]) -> dict[str, str]:
 
 def test_labels_and_states_are_those_of_the_operator() -> None:
     """`list` does not import the constants, which would cost a fifth of its time."""
-    v1 = [c.LABEL_PREFIX + name for name in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX)]
-    old = [alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX]
-    assert list(zip(v1, old, strict=True)) == [listing._JOB_LABELS, listing._TYPE_LABELS, listing._INDEX_LABELS]
-    assert (listing.POD_SELECTOR, listing._QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
+    v1 = tuple(c.LABEL_PREFIX + name for name in (c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
+    assert {v1, (alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX)} < {*replicas._LABELS}
+    assert (c.LABEL_PREFIX + c.LABEL_JOB_NAME, alpha.LABEL_JOB_NAME) == facts._JOB_LABELS
+    assert (listing.POD_SELECTOR, facts.QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
+    assert (tuple(c.REPLICA_TYPES), c.CONTAINER_NAME) == (replicas.REPLICA_TYPES, facts.CONTAINER)
+    assert frozenset(c.MANAGED_BY_US) == facts.OURS
     assert {*listing.STATES} == {"New", conditions.ENDING, *c.ConditionType} - {c.ConditionType.HELD}
 
 
@@ -136,8 +139,8 @@ def test_a_container_that_runs_between_two_crashes_is_not_well_yet(server: Serve
         ("Suspended", {}, 600, "Suspended"),
         ("Created", {"suspend": True}, 600, "Suspended"),
         ("Created", {}, 600, "NotReconciled"),
-        ("Restarting", {}, 600, ""),
-        ("Created", {}, 5, ""),
+        ("Restarting", {}, 600, "NotReconciled"),
+        ("Created", {}, 5, "Starting"),
     ],
 )
 def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cases
@@ -157,7 +160,7 @@ def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cas
         (49, "Restarting", {}, "BackOff:4"),
         (49, "Running", waiting("ImagePullBackOff"), "ImagePullBackOff"),
         (49, "Failed", {}, "TFJobFailed"),
-        (-1, "Restarting", {}, ""),
+        (-1, "Restarting", {}, "Restarting"),
     ],
 )
 def test_a_job_that_delays_a_restart_says_for_how_long_and_its_attempts_are_restarts(  # noqa: PLR0917 - cases
@@ -237,6 +240,32 @@ def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Serve
     assert " NeverFits " in rows["w9"]
     assert "> maximum capacity (3)" in rows["w9"]
     assert " Queued " in rows["w21"]
+
+
+def test_of_queued_jobs_list_says_what_they_wait_for(server: Server) -> None:
+    """As recorded beside Kueue: the last state but one of each Workload before it ran again or was deleted."""
+    chosen = {"c": -2, "r": -6, "h": 1, "d": -5}
+    found = {name: a_job(name, "Suspended") for name in chosen}
+    workloads = []
+    for name, number in chosen.items():
+        found[name]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
+        body = [each.object for each in kueue("evictions") if f"tfjob-{name}-" in each.object["metadata"]["name"]][
+            number
+        ]
+        owner = body["metadata"]["ownerReferences"][0] | {"uid": f"uid-{name}"}
+        workloads.append(body | {"metadata": body["metadata"] | {"namespace": "team", "ownerReferences": [owner]}})
+    serve(server, *found.values())
+    server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta2"}})
+    path = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
+    server.answers(path, {"metadata": {}, "items": workloads})
+    lines = run("list", f"--kubeconfig={server.kubeconfig}", "-o", "wide").stdout.splitlines()[1:]
+    shown = {line.split()[0]: line for line in lines}
+    assert " CheckRejected " in shown["c"]
+    assert shown["c"].endswith('AdmissionCheck in Rejected state: "stub" (no room at all)')
+    assert " Deactivated " in shown["r"]
+    assert shown["r"].endswith("exceeding the maximum number of re-queuing retries")
+    assert " QueueStopped " in shown["h"]
+    assert " Deactivated " in shown["d"]
 
 
 def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Server, rows: Any) -> None:
@@ -388,7 +417,7 @@ def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, mocker: M
         ["mnist", "Running", "2/2", "0"],
         ["mnist", "Running", "1/2", "92", "CrashLoopBackOff"],
         ["mnist", "Running", "1/2", "0", "NotReconciled"],
-        ["new", "Created", "0/2", "0"],
+        ["new", "Created", "0/2", "0", "Starting"],
         ["new", "Created", "0/2", "0", "QuotaExceeded"],
         ["new", "Created", "0/2", "0", "Terminating"],
         ["mnist", "Running", "2/2", "0"],

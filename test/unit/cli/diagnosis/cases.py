@@ -114,6 +114,8 @@ kueue-namespace: Pending: Workload namespace doesn't match ClusterQueue selector
 kueue-too-large: Pending: couldn't assign flavors to pod set worker: insufficient quota for nvidia.com/gpu in flavor a100,
   request > maximum capacity (24 > 16)
 kueue-preempted: Preempted: Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue
+kueue-gave-up: DeactivatedDueToRequeuingLimitExceeded: The workload is deactivated due to exceeding the maximum number of
+  re-queuing retries
 kueue-pods-ready-timeout: PodsReadyTimeout: Exceeded the PodsReady timeout team/tfjob-mnist-1a2b3
 kueue-quota: Pending: couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor default, 3
   more needed

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfjob_operator.cli.model import objects
+from tfjob_operator.cli.model.replicas import ReplicaName
 from tfjob_operator.cli.timelines.build import timeline_of
-from tfjob_operator.cli.timelines.values import PodHistory, PodOutcome, ReplicaName, Span, Timeline, job_of
+from tfjob_operator.cli.timelines.values import PodHistory, PodOutcome, Span, Timeline, job_of
 from unit.cli.conftest import pod as a_pod
 
 START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)

@@ -1,0 +1,237 @@
+"""Every display shows the state, counts and reason of a job that docs/kubectl-tfjob.md defines: see situations.py."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import pytest
+
+from tfjob_operator.api.v1.types import TFJob, parse_indices, tfjob_with_unreadable_status
+from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
+from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
+from tfjob_operator.cli import collecting, jobs, watches
+from tfjob_operator.cli.diagnosis.diagnose import state_line
+from tfjob_operator.cli.diagnosis.facts import AlphaEvidence, Evidence, Facts
+from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.listing import COLUMNS, Listing
+from tfjob_operator.cli.model.objects import EventDetails
+from tfjob_operator.cli.page import cluster, objects, views
+from tfjob_operator.cli.replicas import Choice, chosen
+from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
+from tfjob_operator.cli.timelines.build import timeline_of
+from tfjob_operator.cli.timelines.render import Frame
+from tfjob_operator.cli.timelines.render import render as render_timeline
+from tfjob_operator.cli.watching import LiveState, job_summary_from
+from tfjob_operator.controller.jobs.metrics import index_by_state
+from unit.cli.situations import NOW, NOW_S, SITUATIONS, Situation
+
+T = TypeVar("T")
+OVER = frozenset({"Succeeded", "Failed"})
+GOES_ON = frozenset({each.state for each in SITUATIONS} - OVER)
+
+
+class Shown(NamedTuple):
+    """What a display shows of a job; None for what it leaves out. `states` are those that it does not tell apart."""
+
+    states: str | frozenset[str] | None = None
+    ready: str | None = None
+    restarts: str | None = None
+    reason: str | None = None
+
+
+def decoded(body: Any, kind: type[T], fallback: Callable[[bytes, Exception], T] | None = None) -> T:
+    """Read an object as a client does; a job with an unreadable status is read by the fallback."""
+    raw = msgspec.json.encode(body)
+    try:
+        return msgspec.json.decode(raw, type=kind, strict=False)
+    except msgspec.ValidationError as error:
+        if fallback is None:
+            raise
+        return fallback(raw, error)
+
+
+def selected(case: Situation) -> list[dict[str, Any]]:
+    """Return the pods that label selectors find."""
+    return [pod for pod in case.pods if pod["metadata"].get("labels")]
+
+
+def events_of(case: Situation) -> list[EventDetails]:
+    return [decoded(each, EventDetails) for each in case.events]
+
+
+def alpha_job_of(case: Situation) -> AlphaJob | None:
+    """Return the job if the controller of the alpha dialect manages it."""
+    found = decoded(case.job, AlphaJob, job_with_unreadable_status)
+    dialect = TENSORFLOW if jobs.group_of(case.job) == jobs.TENSORFLOW_GROUP else KUBEFLOW
+    return found if found.is_of(dialect) else None
+
+
+def by_list(case: Situation) -> Shown:
+    listing = Listing()
+    key = listing.put_job(case.job, NOW_S)
+    for pod in selected(case):
+        listing.put_pod(pod, NOW_S)
+    for event in case.events:
+        listing.put_event(event)
+    if case.workload is not None:
+        listing.put_workload(case.workload)
+    row = dict(zip(COLUMNS, listing.row(key, NOW_S), strict=True))
+    return Shown(row["STATE"], row["READY"], row["RESTARTS"], row["REASON"])
+
+
+def page_view(case: Situation) -> dict[str, Any]:
+    is_first = jobs.group_of(case.job) == jobs.TENSORFLOW_GROUP
+    kind = objects.TensorFlowV1Alpha1Job if is_first else objects.PageJob
+    job = decoded(case.job, kind, objects.with_unreadable_status(kind))
+    pods = [each for each in pods_from(selected(case)) if cluster._may_be_of(each, job.metadata.uid)]
+    return views.job_view(job, views.spec_summary_of(job), pods, events_of(case))
+
+
+def by_row_of_page(case: Situation) -> Shown:
+    row = page_view(case)["row"]
+    ready, wanted = (sum(each[key] for each in row["replicas"]) for key in ("ready", "wanted"))
+    return Shown(row["state"], f"{ready}/{wanted}", str(row["restarts"]), row["note"])
+
+
+def by_page_of_job(case: Situation) -> Shown:
+    view = page_view(case)
+    ready = sum(bool(each.get("ready")) for each in view["replicas"])
+    return Shown(view["row"]["state"], f"{ready}/{len(view['replicas'])}")
+
+
+def summary_of(case: Situation) -> JobSummary:
+    pods = [each.pod for each in chosen(selected(case), case.job, Choice())]
+    return job_summary_of(job_from(case.job), case.job, pods_from(pods))
+
+
+def shown_of(summary: JobSummary | None) -> Shown:
+    assert summary is not None
+    running, wanted = (sum(getattr(each, key) for each in summary.types) for key in ("running", "wanted"))
+    restarts = sum(each.restarts for kind in summary.types for each in kind.replicas)
+    return Shown(summary.state, f"{running}/{wanted}", str(restarts + summary.attempt))
+
+
+def by_text_of_status(case: Situation) -> Shown:
+    first, *lines = render(summary_of(case), NOW, lambda text, _: text, 200, ASCII)
+    counts = [line.split()[1:4:2] for line in lines if " running" in line]
+    running, wanted = (sum(int(count[place]) for count in counts) for place in (0, 1))
+    return Shown(first.split(": ")[1].split(",")[0], f"{running}/{wanted}")
+
+
+def by_watch(case: Situation) -> Shown:
+    return shown_of(job_summary_from(LiveState(job=case.job, replicas=chosen(selected(case), case.job, Choice()))))
+
+
+def by_explain(case: Situation) -> Shown:
+    alpha = alpha_job_of(case)
+    job = collecting._job(msgspec.json.encode(case.job)) if alpha is None else collecting._as_v1(alpha, case.job)
+    owners, of_alpha = {job.metadata.uid}, None
+    if alpha is not None:
+        of_alpha = AlphaEvidence(TENSORFLOW if jobs.group_of(case.job) == jobs.TENSORFLOW_GROUP else KUBEFLOW, alpha)
+    pods = [each for each in pods_from(selected(case)) if of_alpha or collecting._is_of(each, owners)]
+    facts = Facts(Evidence(job=job, now=NOW, pods=pods, events=events_of(case), alpha=of_alpha))
+    state, *counts = state_line(facts).partition(": ")[2].split(", ")
+    up = [each.split() for each in counts if " running" in each]
+    ready, wanted = (sum(int(words[place]) for words in up) for place in (0, 2))
+    return Shown(state.split()[0], f"{ready}/{wanted}" if up else None)
+
+
+def by_timeline(case: Situation) -> Shown:
+    pods = [each.pod for each in chosen(selected(case), case.job, Choice())]
+    timeline = timeline_of(job_from(case.job), pods_from(pods), events_of(case))
+    head, *_ = render_timeline(timeline, "mnist", Frame(NOW), lambda text, _: text)
+    state = "Ending" if "ending since" in head else OVER if "finished" in head else GOES_ON - {"Ending"}
+    attempt = timeline.attempts[-1].number if timeline.attempts else 0
+    return Shown(state, restarts=str(sum(each.restarts for each in timeline.replicas) + attempt))
+
+
+def by_wait(case: Situation) -> Shown:
+    end = watches.end_of(case.job)
+    return Shown(GOES_ON if end is None else end.condition)
+
+
+def by_gauge(case: Situation) -> Shown:
+    job = alpha_job_of(case) or decoded(case.job, TFJob, tfjob_with_unreadable_status)
+    return Shown(index_by_state(job)[0].rpartition("/")[2])
+
+
+def snapshot(case: Situation) -> Any:
+    from tfjob_operator.cli.model.snapshot import snapshot_of
+
+    return snapshot_of(case.job, selected(case), NOW_S, events=case.events, workload=case.workload)
+
+
+def by_model(case: Situation) -> Shown:
+    found = snapshot(case)
+    return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.reason)
+
+
+DISPLAYS: dict[str, Callable[[Situation], Shown]] = {
+    "model": by_model,
+    "list": by_list,
+    "page-row": by_row_of_page,
+    "page-job": by_page_of_job,
+    "status-json": lambda case: shown_of(summary_of(case)),
+    "status-text": by_text_of_status,
+    "watch": by_watch,
+    "explain": by_explain,
+    "timeline": by_timeline,
+    "wait": by_wait,
+    "gauge": by_gauge,
+}
+
+
+@pytest.mark.parametrize("case", SITUATIONS, ids=str)
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_every_display_shows_the_same_state_counts_and_reason(display: str, case: Situation) -> None:
+    """A display may leave something out."""
+    shown = DISPLAYS[display](case)
+    expected = Shown(case.state, case.ready, case.restarts, case.reason)
+    wrong = {
+        field: f"{found} instead of {wanted}"
+        for field, found, wanted in zip(Shown._fields, shown, expected, strict=True)
+        if found is not None and not (wanted in found if isinstance(found, frozenset) else wanted == found)
+    }
+    assert not wrong
+
+
+Replicas = dict[tuple[str, int], tuple[str | bool | int | None, ...]]
+"""State, whether it is ready, whether it is running, and restarts; None for what a display leaves out."""
+
+
+def replicas_of_model(case: Situation) -> Replicas:
+    found = snapshot(case).replicas
+    return {(each.type, each.index): (each.state, each.ready, each.running, each.restarts) for each in found}
+
+
+def replicas_of_page(case: Situation) -> Replicas:
+    found = page_view(case)["replicas"]
+    return {
+        (each["type"], each["index"]): (each["state"], each.get("ready", False), None, each["restarts"])
+        for each in found
+    }
+
+
+def replicas_of_status(case: Situation) -> Replicas:
+    return {
+        (kind.type, index): (each.state, None, None, each.restarts if each.pod else None)
+        for kind in summary_of(case).types
+        for each in kind.replicas
+        for index in parse_indices(each.replica.partition("-")[2].strip("[]"), 10_000)
+    }
+
+
+REPLICAS = {"model": replicas_of_model, "page-job": replicas_of_page, "status-json": replicas_of_status}
+
+
+@pytest.mark.parametrize("case", [each for each in SITUATIONS if each.replicas], ids=str)
+@pytest.mark.parametrize("display", REPLICAS)
+def test_every_display_shows_the_same_of_each_replica(display: str, case: Situation) -> None:
+    shown = REPLICAS[display](case)
+    wrong = {
+        f"{kind}-{index}": f"{found} instead of {wanted}"
+        for (kind, index), wanted in case.replicas.items()
+        for found in [shown.get((kind, index), ("nothing",) * 4)]
+        if any(one is not None and one != other for one, other in zip(found, wanted, strict=True))
+    }
+    assert not wrong
