@@ -49,6 +49,7 @@ _LOG_BYTES: Final = 65_536
 _CHUNK: Final = 500
 _MAX_EVENTS: Final = 50_000
 """The most events of a namespace that are read, with one request per `_CHUNK`: those of the job may be the last."""
+_NAMED: Final = "metadata.name="
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 
@@ -155,31 +156,26 @@ class _EvidenceReader:
 
     def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
         """Return an object, or None if it does not exist or the user may not read it."""
-        here = name if resource == objects.NAMESPACES else self._here if resource.namespaced else ""
+        here = self._here if resource.namespaced or resource == objects.NAMESPACES else ""
         raw = self._read(ResourceAttributes("get", resource, here, name), words)
         return _decoded(raw, kind) if raw is not None else None
 
-    def all(self, resource: Resource, kind: type[T], words: str, name: str = "", **query: str) -> list[T] | None:
-        """Return the objects, or those with a name, of all namespaces or, if that is forbidden, of this namespace.
+    def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
+        """Return the objects of all namespaces or, if that is forbidden, of this namespace; None if this namespace has none."""
+        found = self._list(resource, kind, words, query, namespace="")
+        return found if found is not None else self.here(resource, kind, words, **query) or None
 
-        None if this namespace has none.
-        """
-        found = self._list(ResourceAttributes("list", resource, "", name), kind, words, query)
-        return found if found is not None else self.here(resource, kind, words, name, **query) or None
-
-    def here(self, resource: Resource, kind: type[T], words: str, name: str = "", **query: str) -> list[T]:
+    def here(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T]:
         """Return the objects of the namespace, an empty list without permission."""
-        return self._list(ResourceAttributes("list", resource, self._here, name), kind, words, query) or []
+        return self._list(resource, kind, words, query) or []
 
     def selected(self, resource: Resource, kind: type[T], selector: str) -> list[T] | None:
         """Return the objects of the namespace with these labels, None without permission."""
-        read = ResourceAttributes("list", resource, self._here)
-        return self._list(read, kind, resource.plural, {"labelSelector": selector})
+        return self._list(resource, kind, resource.plural, {"labelSelector": selector})
 
     def events(self, concerns: Callable[[objects.EventDetails], bool]) -> list[objects.EventDetails]:
         """Return the matching events among the first `_MAX_EVENTS` of the namespace; sets `events_cut` if there are more."""
-        read = ResourceAttributes("list", core.EVENTS, self._here)
-        return self._list(read, objects.EventDetails, "events", {}, concerns) or []
+        return self._list(core.EVENTS, objects.EventDetails, "events", {}, chosen=concerns) or []
 
     def nodes_of(self, pods: Sequence[objects.PodDetails]) -> list[objects.NodeDetails] | None:
         """Return the nodes of the first pods, None without permission."""
@@ -196,8 +192,7 @@ class _EvidenceReader:
         """Return the claims with these names, and record which do not exist."""
         if not names:
             return []
-        read = ResourceAttributes("list", objects.CLAIMS, self._here)
-        found = self._list(read, objects.PersistentVolumeClaim, "persistent volume claims", {})
+        found = self._list(objects.CLAIMS, objects.PersistentVolumeClaim, "persistent volume claims", {})
         if found is None:
             return []
         there = {claim.metadata.name for claim in found}
@@ -211,7 +206,7 @@ class _EvidenceReader:
         time. If there is no lease, this is recorded in `absent`.
         """
         here = self._here
-        found = self.all(core.LEASES, core.Lease, "leases", LEASE)
+        found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=_NAMED + LEASE)
         if found is not None and not found:
             self.absent.append(Absent(core.LEASES.kind, LEASE))
         found = found or []
@@ -270,7 +265,8 @@ class _EvidenceReader:
             pod = each.pod.metadata.name
             query = {"container": each.container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
             with suppress(_NoLogError):
-                raw = self._log(pod, query | ({} if each.now else {"previous": "true"}))
+                query |= {} if each.now else {"previous": "true"}
+                raw = self._read(self._log_of(pod), "logs", query, may_fail=True)
                 found[pod, each.container] = (raw or b"").decode(errors="replace")
         return found
 
@@ -287,30 +283,31 @@ class _EvidenceReader:
                 break
             query = {"container": c.CONTAINER_NAME, "tailLines": 1, "limitBytes": _LOG_BYTES, "timestamps": "true"}
             with suppress(_NoLogError):
-                raw = self._log(name, query)
+                raw = self._read(self._log_of(name), "logs", query, may_fail=True)
                 at, _, text = (raw or b"").decode(errors="replace").partition(" ")
                 found[name] = LastLine(_time(at), text)
         return found if "logs" not in self.forbidden else {}
 
-    def _log(self, pod: str, query: Mapping[str, Any]) -> bytes | None:
-        """Return a log, None without permission. Raises _NoLogError."""
-        read = ResourceAttributes("get", core.PODS, self._here, pod, "log")
-        return self._read(read, "logs", query, may_fail=True)
+    def _log_of(self, pod: str) -> ResourceAttributes:
+        return ResourceAttributes("get", core.PODS, self._here, pod, "log")
 
     def _list(
         self,
-        read: ResourceAttributes,
+        resource: Resource,
         kind: type[T],
         words: str,
         query: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
         chosen: Callable[[T], bool] | None = None,
     ) -> list[T] | None:
-        """Return the objects. A filter is applied only to the first `_MAX_EVENTS`."""
+        """Return the objects of a namespace, by default of this one. A filter is applied only to the first `_MAX_EVENTS`."""
+        name = query.get("fieldSelector", "").removeprefix(_NAMED)
+        read = ResourceAttributes("list", resource, self._here if namespace is None else namespace, name)
         found: list[T] = []
         seen, following = 0, ""
-        selected = {"fieldSelector": f"metadata.name={read.name}"} if read.name else {}
         while True:
-            raw = self._read(read, words, {**query, **selected, "limit": _CHUNK, "continue": following})
+            raw = self._read(read, words, {**query, "limit": _CHUNK, "continue": following})
             if raw is None:
                 return None if words in self.forbidden else []
             page = msgspec.json.decode(raw, type=_ObjectPage)
