@@ -127,8 +127,8 @@ def patch(
     """Merge a change into a job of kubeflow.org, and return it. Raises like `jobs.get`, and UnknownOutcomeError.
 
     `job` is the job as it was read before, `version` the resourceVersion that it must still have, if given, and `look` the
-    command for it. If there is no response, the change took effect if the job has it, and did not if the job has the same values
-    as before and, for a change of the spec, the same generation.
+    command for it. If there is no response, the change took effect if the job has it, and did not if the job has the same
+    values as before and, for a change of the spec, the same generation.
     """
     name, meta = job["metadata"]["name"], job["metadata"]
 
@@ -160,7 +160,7 @@ def _part(found: Any, change: Any) -> Any:
 
 
 def delete(session: Session, where: str, uid: str, look: str, version: str = "") -> None:
-    """Delete an object if it has this UID and, if given, this resourceVersion. `look` is the command for it. Raises CliError."""
+    """Delete an object if it has this UID and, if given, this resourceVersion; `look` is the command for it. Raises CliError."""
     conditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
 
@@ -176,5 +176,5 @@ def _contains(found: object, wanted: object) -> bool:
         found = found or {}
         return isinstance(found, dict) and all(_contains(found.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(contains, found, wanted))
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(_contains, found, wanted))
     return found == wanted

@@ -215,14 +215,15 @@ class ListView:
 
     def _watch(self, others: Sequence[Watch]) -> None:
         """Print jobs whose rows change, until the user presses Ctrl-C. When a watch ends, everything is read again."""
-        from tfjob_operator.cli.watches import RETRY_S, retried
+        from tfjob_operator.cli.watches import watched
 
-        while True:
-            self._print_events(others)
-            time.sleep(RETRY_S)
-            others = retried(self._read_again, "jobs", pause=time.sleep, warn=warn)
+        first = None, [*self._job_watches(), *others]
+        for change in watched(self._session, self._read_again, "jobs", pause=time.sleep, warn=warn, first=first):
+            if change.event is not None:
+                self._print_event(change.watch, change.event)
+            sys.stdout.flush()
 
-    def _read_again(self) -> Sequence[Watch]:
+    def _read_again(self) -> tuple[None, Sequence[Watch]]:
         """Print the jobs that were changed or deleted, and return how to watch what their rows need. Raises CliError."""
         now, bodies = datetime.now(UTC).timestamp(), [*self._source.read_again()]
         listing = Listing(sort_by=self._source.query.sort_by)
@@ -235,7 +236,7 @@ class ListView:
         self._listing = listing
         self._print([key for key in keys if self._is_news(key, now)], now)
         self._shown = {key: self._shown[key] for key in keys}
-        return watches
+        return None, [*self._job_watches(), *watches]
 
     def _is_news(self, key: str, now: float) -> bool:
         return self._shown.get(key) != self._cells(key, now)
@@ -244,37 +245,34 @@ class ListView:
         """Return what is compared to detect a change; for names, pods are not read."""
         return (self._listing.jobs[key].state,) if self._names else _steady(self._listing.row(key, now))
 
-    def _print_events(self, others: Sequence[Watch]) -> None:
-        """Print jobs whose rows change, until a watch ends."""
-        from tfjob_operator.cli.watches import Watch, changes, until_broken
+    def _job_watches(self) -> list[Watch]:
+        from tfjob_operator.cli.watches import Watch
 
-        sys.stdout.flush()
         query = self._source.query
-        of_jobs = [
+        return [
             Watch(jobs.path(query.namespace, group=group), version, query.selector, self._source.fields)
             for group, version in self._source.versions.items()
         ]
-        for number, event in until_broken(changes(self._session, [*of_jobs, *others])):
-            body, now = event["object"], datetime.now(UTC).timestamp()
-            gone = event["type"] == "DELETED"
-            if number < len(of_jobs):
-                self._take_job(body, now, gone=gone)
-                continue
-            if "involvedObject" in body:
-                key = self._listing.put_event(body)
-            elif body.get("kind") == "Workload":
-                key = self._listing.put_workload(body)
-            else:
-                key = self._listing.put_pod(body, gone=gone)
-            if key in self._listing.jobs and self._is_news(key, now):
-                self._print([key], now)
-            sys.stdout.flush()
+
+    def _print_event(self, number: int, event: Mapping[str, Any]) -> None:
+        """Print the job whose row changes with an event of this watch."""
+        body, now, gone = event["object"], datetime.now(UTC).timestamp(), event["type"] == "DELETED"
+        if number < len(self._source.versions):
+            self._take_job(body, now, gone=gone)
+            return
+        if "involvedObject" in body:
+            key = self._listing.put_event(body)
+        elif body.get("kind") == "Workload":
+            key = self._listing.put_workload(body)
+        else:
+            key = self._listing.put_pod(body, gone=gone)
+        if key in self._listing.jobs and self._is_news(key, now):
+            self._print([key], now)
 
     def _take_job(self, body: dict[str, Any], now: float, *, gone: bool) -> None:
         key = self._listing.put_job(body, gone=gone)
         if self._source.takes(body) and (self._names or self._is_news(key, now)):
             self._print([key], now)
-            sys.stdout.flush()
         if gone or not self._source.takes(body):
             self._listing.forget(key)
             self._shown.pop(key, None)
