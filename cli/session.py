@@ -222,7 +222,7 @@ class Session:
         """Yield a list page by page, until at least `most` objects were read; `parse` replaces decoding and its checks."""
         following, count = "", 0
         for _ in range(_MAX_PAGES):
-            given = {**query, "limit": PAGE, "continue": following}
+            given = {"limit": PAGE, **query, "continue": following}
             page = self._ask("GET", path, given, {"Accept": JSON}, finish=partial(self._parsed, parse=parse))
             yield page
             count += len(page.get("items") or ())
@@ -265,8 +265,8 @@ class Session:
     ) -> Generator[dict[str, Any], None, None]:
         """Yield the changes of objects until the server ends the watch. Close the generator to stop earlier.
 
-        Raises StreamBrokenError if the connection is dead or breaks in the middle of an event, at an ERROR event (as of a version
-        that is too old), and after `limit_s` seconds.
+        Raises StreamBrokenError if the connection is dead or breaks in the middle of an event, at an ERROR event (the version is too
+        old), and after `limit_s` seconds.
         """
         finish = partial(self._unlimited, until=time.monotonic() + limit_s)
         response = self._ask("GET", path, {**query, "watch": "true"}, {"Accept": JSON}, finish=finish)

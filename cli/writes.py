@@ -46,7 +46,7 @@ def _confirmed(
     """
     version = ""
     failure: CliError
-    for _ in range(MAX_SENDS):
+    for attempt in range(MAX_SENDS):
         try:
             return send(version)
         except NoResponseError as error:
@@ -60,13 +60,15 @@ def _confirmed(
         if effect:
             warn(f"{failure.message}; the request took effect")
             return found
-        if isinstance(failure, ApiServerError) and (effect is None or failure.code != HTTPStatus.CONFLICT):
+        if isinstance(failure, ApiServerError) and (
+            effect is None or failure.code != HTTPStatus.CONFLICT or attempt == 0
+        ):
             raise failure
         if effect is None:
             break
         warn(f"{failure.message}; the request did not take effect and is sent again")
         version, unclear = found["metadata"]["resourceVersion"] if found else "", unclear | _UNCLEAR
-    raise _unknown(failure, look)
+    raise failure if isinstance(failure, ApiServerError) else _unknown(failure, look)
 
 
 def _read_again(read: Callable[[], dict[str, Any]], failure: CliError, look: str) -> dict[str, Any] | None:
@@ -86,7 +88,7 @@ def _read_again(read: Callable[[], dict[str, Any]], failure: CliError, look: str
     try:
         return retried(found, "the object", pause=time.sleep, warn=warn, left=lambda: until - time.monotonic())
     except CliError as error:
-        raise _unknown(failure, look) from error
+        raise (failure if isinstance(failure, ApiServerError) else _unknown(failure, look)) from error
 
 
 def _unknown(failure: CliError, look: str) -> UnknownOutcomeError:
@@ -160,7 +162,7 @@ def _part(found: Any, change: Any) -> Any:
 
 
 def delete(session: Session, where: str, uid: str, look: str, version: str = "") -> None:
-    """Delete an object if it has this UID and, if given, this resourceVersion; `look` is the command for it. Raises CliError."""
+    """Delete an object with this UID and, if given, resourceVersion. `look` is the command for it. Raises CliError."""
     conditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
 

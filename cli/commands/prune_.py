@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from tfjob_operator.api.text import one_line
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import seconds, target_options
@@ -130,7 +131,7 @@ def _delete(target: Target, session: Session, found: list[FinishedJob], everywhe
 
     A reason for which several are refused is printed once.
     """
-    refused: dict[str, list[CliError]] = {}
+    refused: dict[str, list[str]] = {}
     try:
         for job in found:
             look = target.command(job.namespace, "get", job.name, "-o", "yaml")
@@ -138,19 +139,17 @@ def _delete(target: Target, session: Session, found: list[FinishedJob], everywhe
                 writes.delete(session, job.path, job.uid, look, job.version)
             except ApiServerError as error:
                 if error.code == _CONFLICT:
-                    text = f"{_shown(job, everywhere)} has changed and was not deleted: {error.message}"
-                    refused.setdefault("changed", []).append(CliError(text))
+                    text = f"error: {_shown(job, everywhere)} has changed and was not deleted: {error.message}"
+                    refused.setdefault("changed", []).append(text)
                     continue
                 if error.code != _NOT_FOUND:
-                    name = job.name.partition("/")[2]
-                    reason = error.message.replace(name, "").replace(job.namespace, "")
-                    refused.setdefault(f"{error.code} {reason}", []).append(error)
+                    reason = error.message.replace(job.name.partition("/")[2], "").replace(job.namespace, "")
+                    refused.setdefault(f"{error.code} {reason}", []).append(f"{error.kind}: {error.message}")
                     continue
             echo(f"{_shown(job, everywhere)} deleted")
     finally:
         for first, *others in refused.values():
-            if others:
-                first.message += f"; and the same for {len(others)} other job{'s' if len(others) > 1 else ''}"
-            first.show()
+            more = f"; the same for {len(others)} more job{'s' if len(others) > 1 else ''}" if others else ""
+            echo(one_line(first) + more, err=True)
     if refused:
         raise click.exceptions.Exit(1)

@@ -21,11 +21,13 @@ from tfjob_operator.api.credential_plugin import Plugin
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.session import Session, StreamBrokenError
+from tfjob_operator.cli.session import NoResponseError, Session, StreamBrokenError
 from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server
 
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+OK = b"HTTP/1.1 200 OK\r\n\r\n"
+EVENT = b'{"type": "MODIFIED", "object": {}, "n": %d}\n'
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -121,24 +123,24 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_a_watch_yields_events_until_it_ends_and_the_session_goes_on(server: Server) -> None:
-    server.answers("/w", b'{"a": 1}\n{"a": 2}\n')
+    server.answers("/w", EVENT % 1 + EVENT % 2)
     server.answers("/a", {})
     with Session(Access(server.url)) as session:
-        assert list(session.watch("/w", resourceVersion="7")) == [{"a": 1}, {"a": 2}]
-        assert next(session.watch("/w")) == {"a": 1}
+        assert [each["n"] for each in session.watch("/w", resourceVersion="7")] == [1, 2]
+        assert next(session.watch("/w"))["n"] == 1
         assert session.get("/a") == {}
     assert server.asked[0][1] == "/w?resourceVersion=7&watch=true"
 
 
 @pytest.mark.parametrize(
     "sent",
-    [HEAD + b'9\r\n{"a": 1}\n\r\n20\r\ncut', b'HTTP/1.1 200 OK\r\n\r\n{"a": 1}\n{"a"'],
+    [HEAD + b"%x\r\n%b\r\n20\r\ncut" % (len(EVENT % 1), EVENT % 1), OK + EVENT % 1 + b'{"type"'],
     ids=["in a chunk", "in an event"],
 )
 def test_a_watch_that_breaks_off_says_so_after_what_came_whole(sent: bytes) -> None:
     with connected(saying(sent)) as session:
         events = session.watch("/w")
-        assert next(events) == {"a": 1}
+        assert next(events)["n"] == 1
         with pytest.raises(StreamBrokenError, match=r"connection to .* lost"):
             next(events)
 
@@ -257,8 +259,9 @@ def test_credentials_that_became_too_old_are_renewed_once_for_all_connections(se
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
     access = Access(server.url, plugin=Plugin((str(plugin),), "client.authentication.k8s.io/v1"))
     with Session(access) as one, one.another() as two:
-        server.responses["/a"] = [(200, b"1"), (401, b"{}"), (200, b"2"), (200, b"3"), (401, b"{}")]
-        assert [one.get("/a"), one.get("/a"), two.get("/a")] == [1, 2, 3]
+        answers = [(200, b'{"n": %d}' % number) for number in (1, 2, 3)]
+        server.responses["/a"] = [answers[0], (401, b"{}"), *answers[1:], (401, b"{}")]
+        assert [each.get("/a")["n"] for each in (one, one, two)] == [1, 2, 3]
         with pytest.raises(ApiServerError, match="log in again"):
             two.get("/a")
     assert runs.read_text() == "xxx"
@@ -272,7 +275,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> None:
     with listening(*[saying(EMPTY)] * 3) as address:
         session = Session(Access(f"http://{address}"))
         assert [session.get("/a"), session.get("/a"), session.get("/a")] == [{}, {}, {}]
-    with session, pytest.raises(CliError, match="cannot connect"):
+    with session, pytest.raises(NoResponseError, match="connection to .* lost"):
         session.patch("/a", {})
 
 
@@ -290,7 +293,7 @@ CALLS: dict[str, Callable[[Session], Any]] = {
     "POST": lambda session: session.create("/a", {"x": 1}),
     "PATCH": lambda session: session.patch("/a", {"x": 1}),
     "DELETE": lambda session: session.delete("/a", {"x": 1}),
-    "watch": lambda session: next(session.watch("/a")),
+    "watch": lambda session: {"ok": next(session.watch("/a"))["n"]},
     "log": lambda session: json.loads(b"".join(session.stream("/a"))),
 }
 
@@ -301,9 +304,10 @@ def test_a_request_of_any_verb_is_repeated_when_the_server_asks_for_it(
 ) -> None:
     """As by client-go: after 429 and 5xx with the header Retry-After."""
     event = mocker.patch("tfjob_operator.cli.session.Event")
-    event.return_value.wait.return_value = False
+    event.return_value.wait.return_value = event.return_value.is_set.return_value = False
     server.retry_after = "7"
     server.responses["/a"] = [(429, b"{}"), (503, b"<html>"), (200, b'{"ok": 1}')]
+    server.responses["/a?watch"] = [*server.responses["/a"][:2], (200, EVENT % 1)]
     with Session(Access(server.url)) as session:
         assert call(session) == {"ok": 1}
     assert len({(method, path, body) for method, path, _, body in server.asked}) == 1
@@ -341,13 +345,17 @@ def test_no_request_is_repeated_after_the_time_limit(server: Server) -> None:
     assert len(server.asked) == 2
 
 
-def test_a_session_that_is_aborted_repeats_no_request(server: Server) -> None:
+def test_a_session_that_is_aborted_sends_no_request(server: Server, mocker: MockerFixture) -> None:
+    """Whether it waits to repeat one, or begins one."""
     server.retry_after = "0"
     server.answers("/a", {}, code=503)
-    with Session(Access(server.url)) as session:
-        session.abort()
-        with pytest.raises(ApiServerError):
-            session.get("/a")
+    event = mocker.patch("tfjob_operator.cli.session.Event")
+    event.return_value.is_set.return_value = False
+    with Session(Access(server.url)) as session, pytest.raises(ApiServerError):
+        session.get("/a")
+    event.return_value.is_set.return_value = True
+    with Session(Access(server.url)) as session, pytest.raises(CliError, match="lost"):
+        session.get("/a")
     assert len(server.asked) == 1
 
 
