@@ -127,6 +127,7 @@ def collect(
         suspended_by=_manager_of_suspend(meta),
         absent=reader.absent,
         alpha=alpha,
+        body=whole,
     )
 
 

@@ -114,7 +114,7 @@ class JobSnapshot:
     def ready(self) -> int:
         """How many of the requested replicas are ready; those that another controller counts, if it manages the job."""
         if self.job.manager:
-            return min(self.job.active, self.wanted)
+            return min(sum(each.active for each in self.job.counts.values()), self.wanted)
         return sum(pod.ready for pod in self._newest)
 
     @property
@@ -146,6 +146,16 @@ class JobSnapshot:
             return None
         until = job.ended if job.end else self.now
         return until - job.started if until is not None else None
+
+    @cached_property
+    def changes_at(self) -> float | None:
+        """When the reason may next change by time alone, in seconds since 1970; None if only a change of objects changes it."""
+        if self.job.end or self.job.is_deleted:
+            return None
+        times = [pod.recovers for pod in self._newest if pod.recovers is not None]
+        times += [self._last_act + _SLOW_S] if self._missing else []
+        times += [self.job.next_restart] if self.job.next_restart is not None else []
+        return min((at for at in times if at > self.now), default=None)
 
     @cached_property
     def replicas(self) -> tuple[ReplicaSnapshot, ...]:
@@ -182,7 +192,8 @@ class JobSnapshot:
     def _missing(self) -> int:
         """How many replicas have neither succeeded nor a pod. Older operators only counted those that have succeeded."""
         pods = sum(not pod.has_succeeded for pod in self._newest)
-        return max(self.wanted - pods - max(sum(map(len, self._done.values())), self.job.succeeded), 0)
+        done = sum(each.succeeded for each in self.job.counts.values())
+        return max(self.wanted - pods - max(sum(map(len, self._done.values())), done), 0)
 
     @property
     def _is_stuck(self) -> bool:
@@ -250,7 +261,7 @@ class JobSnapshot:
         yield from _first("NotReady", "is not ready", unready)
 
     def _told_by_events(self) -> Iterator[tuple[str, str]]:
-        uids = (self.job.uid, *(pod.uid for pod in self._newest if pod.starting))
+        uids = [self.job.uid] * bool(self._missing) + [pod.uid for pod in self._newest if pod.starting]
         event = next((self._events[uid] for uid in uids if uid in self._events), None)
         if event is not None:
             is_quota = "exceeded quota" in event.message
@@ -258,13 +269,16 @@ class JobSnapshot:
 
     def _without_pod(self) -> tuple[str, str]:
         """Return what a job waits for that has replicas without a pod."""
-        job, message = self.job, text(self.job.condition.get("message"))
-        is_restarting = job.state == "Restarting"
-        times = (job.created, job.started, job.reconciled, job.next_restart, job.since if is_restarting else None)
-        last = max((at for at in times if at is not None), default=self.now)
-        if self.now - last > _SLOW_S:
+        if self.now - self._last_act > _SLOW_S:
             return "NotReconciled", "no operator has created the pods of this job"
-        return "Restarting" if is_restarting else "Starting", message
+        return "Restarting" if self.job.state == "Restarting" else "Starting", text(self.job.condition.get("message"))
+
+    @cached_property
+    def _last_act(self) -> float:
+        """When the job was created, resumed or restarted, or the operator last wrote its status."""
+        job = self.job
+        times = (job.created, job.started, job.reconciled, job.next_restart, job.since)
+        return max((at for at in times if at is not None), default=self.now)
 
     def _replica(self, name: ReplicaName) -> ReplicaSnapshot:
         pods, restarts = self.pods.get(name), self.restarts_of(name)

@@ -220,7 +220,7 @@ expect(
     "succeeded, and its pods were kept", "Succeeded 0/2 3",
     job("Created", "-Running", "Succeeded", finishedIndices={"Worker": "0-1"}, completionTime=at(60)),
     pod(0, ended(0)), pod(1, status_of("Succeeded", {"terminated": exit_of(0, "Completed")}, last=exit_of(1), restarts=3)),
-    Worker_0=("Completed", False, False, 0), Worker_1=("Completed", False, False, 3),
+    Worker_0=("Succeeded", False, False, 0), Worker_1=("Succeeded", False, False, 3),
 )  # fmt: skip
 expect(
     "succeeded, although a pod fails when it is deleted", "Succeeded 0/2 0",
@@ -229,7 +229,7 @@ expect(
 expect(
     "a worker has succeeded, and its pod is kept", "Running 1/2 0",
     job("Created", "Running", finishedIndices={"Worker": "1"}), pod(0), pod(1, ended(0)),
-    Worker_0=KEPT, Worker_1=("Completed", False, False, 0),
+    Worker_0=KEPT, Worker_1=("Succeeded", False, False, 0),
 )  # fmt: skip
 expect(
     "a worker has succeeded, and its pod was deleted", "Running 1/2 0",

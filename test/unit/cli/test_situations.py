@@ -6,15 +6,18 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import pytest
 
-from tfjob_operator.api.v1.types import TFJob, parse_indices, tfjob_with_unreadable_status
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import collecting, jobs, watches
 from tfjob_operator.cli.diagnosis.diagnose import state_line
 from tfjob_operator.cli.diagnosis.facts import AlphaEvidence, Evidence, Facts
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.gathering import job_from, pods_from
 from tfjob_operator.cli.listing import COLUMNS, Listing
 from tfjob_operator.cli.model.objects import EventDetails
+from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.page import cluster, objects, views
 from tfjob_operator.cli.replicas import Choice, chosen
 from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
@@ -68,9 +71,9 @@ def alpha_job_of(case: Situation) -> AlphaJob | None:
 
 def by_list(case: Situation) -> Shown:
     listing = Listing()
-    key = listing.put_job(case.job, NOW_S)
+    key = listing.put_job(case.job)
     for pod in selected(case):
-        listing.put_pod(pod, NOW_S)
+        listing.put_pod(pod)
     for event in case.events:
         listing.put_event(event)
     if case.workload is not None:
@@ -84,42 +87,46 @@ def page_view(case: Situation) -> dict[str, Any]:
     kind = objects.TensorFlowV1Alpha1Job if is_first else objects.PageJob
     job = decoded(case.job, kind, objects.with_unreadable_status(kind))
     pods = [each for each in pods_from(selected(case)) if cluster._may_be_of(each, job.metadata.uid)]
-    return views.job_view(job, views.spec_summary_of(job), pods, events_of(case))
+    summary, events = views.spec_summary_of(job), events_of(case)
+    facts = [views.pod_facts_of(summary, pod) for pod in pods]
+    waits = waits_for(case.workload) if case.workload is not None else None
+    return views.job_view(job, summary, pods, events, views.snapshot_of(summary, facts, events, NOW_S, waits))
 
 
 def by_row_of_page(case: Situation) -> Shown:
     row = page_view(case)["row"]
     ready, wanted = (sum(each[key] for each in row["replicas"]) for key in ("ready", "wanted"))
-    return Shown(row["state"], f"{ready}/{wanted}", str(row["restarts"]), row["note"])
+    left = "" if row["until"] is None else f":{duration(row['until'] - NOW_S)}"
+    return Shown(row["state"], f"{ready}/{wanted}", str(row["restarts"]), row["note"] + left)
 
 
 def by_page_of_job(case: Situation) -> Shown:
     view = page_view(case)
-    ready = sum(bool(each.get("ready")) for each in view["replicas"])
-    return Shown(view["row"]["state"], f"{ready}/{len(view['replicas'])}")
+    kinds = {each["type"]: each["wanted"] for each in view["row"]["replicas"]}
+    asked = [each for each in view["replicas"] if each["index"] < kinds.get(each["type"], 0)]
+    return Shown(view["row"]["state"], f"{sum(each['ready'] for each in asked)}/{len(asked)}")
 
 
 def summary_of(case: Situation) -> JobSummary:
     pods = [each.pod for each in chosen(selected(case), case.job, Choice())]
-    return job_summary_of(job_from(case.job), case.job, pods_from(pods))
+    return job_summary_of(job_from(case.job), case.job, pods, NOW)
 
 
 def shown_of(summary: JobSummary | None) -> Shown:
     assert summary is not None
-    running, wanted = (sum(getattr(each, key) for each in summary.types) for key in ("running", "wanted"))
-    restarts = sum(each.restarts for kind in summary.types for each in kind.replicas)
-    return Shown(summary.state, f"{running}/{wanted}", str(restarts + summary.attempt))
+    return Shown(summary.state, f"{summary.ready}/{summary.wanted}", str(summary.restarts), summary.reason)
 
 
 def by_text_of_status(case: Situation) -> Shown:
     first, *lines = render(summary_of(case), NOW, lambda text, _: text, 200, ASCII)
-    counts = [line.split()[1:4:2] for line in lines if " running" in line]
-    running, wanted = (sum(int(count[place]) for count in counts) for place in (0, 1))
-    return Shown(first.split(": ")[1].split(",")[0], f"{running}/{wanted}")
+    counts = [line.split()[1:4:2] for line in lines if " ready" in line]
+    ready, wanted = (sum(int(count[place]) for count in counts) for place in (0, 1))
+    state, _, reason = first.split(": ")[1].split(",")[0].partition(" (")
+    return Shown(state, f"{ready}/{wanted}", reason=reason.removesuffix(")") or None)
 
 
 def by_watch(case: Situation) -> Shown:
-    return shown_of(job_summary_from(LiveState(job=case.job, replicas=chosen(selected(case), case.job, Choice()))))
+    return shown_of(job_summary_from(LiveState(job=case.job, replicas=chosen(selected(case), case.job, Choice())), NOW))
 
 
 def by_explain(case: Situation) -> Shown:
@@ -131,7 +138,7 @@ def by_explain(case: Situation) -> Shown:
     pods = [each for each in pods_from(selected(case)) if of_alpha or collecting._is_of(each, owners)]
     facts = Facts(Evidence(job=job, now=NOW, pods=pods, events=events_of(case), alpha=of_alpha))
     state, *counts = state_line(facts).partition(": ")[2].split(", ")
-    up = [each.split() for each in counts if " running" in each]
+    up = [each.split() for each in counts if " ready" in each]
     ready, wanted = (sum(int(words[place]) for words in up) for place in (0, 2))
     return Shown(state.split()[0], f"{ready}/{wanted}" if up else None)
 
