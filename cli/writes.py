@@ -75,7 +75,8 @@ def _read_again(read: Callable[[], dict[str, Any]], failure: CliError, look: str
     """Return the object, None if there is none. Raises UnknownOutcomeError."""
     from tfjob_operator.cli.watches import retried
 
-    until = time.monotonic() + READ_WITHIN_S
+    answers = isinstance(failure, ApiServerError) and failure.code < HTTPStatus.INTERNAL_SERVER_ERROR
+    until = time.monotonic() + (0.0 if answers else READ_WITHIN_S)
 
     def found() -> dict[str, Any] | None:
         try:
