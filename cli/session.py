@@ -197,11 +197,10 @@ class Session:
     def abort(self) -> None:
         """Abort another thread's request, which fails as if the connection was lost. No request is retried from then on."""
         self._aborted.set()
-        sock = self._connection.sock if self._connection is not None else None
-        if sock is not None:
+        if self._connection is not None and self._connection.peer is not None:
             with suppress(OSError):  # already closed
                 # leave TLS unchanged, which the other thread is reading
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+                socket.socket.shutdown(self._connection.peer, socket.SHUT_RDWR)
 
     def get(self, path: str, **query: str | int | None) -> dict[str, Any]:
         """Return a decoded object, or a list."""
@@ -258,6 +257,7 @@ class Session:
             raise StreamBrokenError(f"connection to {self._access.shown} lost: {error}") from error
         finally:
             if not response.isclosed():
+                response.close()
                 self.close()
 
     def watch(
@@ -265,7 +265,7 @@ class Session:
     ) -> Generator[dict[str, Any], None, None]:
         """Yield the changes of objects until the server ends the watch. Close the generator to stop earlier.
 
-        Raises StreamBrokenError if the connection is dead or breaks in the middle of an event, at an ERROR event (the version is too
+        Raises StreamBrokenError if the connection is dead or breaks within an event, at an ERROR event (the version is too
         old), and after `limit_s` seconds.
         """
         finish = partial(self._unlimited, until=time.monotonic() + limit_s)
@@ -281,6 +281,7 @@ class Session:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise StreamBrokenError(f"connection to {self._access.shown} lost: {error}") from error
         finally:
+            response.close()
             self.close()  # the rest of the response was not read; the next request connects again
 
     def _ask(
@@ -304,6 +305,7 @@ class Session:
         until = min(self._until, time.monotonic() + limit_s)
         limit_s = until - time.monotonic()
         retries, is_renewed = 0, False
+        response: http.client.HTTPResponse | None = None
         while True:
             was_kept = self._connection is not None and self._connection.sock is not None
             connection = self._connected(until)
@@ -321,8 +323,11 @@ class Session:
                         self._connection = None
                         continue
                 if not response.isclosed():
+                    response.close()
                     self.close()
             except (OSError, http.client.HTTPException, ValueError) as error:
+                if response is not None:
+                    response.close()
                 self.close()  # a late response would be taken for that of the next request
                 failure = self._no_response(error, limit_s)
                 if method == "GET" and isinstance(error, _LOST):
@@ -408,6 +413,8 @@ class _Connection(http.client.HTTPConnection):
         super().__init__(hop.hostname or "", hop.port or (443 if hop.scheme == "https" else 80))
         self.default_port = 80 if context is None else 443  # is not written into the header Host
         self.until = self.left = math.inf
+        self.peer: socket.socket | None = None
+        """The last socket, also while only a response uses it."""
         self.response_class = partial(_Response, connection=self)  # type: ignore[assignment]  # it is only called
         self._context = context
         self._verified_as = access.tls_server_name or address.hostname
@@ -422,6 +429,7 @@ class _Connection(http.client.HTTPConnection):
         if self._context is not None:
             self.sock.settimeout(_seconds_until(self.until))
             self.sock = self._context.wrap_socket(self.sock, server_hostname=self._verified_as)
+        self.peer = self.sock
 
     def send(self, data: Any) -> None:
         """Send bytes, in parts that have a time limit each."""

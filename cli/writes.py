@@ -67,7 +67,7 @@ def _confirmed(
         if effect is None:
             break
         warn(f"{failure.message}; the request did not take effect and is sent again")
-        version, unclear = found["metadata"]["resourceVersion"] if found else "", unclear | _UNCLEAR
+        version, unclear = found["metadata"].get("resourceVersion", "") if found else "", unclear | _UNCLEAR
     raise failure if isinstance(failure, ApiServerError) else _unknown(failure, look)
 
 

@@ -13,7 +13,7 @@ from fakes.recordings import kueue
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
-from tfjob_operator.cli import jobs, listing
+from tfjob_operator.cli import listing
 from tfjob_operator.cli.commands import list_
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import facts, replicas

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,12 @@ def listening(*servers: Callable[[socket.socket], None]) -> Iterator[str]:
             yield f"127.0.0.1:{listener.getsockname()[1]}"
         finally:
             thread.join(10)
+
+
+@pytest.fixture(autouse=True)
+def at_once(mocker: MockerFixture) -> None:
+    """What is repeated is repeated without a delay."""
+    mocker.patch("tfjob_operator.cli.session.LOST_RETRY_S", 0.0)
 
 
 @contextmanager
@@ -275,7 +281,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> None:
     with listening(*[saying(EMPTY)] * 3) as address:
         session = Session(Access(f"http://{address}"))
         assert [session.get("/a"), session.get("/a"), session.get("/a")] == [{}, {}, {}]
-    with session, pytest.raises(NoResponseError, match="connection to .* lost"):
+    with session, pytest.raises(NoResponseError, match=r"connection to .* lost"):
         session.patch("/a", {})
 
 
@@ -371,3 +377,170 @@ def test_a_server_that_does_not_answer_is_given_up_at_the_end_of_the_session() -
         with pytest.raises(CliError, match="did not answer within"):
             session.get("/a")
         done.set()
+
+
+def dripping(head: bytes, drip: bytes) -> Callable[[socket.socket], None]:
+    """A server of one connection that sends `head` and then `drip` until the client has gone."""
+
+    def serve(taken: socket.socket) -> None:
+        taken.recv(65_536)
+        with suppress(ConnectionError):
+            taken.sendall(head)
+            while True:
+                taken.sendall(drip)
+                time.sleep(0.01)
+
+    return serve
+
+
+DRIPS = {
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
+    "chunk": (HEAD, b"1\r\n \r\n"),
+    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+    "interim responses": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "trailer": (HEAD + b"2\r\n{}\r\n0\r\n", b"X: x\r\n"),
+    "refusal": (b"HTTP/1.1 503 No\r\nContent-Length: 100000\r\n\r\n", b" "),
+}
+
+
+@pytest.mark.parametrize(("head", "drip"), DRIPS.values(), ids=DRIPS)
+def test_a_response_that_comes_slowly_ends_at_the_limit_of_the_request(head: bytes, drip: bytes) -> None:
+    """The limit is one of the whole request, not of each read: none is ever silent."""
+    with (
+        listening(dripping(head, drip)) as address,
+        Session(Access(f"http://{address}", timeout_s=0.2)) as session,
+        pytest.raises(CliError, match=r"did not answer within 0.2s|503"),
+    ):
+        session.get("/a")
+
+
+def test_a_request_that_is_read_slowly_ends_at_the_limit() -> None:
+    done = threading.Event()
+
+    def serve(taken: socket.socket) -> None:
+        while not done.wait(0.01):
+            taken.recv(1)
+
+    with listening(serve) as address, Session(Access(f"http://{address}", timeout_s=0.3)) as session:
+        with pytest.raises(NoResponseError, match=r"did not answer within 0.3s"):
+            session.create("/a", {"x": "x" * 20_000_000})
+        done.set()
+
+
+@pytest.mark.parametrize(
+    ("head", "drip"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" " * 60_000),
+        (HEAD, b"ea60\r\n" + b" " * 60_000 + b"\r\n"),
+        (HEAD + b"-1\r\n", b" " * 60_000),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        (HEAD + b"2\r\n{}\r\n0\r\n", b"X: x\r\n" * 1000),
+    ],
+    ids=["body", "chunks", "negative chunk", "interim responses", "trailer"],
+)
+def test_a_response_has_a_maximum_size(mocker: MockerFixture, head: bytes, drip: bytes) -> None:
+    mocker.patch("tfjob_operator.cli.session._MAX_RESPONSE", 1 << 20)
+    served = dripping(head, drip)
+    mocker.patch("time.sleep")
+    with connected(served) as session, pytest.raises(NoResponseError, match=r"larger than 1Mi|not JSON"):
+        session.get("/a")
+
+
+def test_a_watch_is_not_limited_but_its_events_are(mocker: MockerFixture) -> None:
+    mocker.patch("tfjob_operator.cli.session._MAX_RESPONSE", 20_000)
+    mocker.patch("tfjob_operator.cli.session._MAX_EVENT", 500)
+    events = b"".join(EVENT % number for number in range(1000))
+    with connected(saying(OK + events + b"{" + b" " * 600)) as session:
+        watch = session.watch("/w")
+        assert [next(watch)["n"] for _ in range(1000)] == [*range(1000)]
+        with pytest.raises(StreamBrokenError):
+            next(watch)
+
+
+def test_a_list_has_a_maximum_number_of_pages(server: Server, mocker: MockerFixture) -> None:
+    """A server that gives the same token again and again."""
+    mocker.patch("tfjob_operator.cli.session._MAX_PAGES", 3)
+    server.answers("/a", {"metadata": {"continue": "more"}, "items": []})
+    with Session(Access(server.url)) as session, pytest.raises(CliError, match="more than 3 pages"):
+        list(session.pages("/a"))
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("code", [204, 301, 302, 307])
+def test_only_a_success_is_taken_for_the_response(server: Server, code: int) -> None:
+    """A proxy redirects to its login page, perhaps with JSON in the body."""
+    server.answers("/a", {"x": 1}, code=code)
+    with Session(Access(server.url)) as session, pytest.raises(CliError):
+        session.get("/a")
+
+
+ODD_BODIES = {
+    "nesting": b"[" * 200_000,
+    "nesting of objects": b'{"a":' * 200_000,
+    "NUL": b"\x00{}",
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "digits": b'{"a": %s}' % (b"9" * 5000),
+    "number": b'{"a": 99999999999999999999}',
+    "infinity": b'{"a": 1e999}',
+    "NaN": b'{"a": NaN}',
+    "half a character": b'{"a": "\\ud800"}',
+    "list": b"[]",
+    "text": b'"x"',
+    "cut": b'{"a": ',
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("body", ODD_BODIES.values(), ids=ODD_BODIES)
+def test_what_is_no_json_object_is_told_in_one_line(server: Server, body: bytes) -> None:
+    server.answers("/a", body)
+    server.answers("/a?watch", body + b"\n")
+    with Session(Access(server.url)) as session:
+        with pytest.raises(NoResponseError, match="is not JSON: is it an API server"):
+            session.get("/a")
+        if body:  # otherwise it has just ended
+            with pytest.raises(StreamBrokenError):
+                list(session.watch("/a"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"items": []}, {"metadata": [], "items": []}, {"metadata": {}, "items": {}}, {"metadata": {}, "items": [1]},
+        {"metadata": {}, "items": [{"metadata": 1}]}, {"metadata": {}, "items": [{"metadata": {"name": 1}}]},
+        {"metadata": {}, "items": [{"metadata": {"labels": "x"}}]},
+    ],
+)  # fmt: skip
+def test_a_list_of_other_things_than_objects_is_refused(server: Server, page: Any) -> None:
+    server.answers("/a", page)
+    with Session(Access(server.url)) as session, pytest.raises(NoResponseError):
+        list(session.pages("/a"))
+
+
+@pytest.mark.parametrize("kind", ["ERROR", "BOOKMARK", "ODD"])
+def test_only_changes_are_yielded_and_an_error_event_breaks_a_watch(server: Server, kind: str) -> None:
+    server.answers("/w", b'{"type": "%b", "object": {"message": "too old"}}\n' % kind.encode() + EVENT % 1)
+    with Session(Access(server.url)) as session:
+        if kind == "ERROR":
+            with pytest.raises(StreamBrokenError, match="too old"):
+                list(session.watch("/w"))
+        else:
+            assert [each["n"] for each in session.watch("/w")] == [1]
+
+
+def test_a_read_is_repeated_when_its_connection_is_lost_and_a_write_is_not(server: Server) -> None:
+    """As by client-go. Whether the write took effect is unknown."""
+    cut = [(0, b"")] * 3
+    server.responses["/a"] = [*cut, (200, b'{"x": 1}'), *cut]
+    with Session(Access(server.url)) as session:
+        assert session.get("/a") == {"x": 1}
+        for write in (session.create, session.patch, session.delete):
+            with pytest.raises(NoResponseError, match=r"connection to .* lost"):
+                write("/a", {})
+    assert len(server.asked) == 7
+
+
+def test_a_body_that_breaks_off_is_read_again() -> None:
+    short = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"
+    with listening(saying(short), saying(EMPTY)) as address, Session(Access(f"http://{address}")) as session:
+        assert session.get("/a") == {}
