@@ -29,6 +29,7 @@ from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.model.pods import condition_of, exits_of, is_training, running_since
 from tfjob_operator.cli.model.words import seconds_between
+from tfjob_operator.cli.permissions import ResourceAttributes
 from tfjob_operator.cli.replicas import selector_of
 from tfjob_operator.cli.session import Session
 
@@ -47,9 +48,9 @@ MAX_NODES: Final = 20
 """The most nodes of running pods that are read, with one request each."""
 _LINES: Final = 40
 _LOG_BYTES: Final = 65_536
-_CHUNK: Final = 500
 _MAX_EVENTS: Final = 50_000
-"""The most events of a namespace that are read, with one request per `_CHUNK`: those of the job may be the last."""
+"""The most events of a namespace that are read, with one request per page: those of the job may be the last."""
+_NAMED: Final = "metadata.name="
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 
@@ -61,11 +62,29 @@ class _ObjectPage(msgspec.Struct):
     metadata: dict[str, Any] = {}
 
 
-def collect(session: Session, name: str, now: datetime, silent_after_s: float = SILENT_AFTER_S) -> Evidence:
-    """Read everything about a job, including last log lines unless `silent_after_s` is 0. Raises CliError."""
-    raw = jobs.read(session, name)
-    whole = msgspec.json.decode(raw)
-    reader = _EvidenceReader(session)
+def _page(body: bytes) -> dict[str, Any]:
+    """Return a page of a list, of objects in JSON."""
+    try:
+        return msgspec.structs.asdict(msgspec.json.decode(body, type=_ObjectPage))
+    except RecursionError as error:
+        raise ValueError("too many levels of nesting") from error
+
+
+def collect(
+    session: Session,
+    name: str,
+    now: datetime,
+    silent_after_s: float = SILENT_AFTER_S,
+    *,
+    granted: frozenset[ResourceAttributes] | None = None,
+) -> Evidence:
+    """Read everything about a job, including last log lines unless `silent_after_s` is 0. Raises CliError.
+
+    Beside the job, only reads with a permission in `granted` are sent, if it is given; the others count as forbidden.
+    """
+    whole = jobs.get(session, name)
+    raw = msgspec.json.encode(whole)
+    reader = _EvidenceReader(session, granted)
     meta = whole["metadata"]
     name = meta["name"]
     alpha = _alpha(reader, raw, whole)
@@ -137,8 +156,10 @@ def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
 class _EvidenceReader:
     """Reads objects of one namespace. `forbidden` lists kinds without read permission; `absent` lists missing objects."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, granted: frozenset[ResourceAttributes] | None = None) -> None:
         self._session = session
+        self._granted = granted
+        self._here = session.namespace
         self.forbidden: set[str] = set()
         self.absent: list[Absent] = []
         self.events_cut = False
@@ -147,27 +168,26 @@ class _EvidenceReader:
 
     def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
         """Return an object, or None if it does not exist or the user may not read it."""
-        raw = self._read(resource.path(self._session.namespace, name), words)
+        here = self._here if resource.namespaced or resource == objects.NAMESPACES else ""
+        raw = self._read(ResourceAttributes("get", resource, here, name), words)
         return _decoded(raw, kind) if raw is not None else None
 
     def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
         """Return the objects of all namespaces or, if that is forbidden, of this namespace; None if this namespace has none."""
-        found = self._list(resource.path(), kind, words, query)
+        found = self._list(resource, kind, words, query, namespace="")
         return found if found is not None else self.here(resource, kind, words, **query) or None
 
     def here(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T]:
         """Return the objects of the namespace, an empty list without permission."""
-        return self._list(resource.path(self._session.namespace), kind, words, query) or []
+        return self._list(resource, kind, words, query) or []
 
     def selected(self, resource: Resource, kind: type[T], selector: str) -> list[T] | None:
         """Return the objects of the namespace with these labels, None without permission."""
-        path = resource.path(self._session.namespace)
-        return self._list(path, kind, resource.plural, {"labelSelector": selector})
+        return self._list(resource, kind, resource.plural, {"labelSelector": selector})
 
     def events(self, concerns: Callable[[objects.EventDetails], bool]) -> list[objects.EventDetails]:
         """Return the matching events among the first `_MAX_EVENTS` of the namespace; sets `events_cut` if there are more."""
-        path = core.EVENTS.path(self._session.namespace)
-        return self._list(path, objects.EventDetails, "events", {}, concerns) or []
+        return self._list(core.EVENTS, objects.EventDetails, "events", {}, chosen=concerns) or []
 
     def nodes_of(self, pods: Sequence[objects.PodDetails]) -> list[objects.NodeDetails] | None:
         """Return the nodes of the first pods, None without permission."""
@@ -184,8 +204,7 @@ class _EvidenceReader:
         """Return the claims with these names, and record which do not exist."""
         if not names:
             return []
-        words = "persistent volume claims"
-        found = self._list(objects.CLAIMS.path(self._session.namespace), objects.PersistentVolumeClaim, words, {})
+        found = self._list(objects.CLAIMS, objects.PersistentVolumeClaim, "persistent volume claims", {})
         if found is None:
             return []
         there = {claim.metadata.name for claim in found}
@@ -198,8 +217,8 @@ class _EvidenceReader:
         Deployments and pods of the operator are also read, unless the lease of this namespace, or the only lease, is renewed in
         time. If there is no lease, this is recorded in `absent`.
         """
-        here = self._session.namespace
-        found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=f"metadata.name={LEASE}")
+        here = self._here
+        found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=_NAMED + LEASE)
         if found is not None and not found:
             self.absent.append(Absent(core.LEASES.kind, LEASE))
         found = found or []
@@ -229,7 +248,8 @@ class _EvidenceReader:
 
     def workload(self, job: TFJob) -> objects.Workload | None:
         """Return the Workload of a job, in the version that this Kueue prefers."""
-        raw = self._read(f"/apis/{objects.WORKLOADS.group}", "workloads")
+        needs = ResourceAttributes("list", objects.WORKLOADS, self._here)
+        raw = self._read(needs, "workloads", path=f"/apis/{objects.WORKLOADS.group}")
         if raw is None:
             return None
         version = msgspec.json.decode(raw)["preferredVersion"]["version"]
@@ -268,10 +288,10 @@ class _EvidenceReader:
             if len(found) == MAX_LOGS or "logs" in self.forbidden:
                 break
             pod = each.pod.metadata.name
-            path = core.PODS.path(self._session.namespace, pod, "log")
             query = {"container": each.container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
             with suppress(_NoLogError):
-                raw = self._read(path, "logs", query | ({} if each.now else {"previous": "true"}), may_fail=True)
+                query |= {} if each.now else {"previous": "true"}
+                raw = self._read(self._log_of(pod), "logs", query, may_fail=True)
                 found[pod, each.container] = (raw or b"").decode(errors="replace")
         return found
 
@@ -288,45 +308,72 @@ class _EvidenceReader:
                 break
             query = {"container": c.CONTAINER_NAME, "tailLines": 1, "limitBytes": _LOG_BYTES, "timestamps": "true"}
             with suppress(_NoLogError):
-                raw = self._read(core.PODS.path(self._session.namespace, name, "log"), "logs", query, may_fail=True)
+                raw = self._read(self._log_of(name), "logs", query, may_fail=True)
                 at, _, text = (raw or b"").decode(errors="replace").partition(" ")
                 found[name] = LastLine(_time(at), text)
         return found if "logs" not in self.forbidden else {}
 
+    def _log_of(self, pod: str) -> ResourceAttributes:
+        return ResourceAttributes("get", core.PODS, self._here, pod, "log")
+
     def _list(
-        self, path: str, kind: type[T], words: str, query: Mapping[str, Any], chosen: Callable[[T], bool] | None = None
+        self,
+        resource: Resource,
+        kind: type[T],
+        words: str,
+        query: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        chosen: Callable[[T], bool] | None = None,
     ) -> list[T] | None:
-        """Return the objects. A filter is applied only to the first `_MAX_EVENTS`."""
+        """Return the objects of a namespace, by default of this one. A filter is applied only to the first `_MAX_EVENTS`."""
+        name = query.get("fieldSelector", "").removeprefix(_NAMED)
+        read = ResourceAttributes("list", resource, self._here if namespace is None else namespace, name)
+        if not read.is_granted(self._granted):
+            self.forbidden.add(words)
+            return None
         found: list[T] = []
-        seen, following = 0, ""
-        while True:
-            raw = self._read(path, words, {**query, "limit": _CHUNK, "continue": following})
-            if raw is None:
-                return None if words in self.forbidden else []
-            page = msgspec.json.decode(raw, type=_ObjectPage)
-            read = [each for item in page.items or () if (each := _decoded(item, kind)) is not None]
-            found += read if chosen is None else filter(chosen, read)
-            seen += len(page.items or ())
-            following = page.metadata.get("continue") or ""
-            if following and chosen is not None and seen >= _MAX_EVENTS:
-                self.events_cut = True
-                return found
-            if not following:
-                return found
+        page: dict[str, Any] = {}
+        most = None if chosen is None else _MAX_EVENTS
+        try:
+            for page in self._session.pages(read.path, most, parse=_page, **query):
+                decoded = [each for item in page["items"] or () if (each := _decoded(item, kind)) is not None]
+                found += decoded if chosen is None else filter(chosen, decoded)
+        except ApiServerError as error:
+            self._note(error, words)
+            return None if words in self.forbidden else []
+        self.events_cut |= chosen is not None and bool(page["metadata"].get("continue"))
+        return found
+
+    def _note(self, error: ApiServerError, words: str) -> None:
+        """Record missing permission, and accept that nothing exists. Raises all other errors."""
+        if error.code == _FORBIDDEN:
+            self.forbidden.add(words)
+        elif error.code != _NOT_FOUND:
+            raise error
 
     def _read(
-        self, path: str, words: str, query: Mapping[str, Any] | None = None, *, may_fail: bool = False
+        self,
+        read: ResourceAttributes,
+        words: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        path: str = "",
+        may_fail: bool = False,
     ) -> bytes | None:
-        """Return a response; None if the object does not exist or the user may not read it."""
+        """Return a response; None if the object does not exist or the user may not read it.
+
+        `path` replaces that of the read, whose permission is required.
+        """
+        if not read.is_granted(self._granted):
+            self.forbidden.add(words)
+            return None
         try:
-            return self._session.read(path, **query or {})
+            return self._session.read(path or read.path, **query or {})
         except ApiServerError as error:
-            if error.code == _FORBIDDEN:
-                self.forbidden.add(words)
-            elif may_fail:  # 400 and 404: there is none; 5xx: the kubelet does not respond
+            if may_fail and error.code != _FORBIDDEN:  # 400 and 404: there is none; 5xx: the kubelet does not respond
                 raise _NoLogError from error
-            elif error.code != _NOT_FOUND:
-                raise
+            self._note(error, words)
             return None
         except CliError as error:
             if may_fail:
@@ -349,7 +396,7 @@ def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
     """Decode an object; None if it is invalid, so that the others can still be used."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

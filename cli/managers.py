@@ -81,7 +81,7 @@ def workload_of(session: Session, job: Mapping[str, Any]) -> Mapping[str, Any] |
         return None
     try:
         version = session.get(f"/apis/{_KUEUE}")["preferredVersion"]["groupVersion"]
-        for page in jobs.chunks(session, f"/apis/{version}/namespaces/{meta['namespace']}/workloads"):
+        for page in session.pages(f"/apis/{version}/namespaces/{meta['namespace']}/workloads"):
             for each in page["items"]:
                 if any(owner["uid"] == meta["uid"] for owner in each["metadata"].get("ownerReferences") or ()):
                     found: Mapping[str, Any] = each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tfjob_operator.cli import jobs
+from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import force_option, target_options
 from tfjob_operator.cli.printing import echo
@@ -46,7 +46,8 @@ def command(*, target: Target, name: str, sizes: tuple[str, ...], force: bool) -
         check({**job, "spec": {**jobs.spec_of(job), "tfReplicaSpecs": resized}}, "scaled")
         if not force:
             check_scale(session, name, job)
-        jobs.patch(session, job["metadata"]["name"], {"spec": {"tfReplicaSpecs": changes}})
+        look = target.command(session.namespace, "get", jobs.full_name(job), "-o", "yaml")
+        writes.patch(session, job, {"spec": {"tfReplicaSpecs": changes}}, look)
         echo(f"{jobs.full_name(job)} scaled")
 
 

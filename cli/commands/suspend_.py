@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfjob_operator.cli import jobs
+from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError, print_each
 from tfjob_operator.cli.managers import check_resume, check_suspend, is_suspended
 from tfjob_operator.cli.options import force_option, target_options
@@ -60,7 +60,8 @@ def _set(target: Target, session: Session, name: str, *, to: bool, force: bool) 
         (check_suspend if to else check_resume)(target, session, name, job)
     if is_suspended(job) == to:
         return f"{jobs.full_name(job)} {'is already suspended' if to else 'is not suspended'}"
-    jobs.patch(session, job["metadata"]["name"], {"spec": {"runPolicy": {"suspend": to}}})
+    look = target.command(session.namespace, "get", jobs.full_name(job), "-o", "yaml")
+    writes.patch(session, job, {"spec": {"runPolicy": {"suspend": to}}}, look)
     if not to and (held := jobs.conditions_of(job).get("Held")):
         echo(f"warning: {name} is on hold: {held.get('message', '')}", err=True)
     if ending is not None:

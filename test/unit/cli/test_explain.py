@@ -17,7 +17,7 @@ CORE = "/api/v1/namespaces/team"
 MNIST = "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist"
 TEMPLATE = {"spec": {"containers": [{"name": "tensorflow", "image": "tf:1"}]}}
 SPEC = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": TEMPLATE}}}
-SELECTOR = "tf_job_name%3Dmnist%2Ckubeflow.org&limit=500"
+SELECTOR = "tf_job_name%3Dmnist%2Ckubeflow.org"
 FORBIDDEN = {"message": "no", "reason": "Forbidden"}
 
 
@@ -211,9 +211,9 @@ def alpha(*entries: dict[str, Any], **status: Any) -> dict[str, Any]:
 def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server: Server) -> None:
     server.answers(MNIST, alpha({"template": TEMPLATE}, state="Running"))
     mine = {"metadata": {"name": "master-x7ab-0", "uid": "b1", "ownerReferences": pod()["metadata"]["ownerReferences"]}}
-    server.answers(f"/apis/batch/v1/namespaces/team/jobs?labelSelector={SELECTOR}", items(mine))
+    server.answers(f"/apis/batch/v1/namespaces/team/jobs?limit=500&labelSelector={SELECTOR}", items(mine))
     pods = items(pod("master-x7ab-0-a", owner="b1"), pod("master-x7ab-0-b", owner="other"))
-    server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", pods)
+    server.answers(f"{CORE}/pods?limit=500&labelSelector={SELECTOR}", pods)
     event = {"metadata": {}, "involvedObject": {"kind": "Job", "name": "master-x7ab-0"}}
     server.answers(f"{CORE}/events", items(event, {"metadata": {}, "involvedObject": {"name": "master-y7ab-0"}}))
     with server.session() as session:
@@ -227,7 +227,7 @@ def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server:
 def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server) -> None:
     server.answers(MNIST, alpha({"template": TEMPLATE}, state="Running"))
     server.answers("/apis/batch/v1/namespaces/team/jobs", FORBIDDEN, code=403)
-    server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))
+    server.answers(f"{CORE}/pods?limit=500&labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))
     with server.session() as session:
         found = collect(session, "mnist", NOW)
     assert [each.metadata.name for each in found.pods] == ["master-x7ab-0-a"]

@@ -139,10 +139,10 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 def test_jobs_of_the_first_api_are_found_by_name(server: Server) -> None:
     first, full = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs", "tfjob.tensorflow.org/"
-    old = job("a", conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"}
+    old = [job(name, conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"} for name in ("a", "b")]
     server.answers(f"{JOBS}/a", job("a", conditions=("Succeeded",)))
-    server.answers(f"{first}/a", old)
-    server.answers(f"{first}/b", old)
+    server.answers(f"{first}/a", old[0])
+    server.answers(f"{first}/b", old[1])
     ends = {name: server.run("wait", name).exit_code for name in ("a", f"{full}a", "b", "c")}
     assert ends == {"a": 0, f"{full}a": 1, "b": 1, "c": 4}
     assert "is not a job name" in server.run("wait", "job.batch/a").stderr
@@ -433,7 +433,7 @@ def test_wait_retries_less_and_less_often_until_its_time_is_over(server: Server,
         ((404, status("NotFound")), (), "Error from server (NotFound): no\n"),
         ((403, status("Forbidden")), (), "Error from server (Forbidden): no\n"),
         ((500, b"{}"), (), "Error from server: 500 Internal Server Error: {}\n"),
-        ((0, b""), (), "error: cannot connect to "),
+        ((0, b""), (), "error: connection to "),
         ((200, b"{"), (), "error: the response of "),
         ((200, json.dumps(job()).encode()), (403, status("Forbidden")), "Error from server (Forbidden): no\n"),
         ((200, json.dumps(job()).encode()), (401, status("Unauthorized")), "Error from server (Unauthorized): no: "),

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 from pytest_mock import MockerFixture
 
-from tfjob_operator.cli import replicas
+from tfjob_operator.cli import watches
 from tfjob_operator.cli.logs import following
 from unit.cli.conftest import job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
@@ -55,7 +55,7 @@ def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
     for name in ("RETRY_S", "FIRST_RETRY_DELAY_S", "IDLE_S"):
         mocker.patch.object(following, name, 0.02)
     mocker.patch.object(following, "POLL_S", 0.0)
-    mocker.patch.object(replicas, "RETRY_S", 0.02)
+    mocker.patch.object(watches, "RETRY_S", 0.02)
     cluster = Cluster()
     with serving(cluster) as url:
         kubeconfig = tmp_path / "kubeconfig"
