@@ -21,7 +21,6 @@ F = TypeVar("F", bound="Callable[..., Any]")
 _V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
 _ALPHA: Final = (alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX)
 """The labels of pods: job, type and index."""
-_CHUNK: Final = 500
 _KEYS: Final = ("types", "indices", "names")
 
 
@@ -166,15 +165,9 @@ class SelectedPods(NamedTuple):
 def find(session: Session, job: Mapping[str, Any], choice: Choice) -> SelectedPods:
     """Read the selected pods of a job. Raises CliError."""
     items: list[dict[str, Any]] = []
-    following = ""
-    while True:
-        page = session.get(
-            pods_path(session.namespace), labelSelector=selector_of(job), limit=_CHUNK, **{"continue": following}
-        )
+    for page in jobs.chunks(session, pods_path(session.namespace), labelSelector=selector_of(job)):
         items += page.get("items") or []
-        following = page["metadata"].get("continue") or ""
-        if not following:
-            return SelectedPods(chosen(items, job, choice), str(page["metadata"].get("resourceVersion", "")))
+    return SelectedPods(chosen(items, job, choice), str(page["metadata"].get("resourceVersion", "")))
 
 
 def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choice) -> list[ReplicaPod]:

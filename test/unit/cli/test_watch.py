@@ -191,10 +191,12 @@ def test_pods_are_read_again_when_their_watch_has_ended(server: Server) -> None:
     meta = {"resourceVersion": "9"}
     server.answers(f"{JOBS}/mnist", job())
     server.answers(JOBS, b"")
-    listed = f"{PODS}?labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist"
-    server.answers(f"{listed}&limit=500", {"items": [one], "metadata": meta}, {"items": [one, two], "metadata": meta})
+    selector = "labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist"
+    server.answers(
+        f"{PODS}?limit=500&{selector}", {"items": [one], "metadata": meta}, {"items": [one, two], "metadata": meta}
+    )
     error = {"type": "ERROR", "object": {"message": "too old resource version"}}
-    server.answers(f"{listed}&resourceVersion=9&watch=true", json.dumps(error).encode() + b"\n")
+    server.answers(f"{PODS}?{selector}&resourceVersion=9&watch=true", json.dumps(error).encode() + b"\n")
     with Session(Access(server.url, namespace="team")) as session, LiveJob(session, "mnist", time.monotonic) as live:
         until(lambda: names(live) == ["worker-0", "worker-1"])
 

@@ -7,6 +7,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from hack.page_cluster import PageCluster
+from tfjob_operator.cli.logs import follower
 from tfjob_operator.cli.page import cluster as caches
 from tfjob_operator.cli.page import logs
 from tfjob_operator.informers import reflector
@@ -19,6 +20,8 @@ def page_cluster(mocker: MockerFixture, request: pytest.FixtureRequest) -> Itera
     request.applymarker(pytest.mark.sockets)
     mocker.patch.object(logs, "BATCH_S", 0.02)
     mocker.patch.object(logs, "RETRY_S", 0.02)
+    mocker.patch.object(follower, "RETRY_S", 0.02)
+    mocker.patch.object(follower, "FIRST_DELAY_S", 0.02)
     mocker.patch.object(caches, "POLL_S", 0.02)
     mocker.patch.object(caches, "FIRST_RECHECK_S", 0.02)
     mocker.patch.object(reflector, "Backoff", partial(Backoff, 0.02, 0.1))

@@ -77,7 +77,7 @@ async def test_the_logs_of_a_job_come_as_they_are_written_each_line_once(page_cl
         assert await line() == b"worker-1 | hello\n"
         page_cluster.stop()
         said = {await line(), await line()}
-        assert {each.partition(b": cannot read the log: ")[0] for each in said} == {b"worker-0", b"worker-1"}
+        assert {each.partition(b": cannot read logs, retrying: ")[0] for each in said} == {b"worker-0", b"worker-1"}
         page_cluster.start()
         page_cluster.write_log("mnist-worker-0", b"three\n")
         assert await line() == b"worker-0 | three\n"
