@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tfjob_operator.api.client.errors import ApiError, ForbiddenError, StatusError
+from tfjob_operator.api.client.errors import ApiError, ForbiddenError, NotFoundError, StatusError
 from tfjob_operator.api.client.options import LogOptions
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS
@@ -168,8 +168,10 @@ class _Merged:
                 await self._put(log.name, error)
                 return
             except ApiError as error:
-                log.failed(error.code if isinstance(error, StatusError) else 0, _words(error))
-                if not self._options.follow:
+                if self._options.follow or isinstance(error, NotFoundError):
+                    log.failed(error.code if isinstance(error, StatusError) else 0, _words(error))
+                else:
+                    log.notes.append(f"cannot read logs: {_words(error)}")
                     log.close()
         await self._send(log, log.rest())
         if self._options.follow:
