@@ -32,11 +32,6 @@ class RunState(NamedTuple):
         """True if the container has started, perhaps before a restart."""
         return self.run != NOT_STARTED
 
-    @property
-    def is_running(self) -> bool:
-        """True if the log continues even if a stream of it has ended."""
-        return self.has_log and not self.over
-
 
 def run_state_of(status: Mapping[str, Any], container: str) -> RunState:
     """Return the state of a container from the status of its pod."""
@@ -197,8 +192,6 @@ class LogSet:
         """By the name of the replica."""
         self.done: set[str] = set()
         """The UIDs of the pods whose logs are not read any more."""
-        self.left_out: list[str] = []
-        """The replicas whose logs are not followed because there are `most`."""
         self._most = most
         self._longest = longest
 
@@ -207,15 +200,11 @@ class LogSet:
         for name, log in self.open.items():
             uid, state = replicas.get(name, ("", log.state))
             log.state = state if uid == log.uid else log.state._replace(gone=True)
-        opened, self.left_out = [], []
+        opened = []
         for name, (uid, state) in replicas.items():
-            if name in self.open or uid in self.done:
-                continue
-            if len(self.open) == self._most:
-                self.left_out.append(name)
-                continue
-            self.open[name] = LogFollower(name, uid, state, self._longest)
-            opened.append(self.open[name])
+            if name not in self.open and uid not in self.done and len(self.open) < self._most:
+                self.open[name] = LogFollower(name, uid, state, self._longest)
+                opened.append(self.open[name])
         return opened
 
     def end(self, log: LogFollower) -> None:

@@ -100,8 +100,12 @@ class Following:
             try:
                 call = self._queue.get(timeout=IDLE_S)
             except Empty:
-                if self._is_at_end():
-                    return
+                try:
+                    if self._is_over():
+                        return
+                except CliError as error:
+                    if error.is_denied:
+                        raise  # any other error is temporary: retried
             else:
                 call()
 
@@ -116,26 +120,28 @@ class Following:
         """Start to read the logs of new pods, by default from the beginning; pass newer states to the logs that are read."""
         self._replicas = replicas
         self._formatter.expect(each.name for each in replicas)
-        found = {each.name: (each, container_of(each.pod, self._container)) for each in replicas}
-        for replica in (each for each, container in found.values() if container is None):
-            if replica.uid not in self._logs.done:
-                self._logs.done.add(replica.uid)
-                echo(f"container {self._container} not found in pod {replica.pod_name}", err=True)
-        opened = self._logs.update(
-            {
-                name: (each.uid, run_state_of(each.pod.get("status") or {}, container or ""))
-                for name, (each, container) in found.items()
-            }
-        )
-        for log in opened:
-            session = self._sessions[log.name] = self._session.another()
-            replica, container = found[log.name]
-            options = {"container": container or "", **(first or {})}
-            Thread(target=self._read, args=[log, session, replica.pod_name, options], daemon=True).start()
-        for name in self._logs.left_out:
-            self._logs.done.add(found[name][0].uid)
-            echo(f"{name} is not followed: increase --max-log-requests (now {self._most})", err=True)
+        containers, states = {}, {}
+        for each in replicas:
+            container = containers[each.name] = container_of(each.pod, self._container) or ""
+            states[each.name] = each.uid, run_state_of(each.pod.get("status") or {}, container)
+            if not container:
+                self._leave_out(each, f"container {self._container} not found in pod {each.pod_name}")
+        opened = {log.name: log for log in self._logs.update(states)}
+        for each in replicas:
+            if each.name in opened:
+                session = self._sessions[each.name] = self._session.another()
+                options = {"container": containers[each.name], **(first or {})}
+                read = partial(self._read, opened[each.name], session, each.pod_name, options)
+                Thread(target=read, daemon=True).start()
+            elif each.name not in self._logs.open:
+                message = f"{each.name} is not followed: increase --max-log-requests (now {self._most})"
+                self._leave_out(each, message)
         self._wake()
+
+    def _leave_out(self, replica: ReplicaPod, message: str) -> None:
+        if replica.uid not in self._logs.done:
+            self._logs.done.add(replica.uid)
+            echo(message, err=True)
 
     def _read(self, log: LogFollower, session: Session, pod: str, options: Mapping[str, str | int]) -> None:
         """Read a log to its end, in a thread. `options` are those of the first request."""
@@ -219,16 +225,8 @@ class Following:
         self._sessions[log.name].abort()
         self._wake()
 
-    def _is_at_end(self) -> bool:
-        """Return True if everything was printed. Called when nothing has arrived for a while."""
-        try:
-            return self._is_over()
-        except CliError as error:
-            if error.is_denied:
-                raise
-            return False  # the server is temporarily unreachable; retried
-
     def _is_over(self) -> bool:
+        """Return True if everything was printed. Called when nothing has arrived for a while."""
         now = self._clock()
         for log in self._logs.stalled(now):
             self._stop(log)

@@ -104,7 +104,9 @@ class _Merged:
             self._follow() if self._options.follow else self._read_all(), name="logs of a job"
         )
         try:
-            first = self._cut(len(self._replicas())) if self._options.follow else []
+            wanted, more = len(self._replicas()), "The command `logs` follows all with --max-log-requests"
+            is_cut = self._options.follow and wanted > MAX_LOGS
+            first = [f"Following {MAX_LOGS} of {wanted} replicas. {more}={wanted}"] if is_cut else []
             while (found := await self._queue.get()) is not None:
                 if isinstance(found, ForbiddenError):
                     raise found
@@ -147,10 +149,6 @@ class _Merged:
                 self._logs.end(log)
             await asyncio.sleep(RETRY_S)
 
-    def _cut(self, wanted: int) -> list[str]:
-        more = f"The command `logs` follows all with --max-log-requests={wanted}"
-        return [f"Following {MAX_LOGS} of {wanted} replicas. {more}"] if wanted > MAX_LOGS else []
-
     def _start(self, log: LogFollower, pod: PodDetails) -> asyncio.Task[None]:
         self._reading[log.name] = asyncio.create_task(self._read(log, pod), name=f"log of {log.name}")
         return self._reading[log.name]
@@ -190,17 +188,11 @@ class _Merged:
         async with self._client.logs(PODS, pod.metadata.namespace, pod.metadata.name, options) as chunks:
             await self._queue.put([])
             async for chunk in chunks:
-                if log.is_unverified and self._is_another(pod):
+                if log.is_unverified and self._replicas().get(log.name, pod).metadata.uid != log.uid:
                     log.close()
                     return
                 await self._send(log, log.feed(chunk))
         await self._send(log, log.ended())
-
-    def _is_another(self, pod: PodDetails) -> bool:
-        """Return True if another pod has this name."""
-        meta = pod.metadata
-        names = ((each.metadata.name, each.metadata.uid) for each in self._cluster.pods_of(self._key))
-        return any(name == meta.name and uid != meta.uid for name, uid in names)
 
     async def _send(self, log: LogFollower, lines: Sequence[LogLine]) -> None:
         """Send lines, and the messages of a log."""
@@ -246,7 +238,7 @@ class Run:
             if pod is None:
                 unread = cluster.read_errors.get("pods")
                 self._set_source(self._pod, _words(unread) if unread is not None else "no replica has a pod")
-            elif (mark := (pod.metadata.uid, (state := state_of(pod)).run)) != seen or state.is_running:
+            elif (mark := (pod.metadata.uid, (state := state_of(pod)).run)) != seen or not state.over:
                 seen = mark if await self._follow(client, pod) else None
             await asyncio.sleep(RETRY_S)
 
