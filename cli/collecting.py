@@ -50,11 +50,11 @@ _LINES: Final = 40
 _LOG_BYTES: Final = 65_536
 _MAX_EVENTS: Final = 50_000
 """The most events of a namespace that are read, with one request per page: those of the job may be the last."""
-_NAMED: Final = "metadata.name="
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 
 T = TypeVar("T")
+_Filter = Callable[[T], bool]
 
 
 class _ObjectPage(msgspec.Struct):
@@ -172,22 +172,24 @@ class _EvidenceReader:
         raw = self._read(ResourceAttributes("get", resource, here, name), words)
         return _decoded(raw, kind) if raw is not None else None
 
-    def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
+    def all(self, resource: Resource, kind: type[T], words: str, name: str = "", **query: str) -> list[T] | None:
         """Return the objects of all namespaces or, if that is forbidden, of this namespace; None if this namespace has none."""
-        found = self._list(resource, kind, words, query, namespace="")
-        return found if found is not None else self.here(resource, kind, words, **query) or None
+        found = self._list(ResourceAttributes("list", resource, "", name), kind, words, query)
+        return found if found is not None else self.here(resource, kind, words, name, **query) or None
 
-    def here(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T]:
+    def here(self, resource: Resource, kind: type[T], words: str, name: str = "", **query: str) -> list[T]:
         """Return the objects of the namespace, an empty list without permission."""
-        return self._list(resource, kind, words, query) or []
+        return self._list(ResourceAttributes("list", resource, self._here, name), kind, words, query) or []
 
     def selected(self, resource: Resource, kind: type[T], selector: str) -> list[T] | None:
         """Return the objects of the namespace with these labels, None without permission."""
-        return self._list(resource, kind, resource.plural, {"labelSelector": selector})
+        read = ResourceAttributes("list", resource, self._here)
+        return self._list(read, kind, resource.plural, {"labelSelector": selector})
 
     def events(self, concerns: Callable[[objects.EventDetails], bool]) -> list[objects.EventDetails]:
         """Return the matching events among the first `_MAX_EVENTS` of the namespace; sets `events_cut` if there are more."""
-        return self._list(core.EVENTS, objects.EventDetails, "events", {}, chosen=concerns) or []
+        read = ResourceAttributes("list", core.EVENTS, self._here)
+        return self._list(read, objects.EventDetails, "events", {}, concerns) or []
 
     def nodes_of(self, pods: Sequence[objects.PodDetails]) -> list[objects.NodeDetails] | None:
         """Return the nodes of the first pods, None without permission."""
@@ -204,7 +206,8 @@ class _EvidenceReader:
         """Return the claims with these names, and record which do not exist."""
         if not names:
             return []
-        found = self._list(objects.CLAIMS, objects.PersistentVolumeClaim, "persistent volume claims", {})
+        read = ResourceAttributes("list", objects.CLAIMS, self._here)
+        found = self._list(read, objects.PersistentVolumeClaim, "persistent volume claims", {})
         if found is None:
             return []
         there = {claim.metadata.name for claim in found}
@@ -218,7 +221,7 @@ class _EvidenceReader:
         time. If there is no lease, this is recorded in `absent`.
         """
         here = self._here
-        found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=_NAMED + LEASE)
+        found = self.all(core.LEASES, core.Lease, "leases", LEASE)
         if found is not None and not found:
             self.absent.append(Absent(core.LEASES.kind, LEASE))
         found = found or []
@@ -291,7 +294,7 @@ class _EvidenceReader:
             query = {"container": each.container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
             with suppress(_NoLogError):
                 query |= {} if each.now else {"previous": "true"}
-                raw = self._read(self._log_of(pod), "logs", query, may_fail=True)
+                raw = self._read(self._log_of(pod), "logs", query)
                 found[pod, each.container] = (raw or b"").decode(errors="replace")
         return found
 
@@ -308,7 +311,7 @@ class _EvidenceReader:
                 break
             query = {"container": c.CONTAINER_NAME, "tailLines": 1, "limitBytes": _LOG_BYTES, "timestamps": "true"}
             with suppress(_NoLogError):
-                raw = self._read(self._log_of(name), "logs", query, may_fail=True)
+                raw = self._read(self._log_of(name), "logs", query)
                 at, _, text = (raw or b"").decode(errors="replace").partition(" ")
                 found[name] = LastLine(_time(at), text)
         return found if "logs" not in self.forbidden else {}
@@ -318,20 +321,17 @@ class _EvidenceReader:
 
     def _list(
         self,
-        resource: Resource,
+        read: ResourceAttributes,
         kind: type[T],
         words: str,
-        query: Mapping[str, Any],
-        *,
-        namespace: str | None = None,
-        chosen: Callable[[T], bool] | None = None,
+        query: dict[str, str],
+        chosen: _Filter[T] | None = None,
     ) -> list[T] | None:
-        """Return the objects of a namespace, by default of this one. A filter is applied only to the first `_MAX_EVENTS`."""
-        name = query.get("fieldSelector", "").removeprefix(_NAMED)
-        read = ResourceAttributes("list", resource, self._here if namespace is None else namespace, name)
+        """Return the objects. A filter is applied only to the first `_MAX_EVENTS`."""
         if not read.is_granted(self._granted):
             self.forbidden.add(words)
             return None
+        query = query | {"fieldSelector": f"metadata.name={read.name}"} if read.name else query
         found: list[T] = []
         page: dict[str, Any] = {}
         most = None if chosen is None else _MAX_EVENTS
@@ -353,30 +353,25 @@ class _EvidenceReader:
             raise error
 
     def _read(
-        self,
-        read: ResourceAttributes,
-        words: str,
-        query: Mapping[str, Any] | None = None,
-        *,
-        path: str = "",
-        may_fail: bool = False,
+        self, read: ResourceAttributes, words: str, query: Mapping[str, Any] | None = None, path: str = ""
     ) -> bytes | None:
-        """Return a response; None if the object does not exist or the user may not read it.
+        """Return the response of a read, or of a `path` that needs the same permission.
 
-        `path` replaces that of the read, whose permission is required.
+        None if the object does not exist or the user may not read it. Raises _NoLogError.
         """
+        is_log = read.subresource == "log"
         if not read.is_granted(self._granted):
             self.forbidden.add(words)
             return None
         try:
             return self._session.read(path or read.path, **query or {})
         except ApiServerError as error:
-            if may_fail and error.code != _FORBIDDEN:  # 400 and 404: there is none; 5xx: the kubelet does not respond
+            if is_log and error.code != _FORBIDDEN:  # 400 and 404: there is none; 5xx: the kubelet does not respond
                 raise _NoLogError from error
             self._note(error, words)
             return None
         except CliError as error:
-            if may_fail:
+            if is_log:
                 raise _NoLogError from error
             raise
 

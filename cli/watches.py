@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
@@ -189,14 +189,6 @@ def versions(
                 return
 
 
-class Change(NamedTuple, Generic[T]):
-    """What was read last and, unless it was just read, an event that came since then and the index of its watch."""
-
-    read: T
-    watch: int = 0
-    event: dict[str, Any] | None = None
-
-
 def watched(
     session: Session,
     read: Callable[[], tuple[T, Sequence[Watch]]],
@@ -206,19 +198,20 @@ def watched(
     warn: Callable[[str], None],
     left: Callable[[], float] = lambda: math.inf,
     first: tuple[T, Sequence[Watch]] | None = None,
-) -> Iterator[Change[T]]:
+) -> Iterator[tuple[T, int, dict[str, Any] | None]]:
     """Yield what `read` returns, then each event of the watches that it returns with it, without end. No change is missed.
 
-    When a watch ends, breaks or is too old, everything is read again. Errors are retried, see `retried`; `first` is the result
-    of a read that was not. Raises CliError if a read or a watch is denied, or if a read fails when no seconds are `left`.
+    An item is what was read last, the index of a watch, and its event; None after a read. When a watch ends, breaks or is too
+    old, everything is read again. Errors are retried, see `retried`; `first` is the result of a read that was not. Raises
+    CliError if a read or a watch is denied, or if a read fails when no seconds are `left`.
     """
     while True:
         found, watches = first or retried(read, what, pause=pause, warn=warn, left=left)
         first = None
-        yield Change(found)
+        yield found, 0, None
         try:
             for number, event in changes(session, watches, limit_s=left()):
-                yield Change(found, number, event)
+                yield found, number, event
         except CliError as error:
             if error.is_denied:
                 raise

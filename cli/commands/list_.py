@@ -223,9 +223,10 @@ class ListView:
         from tfjob_operator.cli.watches import watched
 
         first = None, [*self._job_watches(), *others]
-        for change in watched(self._session, self._read_again, "jobs", pause=time.sleep, warn=warn, first=first):
-            if change.event is not None:
-                self._print_event(change.watch, change.event)
+        found = watched(self._session, self._read_again, "jobs", pause=time.sleep, warn=warn, first=first)
+        for _, number, event in found:
+            if event is not None:
+                self._print_event(number, event)
             sys.stdout.flush()
 
     def _read_again(self) -> tuple[None, Sequence[Watch]]:
