@@ -15,6 +15,7 @@ from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.words import ago, ended_by, failed_line, safe_name, seconds_between
 
@@ -110,22 +111,21 @@ NOT_AVOIDED: Final = info(
 PROBLEMS: Final = problems_in(globals())
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
-_LOST: Final = re.compile(r"\bNodeLost \(Node (\S{1,253}) is lost\)")
-"""The condition of a failed job: controller/tfjob/nodes.py and controller/tfjob/plan/ending.py."""
-_RULE: Final = re.compile(r"has failed by rule (\S{1,128}): (.*)", re.DOTALL)
+"""In the event NodeLost: controller/tfjob/nodes.py."""
 _MAX_DIGITS: Final = 9
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield the actions of rules, and what a restart waits for."""
     failed = facts.condition(ConditionType.FAILED)
+    failure = failure_of(facts.job.status, failed) if failed is not None else None
     if failed is not None and failed.reason == ConditionReason.BY_RULE:
-        found = _RULE.search(failed.message)
-        rule, words = (found[1], found[2]) if found is not None else ("", failed.message)
+        rule = failure.rule if failure is not None else ""
+        words = failed.message.partition(f" rule {rule}: ")[2] or failed.message
         values = {"rule": value(rule), "words": shorten(value(words)) or "no reason given"}
         yield Finding(BY_RULE, facts.name, (failed_line(failed), *history(facts)), values)
-    if failed is not None and (found := _LOST.search(failed.message)) is not None:
-        node = value(found[1])
+    if failed is not None and failure is not None and failure.reason == EventReason.NODE_LOST:
+        node = value(failure.node_name)
         lost = replace(NODE_LOST, severity=Severity.ERROR)
         yield Finding(lost, facts.name, (failed_line(failed),), {"node": node}, node)
     if not (facts.finished or facts.suspended):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, exit_of
 from tfjob_operator.api.v1.types import JobCondition
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
@@ -16,6 +15,7 @@ from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, 
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
+from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import (
     IN_IMAGE,
@@ -203,13 +203,8 @@ _EVICTIONS: Final = (
 )
 _LAST_WORDS: Final = 150
 """The most bytes of a log quoted in a title."""
-# This operator's condition of a failed job: controller/tfjob/plan/ending.py.
-_FAILED_CONTAINER: Final = re.compile(
-    r"[Pp]od (?P<pod>[a-z0-9][-a-z0-9.]*)(:| was restarted most)(?P<before>.{0,300}?)"
-    r"container (?P<container>\S{1,63}) exited with code (?P<code>\d{1,9})"
-    r"(?: \((?P<reason>[^)]{1,100})\))?(?:: (?P<words>.*))?",
-    re.DOTALL,
-)
+_OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
+"""Reasons for which the kubelet ends a whole pod."""
 
 
 _AGAIN: Final = 2
@@ -254,38 +249,36 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
-    """Yield why the replica named in the Failed condition failed; others may have failed later as a consequence."""
-    found, message = False, failed.message
-    failure = _FAILED_CONTAINER.search(message)
+    """Yield why the replica failed that decided the end; others may have failed later as a consequence."""
+    failure = failure_of(facts.job.status, failed)
     for pod in facts.pods:
-        if failure is None or pod.metadata.name == failure["pod"]:
-            for each in _of_pod(facts, pod):
-                found = True
-                yield each
+        if failure is None or not failure.pod_name or pod.metadata.name == failure.pod_name:
+            found = list(_of_pod(facts, pod))
+            yield from found
             if found:
                 return
-    if failure is not None:
-        words = failure["words"] or ""
-        proof = failed_line(failed)
-        end = _End(
-            failure["pod"], value(failure["container"]), int(failure["code"]), failure["reason"] or "", words, (proof,)
-        )
-        evicted = first_match(_EVICTIONS, message) if "Evicted" in failure["before"] else None
-        yield (
-            Finding(evicted[0], failure["pod"], (proof,), evicted[1] | {"pod": failure["pod"]})
-            if evicted
-            else _classified(facts, end)
-        )
+    if failure is None or not failure.pod_name:
+        return
+    proof = failed_line(failed)
+    if failure.reason in _OF_POD:
+        yield _taken(failure.pod_name, failure.reason, failure.message, proof)
+    elif failure.exit_code is not None:
+        container = value(failure.container_name) or CONTAINER_NAME
+        end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
+        yield _classified(facts, end)
+
+
+def _taken(pod: str, reason: str, message: str, proof: str) -> Finding:
+    """Return why the kubelet ended a whole pod."""
+    problem, values = first_match(_EVICTIONS, message) or (EVICTED, {"resource": "resources"})
+    return Finding(POD_DEADLINE if reason == "DeadlineExceeded" else problem, pod, (proof,), values | {"pod": pod})
 
 
 def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     status, name = pod.status, pod.metadata.name
-    if status.phase == "Failed" and status.reason in {"Evicted", "DeadlineExceeded"}:
+    if status.phase == "Failed" and status.reason in _OF_POD:
         seen = f"pod {safe_name(name)}: {safe_name(status.reason)}: {quote(status.message)}"
-        problem, values = first_match(_EVICTIONS, status.message) or (EVICTED, {"resource": "resources"})
-        yield Finding(
-            POD_DEADLINE if status.reason == "DeadlineExceeded" else problem, name, (seen,), values | {"pod": name}
-        )
+        yield _taken(name, status.reason, status.message, seen)
         return
     ends = [each for each in exits_of(pod) if is_down_after(each, facts.now)]
     for each in ends[:1]:
@@ -395,9 +388,10 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             values |= {"container": value(each.container), "previous": "true"}
             how = f"exited with code {each.ended.exit_code}{reason} before the restart"
             proofs.append(f"pod {safe_name(name)}: container {safe_name(each.container)} {how}")
-        events = [one for one in facts.job_events(EventReason.EXITED_WITH_CODE) if f".{name} " in one.message]
-        proofs += [facts.line(event) for event in latest(events)]
-        if times >= _AGAIN and events and events[-1].message.endswith("OOMKilled") and _is_young(facts, pod):
+        events = facts.job_events(EventReason.EXITED_WITH_CODE)
+        exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
+        proofs += [facts.line(event) for event, _ in exits[-1:]]
+        if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
             values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME) or " "}
             yield Finding(OUT_OF_MEMORY, name, tuple(proofs), values, also=(FOR_EVER,))
             continue

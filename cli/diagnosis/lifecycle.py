@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
     CHIEF,
     CONTAINER_NAME,
@@ -21,7 +22,7 @@ from tfjob_operator.api.v1.constants import (
     limit_of,
 )
 from tfjob_operator.api.v1.indices import parse_indices
-from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
 from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, problems_in, warning
@@ -239,7 +240,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Yield current and imminent problems of a started job."""
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None and failed.reason != ConditionReason.BY_RULE:
-        limit, deadline_s = limit_of(failed.reason, failed.message), facts.spec.active_deadline_s
+        record, deadline_s = conditions.end_record(facts.job.status), facts.spec.active_deadline_s
+        limit = limit_of(failed.reason, failed.message) if record is None else _limit_in(record)
         start_s = facts.spec.start_deadline_s if isinstance(facts.spec, TFJobSpec) else None
         values = {
             "words": shorten(value(failed.message)) or value(failed.reason) or "no reason given",
@@ -263,6 +265,10 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _events(facts)
         yield from _silent(facts)
     yield from _stuck(facts)
+
+
+def _limit_in(record: EndRecord) -> EventReason | None:
+    return EventReason(record.event) if record.event in LIMITS else None
 
 
 def _others(facts: Facts) -> Iterator[Finding]:

@@ -451,7 +451,7 @@ def _exit_event(replica: Replica, rule: Rule | None = None) -> JobEvent | None:
     return JobEvent(
         EventType.NORMAL,
         EventReason.EXITED_WITH_CODE,
-        f"Pod: {meta.namespace}.{meta.name} exited with code {ended.exit_code}{detail}",
+        f"{c.EXITED.format(namespace=meta.namespace, pod=meta.name, code=ended.exit_code)}{detail}",
     )
 
 

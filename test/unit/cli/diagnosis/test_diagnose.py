@@ -169,6 +169,51 @@ def test_batch_jobs_that_kueue_suspends_are_queued_one_by_one() -> None:
     assert first_of(world).id == "kueue-one-by-one"
 
 
+RECORDED: dict[str, dict[str, Any]] = {
+    "out-of-memory": {"reason": "OOMKilled", "containerName": "tensorflow", "exitCode": 137},
+    "exit-code": {"reason": "Error", "containerName": "tensorflow", "exitCode": 3, "message": "ValueError: no data"},
+    "python-module-missing": {"reason": "Error", "exitCode": 1, "message": "ImportError: No module named jax"},
+    "evicted": {"reason": "Evicted", "exitCode": 137, "message": "The node was low on resource: memory. "},
+    "empty-dir-limit": {"reason": "Evicted", "message": 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". '},
+    "pod-deadline": {"reason": "DeadlineExceeded", "exitCode": 143, "message": "Pod was active too long"},
+    "node-lost": {"reason": "NodeLost", "nodeName": "node-1", "message": "Node node-1 is lost"},
+}
+
+
+@for_each("id_", RECORDED)
+def test_the_record_of_an_end_is_read_whatever_its_message(id_: str) -> None:
+    """Its pods are gone, and the words of the message are not those of this release."""
+    world = world_of()
+    world.pods = {}
+    world.end("Failed", "TFJobFailed", "words of tomorrow")
+    failure = {"replicaType": "Worker", "replicaIndex": 1, "podName": WORKER} | RECORDED[id_]
+    world.status["begun"]["ending"] = {"type": "Failed", "reason": "TFJobFailed", "failure": failure}
+    first = first_of(world)
+    assert first.id == id_
+    assert "words of tomorrow" in first.evidence[0]
+    assert first.whom == ("mnist" if id_ == "node-lost" else WORKER,)
+
+
+def test_the_limit_and_the_rule_of_an_end_are_read_from_its_record() -> None:
+    world = world_of()
+    world.end("Failed", "JobFailed", "words of tomorrow")
+    world.status["begun"]["ending"] = {"type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded"}
+    assert first_of(world).id == "backoff-limit"
+    world.end("Failed", "PodFailurePolicy", "words of tomorrow")
+    world.status["begun"]["ending"] = {"type": "Failed", "failure": {"rule": "badGpu", "podName": WORKER}}
+    assert first_of(world).title == "Failed by rule badGpu of the failure policy: words of tomorrow"
+
+
+def test_an_exit_event_is_read_with_what_follows_the_reason() -> None:
+    """The operator appends the termination message and the rule."""
+    world = world_of("was-restarted")
+    world.status["restarts"][0]["carried"] = 3
+    world.container()["state"]["running"]["startedAt"] = ago(1)
+    told = "exited with code 137: OOMKilled: allocating (rule oom: RestartReplica)"
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} {told}", type_="Normal", minutes=1)
+    assert first_of(world).id == "out-of-memory"
+
+
 def test_no_value_of_a_title_is_glued_to_a_word() -> None:
     """Values are trimmed: a space between a word and a value must stand in the title itself."""
     assert [title for problem in PROBLEMS.values() if re.search(r"\w\{|\}\w", title := problem.title)] == []
