@@ -318,5 +318,8 @@ def exit_of(message: str) -> PodExit | None:
     return None if found is None else PodExit(found[1], int(found[2]), found[3] or "")
 
 
+WAS_REJECTED: Final = "was rejected: "
+"""Precedes the API server's message about a pod or Service in the error of a job; nothing but the API server can find it."""
+
 ON_HOLD: Final = "is on hold: running pods continue; no pod is created, deleted or evaluated until the spec is fixed"
 """Reported for a started job whose edited spec is invalid."""

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
-from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
-from tfjob_operator.api.v1.validation import queue_warnings
+from tfjob_operator.api.v1.constants import WAS_REJECTED, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.tf_config import too_long
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
+from tfjob_operator.api.v1.validation import BOUNDS, queue_warnings
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, DESCRIBE_JOB, RESTART, SAVE
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -205,10 +206,8 @@ NEVER_RESTARTED: Final = info(
 )
 PROBLEMS: Final = problems_in(globals())
 
-# Messages of api/v1/validation.py, controller/tfjob/plan/spec.py, api/v1/tf_config.py and apply/children.py;
-# api/v1alpha1/validation.py and controller/alpha/executor.py.
+# Errors that this release's validation finds: api/v1/{validation,tf_config}.py and api/v1alpha1/validation.py.
 _MISTAKES: Final = (
-    rule(TEMPLATE_REFUSED, r"\b(pod|service|ConfigMap|PodGroup|Job) \S+ was rejected: "),
     rule(TF_CONFIG_TOO_LONG, r"TF_CONFIG lists all \d+ replicas and would have"),
     rule(NAME_TOO_LONG, r"metadata\.name: must be no more than \d+ characters"),
     rule(NAME_INVALID, r"metadata\.name: Invalid value: "),
@@ -219,8 +218,6 @@ _MISTAKES: Final = (
     rule(NO_REPLICA_SPECS, r"spec\.tfReplicaSpecs: Required value"),
     rule(REPLICA_TYPE, r"spec\.tfReplicaSpecs\.[^:]{1,100}: Unsupported value: supported values: \"Chief\""),
 )
-_BETWEEN: Final = re.compile(r"; (?=(?:spec|metadata)\.[^ ]+: )")
-_MORE: Final = re.compile(r"; and (\d{1,9}) more$")
 _MAX_TEXT: Final = 260
 """The most characters of errors quoted in a title: as many errors as fit, but at least one."""
 _ALL_MISTAKES: Final = f"See all mistakes: {DESCRIBE_JOB}"
@@ -229,7 +226,8 @@ _ALSO_OF_FAILED: Final = frozenset(
     {EventReason.UNKNOWN_FIELD, EventReason.POLICY_CONFLICT, EventReason.RULE_UNREACHABLE}
 )
 """Warnings that may explain why a job failed."""
-_STARTS: Final = ("the spec is invalid: ", "invalid job spec: ")
+_STARTS: Final = re.compile(r".{0,600}?\binvalid(?: job spec)?: ")
+"""Precedes the errors in the message of a condition."""
 _HELD: Final[dict[str, Problem]] = {
     ConditionReason.INVALID: HELD_INVALID,
     ConditionReason.REFUSED: HELD_REFUSED,
@@ -253,12 +251,12 @@ def find(facts: Facts) -> Iterator[Finding]:
         return  # an alpha job that could not be read as one
     failed, held = facts.condition(ConditionType.FAILED), facts.condition(ConditionType.HELD)
     if failed is not None and failed.reason == ConditionReason.INVALID:
-        yield _mistake(facts, failed.message, failed_line(failed))
+        yield _mistake(facts, failed_line(failed), _STARTS.sub("", failed.message, count=1))
     elif held is not None and not facts.finished:
         problem = _HELD.get(held.reason, HELD_INVALID)
         yield Finding(problem, facts.name, (f"job: condition Held, {value(held.reason)}: {quote(held.message)}",))
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
-        yield _mistake(facts, facts.spec.text, f"job: {quote(facts.spec.text)}")
+        yield _mistake(facts, f"job: {quote(facts.spec.text)}")
     if isinstance(facts.spec, TFJobSpec) and (failed is not None or not facts.finished):
         for reason, message in (*facts.spec.warnings, *queue_warnings(facts.job.metadata.labels, facts.spec)):
             if facts.finished and reason not in _ALSO_OF_FAILED:
@@ -284,30 +282,41 @@ def _misspelled_rule(facts: Facts, spec: TFJobSpec, message: str) -> str:
     return suspect.name if suspect.matches_all and suspect.name == history[-1].rule else ""
 
 
-def _mistake(facts: Facts, message: str, proof: str) -> Finding:
-    found = first_match(_MISTAKES, message)
-    mistake = next((text for start in _STARTS if (text := message.partition(start)[2])), message)
-    parts = _BETWEEN.split(mistake)
-    each = [first_match(_MISTAKES, part) for part in parts]
-    if len(each) > 1 and (found is None or found[0] is not ALPHA_FORM):
-        also = tuple(dict.fromkeys(one[0] for one in each if one is not None))
-        text, is_cut = _those_that_fit(parts)
-        problem = replace(INVALID, to_do=(_ALL_MISTAKES, *INVALID.to_do)) if is_cut else INVALID
-        return Finding(problem, facts.name, (proof,), {"mistake": text}, also=also)
-    return Finding(
-        found[0] if found else INVALID, facts.name, (proof,), {"mistake": shorten(value(mistake), _MAX_TEXT)}
-    )
+def _mistake(facts: Facts, proof: str, message: str = "") -> Finding:
+    """Return the errors that validation finds in the spec; if it finds none, those in the operator's message."""
+    mistakes, more = _mistakes_of(facts)
+    if not mistakes:
+        problem = TEMPLATE_REFUSED if WAS_REJECTED in message else INVALID
+        return Finding(problem, facts.name, (proof,), {"mistake": shorten(value(message), _MAX_TEXT)})
+    each = [first_match(_MISTAKES, str(mistake)) for mistake in mistakes]
+    found = next((one[0] for one in each if one is not None and one[0] is ALPHA_FORM), None)
+    if found is None and len(mistakes) == 1:
+        found = each[0][0] if each[0] is not None else INVALID
+    if found is not None:
+        return Finding(found, facts.name, (proof,), {"mistake": shorten(value(str(mistakes[0])), _MAX_TEXT)})
+    also = tuple(dict.fromkeys(one[0] for one in each if one is not None))
+    text, is_cut = _those_that_fit(mistakes, more)
+    problem = replace(INVALID, to_do=(_ALL_MISTAKES, *INVALID.to_do)) if is_cut else INVALID
+    return Finding(problem, facts.name, (proof,), {"mistake": text}, also=also)
 
 
-def _those_that_fit(mistakes: Sequence[str]) -> tuple[str, bool]:
+def _mistakes_of(facts: Facts) -> tuple[Sequence[Mistake], int]:
+    """Return the errors in the spec, and how many more there are."""
+    spec, meta = facts.spec, facts.job.metadata
+    if isinstance(spec, InvalidSpec):
+        return spec.mistakes, spec.more
+    if not spec.replicas:  # of the alpha dialect
+        return (), 0
+    return [mistake for bound in (*BOUNDS, too_long) if (mistake := bound(meta, spec)) is not None][:1], 0
+
+
+def _those_that_fit(mistakes: Sequence[Mistake], more: int) -> tuple[str, bool]:
     """Return as many whole errors as fit in a title, at least one, and whether some were left out."""
-    *parts, last = mistakes
-    more = int(found[1]) if (found := _MORE.search(last)) is not None else 0
-    parts.append(_MORE.sub("", last))
-    text = shorten(value(parts[0]), _MAX_TEXT)
-    for number, part in enumerate(parts[1:], 1):
+    text = shorten(value(str(mistakes[0])), _MAX_TEXT)
+    for number, mistake in enumerate(mistakes[1:], 1):
+        part = value(str(mistake))
         if len(text) + len(part) + 2 > _MAX_TEXT:
-            more += len(parts) - number
+            more += len(mistakes) - number
             break
-        text = f"{text}; {value(part)}"
+        text = f"{text}; {part}"
     return (f"{text}; and {more} more" if more else text), bool(more)

@@ -10,7 +10,9 @@ import pytest
 
 from fakes.recordings import kueue
 from support.cases import for_each
+from tfjob_operator.api.v1 import validation
 from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Problem, Severity
 from tfjob_operator.cli.diagnosis.diagnose import MAX_CAUSES, MAX_PROOFS, diagnose
@@ -631,25 +633,29 @@ def test_a_job_that_avoids_nodes_says_which_and_until_when() -> None:
     assert "node-3 until 13:00:00 UTC and 2 more: " in first_of(world).title
 
 
-LONG_MISTAKE = f"spec.runPolicy.failurePolicy.rules[0].name: must start with a letter, {'contain only letters, ' * 12}"
+LONG = f"must start with a letter, {'contain only letters, ' * 14}"
 
 
 @pytest.mark.parametrize(
-    ("mistakes", "end"),
+    ("mistakes", "more", "end"),
     [
-        ([LONG_MISTAKE], " only letters, contain..."),
-        ([LONG_MISTAKE, "spec.b: is wrong"], " only letters, contain...; and 1 more"),
+        ([LONG], 0, " contain only letters..."),
+        ([LONG, "is wrong"], 0, " contain only letters...; and 1 more"),
         (
-            [f"spec.{each}: is {'very ' * 15}wrong" for each in "abcd"],
+            [f"is {'very ' * 15}wrong"] * 4,
+            0,
             "spec.b: is " + "very " * 15 + "wrong; and 2 more",
         ),
-        (["spec.a: is wrong", "spec.b: is wrong; and 7 more"], "spec.a: is wrong; spec.b: is wrong; and 7 more"),
-        (["spec.a: is wrong", "spec.b: is wrong"], "spec.a: is wrong; spec.b: is wrong"),
+        (["is wrong"] * 2, 7, "spec.a: is wrong; spec.b: is wrong; and 7 more"),
+        (["is wrong"] * 2, 0, "spec.a: is wrong; spec.b: is wrong"),
     ],
 )
-def test_a_title_ends_with_a_whole_mistake_or_an_ellipsis(mistakes: list[str], end: str) -> None:
+def test_a_title_ends_with_a_whole_mistake_or_an_ellipsis(
+    monkeypatch: pytest.MonkeyPatch, mistakes: list[str], more: int, end: str
+) -> None:
+    found = tuple(Mistake(f"spec.{field}", text) for field, text in zip("abcd", mistakes, strict=False))
+    monkeypatch.setattr(validation, "read_spec", lambda *_args, **_more: InvalidSpec(found, more))
     world = world_of("spec-invalid")
-    world._invalid("; ".join(mistakes))
     first = first_of(world)
     assert first.title.endswith(end), first.title
     assert ("See all mistakes: kubectl -n team describe tfjob mnist" in first.to_do) is end.endswith(" more")
@@ -1016,15 +1022,10 @@ def test_keys_that_are_no_variables_are_evidence_of_a_failure() -> None:
 
 def test_all_mistakes_of_a_spec_are_named_and_corrected_in_one_file() -> None:
     """A job of which only one is corrected fails again."""
-    world = world_of()
-    mistakes = (
-        'spec.tfReplicaSpecs.Helper: Unsupported value: supported values: "Chief", "Master", "PS", "Worker", "Evaluator"',
-        "spec.tfReplicaSpecs.Worker.template.spec.containers: one container must be named tensorflow; found trainer",
-    )
-    text = "; ".join(mistakes)
-    world.end("Failed", "InvalidTFJobSpec", f"TFJob has failed because the spec is invalid: {text}")
-    (first, *_) = diagnose(world.evidence()).causes
-    assert first.title == f"Invalid spec: {text}"
+    world = world_of("container-name")
+    world.spec["tfReplicaSpecs"]["Helper"] = world_of().workers
+    first = first_of(world)
+    assert re.fullmatch(r"Invalid spec: spec\S+Helper: Unsupported .+; spec\S+containers: .+ found main", first.title)
     saves = [line for line in first.to_do if line.startswith("Save")]
     assert len(saves) == 1
     assert "rename the key in spec.tfReplicaSpecs" in saves[0]

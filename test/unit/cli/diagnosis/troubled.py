@@ -32,9 +32,16 @@ class Troubled(World):
         assert self.lease is not None
         return self.lease | {"spec": self.lease["spec"] | {"renewTime": f"2026-11-22T{renewed}.123456Z"} | more}
 
-    def _invalid(self, mistake: str) -> None:
-        self.pods = {}
-        self.end("Failed", "InvalidTFJobSpec", f"TFJob has failed because the spec is invalid: {mistake}")
+    def _invalid(self, spec: dict[str, Any], words: str = "words of tomorrow") -> None:
+        """Fail for a spec, which the plugin validates itself, whatever the words."""
+        self.pods, self.job["spec"] = {}, spec
+        del self.status["begun"]
+        self.end("Failed", "InvalidTFJobSpec", f"TFJob has failed because the spec is invalid: {words}")
+
+    def _unfit(self, name: str, **sizes: int) -> None:
+        """Fail for a name and a size."""
+        self.job["metadata"]["name"] = name
+        self._invalid({"tfReplicaSpecs": {kind: self.workers | {"replicas": size} for kind, size in sizes.items()}})
 
     def _held(self, told: str) -> None:
         reason, _, message = told.partition(": ")
