@@ -10,7 +10,7 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
 from tfjob_operator.cli.diagnosis.rules import shorten, value
@@ -22,93 +22,67 @@ from tfjob_operator.cli.model.words import ago, ended_by, failed_line, safe_name
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
 START_DEADLINE: Final = error(
     "start-deadline-exceeded",
-    221,
     "StartDeadlineExceeded: not all replicas were running within startDeadlineSeconds of {start}",
-    (
-        DESCRIBE_JOB,
-        ManifestChange(
-            "correct what kept the named replica from running, or raise spec.runPolicy.startDeadlineSeconds"
-        ),
-    ),
     "Not all replicas ran at the same time within runPolicy.startDeadlineSeconds",
+    DESCRIBE_JOB,
+    ManifestChange("correct what kept the named replica from running, or raise spec.runPolicy.startDeadlineSeconds"),
+    rank=221,
 )
 MAX_RESTARTS: Final = error(
     "max-restarts-exceeded",
-    746,
     "MaxRestartsExceeded: the whole job was restarted as often as maxRestarts allows",
-    (
-        DESCRIBE_JOB,
-        ManifestChange("fix what made the replicas fail, and raise spec.runPolicy.failurePolicy.maxRestarts if needed"),
-    ),
     "A rule restarts the whole job, which runPolicy.failurePolicy.maxRestarts does not allow again",
+    DESCRIBE_JOB,
+    ManifestChange("fix what made the replicas fail, and raise spec.runPolicy.failurePolicy.maxRestarts if needed"),
+    rank=746,
 )
 BY_RULE: Final = error(
     "failed-by-rule",
-    761,
     "Failed by rule {rule} of the failure policy: {words}",
-    (
-        DESCRIBE_JOB,
-        ManifestChange("fix what made the replica fail, or correct rule {rule} in spec.runPolicy.failurePolicy.rules"),
-    ),
     "A rule of the failure policy with the action FailJob matches a failure",
+    DESCRIBE_JOB,
+    ManifestChange("fix what made the replica fail, or correct rule {rule} in spec.runPolicy.failurePolicy.rules"),
+    rank=761,
 )
 EARLIER_PODS: Final = warning(
     "attempt-waits-for-pods",
-    808,
     "Attempt {attempt} waits for {who} of an earlier attempt to end ({why})",
-    (
-        DESCRIBE_POD,
-        "The whole job is being restarted: no pod is created while one of an earlier attempt exists",
-    ),
     "The whole job is being restarted, and pods of an earlier attempt still exist",
+    DESCRIBE_POD,
+    "The whole job is being restarted: no pod is created while one of an earlier attempt exists",
+    rank=808,
 )
 DELAYED: Final = warning(
     "restart-delayed",
-    809,
     "Next restart in {left}, delayed after repeated failures",
-    (
-        _TIMELINE,
-        "The delay is 10s at first, doubles with each failure up to 5m, and starts anew after 10m of running",
-    ),
     "A replica, or the whole job, failed again soon after a restart: status.nextRestartTime",
+    _TIMELINE,
+    "The delay is 10s at first, doubles with each failure up to 5m, and starts anew after 10m of running",
+    rank=809,
 )
 NODE_LOST: Final = warning(
     "node-lost",
-    823,
     "Node {node} is lost, and pods of the job with it",
-    (
-        DESCRIBE_NODE,
-        (
-            "Make sure that the node is shut down: containers may still run there, and write the same checkpoints as those "
-            "that replace them"
-        ),
-        AGAIN,
-    ),
     "A node was not ready for runPolicy.nodeLostTimeoutSeconds: its pods were failed",
+    DESCRIBE_NODE,
+    "Make sure that the node is shut down: containers may still run there, and write the same checkpoints as those "
+    "that replace them",
+    AGAIN,
 )
 NO_RIGHT: Final = warning(
     "nodes-unavailable",
-    845,
     "The operator lacked permissions for nodes {ago}: {words}",
-    (
-        "Ask your cluster administrator to run: kubectl apply -k manifests/addons/nodes",
-        "If the addon was applied after this event, nothing is left to do: the operator records the event only once",
-    ),
     "The job has onNodes rules or nodeLostTimeoutSeconds, and the addon `nodes` is missing",
+    "Ask your cluster administrator to run: kubectl apply -k manifests/addons/nodes",
+    "If the addon was applied after this event, nothing is left to do: the operator records the event only once",
 )
 NOT_AVOIDED: Final = info(
     "nodes-not-avoided",
-    956,
     "Nodes are not avoided: {words}",
-    (
-        (
-            "Only the component that places the pods can avoid nodes: ask your cluster administrator to cordon a sick node, "
-            "by its NAME: kubectl cordon NAME"
-        ),
-    ),
     "A gang scheduler or Kueue's topology assignment decides about the nodes of the job",
+    "Only the component that places the pods can avoid nodes: ask your cluster administrator to cordon a sick node, "
+    "by its NAME: kubectl cordon NAME",
 )
-PROBLEMS: Final = problems_in(globals())
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 """In the event NodeLost: controller/tfjob/nodes.py."""

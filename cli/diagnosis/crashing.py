@@ -11,7 +11,7 @@ from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, Con
 from tfjob_operator.api.v1.types import JobCondition
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
@@ -35,155 +35,155 @@ _CAUSE: Final = ManifestChange(
 )
 OUT_OF_MEMORY: Final = error(
     "out-of-memory",
-    700,
     "OOMKilled: container {container} of {who} exceeded its memory limit {limit}",
-    (ManifestChange("raise resources.limits.memory in the template, or use smaller batches"),),
     "The container was killed at its memory limit (OOMKilled)",
+    ManifestChange("raise resources.limits.memory in the template, or use smaller batches"),
+    rank=700,
 )
 EPHEMERAL: Final = error(
     "disk-limit",
-    701,
     "Evicted ({who}): limit of ephemeral storage exceeded",
-    (ManifestChange("write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage"),),
     "The pod exceeded its limit of ephemeral storage",
+    ManifestChange("write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage"),
+    rank=701,
 )
 EMPTY_DIR: Final = error(
     "empty-dir-limit",
-    701,
     "Evicted ({who}): emptyDir {volume} exceeded its sizeLimit {limit}",
-    (ManifestChange("raise sizeLimit of the emptyDir {volume} in the template, or write less to it"),),
     "An emptyDir grew over its sizeLimit",
+    ManifestChange("raise sizeLimit of the emptyDir {volume} in the template, or write less to it"),
+    rank=701,
 )
 EVICTED: Final = error(
     "evicted",
-    702,
     "Evicted ({who}): the node was low on {resource}",
-    (DESCRIBE_NODES, ManifestChange("set resources.requests to what the job uses, so that it gets a node with enough")),
     "The kubelet evicted the pod because its node was low on memory or disk",
+    DESCRIBE_NODES,
+    ManifestChange("set resources.requests to what the job uses, so that it gets a node with enough"),
+    rank=702,
 )
 POD_DEADLINE: Final = error(
     "pod-deadline",
-    703,
     "DeadlineExceeded ({who}): activeDeadlineSeconds of the pod template",
-    (ManifestChange("raise or remove activeDeadlineSeconds in the pod template (that of runPolicy is the job's)"),),
     "The pod's own deadline",
+    ManifestChange("raise or remove activeDeadlineSeconds in the pod template (that of runPolicy is the job's)"),
+    rank=703,
 )
 LIVENESS: Final = error(
     "liveness-probe",
-    704,
     "Liveness probe failed ({who}): the kubelet restarts the container",
-    (
-        LOGS,
-        ManifestChange("remove livenessProbe from the template, or raise its initialDelaySeconds and failureThreshold"),
-    ),
     "The kubelet restarts the container because its liveness probe fails",
+    LOGS,
+    ManifestChange("remove livenessProbe from the template, or raise its initialDelaySeconds and failureThreshold"),
+    rank=704,
 )
 ILLEGAL: Final = error(
     "illegal-instruction",
-    720,
     "Exit code 132 (SIGILL, {who}): the program uses instructions that the CPU of the node lacks",
-    (ManifestChange("use an image with TensorFlow built for older CPUs, or a nodeSelector for nodes with AVX"),),
     "Exit code 132: usually TensorFlow was built for AVX",
+    ManifestChange("use an image with TensorFlow built for older CPUs, or a nodeSelector for nodes with AVX"),
 )
 SEGFAULT: Final = error(
     "segmentation-fault",
-    721,
     "Exit code 139 (SIGSEGV, {who}): crash in native code",
-    (LOGS, ManifestChange("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible")),
     "Exit code 139",
+    LOGS,
+    ManifestChange("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible"),
 )
 ABORTED: Final = error(
     "aborted",
-    722,
     "Exit code 134 (SIGABRT, {who}): the program aborted",
-    (LOGS, _CAUSE),
     "Exit code 134: a failed check in native code",
+    LOGS,
+    _CAUSE,
 )
 COMMAND: Final = error(
     "command-not-found",
-    723,
     "Exit code 127 ({who}): the shell did not find a command {where}",
-    (LOGS, _ARGUMENTS),
     "Exit code 127",
+    LOGS,
+    _ARGUMENTS,
 )
 NOT_EXECUTABLE: Final = error(
     "command-not-executable",
-    724,
     "Exit code 126 ({who}): the shell may not execute a command",
-    (
-        LOGS,
-        ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),
-    ),
     "Exit code 126",
+    LOGS,
+    ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),
 )
 USAGE: Final = error(
     "usage-error",
-    725,
     "Exit code 2 ({who}): usually wrong arguments",
-    (LOGS, _ARGUMENTS),
     "Exit code 2, with which programs reject their arguments",
+    LOGS,
+    _ARGUMENTS,
 )
 KILLED: Final = error(
     "killed",
-    726,
     "Exit code 137 (SIGKILL, {who}), not at the memory limit",
-    (DESCRIBE_POD, LOGS, AGAIN),
     "Exit code 137 without OOMKilled: killed with its node, by a user, or by its parent process",
+    DESCRIBE_POD,
+    LOGS,
+    AGAIN,
+    unless=("startup-failed",),
+    vague=True,
 )
 TERMINATED: Final = error(
     "terminated",
-    727,
     "Exit code 143 (SIGTERM, {who}): asked to terminate",
-    ("The events show who deleted the pod or drained its node: kubectl -n {namespace} get events", AGAIN),
     "Exit code 143 without a reason in the pod",
+    "The events show who deleted the pod or drained its node: kubectl -n {namespace} get events",
+    AGAIN,
+    unless=("startup-failed",),
+    vague=True,
 )
 FAILED: Final = error(
     "exit-code",
-    760,
     "Failed ({who}): container {container} exited with code {code}{words}",
-    (LOGS, _CAUSE),
     "Any other exit code that fails the job",
+    LOGS,
+    _CAUSE,
+    rank=760,
 )
 CRASH_LOOP: Final = error(
     "crash-loop",
-    761,
     "CrashLoopBackOff ({who}): container {container} exited with code {code}, {times}",
-    (LOGS, ManifestChange("correct the template, or the image, according to the log")),
     "A container fails repeatedly, for a reason that only its log has",
+    LOGS,
+    ManifestChange("correct the template, or the image, according to the log"),
+    rank=761,
+    unless=("startup-failed",),
+    vague=True,
 )
 INIT_FAILED: Final = error(
     "init-container-failed",
-    728,
     "Init container {container} failed with exit code {code} ({who})",
-    (LOGS, ManifestChange("correct the init container in the template according to the log")),
     "An init container fails, so the training never starts",
-)
-FOR_EVER: Final = warning(
-    "restarts-for-ever",
-    800,
-    "Restarted {times} times ({who}), {now}",
-    (
-        LOGS,
-        DESCRIBE_JOB,
-        ManifestChange("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
-    ),
-    "One replica was restarted five times or more, and is running again",
-)
-RESTARTED: Final = info(
-    "was-restarted",
-    960,
-    "Restarted {times} ({who}), {now}",
-    (LOGS, DESCRIBE_JOB),
-    "A replica was restarted a few times",
+    LOGS,
+    ManifestChange("correct the init container in the template according to the log"),
 )
 AFTER_SUCCESS: Final = warning(
     "restarted-after-success",
-    799,
     "Restarted after exit code 0 ({who}, {times}): its restartPolicy is Always",
-    (ManifestChange("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),),
     "A container exits with code 0, and its restart policy starts it again",
+    ManifestChange("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),
 )
-PROBLEMS: Final = problems_in(globals())
+FOR_EVER: Final = warning(
+    "restarts-for-ever",
+    "Restarted {times} times ({who}), {now}",
+    "One replica was restarted five times or more, and is running again",
+    LOGS,
+    DESCRIBE_JOB,
+    ManifestChange("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
+)
+RESTARTED: Final = info(
+    "was-restarted",
+    "Restarted {times} ({who}), {now}",
+    "A replica was restarted a few times",
+    LOGS,
+    DESCRIBE_JOB,
+    rank=960,
+)
 
 _BY_CODE: Final = {
     126: NOT_EXECUTABLE,

@@ -21,7 +21,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.attempts import attempt_of
-from tfjob_operator.cli.diagnosis.causes import Finding, info, problems_in
+from tfjob_operator.cli.diagnosis.causes import Finding, info
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
@@ -30,30 +30,19 @@ from tfjob_operator.cli.model.words import join_some, safe_name
 
 ENDING: Final = info(
     "ending",
-    965,
     "Ending: will be {outcome} {until}",
-    (
-        "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}",
-        (
-            "Kueue gives the job's quota to others as soon as the job has this condition. So the operator writes it when the "
-            "pods have ended. No edit changes how the job ends"
-        ),
-    ),
     "The end of a queued job is decided, and pods still hold its quota",
+    "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}",
+    "Kueue gives the job's quota to others as soon as the job has this condition. So the operator writes it when the "
+    "pods have ended. No edit changes how the job ends",
 )
 SIDECAR: Final = info(
     "sidecar-after-training",
-    966,
     "A sidecar still works after the training has ended ({who}): the pod is deleted after {grace}",
-    (
-        (
-            "For a sidecar that needs longer, such as a metrics collector, set spec.runPolicy.completionGracePeriodSeconds "
-            "in the manifest"
-        ),
-    ),
     "The training of a pod has ended or failed for good, and another ordinary container still works",
+    "For a sidecar that needs longer, such as a metrics collector, set spec.runPolicy.completionGracePeriodSeconds "
+    "in the manifest",
 )
-PROBLEMS: Final = problems_in(globals())
 
 GIVE_UP_S: Final = 60.0
 """How long after its grace period a pod is waited for."""

@@ -10,15 +10,7 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD, LOGS, RESTART
-from tfjob_operator.cli.diagnosis.causes import (
-    Finding,
-    ManifestChange,
-    Problem,
-    WhileRunning,
-    error,
-    problems_in,
-    warning,
-)
+from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, ManifestChange, Problem, WhileRunning, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import MAX_QUOTED, shorten, value
 from tfjob_operator.cli.durations import duration
@@ -29,59 +21,63 @@ from tfjob_operator.cli.model.words import quote, safe_name
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
 TERMINATING: Final = warning(
     "waits-for-terminating-pod",
-    810,
     "Waiting for pod {who}, Terminating for {age} ({why})",
-    (DESCRIBE_POD, "The pod is created anew when the old one is gone"),
     "A pod with the name of a replica is being deleted: of this job, or of a former one of its name",
+    DESCRIBE_POD,
+    "The pod is created anew when the old one is gone",
+    unless=(KNOWN, "attempt-waits-for-pods"),
 )
 STATUS: Final = error(
     "pod-status",
-    770,
     "{reason} ({who}): {words}",
-    (DESCRIBE_POD, _CORRECT),
     "The pod's status, or that of a container, has a reason that is none of the others",
+    DESCRIBE_POD,
+    _CORRECT,
+    unless=(KNOWN,),
 )
 START: Final = error(
     "startup-failed",
-    719,
     "{reason} ({who}): {words}",
-    (DESCRIBE_POD, ManifestChange("correct the startupProbe or the postStart hook in the template")),
     "The kubelet restarts a container because its startup probe or its postStart hook fails",
+    DESCRIBE_POD,
+    ManifestChange("correct the startupProbe or the postStart hook in the template"),
+    rank=719,
+    unless=(KNOWN,),
 )
 SIDECAR: Final = error(
     "sidecar-failed",
-    771,
     "Container {container} exited with code {code} ({who}){words}",
-    (LOGS, ManifestChange("correct container {container} in the template according to the log")),
     "A container beside `tensorflow` failed while the pod runs",
+    LOGS,
+    ManifestChange("correct container {container} in the template according to the log"),
+    unless=(KNOWN,),
 )
 WARNED: Final = warning(
     "pod-warning",
-    811,
     "{reason} ({who}): {words}",
-    (DESCRIBE_POD, _CORRECT),
     "A pod is not ready, and its newest Warning event is none of the others",
+    DESCRIBE_POD,
+    _CORRECT,
+    unless=(KNOWN,),
 )
 NO_NODE: Final = error(
     "node-missing",
-    772,
     "Node {node} does not exist ({who})",
-    ("kubectl get nodes", ManifestChange("remove nodeName from the template, or correct it")),
     "A pod is bound to a node that does not exist",
+    "kubectl get nodes",
+    ManifestChange("remove nodeName from the template, or correct it"),
+    unless=(KNOWN,),
 )
 RECREATED: Final = warning(
     "pods-recreated",
-    812,
     "Created {times} times within ten minutes ({who}){words}",
-    (
-        DESCRIBE_JOB,
-        "See who deletes the pods: kubectl -n {namespace} get events",
-        ManifestChange("correct the template, such as nodeName", recreate=False),
-        WhileRunning(f"Then recreate the pods: {RESTART}"),
-    ),
     "A replica's pod disappears and is created again and again",
+    DESCRIBE_JOB,
+    "See who deletes the pods: kubectl -n {namespace} get events",
+    ManifestChange("correct the template, such as nodeName", recreate=False),
+    WhileRunning(f"Then recreate the pods: {RESTART}"),
+    unless=(KNOWN, "attempt-waits-for-pods", "restart-delayed"),
 )
-PROBLEMS: Final = problems_in(globals())
 
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""

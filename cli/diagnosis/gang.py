@@ -8,7 +8,7 @@ from typing import Final
 from tfjob_operator.api.core import POD_GROUP_PENDING
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.objects import PodGroupDetails
@@ -18,66 +18,56 @@ _GROUP: Final = "kubectl -n {namespace} describe podgroup {job}"
 
 UNAVAILABLE: Final = error(
     "pod-groups-unavailable",
-    440,
     "Waiting for PodGroups: the operator cannot read them, and creates no pod before",
-    (
-        "Check for the CRD of the gang scheduler: kubectl get crds",
-        "Ask your cluster administrator to install the gang scheduler and the addon gang-scheduling of the manifests",
-    ),
     "Gang scheduling is enabled, but the CRD of PodGroups is missing or may not be listed",
+    "Check for the CRD of the gang scheduler: kubectl get crds",
+    "Ask your cluster administrator to install the gang scheduler and the addon gang-scheduling of the manifests",
 )
 GROUP_REFUSED: Final = error(
     "pod-group-refused",
-    441,
     "PodGroup rejected by the API server, and no pod is created before it: {words}",
-    (ManifestChange("correct spec.runPolicy.schedulingPolicy as the message asks", recreate=False), RETRIED),
     "The PodGroup cannot be created: its queue does not exist, a webhook denies it, a permission is missing",
+    ManifestChange("correct spec.runPolicy.schedulingPolicy as the message asks", recreate=False),
+    RETRIED,
 )
 TOO_FEW: Final = error(
     "gang-too-few-pods",
-    442,
     "Gang waits for more pods: {present} of {wanted} exist",
-    (DESCRIBE_JOB, ManifestChange("lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False)),
     "The gang scheduler waits until minMember pods exist",
+    DESCRIBE_JOB,
+    ManifestChange("lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False),
 )
 NO_ROOM: Final = error(
     "gang-no-room",
-    443,
     "Insufficient resources for all {members} pods of the gang at once",
-    (
-        _GROUP,
-        ManifestChange(
-            "request less, use fewer replicas, or lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False
-        ),
-        "Or wait until other jobs have finished",
-    ),
     "The gang scheduler finds no place for minMember pods together",
+    _GROUP,
+    ManifestChange(
+        "request less, use fewer replicas, or lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False
+    ),
+    "Or wait until other jobs have finished",
 )
 QUEUED: Final = error(
     "gang-queued",
-    444,
     'Waiting in queue "{queue}" of the gang scheduler; no pod is created before',
-    (_GROUP, "kubectl describe queue.scheduling.volcano.sh {queue}"),
     "Volcano has not admitted the PodGroup from its queue yet",
+    _GROUP,
+    "kubectl describe queue.scheduling.volcano.sh {queue}",
 )
 NOT_SEEN: Final = error(
     "gang-scheduler-missing",
-    445,
     "PodGroup not reconciled: the gang scheduler is not running",
-    (
-        "kubectl get pods --all-namespaces",
-        "Ask your cluster administrator whether the scheduler of the operator's flag --gang-scheduler-name is running",
-    ),
     "The PodGroup has no phase: the gang scheduler is not running",
+    "kubectl get pods --all-namespaces",
+    "Ask your cluster administrator whether the scheduler of the operator's flag --gang-scheduler-name is running",
 )
 OTHER_SCHEDULER: Final = warning(
     "gang-other-scheduler",
-    910,
     "schedulerName of a template is not the gang scheduler; its pods are not scheduled as a gang",
-    (ManifestChange("remove schedulerName from the template", recreate=False),),
     "A template's schedulerName is not the gang scheduler",
+    ManifestChange("remove schedulerName from the template", recreate=False),
+    rank=910,
 )
-PROBLEMS: Final = problems_in(globals())
 
 _RULES: Final = (
     # scheduler-plugins: pkg/coscheduling/core/core.go, coscheduling.go

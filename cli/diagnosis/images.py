@@ -7,7 +7,7 @@ from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.durations import duration
@@ -25,112 +25,96 @@ _CREDENTIALS: Final = (
 _PULL_SECRET: Final = ManifestChange("correct image in the template, or add the Secret to imagePullSecrets")
 INVALID_NAME: Final = error(
     "image-name-invalid",
-    600,
     'Invalid image name "{image}" ({who})',
-    (ManifestChange("correct image in the template: REGISTRY/REPOSITORY:TAG in lower-case letters"),),
     "The image name cannot be parsed",
+    ManifestChange("correct image in the template: REGISTRY/REPOSITORY:TAG in lower-case letters"),
 )
 NEVER_PULL: Final = error(
     "image-never-pulled",
-    601,
     'Image "{image}" is not present on the node, and imagePullPolicy is Never ({who})',
-    (ManifestChange("set imagePullPolicy to IfNotPresent"), "Or load the image onto the nodes"),
     "imagePullPolicy is Never, and the node does not have the image",
+    ManifestChange("set imagePullPolicy to IfNotPresent"),
+    "Or load the image onto the nodes",
 )
 RATE_LIMIT: Final = error(
     "image-rate-limit",
-    602,
     'Rate limit of the registry reached for image "{image}" ({who})',
-    (
-        "The pull is retried; the limit may last for hours",
-        _CREDENTIALS,
-        ManifestChange("add the Secret to imagePullSecrets"),
-    ),
     "The registry's rate limit (429, toomanyrequests)",
+    "The pull is retried; the limit may last for hours",
+    _CREDENTIALS,
+    ManifestChange("add the Secret to imagePullSecrets"),
 )
 MISSING_OR_PRIVATE: Final = error(
     "image-missing-or-private",
-    603,
     'Image "{image}" does not exist or is private ({who})',
-    ("Check the name and the tag first: the registry gives the same answer for both", _CREDENTIALS, _PULL_SECRET),
     "The registry does not distinguish a missing image from a private one (Docker Hub)",
+    "Check the name and the tag first: the registry gives the same answer for both",
+    _CREDENTIALS,
+    _PULL_SECRET,
 )
 NO_RIGHT: Final = error(
     "image-no-right",
-    603,
     'Registry denied the pull of image "{image}" ({who})',
-    (_CREDENTIALS, ManifestChange("add the Secret to imagePullSecrets")),
     "The registry requires credentials, or rejects those it was given (401, 403)",
+    _CREDENTIALS,
+    ManifestChange("add the Secret to imagePullSecrets"),
 )
 NOT_FOUND: Final = error(
     "image-not-found",
-    604,
     'Image "{image}" not found ({who})',
-    (_CORRECT,),
     "The registry does not have the repository or the tag",
+    _CORRECT,
 )
 WRONG_PLATFORM: Final = error(
     "image-wrong-platform",
-    605,
     'Image "{image}" has no variant for the platform of the node ({who})',
-    (ManifestChange("use an image built for the node's platform, or set nodeSelector kubernetes.io/arch"),),
     "The image has no manifest for the node's platform",
+    ManifestChange("use an image built for the node's platform, or set nodeSelector kubernetes.io/arch"),
 )
 CERTIFICATE: Final = error(
     "image-registry-untrusted",
-    606,
     'TLS error of the registry of image "{image}" ({who})',
-    ("Ask your cluster administrator to add the registry's CA to the container runtime of the nodes", _OTHER),
     "TLS with the registry fails: x509, or HTTP where HTTPS was expected",
+    "Ask your cluster administrator to add the registry's CA to the container runtime of the nodes",
+    _OTHER,
 )
 NO_SPACE: Final = error(
     "image-no-space",
-    607,
     'No disk space on the node for image "{image}" ({who})',
-    (DESCRIBE_NODE, ManifestChange("use a smaller image, or nodes with larger disks")),
     "The node's disk is full while the image is pulled",
+    DESCRIBE_NODE,
+    ManifestChange("use a smaller image, or nodes with larger disks"),
 )
 UNREACHABLE: Final = error(
     "image-registry-unreachable",
-    608,
     'Registry of image "{image}" is unreachable ({who})',
-    ("Check that the registry is up and that the nodes can connect to it (proxy, firewall)", _CORRECT),
     "The registry's name does not resolve, or it cannot be connected to",
+    "Check that the registry is up and that the nodes can connect to it (proxy, firewall)",
+    _CORRECT,
 )
 SIGNATURE: Final = error(
     "image-signature",
-    609,
     'Signature of image "{image}" rejected ({who})',
-    (ManifestChange("use an image that is signed as the policy of the nodes requires"),),
     "The container runtime's signature policy rejects the image",
+    ManifestChange("use an image that is signed as the policy of the nodes requires"),
 )
 PULL_FAILED: Final = error(
-    "image-pull-failed",
-    610,
-    'Pulling image "{image}" failed ({who})',
-    (DESCRIBE_POD, _CORRECT),
-    "Any other failure of a pull",
+    "image-pull-failed", 'Pulling image "{image}" failed ({who})', "Any other failure of a pull", DESCRIBE_POD, _CORRECT
 )
 SECRET_MISSING: Final = warning(
     "image-pull-secret-missing",
-    611,
     'Image pull Secret "{secret}" not found ({who})',
-    (
-        (
-            "Create it with the credentials of the registry: kubectl -n {namespace} create secret docker-registry {secret} "
-            "--docker-server=SERVER --docker-username=USER --docker-password=PASSWORD"
-        ),
-    ),
     "A Secret of imagePullSecrets does not exist",
+    "Create it with the credentials of the registry: kubectl -n {namespace} create secret docker-registry {secret} "
+    "--docker-server=SERVER --docker-username=USER --docker-password=PASSWORD",
 )
 SLOW: Final = warning(
     "image-slow",
-    612,
     "Pulling the image for {age} ({who})",
-    ("Large images take minutes", DESCRIBE_POD),
     "An image has been pulled for more than five minutes",
+    "Large images take minutes",
+    DESCRIBE_POD,
 )
-PROBLEMS: Final = problems_in(globals())
 
 _RULES: Final = (
     # kubernetes: pkg/kubelet/images/image_manager.go

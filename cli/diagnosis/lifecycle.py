@@ -25,7 +25,7 @@ from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
 from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
@@ -38,35 +38,35 @@ _FORCE: Final = (
 )
 DEADLINE: Final = error(
     "deadline-exceeded",
-    220,
     "DeadlineExceeded: the job was active longer than activeDeadlineSeconds of {limit}",
-    (ManifestChange("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),),
     "The job was active longer than runPolicy.activeDeadlineSeconds",
+    ManifestChange("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),
+    rank=220,
 )
 BACKOFF_LIMIT: Final = error(
     "backoff-limit",
-    745,
     "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows",
-    (DESCRIBE_JOB, ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed")),
     "The job reached runPolicy.backoffLimit",
+    DESCRIBE_JOB,
+    ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed"),
+    rank=745,
 )
 LIMIT: Final = error(
     "limit-reached",
-    219,
     "{reason}: {words}",
-    (DESCRIBE_JOB, ManifestChange("raise the limit in {field}")),
     "The job reached another limit of its spec",
+    DESCRIBE_JOB,
+    ManifestChange("raise the limit in {field}"),
+    rank=219,
 )
 NODE_AWAY: Final = error(
     "node-not-ready",
-    560,
     "Node {node} of {who} is not ready",
-    (
-        DESCRIBE_NODE,
-        "Pods of an unreachable node are deleted after five minutes, and recreated when the node is back or deleted",
-        _FORCE,
-    ),
     "A pod's node is not ready or unreachable",
+    DESCRIBE_NODE,
+    "Pods of an unreachable node are deleted after five minutes, and recreated when the node is back or deleted",
+    _FORCE,
+    rank=560,
 )
 _LOST_LATER: Final = (
     DESCRIBE_NODE,
@@ -79,146 +79,122 @@ _LOST_LATER: Final = (
 """What happens to pods on a node that is not ready, if the job sets a node-lost timeout."""
 STUCK: Final = error(
     "stuck-terminating",
-    561,
     "Still terminating {age} after the grace period ({who})",
-    (
-        "Check whether the node is Ready: kubectl get node {node}",
-        (
-            "Ask the owners of metadata.finalizers to remove them: "
-            "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'"
-        ),
-        _FORCE,
-    ),
     "A pod exists long after its grace period, and its replica waits",
+    "Check whether the node is Ready: kubectl get node {node}",
+    "Ask the owners of metadata.finalizers to remove them: "
+    "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'",
+    _FORCE,
+    rank=561,
 )
 NO_SERVICE: Final = error(
     "service-missing",
-    562,
     "Service not found ({who}): other replicas cannot resolve its name",
-    ("The operator recreates the Service within seconds", DESCRIBE_JOB),
     "The Service of a replica does not exist, so its name does not resolve",
+    "The operator recreates the Service within seconds",
+    DESCRIBE_JOB,
+    rank=562,
 )
 WRONG_SELECTOR: Final = error(
     "service-selector-edited",
-    563,
     "The selector of Service {service} does not match pod {who}",
-    (
-        (
-            "The operator restores the selector; to see who edits it: "
-            "kubectl -n {namespace} get service {service} -o yaml --show-managed-fields"
-        ),
-    ),
     "A Service's selector was edited",
+    "The operator restores the selector; to see who edits it: "
+    "kubectl -n {namespace} get service {service} -o yaml --show-managed-fields",
+    rank=563,
 )
 DISRUPTED: Final = warning(
     "disrupted",
-    820,
     "Disrupted by the cluster ({who}): {reason}",
-    ("The pod is recreated under every restartPolicy but Never; backoffLimit does not count it",),
     "Eviction API, preemption, taint, shutdown: the condition DisruptionTarget",
+    "The pod is recreated under every restartPolicy but Never; backoffLimit does not count it",
 )
 RESTARTING: Final = warning(
     "replicas-restarting",
-    821,
     "Restarting: failed replicas are being recreated",
-    (DESCRIBE_JOB,),
     "The job's condition Restarting",
+    DESCRIBE_JOB,
+    unless=("attempt-waits-for-pods", "restart-delayed", Group.ADMISSION, Group.CRASHING),
 )
 DEADLINE_NEAR: Final = warning(
     "deadline-near",
-    830,
     "Deadline in {left}: activeDeadlineSeconds is {limit}",
-    (
-        (
-            "Double it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
-            '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{twice}}}}}}}\''
-        ),
-    ),
     "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes",
+    "Double it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
+    '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{twice}}}}}}}\'',
 )
 BACKOFF_NEAR: Final = warning(
     "backoff-limit-near",
-    831,
     "One more restart fails the job: {times} of backoffLimit {limit} used",
-    (DESCRIBE_JOB, ManifestChange("raise spec.runPolicy.backoffLimit", recreate=False)),
     "The restarts have reached backoffLimit",
+    DESCRIBE_JOB,
+    ManifestChange("raise spec.runPolicy.backoffLimit", recreate=False),
 )
 NOT_ADOPTED: Final = warning(
     "not-adopted",
-    840,
     "A pod or Service with the job's labels cannot be adopted",
-    ("kubectl -n {namespace} get pods,services --selector=training.kubeflow.org/job-name={job}", RETRIED),
     "FailedAdoptPod, FailedAdoptService",
+    "kubectl -n {namespace} get pods,services --selector=training.kubeflow.org/job-name={job}",
+    RETRIED,
 )
 NOT_DELETED: Final = warning(
     "delete-failed",
-    841,
     "The operator cannot delete a pod or another object of the job",
-    (RETRIED, "Ask your cluster administrator to fix what the message names"),
     "FailedDeletePod and the like: a webhook, or a missing permission",
+    RETRIED,
+    "Ask your cluster administrator to fix what the message names",
 )
 OLD_TEMPLATE: Final = info(
     "pod-template-not-applied",
-    952,
     "Existing pods were created before the last edit and keep their old template ({who})",
-    (f"If the edit is for them, recreate them; work since their last checkpoint is lost: {RESTART}",),
     "The template, the restart policy or TF_CONFIG was edited after a running pod was created",
+    f"If the edit is for them, recreate them; work since their last checkpoint is lost: {RESTART}",
 )
 RELABELLED: Final = warning(
     "children-edited",
-    842,
     "Labels of the job's pods or Services are edited, and restored by the operator",
-    (
-        (
-            "To see who edits them: kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job} -o yaml "
-            "--show-managed-fields"
-        ),
-    ),
     "Labels or selectors were restored, or cannot be",
+    "To see who edits them: kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job} -o yaml "
+    "--show-managed-fields",
 )
 SILENT: Final = warning(
     "no-log-output",
-    843,
     "Running, but no log line for {age} ({who})",
-    (
-        "kubectl tfjob logs {job} -n {namespace} --tail=20",
-        "Look into a container: kubectl tfjob exec {job} -n {namespace}",
-        "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
-        "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
-    ),
     "All replicas that train are running, and none of them has written a log line for --silent-after",
+    "kubectl tfjob logs {job} -n {namespace} --tail=20",
+    "Look into a container: kubectl tfjob exec {job} -n {namespace}",
+    "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
+    "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
 )
 QUIET: Final = info(
     "replica-without-log-output",
-    955,
     "No log line for {age} ({who}); other replicas write",
-    (LOGS,),
     "A replica has written log lines and stopped, while others write",
+    LOGS,
 )
 JOB_FAILED: Final = error(
     "job-failed",
-    229,
     "Failed: {words}",
-    (DESCRIBE_JOB, ManifestChange("correct the cause that the message names", recreate=False)),
     "The job has failed, for a reason that is none of the others",
+    DESCRIBE_JOB,
+    ManifestChange("correct the cause that the message names", recreate=False),
+    rank=229,
+    unless=(Group.SPEC, Group.BATCH_JOBS, Group.CRASHING, Group.LOGS, Group.IMAGES, Group.STARTING, "node-lost"),
 )
 KEPT: Final = info(
     "finished-and-kept",
-    970,
     "Finished, and kept with {pods}",
-    (
-        "Delete the job with its pods and their logs once you no longer need them: kubectl -n {namespace} delete tfjob {job}",
-    ),
     "A job that finished over a day ago has no TTL, and still has pods",
+    "Delete the job with its pods and their logs once you no longer need them: kubectl -n {namespace} delete tfjob {job}",
+    rank=970,
 )
 WITHOUT_OTHERS: Final = info(
     "succeeded-without-others",
-    971,
     "Succeeded with worker 0, while {count} had not",
-    ("With successPolicy: AllWorkers in spec, a job succeeds when all of its workers have",),
     "Worker 0 exited with code 0 and ended the job, and other workers had not succeeded by then",
+    "With successPolicy: AllWorkers in spec, a job succeeds when all of its workers have",
+    rank=971,
 )
-PROBLEMS: Final = problems_in(globals())
 
 _NEAR_S: Final = 600.0
 _LATE_S: Final = 60.0

@@ -19,7 +19,6 @@ from tfjob_operator.cli.diagnosis.causes import (
     WhileRunning,
     error,
     info,
-    problems_in,
     warning,
 )
 from tfjob_operator.cli.diagnosis.facts import Facts
@@ -30,12 +29,12 @@ _FIX: Final = ManifestChange("correct what is named, or undo the edit; running p
 
 
 def _invalid(id_: str, title: str, fix: str, meaning: str) -> Problem:
-    return error(id_, 200, f"Invalid spec: {title}", (ManifestChange(fix),), meaning)
+    return error(id_, f"Invalid spec: {title}", meaning, ManifestChange(fix))
 
 
 def _renamed(id_: str, title: str, fix: str, meaning: str) -> Problem:
     save = f"Save the manifest, then in the file {fix}: {SAVE}"
-    return error(id_, 200, f"Invalid spec: {title}", (save, CREATE_RENAMED, DELETE_RENAMED), meaning)
+    return error(id_, f"Invalid spec: {title}", meaning, save, CREATE_RENAMED, DELETE_RENAMED)
 
 
 TF_CONFIG_TOO_LONG: Final = _invalid(
@@ -100,111 +99,93 @@ INVALID: Final = _invalid(
 )
 HELD_INVALID: Final = error(
     "held-invalid",
-    210,
     "The job is on hold: an edit made its spec invalid; running pods continue, none is created or replaced",
-    (_FIX,),
     "A running job was edited and its spec became invalid",
+    _FIX,
 )
 HELD_REFUSED: Final = error(
     "held-refused",
-    211,
     "The job is on hold: the API server rejects pods of the edited template; running pods continue",
-    (_FIX,),
     "A running job was edited, and the API server rejects its new template",
+    _FIX,
 )
 HELD_TOO_LARGE: Final = warning(
     "held-too-large",
-    212,
     "The job keeps its current size: the requested size exceeds a limit",
-    (ManifestChange("lower replicas", recreate=False),),
     "A running job was scaled beyond a limit (10,000 replicas, names, TF_CONFIG)",
+    ManifestChange("lower replicas", recreate=False),
 )
 NO_REPLICAS: Final = error(
     "no-replicas",
-    215,
     "All replica types have replicas: 0; nothing runs and the job does not finish",
-    (
-        "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
-        "For other replica types: kubectl -n {namespace} edit tfjob {job}",
-    ),
     "All replica types have replicas: 0",
+    "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
+    "For other replica types: kubectl -n {namespace} edit tfjob {job}",
 )
 UNKNOWN_FIELD: Final = warning(
     "field-unknown",
-    900,
     "Unknown field, ignored: {mistake}",
-    (
-        ManifestChange("correct the name of the field, or remove it", recreate=False),
-        WhileRunning(f"If existing pods need it, recreate them; work since their last checkpoint is lost: {RESTART}"),
-    ),
     "A field that is not part of the API, most likely misspelled",
+    ManifestChange("correct the name of the field, or remove it", recreate=False),
+    WhileRunning(f"If existing pods need it, recreate them; work since their last checkpoint is lost: {RESTART}"),
+    rank=900,
 )
 CONFLICT: Final = warning(
     "run-policy-conflict",
-    901,
     "spec and spec.runPolicy have different values; runPolicy is used",
-    (ManifestChange("remove one of the two values", recreate=False),),
     "A policy is set in spec and in spec.runPolicy, with different values",
+    ManifestChange("remove one of the two values", recreate=False),
+    rank=901,
 )
 NOT_QUEUED: Final = warning(
     "kueue-replicas-not-counted",
-    903,
     "{mistake}",
-    (ManifestChange("spell the replica types as Kueue does", recreate=False),),
     "A replica type in a spelling that Kueue does not know, such as ps",
+    ManifestChange("spell the replica types as Kueue does", recreate=False),
+    rank=903,
 )
 RULE_MISSPELLED: Final = error(
     "rule-misspelled",
-    699,
     "Rule {rule} of the failure policy has no matcher, so it matches every failure: {mistake}",
-    (ManifestChange("correct the name of the field", recreate=False),),
     "A rule without a matcher ended the job, and one of its fields is unknown, most likely a misspelled matcher",
+    ManifestChange("correct the name of the field", recreate=False),
+    rank=699,
 )
 NO_WORKERS: Final = warning(
     "no-workers-to-scale",
-    902,
     "The job was scaled, but it has no workers",
-    (
-        (
-            "Remove the Worker entry, which has nothing but a number: kubectl -n {namespace} patch tfjob {job} --type=json "
-            '--patch=\'[{{"op":"remove","path":"/spec/tfReplicaSpecs/Worker"}}]\''
-        ),
-    ),
     "kubectl scale, or an autoscaler, of a job without workers",
+    "Remove the Worker entry, which has nothing but a number: kubectl -n {namespace} patch tfjob {job} --type=json "
+    '--patch=\'[{{"op":"remove","path":"/spec/tfReplicaSpecs/Worker"}}]\'',
+    rank=902,
 )
 POLICY_OVERRIDDEN: Final = info(
     "restart-policy-overridden",
-    950,
     "restartPolicy of the pod template is ignored: that of the replica applies",
-    (ManifestChange("remove restartPolicy from the template, unless you rely on it elsewhere", recreate=False),),
     "Replica and template have different restart policies",
+    ManifestChange("remove restartPolicy from the template, unless you rely on it elsewhere", recreate=False),
 )
 ALWAYS: Final = info(
     "restart-policy-always",
-    951,
     "restartPolicy Always of a template is not allowed for Jobs: OnFailure is used",
-    (ManifestChange("set restartPolicy of the template to OnFailure or Never", recreate=False),),
     "An alpha template with restartPolicy: Always",
+    ManifestChange("set restartPolicy of the template to OnFailure or Never", recreate=False),
 )
 RULE_UNREACHABLE: Final = warning(
     "failure-rule-unreachable",
-    904,
     "Failure rule without effect: {mistake}",
-    (
-        ManifestChange(
-            "move the rule in spec.runPolicy.failurePolicy.rules before the other, or remove it", recreate=False
-        ),
-    ),
     "A rule of the failure policy stands behind one that matches all that it does",
+    ManifestChange(
+        "move the rule in spec.runPolicy.failurePolicy.rules before the other, or remove it", recreate=False
+    ),
+    rank=904,
 )
 NEVER_RESTARTED: Final = info(
     "pod-restart-policy-never",
-    953,
     "Pods are created with restartPolicy Never, and restarted by the operator",
-    ("No change is needed. A restart is a new pod, so files that a container wrote outside of volumes are lost",),
     "The failure policy is about replicas with restartPolicy Always or OnFailure",
+    "No change is needed. A restart is a new pod, so files that a container wrote outside of volumes are lost",
 )
-PROBLEMS: Final = problems_in(globals())
 
 # Errors that this release's validation finds: api/v1/{validation,tf_config}.py and api/v1alpha1/validation.py.
 _MISTAKES: Final = (

@@ -8,7 +8,7 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import ConditionType, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, WhileRunning, error, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import QUOTED, Finding, Group, ManifestChange, WhileRunning, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.durations import duration
@@ -20,124 +20,107 @@ _STARTS: Final = "The pod then starts by itself"
 _DRIVERS: Final = "Ask your cluster administrator to check the GPU driver and the container toolkit of node {node}"
 NO_CONFIG_MAP: Final = error(
     "config-map-missing",
-    640,
     'ConfigMap "{name}" not found (env of {who})',
-    (f"Create it from ENVFILE with lines KEY=VALUE. {_STARTS}: {NEW_CONFIG_MAP.replace('file', 'env-file')}=ENVFILE",),
     "Environment from a ConfigMap that does not exist",
+    f"Create it from ENVFILE with lines KEY=VALUE. {_STARTS}: {NEW_CONFIG_MAP.replace('file', 'env-file')}=ENVFILE",
 )
 NO_SECRET: Final = error(
     "secret-missing",
-    641,
     'Secret "{name}" not found (env of {who})',
-    (f"Create it from ENVFILE with lines KEY=VALUE. {_STARTS}: {NEW_KEYS.replace('file', 'env-file')}=ENVFILE",),
     "Environment from a Secret that does not exist",
+    f"Create it from ENVFILE with lines KEY=VALUE. {_STARTS}: {NEW_KEYS.replace('file', 'env-file')}=ENVFILE",
 )
 NO_KEY: Final = error(
     "config-key-missing",
-    642,
     'Key "{name}" not found in {kind} "{object}" (env of {who})',
-    (
-        f"Add the key. {_STARTS}: kubectl -n {{namespace}} edit {{kind}} {{object}}",
-        ManifestChange("or correct the key in env"),
-    ),
     "Environment from a key that the ConfigMap or Secret does not have",
+    f"Add the key. {_STARTS}: kubectl -n {{namespace}} edit {{kind}} {{object}}",
+    ManifestChange("or correct the key in env"),
 )
 RUNS_AS_ROOT: Final = error(
     "runs-as-root",
-    643,
     "Image runs as root, but runAsNonRoot is set ({who})",
-    (ManifestChange("set securityContext.runAsUser to a number other than 0"),),
     "runAsNonRoot, and an image that runs as root or names its user by name",
+    ManifestChange("set securityContext.runAsUser to a number other than 0"),
 )
 NO_PROGRAM: Final = error(
     "program-missing",
-    644,
     'Command "{name}" not found {where} ({who})',
-    (
-        ManifestChange(
-            "correct command in the template: a path in the image, or a program in its PATH, which neither env nor a "
-            "volume may hide"
-        ),
-    ),
     "The command of the container is not a file of the image",
+    ManifestChange(
+        "correct command in the template: a path in the image, or a program in its PATH, which neither env nor a "
+        "volume may hide"
+    ),
 )
 COMMAND_UNSPLIT: Final = error(
     "command-not-split",
-    644,
     'Command "{name}" not found in the image ({who}): it is one word with spaces',
-    (ManifestChange('split the command into words, such as ["python", "train.py", "--steps=9"]'),),
     "The command is a whole command line in one word",
+    ManifestChange('split the command into words, such as ["python", "train.py", "--steps=9"]'),
 )
 NOT_EXECUTABLE: Final = error(
     "program-not-executable",
-    645,
     'Command "{name}" is not executable ({who})',
-    (ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),),
     "The command is a file without permission to be executed",
+    ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),
 )
 WRONG_FORMAT: Final = error(
     "program-wrong-format",
-    646,
     "Command is not executable on the platform of the node ({who}): exec format error",
-    (ManifestChange("use an image built for the node's platform, or start the script with its interpreter"),),
     "exec format error",
+    ManifestChange("use an image built for the node's platform, or start the script with its interpreter"),
 )
 NO_WORKING_FOLDER: Final = error(
     "mount-path-wrong",
-    647,
     "mountPath or workingDir does not match the image ({who})",
-    (DESCRIBE_POD, ManifestChange("correct mountPath, subPath or workingDir in the template")),
     "A file mounted over a directory, or a workingDir that is not one",
+    DESCRIBE_POD,
+    ManifestChange("correct mountPath, subPath or workingDir in the template"),
 )
 DEVICE: Final = error(
     "device-runtime",
-    648,
     "Container runtime cannot provide the GPU ({who})",
-    (DESCRIBE_POD, _DRIVERS),
     "The NVIDIA container runtime hook fails",
+    DESCRIBE_POD,
+    _DRIVERS,
 )
 SANDBOX: Final = error(
     "sandbox-failed",
-    649,
     "Creating the pod sandbox failed ({who}): {words}",
-    (DESCRIBE_POD, "Ask your cluster administrator to check the network plugin (CNI) of node {node}"),
     "FailedCreatePodSandBox: usually the network plugin (CNI)",
+    DESCRIBE_POD,
+    "Ask your cluster administrator to check the network plugin (CNI) of node {node}",
 )
 CANNOT_START: Final = error(
     "container-cannot-start",
-    650,
     "Container {container} cannot be started ({who}): {words}",
-    (DESCRIBE_POD, ManifestChange("correct the container in the template as the message says")),
     "Any other reason of the kubelet or the container runtime",
+    DESCRIBE_POD,
+    ManifestChange("correct the container in the template as the message says"),
 )
 REJECTED: Final = error(
     "rejected-by-node",
-    651,
     "Rejected by the kubelet ({who}): {reason}{words}",
-    (
-        DESCRIBE_NODE,
-        WhileRunning("The pod is recreated under every restartPolicy but Never, and may get another node"),
-        ManifestChange(
-            "if the message names a setting, remove what the node refuses from the template", recreate=False
-        ),
-    ),
     "The kubelet rejects the pod: OutOfcpu, NodeAffinity, SysctlForbidden, AppArmor",
+    DESCRIBE_NODE,
+    WhileRunning("The pod is recreated under every restartPolicy but Never, and may get another node"),
+    ManifestChange("if the message names a setting, remove what the node refuses from the template", recreate=False),
 )
 INIT_RUNS: Final = warning(
     "init-container-runs",
-    652,
     "Init container {container} running for {age} ({who})",
-    (LOGS,),
     "An init container runs for more than five minutes",
+    LOGS,
 )
 STARTS_SLOWLY: Final = warning(
     "starts-slowly",
-    653,
     "Starting for {age}, for an unknown reason ({who})",
-    (DESCRIBE_POD, "Check whether the kubelet is Ready: kubectl describe node {node}"),
     "A pod has been on a node for more than five minutes, and no container runs",
+    DESCRIBE_POD,
+    "Check whether the kubelet is Ready: kubectl describe node {node}",
+    unless=(Group.STORAGE, "node-not-ready", *QUOTED),
+    vague=True,
 )
-PROBLEMS: Final = problems_in(globals())
 
 RULES: Final = (
     # kubernetes: pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables), kuberuntime/security_context_others.go

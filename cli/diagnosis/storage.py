@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.objects import PersistentVolumeClaim, PodDetails
@@ -20,110 +20,105 @@ _STARTS: Final = "The pod then starts by itself"
 _DRIVER: Final = "Ask your cluster administrator to check the storage driver of the node"
 CLAIM_MISSING: Final = error(
     "claim-missing",
-    480,
     'PersistentVolumeClaim "{claim}" not found (mounted by {who})',
-    ("kubectl -n {namespace} get pvc", f"Create PersistentVolumeClaim {{claim}}. {_STARTS}", _OR_OTHER),
     "The template names a PersistentVolumeClaim that does not exist",
+    "kubectl -n {namespace} get pvc",
+    f"Create PersistentVolumeClaim {{claim}}. {_STARTS}",
+    _OR_OTHER,
 )
 CLASS_MISSING: Final = error(
     "storage-class-missing",
-    481,
     'StorageClass "{name}" of PersistentVolumeClaim "{claim}" not found (mounted by {who})',
-    ("kubectl get storageclasses", "Create another PersistentVolumeClaim with one of them", _OTHER_CLAIM),
     "The claim's storageClassName does not exist",
+    "kubectl get storageclasses",
+    "Create another PersistentVolumeClaim with one of them",
+    _OTHER_CLAIM,
 )
 NO_CLASS: Final = error(
     "claim-without-class",
-    482,
     'PersistentVolumeClaim "{claim}" has no StorageClass, and no PersistentVolume matches it (mounted by {who})',
-    ("kubectl get storageclasses,pv", "Create another PersistentVolumeClaim with a storageClassName", _OTHER_CLAIM),
     "No class, no default class, and no volume that matches",
+    "kubectl get storageclasses,pv",
+    "Create another PersistentVolumeClaim with a storageClassName",
+    _OTHER_CLAIM,
 )
 PROVISIONING: Final = error(
     "provisioning-failed",
-    483,
     'Provisioning a volume for PersistentVolumeClaim "{claim}" failed (mounted by {who})',
-    (_CLAIM, "Ask your cluster administrator, if the message is not about the claim itself"),
     "The storage provisioner reports a failure",
+    _CLAIM,
+    "Ask your cluster administrator, if the message is not about the claim itself",
 )
 CLAIM_LOST: Final = error(
     "claim-lost",
-    484,
     'PersistentVolumeClaim "{claim}" has lost its PersistentVolume (mounted by {who})',
-    (_CLAIM, "Ask your cluster administrator to restore the PersistentVolume", _OR_OTHER),
     "The claim's phase is Lost",
+    _CLAIM,
+    "Ask your cluster administrator to restore the PersistentVolume",
+    _OR_OTHER,
 )
 CLAIM_PENDING: Final = error(
     "claim-pending",
-    485,
     'PersistentVolumeClaim "{claim}" is not bound yet (mounted by {who})',
-    (_CLAIM, "Ask your cluster administrator whether the provisioner of its StorageClass is running"),
     "The claim is Pending, and no event gives a reason",
+    _CLAIM,
+    "Ask your cluster administrator whether the provisioner of its StorageClass is running",
 )
 MULTI_ATTACH: Final = error(
     "volume-in-use",
-    486,
     "A ReadWriteOnce volume is attached to another node (mounted by {who})",
-    (
-        "Find the pod that uses the volume: kubectl -n {namespace} get pods --output=wide",
-        ManifestChange("mount a ReadWriteMany claim, or a claim of its own in each replica type"),
-    ),
     "Multi-Attach error: a ReadWriteOnce volume is wanted on two nodes",
+    "Find the pod that uses the volume: kubectl -n {namespace} get pods --output=wide",
+    ManifestChange("mount a ReadWriteMany claim, or a claim of its own in each replica type"),
 )
 CONFIG_VOLUME: Final = error(
     "config-map-volume-missing",
-    487,
     'ConfigMap "{name}" not found (mounted by {who})',
-    (f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_CONFIG_MAP}=FILE",),
     "A volume is of a ConfigMap that does not exist",
+    f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_CONFIG_MAP}=FILE",
 )
 SECRET_VOLUME: Final = error(
     "secret-volume-missing",
-    488,
     'Secret "{name}" not found (mounted by {who})',
-    (f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_KEYS}=FILE",),
     "A volume is of a Secret that does not exist",
+    f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_KEYS}=FILE",
 )
 KEY_VOLUME: Final = error(
     "volume-key-missing",
-    489,
     'Key "{name}" not found in a ConfigMap or Secret (mounted by {who})',
-    (
-        "kubectl -n {namespace} describe pod {pod}",
-        f"Add the key to OBJECT, the ConfigMap or Secret of the volume. {_STARTS}: kubectl -n {{namespace}} edit OBJECT",
-        ManifestChange("or correct the key in items of the volume"),
-    ),
     "A volume names a key that does not exist",
+    "kubectl -n {namespace} describe pod {pod}",
+    f"Add the key to OBJECT, the ConfigMap or Secret of the volume. {_STARTS}: kubectl -n {{namespace}} edit OBJECT",
+    ManifestChange("or correct the key in items of the volume"),
 )
 DRIVER_MISSING: Final = error(
     "csi-driver-missing",
-    490,
     'CSI driver "{name}" is not registered on the node of {who}',
-    ("kubectl get csinodes -o yaml", _DRIVER),
     "The CSI driver of a volume is not registered on the node",
+    "kubectl get csinodes -o yaml",
+    _DRIVER,
 )
 MOUNT_RIGHTS: Final = error(
     "mount-refused",
-    491,
     "Access denied by the storage server of a volume ({who})",
-    (DESCRIBE_POD, "Check the path and the credentials of the volume, and whether the server exports it to the nodes"),
     "NFS or another server denies the mount",
+    DESCRIBE_POD,
+    "Check the path and the credentials of the volume, and whether the server exports it to the nodes",
 )
 HOST_PATH: Final = error(
     "host-path-missing",
-    492,
     "hostPath does not exist on the node, or has another type ({who})",
-    (DESCRIBE_POD, ManifestChange("correct path and type of the hostPath, or select nodes that have it")),
     "hostPath type check failed",
+    DESCRIBE_POD,
+    ManifestChange("correct path and type of the hostPath, or select nodes that have it"),
 )
 MOUNT_FAILED: Final = error(
     "mount-failed",
-    493,
     "Attaching or mounting a volume failed ({who}): {words}",
-    (DESCRIBE_POD, _DRIVER),
     "FailedMount or FailedAttachVolume, for another reason",
+    DESCRIBE_POD,
+    _DRIVER,
 )
-PROBLEMS: Final = problems_in(globals())
 
 # kubernetes: pkg/controller/volume/persistentvolume/pv_controller.go; messages of the scheduler: plugins/volumebinding
 _CLAIM_RULES: Final = (

@@ -8,33 +8,30 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.model.objects import EventDetails
 
 INVALID: Final = warning(
     "tensorboard-invalid",
-    920,
     "spec.tensorBoard is invalid; the training continues without it: {words}",
-    (ManifestChange("correct spec.tensorBoard", recreate=False),),
     "spec.tensorBoard is invalid",
+    ManifestChange("correct spec.tensorBoard", recreate=False),
 )
 FAILED: Final = warning(
     "tensorboard-failed",
-    921,
     "TensorBoard is not running: {words}",
-    ("kubectl -n {namespace} describe deployments", DESCRIBE_JOB),
     "The Deployment or the Service cannot be created, or its pod does not start",
+    "kubectl -n {namespace} describe deployments",
+    DESCRIBE_JOB,
 )
 UNAVAILABLE: Final = warning(
     "tensorboard-unavailable",
-    922,
     "TensorBoard is unavailable: the operator has no permission for Deployments",
-    ("Ask your cluster administrator to apply the RBAC manifests of the operator's version",),
     "The operator may not list Deployments",
+    "Ask your cluster administrator to apply the RBAC manifests of the operator's version",
 )
-PROBLEMS: Final = problems_in(globals())
 _REASONS: Final = {
     EventReason.INVALID_TENSOR_BOARD: INVALID,
     EventReason.FAILED_TENSOR_BOARD: FAILED,
