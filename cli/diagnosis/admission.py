@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -31,6 +32,9 @@ from tfjob_operator.cli.model.words import format_amount, join_some, safe_name
 _RESOURCES: Final = ManifestChange("correct resources in the template")
 _RANGES: Final = "kubectl -n {namespace} describe limitranges"
 _MESSAGE: Final = ManifestChange("change the template as the message asks")
+_NOT_OF_TEMPLATE: Final = (
+    "No field of the job changes its {kind}s: ask your cluster administrator to exempt those of TFJobs"
+)
 QUOTA: Final = error(
     "quota-exceeded",
     'ResourceQuota "{quota}" exceeded ({who} not created): {short}',
@@ -195,6 +199,7 @@ NO_PODS: Final = error(
         Group.ATTEMPTS,
         "attempt-waits-for-pods",
         "restart-delayed",
+        "escalation-near",
         *QUOTED,
     ),
     vague=True,
@@ -260,11 +265,11 @@ _RULES: Final = (
     ),
     rule(REFUSED, r"Error creating: (?P<words>.+)"),
 )
-_REASONS: Final = (
-    EventReason.FAILED_CREATE_POD,
-    EventReason.FAILED_CREATE_SERVICE,
-    EventReason.FAILED_CREATE_CONFIG_MAP,
-)
+_KINDS: Final[Mapping[str, str]] = {
+    EventReason.FAILED_CREATE_SERVICE: "Service",
+    EventReason.FAILED_CREATE_CONFIG_MAP: "ConfigMap",
+}
+"""Children that no field of the job describes."""
 _LATE_S: Final = 60.0
 """Pods are created within seconds; a replica without one after a minute has a problem."""
 _CHILD: Final = re.compile(
@@ -278,7 +283,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     if not missing or facts.evidence.job.metadata.deletion_timestamp is not None:
         return
     newest: dict[str, EventDetails] = {}
-    refusing = (AlphaReason.FAILED_CREATE,) if facts.shape.is_alpha else _REASONS
+    refusing = (AlphaReason.FAILED_CREATE,) if facts.shape.is_alpha else (EventReason.FAILED_CREATE_POD, *_KINDS)
     for event in facts.job_events(*refusing, EventReason.CREATED_POD):
         if event.reason == EventReason.CREATED_POD:
             created = event.message.partition(": ")[2]
@@ -310,6 +315,11 @@ def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
     values = {name: text.rstrip(",]") for name, text in values.items()}
     if problem is QUOTA:
         values["short"] = _shortage(values)
+    if event.reason in _KINDS and _MESSAGE in problem.to_do:
+        values["kind"] = _KINDS[event.reason]
+        problem = replace(
+            problem, to_do=tuple(_NOT_OF_TEMPLATE if each is _MESSAGE else each for each in problem.to_do)
+        )
     key = "/".join(
         values.get(name, "") for name in ("quota", "webhook", "policy", "account", "name", "resource", "object")
     )

@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason, RuleAction
+from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -17,6 +18,7 @@ from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import PodDetails
+from tfjob_operator.cli.model.pods import is_up
 from tfjob_operator.cli.model.words import ago, ended_by, failed_line, safe_name, seconds_between
 
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
@@ -60,6 +62,14 @@ DELAYED: Final = warning(
     "The delay is 10s at first, doubles with each failure up to 5m, and starts anew after 10m of running",
     rank=809,
 )
+ESCALATION: Final = warning(
+    "escalation-near",
+    "Rule {rule} {action} in {left}, unless {who} runs again before",
+    "A replica that a rule restarted is not running again, and the rule has an escalation",
+    DESCRIBE_JOB,
+    ManifestChange("raise afterSeconds of rule {rule} in spec.runPolicy.failurePolicy.rules", recreate=False),
+    rank=807,
+)
 NODE_LOST: Final = warning(
     "node-lost",
     "Node {node} is lost, and pods of the job with it",
@@ -87,6 +97,11 @@ NOT_AVOIDED: Final = info(
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 """In the event NodeLost: controller/tfjob/nodes.py."""
 _MAX_DIGITS: Final = 9
+_ESCALATIONS: Final = {
+    RuleAction.FAIL_JOB: "fails the job",
+    RuleAction.RESTART_ALL: "restarts the whole job",
+    RuleAction.RESTART_ALL_UNCOUNTED: "restarts the whole job",
+}
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -105,6 +120,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     if not (facts.finished or facts.suspended):
         yield from _earlier_pods(facts)
         yield from _delayed(facts)
+        yield from _escalations(facts)
         yield from _nodes(facts)
 
 
@@ -167,3 +183,27 @@ def _delayed(facts: Facts) -> Iterator[Finding]:
         ]
         seen = (f"job: status.nextRestartTime is {at:%H:%M:%S} UTC", *waits, *history(facts)[:1])
         yield Finding(DELAYED, facts.name, seen, {"left": duration(left_s)})
+
+
+def _escalations(facts: Facts) -> Iterator[Finding]:
+    """Yield replicas for which an escalation is due, as in controller/tfjob/plan/attempts.py.
+
+    The operator also waits until the previous pod is gone, which it alone has seen: it may act later.
+    """
+    policy = facts.spec.failure_policy if isinstance(facts.spec, TFJobSpec) else None
+    rules = {rule.name: rule for rule in (policy.rules if policy is not None else ()) if rule.escalation is not None}
+    pods = {pod.metadata.name: pod for pod in facts.pods}
+    for record in facts.job.status.restarts:
+        name = facts.shape.child(facts.name, record.type, record.index)
+        rule, pod = rules.get(record.rule), pods.get(name)
+        if rule is None or rule.escalation is None or record.failed_at is None or name not in facts.wanted:
+            continue
+        if pod is not None and (pod.metadata.uid == record.pod or is_up(pod)):
+            continue
+        times = (record.failed_at, record.next_time, pod.metadata.creation_timestamp if pod is not None else None)
+        ages = [age_s for each in times if (age_s := facts.age_s(each)) is not None]
+        left_s = rule.escalation.after_s - min(ages)
+        action = _ESCALATIONS.get(rule.escalation.action, f"takes the action {rule.escalation.action}")
+        values = {"rule": value(rule.name), "action": action, "left": duration(max(left_s, 0.0))}
+        seen = f"job: {safe_name(name)} failed {ago(facts.now, record.failed_at)}, rule {safe_name(rule.name)}"
+        yield Finding(ESCALATION, name, (f"{seen}: escalation after {duration(rule.escalation.after_s)}",), values)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, exit_of
-from tfjob_operator.api.v1.types import JobCondition
+from tfjob_operator.api.v1.types import JobCondition, child_name
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, warning
@@ -27,7 +28,7 @@ from tfjob_operator.cli.model.pods import (
     running_since,
     statuses,
 )
-from tfjob_operator.cli.model.words import ago, failed_line, format_restarts, quote, safe_name
+from tfjob_operator.cli.model.words import ago, ended_by, failed_line, format_restarts, quote, safe_name
 
 _ARGUMENTS: Final = ManifestChange("correct command and args in the template")
 _CAUSE: Final = ManifestChange(
@@ -96,6 +97,14 @@ ABORTED: Final = error(
     "Exit code 134: a failed check in native code",
     LOGS,
     _CAUSE,
+)
+PEER_DIED: Final = error(
+    "aborted-after-peer",
+    "Exit code 134 (SIGABRT, {who}): the runtime aborted, since {peer} had failed",
+    "Exit code 134, and the last words name a peer or a failed collective operation: the cause is in the log of the peer",
+    LOGS,
+    "See how the peer failed first: kubectl tfjob timeline {job} -n {namespace}",
+    AGAIN,
 )
 COMMAND: Final = error(
     "command-not-found",
@@ -185,11 +194,12 @@ RESTARTED: Final = info(
     rank=960,
 )
 
+_ABORTED: Final = 134
 _BY_CODE: Final = {
     126: NOT_EXECUTABLE,
     127: COMMAND,
     132: ILLEGAL,
-    134: ABORTED,
+    _ABORTED: ABORTED,
     139: SEGFAULT,
     137: KILLED,
     143: TERMINATED,
@@ -203,6 +213,13 @@ _EVICTIONS: Final = (
 )
 _LAST_WORDS: Final = 150
 """The most bytes of a log quoted in a title."""
+# tensorflow: core/distributed_runtime; tsl/distributed_runtime/coordination; gRPC
+_PEER_DIED: Final = re.compile(
+    r"UNAVAILABLE|Socket closed|Connection reset by peer|heartbeat|CollectiveOps|collective|coordination service|"
+    r"rpc error|failed to connect to all addresses",
+    re.IGNORECASE,
+)
+_TASK: Final = re.compile(r"/job:(\w{1,20})/(?:replica:\d{1,9}/)?task:(\d{1,9})")
 _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 """Reasons for which the kubelet ends a whole pod."""
 
@@ -245,6 +262,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     for pod in facts.pods:
         yield from _of_pod(facts, pod)
+    yield from _replaced(facts)
     yield from _restarted(facts)
 
 
@@ -325,7 +343,9 @@ def memory_limit(pod: PodDetails, name: str) -> str:
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
     resources = next((one.resources for one in containers if one.name == name), None)
     memory = ((resources.limits if resources is not None else None) or {}).get("memory")
-    return "" if memory is None else f"of {value(str(memory))}"
+    noted = pod.metadata.annotations.limit_ranger.split(";") if pod.metadata.annotations is not None else ()
+    by_range = any("memory" in each and each.endswith(f"limit for container {name}") for each in noted)
+    return "" if memory is None else f"of {value(str(memory))}{', set by a LimitRange' * by_range}"
 
 
 def _classified(facts: Facts, end: _End) -> Finding:
@@ -341,7 +361,9 @@ def _classified(facts: Facts, end: _End) -> Finding:
     }
     failure = first_match(LOG_RULES, end.words[-8000:]) if end.words.strip() else None
     more: dict[str, str] = {}
-    if end.reason == "OOMKilled":
+    if end.code == _ABORTED and _PEER_DIED.search(end.words[-8000:]):
+        problem, more = PEER_DIED, {"peer": _peer(facts, end)}
+    elif end.reason == "OOMKilled":
         problem = OUT_OF_MEMORY
     elif end.reason == "Liveness":
         problem = LIVENESS
@@ -359,6 +381,42 @@ def _classified(facts: Facts, end: _End) -> Finding:
         more = {"words": f": {last}" if last else " "}
     more = {name: shorten(text) for name, text in more.items()}
     return Finding(problem, end.pod, end.proofs, values | more, "" if problem is not FAILED else str(end.code))
+
+
+def _peer(facts: Facts, end: _End) -> str:
+    """Return the replica that an aborted one names in its last words, else the one of which an earlier failure is known."""
+    named = (child_name(facts.name, kind, int(index)) for kind, index in _TASK.findall(end.words[-8000:]))
+    failed = ((each.ended.finished_at or facts.now, pod.metadata.name) for pod in facts.pods for each in exits_of(pod))
+    others = (name for name in (*named, *(name for _, name in sorted(failed))) if name != end.pod)
+    return next(others, "another replica")
+
+
+def _replaced(facts: Facts) -> Iterator[Finding]:
+    """Yield the last failure of each replica whose next pod is delayed: its pod is gone."""
+    at, history = facts.job.status.next_restart_time, facts.job.status.attempt_history
+    if at is None or (facts.age_s(at) or 0.0) >= 0:
+        return
+    times = {facts.shape.child(facts.name, each.type, each.index): each.total for each in facts.job.status.restarts}
+    exits = {
+        end.pod: (event, end)
+        for event in facts.job_events(EventReason.EXITED_WITH_CODE)
+        if (end := exit_of(event.message))
+    }
+    for pod, (event, ended) in exits.items():
+        if pod in facts.missing and times.get(pod, 0):
+            words, proofs = event.message.partition(f" {ended.code}: ")[2], (facts.line(event),)
+            yield _classified(
+                facts, _End(pod, CONTAINER_NAME, ended.code, ended.reason, words, proofs, before=True, loops=times[pod])
+            )
+    last = history[-1] if history and history[-1].number == facts.job.status.attempt - 1 else None
+    if last is not None and last.exit_code is not None and last.pod_name not in exits:
+        seen = f"job: attempt {last.number} ended {ago(facts.now, last.end_time) or 'some time ago'}: {ended_by(last)}"
+        container = value(last.container_name) or CONTAINER_NAME
+        pod = last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0)
+        loops = facts.job.status.attempt
+        yield _classified(
+            facts, _End(pod, container, last.exit_code, last.reason, last.message, (seen,), before=True, loops=loops)
+        )
 
 
 def _restarted(facts: Facts) -> Iterator[Finding]:

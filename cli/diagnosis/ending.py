@@ -11,6 +11,7 @@ from typing import Final
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
+    CHIEF_TYPES,
     CONTAINER_NAME,
     LABEL_PREFIX,
     LABEL_REPLICA_TYPE,
@@ -18,14 +19,17 @@ from tfjob_operator.api.v1.constants import (
     WORKER,
     CleanPodPolicy,
     ConditionType,
+    SuccessPolicy,
 )
+from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.attempts import attempt_of
-from tfjob_operator.cli.diagnosis.causes import Finding, info
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
-from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.pods import condition_of, is_up, statuses
 from tfjob_operator.cli.model.words import join_some, safe_name
 
 ENDING: Final = info(
@@ -35,6 +39,16 @@ ENDING: Final = info(
     "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}",
     "Kueue gives the job's quota to others as soon as the job has this condition. So the operator writes it when the "
     "pods have ended. No edit changes how the job ends",
+)
+WORKERS: Final = warning(
+    "completion-waits-for-workers",
+    "{decider} has succeeded: the job waits up to {left} for {who}, then succeeds and deletes it",
+    "The job has completionGracePeriodSeconds, its end is decided by another replica, and workers still run",
+    "kubectl -n {namespace} logs {pod} --container=tensorflow --tail=50",
+    ManifestChange(
+        "lower spec.runPolicy.completionGracePeriodSeconds if the workers need no more time", recreate=False
+    ),
+    rank=822,
 )
 SIDECAR: Final = info(
     "sidecar-after-training",
@@ -69,6 +83,31 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield Finding(SIDECAR, name, (f"pod {safe_name(name)}: {seen}",), values)
     if facts.ending is not None:
         yield from _ending(facts, facts.ending.type)
+    elif not (facts.finished or facts.suspended):
+        yield from _workers(facts)
+
+
+def _workers(facts: Facts) -> Iterator[Finding]:
+    """Yield the workers for which a success waits: see `wait_for_workers_s` of the operator."""
+    spec, status = facts.spec, facts.job.status
+    if not isinstance(spec, TFJobSpec) or spec.completion_grace_s is None:
+        return
+    chief = next((kind for kind in (*CHIEF_TYPES, WORKER) if spec.sizes.get(kind)), "")
+    done = parse_indices(status.finished_indices.get(chief, ""), spec.sizes.get(chief, 0))
+    pods = {pod.metadata.name: pod for pod in facts.pods}
+    decider = facts.shape.child(facts.name, chief, 0)
+    ends = (
+        [each.state.terminated for each in statuses(pods[decider]) if each.state is not None] if decider in pods else []
+    )
+    ages = [age_s for each in ends if each is not None and (age_s := facts.age_s(each.finished_at)) is not None]
+    if 0 not in done or (chief == WORKER and spec.success_policy == SuccessPolicy.ALL_WORKERS) or not ages:
+        return
+    left = duration(max(spec.completion_grace_s - min(ages), 0.0))
+    for pod in facts.live_pods:
+        if facts.wanted.get(facts.shape.replica_of(pod)) == WORKER and is_up(pod):
+            name = pod.metadata.name
+            seen = f"pod {safe_name(name)}: running, {duration(min(ages))} after {safe_name(decider)} has succeeded"
+            yield Finding(WORKERS, name, (seen,), {"decider": value(decider), "left": left, "pod": name})
 
 
 def _ending(facts: Facts, outcome: str) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from tfjob_operator.cli.model.words import quote, safe_name
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
 TERMINATING: Final = warning(
     "waits-for-terminating-pod",
-    "Waiting for pod {who}, Terminating for {age} ({why})",
+    "Waiting for {who}, Terminating for {age} ({why})",
     "A pod with the name of a replica is being deleted: of this job, or of a former one of its name",
     DESCRIBE_POD,
     "The pod is created anew when the old one is gone",

@@ -7,13 +7,15 @@ from typing import Final
 
 from tfjob_operator.api.core import POD_GROUP_PENDING
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.types import SchedulingPolicy, TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.objects import PodGroupDetails
-from tfjob_operator.cli.model.words import quote, safe_name
+from tfjob_operator.cli.model.words import join_some, quote, safe_name
 
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 _GROUP: Final = "kubectl -n {namespace} describe podgroup {job}"
 
 UNAVAILABLE: Final = error(
@@ -61,6 +63,14 @@ NOT_SEEN: Final = error(
     "kubectl get pods --all-namespaces",
     "Ask your cluster administrator whether the scheduler of the operator's flag --gang-scheduler-name is running",
 )
+NO_SCHEDULER: Final = warning(
+    "gang-scheduling-off",
+    "spec.runPolicy.schedulingPolicy has no effect: the operator runs without a gang scheduler",
+    "The job has gang settings, and its pods were created without a PodGroup",
+    "Ask your cluster administrator to set --gang-scheduler-name of the operator, and to install that scheduler",
+    ManifestChange("or remove spec.runPolicy.schedulingPolicy", recreate=False),
+    rank=911,
+)
 OTHER_SCHEDULER: Final = warning(
     "gang-other-scheduler",
     "schedulerName of a template is not the gang scheduler; its pods are not scheduled as a gang",
@@ -88,7 +98,12 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     for event in latest(facts.job_events(EventReason.OTHER_SCHEDULER)):
         yield Finding(OTHER_SCHEDULER, facts.name, (facts.line(event),))
-    group = facts.evidence.pod_group
+    group, spec = facts.evidence.pod_group, facts.spec
+    if isinstance(spec, TFJobSpec) and spec.scheduling != SchedulingPolicy() and group is None:
+        alone = [pod.metadata.name for pod in facts.live_pods if pod.spec.scheduler_name in {"", DEFAULT_SCHEDULER}]
+        if alone and "pod groups" not in facts.evidence.forbidden:
+            seen = f"podgroup {safe_name(facts.name)}: not found; {join_some(alone)}: schedulerName {DEFAULT_SCHEDULER}"
+            yield Finding(NO_SCHEDULER, facts.name, (seen,))
     if facts.missing and group is None:
         for event in latest(facts.job_events(EventReason.POD_GROUPS_UNKNOWN)):
             yield Finding(UNAVAILABLE, facts.name, (facts.line(event),))

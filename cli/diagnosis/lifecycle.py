@@ -114,7 +114,7 @@ RESTARTING: Final = warning(
     "Restarting: failed replicas are being recreated",
     "The job's condition Restarting",
     DESCRIBE_JOB,
-    unless=("attempt-waits-for-pods", "restart-delayed", Group.ADMISSION, Group.CRASHING),
+    unless=("attempt-waits-for-pods", "restart-delayed", "escalation-near", Group.ADMISSION, Group.CRASHING),
 )
 DEADLINE_NEAR: Final = warning(
     "deadline-near",

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tfjob_operator.api.v1.constants import WAS_REJECTED, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
+    PS,
+    TF_CONFIG,
+    WAS_REJECTED,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    Network,
+)
 from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import BOUNDS, queue_warnings
@@ -121,6 +130,27 @@ NO_REPLICAS: Final = error(
     "All replica types have replicas: 0",
     "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
     "For other replica types: kubectl -n {namespace} edit tfjob {job}",
+)
+OWN_TF_CONFIG: Final = warning(
+    "tf-config-equal",
+    "TF_CONFIG is set in the template of {types}, so all {size} replicas have the same task index",
+    "env of a template sets TF_CONFIG to a constant, and several replicas are made from it",
+    ManifestChange("remove TF_CONFIG from env of the template: the operator sets it for each replica"),
+    rank=905,
+)
+ONLY_PS: Final = warning(
+    "only-parameter-servers",
+    "The job has parameter servers only, which never exit, so it does not finish",
+    "PS is the only replica type with replicas",
+    ManifestChange("add a Chief or a Worker to spec.tfReplicaSpecs", recreate=False),
+    rank=906,
+)
+NETWORK_FIXED: Final = warning(
+    "network-not-updated",
+    "spec.runPolicy.network was edited after the start: the job keeps the network {network}",
+    "The network of a started job cannot change; its pods have names and Services of the former one",
+    ManifestChange("restore spec.runPolicy.network, or use the other network in a new job", recreate=False),
+    rank=907,
 )
 UNKNOWN_FIELD: Final = warning(
     "field-unknown",
@@ -247,10 +277,26 @@ def find(facts: Facts) -> Iterator[Finding]:
             values = {"mistake": value(message), "rule": value(name)}
             yield Finding(problem, facts.name, (f"job: {quote(message)}",), values)
     if isinstance(facts.spec, TFJobSpec) and not facts.finished:
+        yield from _of_started(facts, facts.spec)
         for replica in facts.spec.replicas.values():
             if replica.overrides_template_policy:
                 seen = f"job: restartPolicy of {replica.type} is {replica.restart_policy}, that of its template differs"
                 yield Finding(POLICY_OVERRIDDEN, facts.name, (seen,))
+
+
+def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
+    """Yield settings that are valid, and with which the job cannot do its work."""
+    begun, sizes = facts.job.status.begun, {kind: size for kind, size in spec.sizes.items() if size}
+    alike = {kind: size for kind, size in sizes.items() if size > 1 and TF_CONFIG in spec.replicas[kind].template.sets}
+    if alike:
+        seen = f"job: env of container {CONTAINER_NAME} sets {TF_CONFIG} for {', '.join(alike)}"
+        values = {"types": ", ".join(alike), "size": str(sum(alike.values()))}
+        yield Finding(OWN_TF_CONFIG, facts.name, (seen,), values)
+    if sizes.keys() == {PS}:
+        yield Finding(ONLY_PS, facts.name, (f"job: replicas: {PS} {sizes[PS]}, and no other type",))
+    if begun is not None and spec.network is not (kept := Network(begun.network or Network.PER_REPLICA)):
+        seen = f"job: spec.runPolicy.network is {spec.network}, and status.begun.network {kept}"
+        yield Finding(NETWORK_FIXED, facts.name, (seen,), {"network": kept})
 
 
 def _misspelled_rule(facts: Facts, spec: TFJobSpec, message: str) -> str:

@@ -45,6 +45,16 @@ CASES: dict[str, Case] = {
     "failed-by-rule": lambda world: world.end(
         "Failed", "PodFailurePolicy", "TFJob team/mnist has failed by rule badGpu: pod mnist-worker-1: its node is sick"
     ),
+    "network-not-updated": lambda world: world.spec["runPolicy"].update(network="shared"),
+    "gang-scheduling-off": lambda world: world.spec["runPolicy"].update(schedulingPolicy={"minAvailable": 3}),
+    "tensorboard-not-starting": lambda world: world.event(
+        "Pod", "mnist-tensorboard-7d9-x2x", "Failed", 'Failed to pull image "board:1": not found'
+    ),
+    "aborted-after-peer": lambda world: world.exited(
+        134,
+        log="terminate called after throwing an instance of 'std::runtime_error'\n"
+        "UNAVAILABLE: failed to connect to /job:worker/replica:0/task:0: Socket closed",
+    ),
     "namespace-terminating": lambda world: world.namespace["status"].update(phase="Terminating"),
     "job-being-deleted": lambda world: world.job["metadata"].update(
         deletionTimestamp=ago(5), finalizers=["example.com/backup"]),

@@ -216,6 +216,95 @@ def test_an_exit_event_is_read_with_what_follows_the_reason() -> None:
     assert first_of(world).id == "out-of-memory"
 
 
+def test_the_first_line_of_a_restart_loop_is_the_failure_and_not_the_delay() -> None:
+    """Of the whole job, and of a replica whose pod was deleted."""
+    world = world_of("restart-delayed")
+    world.status["attemptHistory"][0] |= {"exitCode": 42, "podName": WORKER}
+    found = [cause.id for cause in diagnose(world.evidence()).causes]
+    assert found[:2] == ["crash-loop", "restart-delayed"]
+    assert "exited with code 42, 2 restarts" in first_of(world).title
+    world = world_of()
+    del world.pods[WORKER]
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 2, "nextTime": ago(-1)}]
+    world.status["nextRestartTime"] = ago(-1)
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1: ImportError: No module named jax")
+    assert ids_of(world)[:2] == ["python-module-missing", "restart-delayed"]
+
+
+def test_an_escalation_is_a_warning_with_what_the_rule_does_and_when() -> None:
+    first = first_of(world_of("escalation-near"))
+    assert first.severity is Severity.WARNING
+    assert first.title == "Rule rule0 restarts the whole job in 90s, unless mnist-worker-1 runs again before"
+
+
+def test_an_init_container_that_lost_a_process_to_a_lack_of_memory_is_out_of_memory() -> None:
+    """The kubelet regards it as failed, although it exited with 0."""
+    world = world_of("init-container-failed")
+    ended = world.pods[WORKER]["status"]["initContainerStatuses"][0]["lastState"]["terminated"]
+    ended |= {"exitCode": 0, "reason": "OOMKilled"}
+    assert first_of(world).id == "out-of-memory"
+
+
+def test_a_limit_that_a_limit_range_has_set_is_named_as_such() -> None:
+    world = world_of("out-of-memory")
+    noted = "LimitRanger plugin set: cpu request for container tensorflow; cpu, memory limit for container tensorflow"
+    world.pods[WORKER]["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": noted}
+    assert first_of(world).title.endswith("exceeded its memory limit of 4Gi, set by a LimitRange")
+    world.pods[WORKER]["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": noted.replace("memory ", "")}
+    assert first_of(world).title.endswith("exceeded its memory limit of 4Gi")
+
+
+def test_several_terminating_pods_are_counted_once() -> None:
+    world = world_of("waits-for-terminating-pod")
+    other = deepcopy(world.former[0])
+    other["metadata"] |= {"name": "mnist-worker-0", "uid": "uid-other"}
+    del world.pods["mnist-worker-0"]
+    world.former.append(other)
+    assert first_of(world).title.startswith("Waiting for 2 pods, Terminating for ")
+
+
+def test_the_peer_of_an_aborted_replica_is_that_of_its_last_words_else_the_first_that_failed() -> None:
+    assert "since mnist-worker-0 had failed" in first_of(world_of("aborted-after-peer")).title
+    world = world_of()
+    world.exited(137, "OOMKilled", name="mnist-ps-0")
+    world.exited(134, log="terminate called\nCollective ops is aborted by: heartbeat timeout")
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "aborted-after-peer")
+    assert "since mnist-ps-0 had failed" in found.title
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'admission webhook "deny.example.com" denied the request: no Services',
+        "services \"mnist-worker-1\" is forbidden: ValidatingAdmissionPolicy 'small' with binding 'b' denied request: no",
+        "something new",
+    ],
+)
+def test_advice_for_a_service_that_is_denied_is_not_about_the_pod_template(message: str) -> None:
+    world = world_of()
+    del world.pods[WORKER]
+    world.job_event("FailedCreateService", f"Error creating: {message}")
+    steps = " ".join(first_of(world).to_do)
+    assert "template" not in steps
+    assert "No field of the job changes its Services: ask your cluster administrator" in steps
+
+
+def test_a_policy_that_denies_with_413_is_a_policy_that_denies() -> None:
+    """It chooses the code itself: the object is not too large, and the API server is not overloaded."""
+    world = world_of()
+    denied = "ValidatingAdmissionPolicy 'small' with binding 'small-b' denied request: not so large"
+    world.refuse(
+        f'POST /api/v1/namespaces/team/pods: 413 RequestEntityTooLarge: pods "{WORKER}" is forbidden: {denied}'
+    )
+    assert first_of(world).id == "admission-policy-denied"
+
+
+def test_a_tensorboard_that_starts_again_is_no_trouble() -> None:
+    world = world_of("tensorboard-not-starting")
+    world.event("Pod", "mnist-tensorboard-7d9-x2x", "Started", "Started container", type_="Normal", minutes=1)
+    assert ids_of(world) == []
+
+
 def test_no_value_of_a_title_is_glued_to_a_word() -> None:
     """Values are trimmed: a space between a word and a value must stand in the title itself."""
     assert [title for problem in PROBLEMS.values() if re.search(r"\w\{|\}\w", title := problem.title)] == []
@@ -692,7 +781,7 @@ def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> Non
     delayed.status["restarts"] = [record, {"type": "Worker", "index": 0, "carried": 1, "nextTime": ago(1)}]
     assert first_of(delayed).evidence[1:] == (
         "worker-1, restarted 3 times: next pod in 50s",
-        "job: attempt 1 ended 30s ago: rule badGpu (RestartAll), worker-1 on node-0, exit code 42: CUDA error",
+        "job: attempt 1 ended 30s ago: rule badGpu (RestartAll), worker-1 on node-0: CUDA error",
     )
 
 
@@ -993,8 +1082,9 @@ def test_a_log_is_only_named_where_it_is() -> None:
 
 
 def deleted_with_its_log() -> Troubled:
-    """A job that has failed by a pod that is gone."""
+    """A job that has failed by a pod that is gone, with its log: the template wants no last lines of it."""
     world = world_of("pods-missing")
+    world.workers["template"]["spec"]["containers"][0]["terminationMessagePolicy"] = "File"
     world.end("Failed", "TFJobFailed", "Pod mnist-worker-1: container tensorflow exited with code 1")
     return world
 
@@ -1007,6 +1097,8 @@ def test_advice_that_does_nothing_here_is_left_out() -> None:
     world = deleted_with_its_log()
     world.workers["template"]["spec"]["containers"][0]["terminationMessagePolicy"] = "FallbackToLogsOnError"
     assert "terminationMessagePolicy" not in " ".join(first_of(world).to_do)
+    del world.workers["template"]["spec"]["containers"][0]["terminationMessagePolicy"]
+    assert "terminationMessagePolicy" not in " ".join(first_of(world).to_do), "the operator sets it"
     world = world_of()
     world.status["conditions"].append(condition("Suspended", reason="TFJobSuspended"))
     assert diagnose(world.evidence()).standing.startswith("mnist: Suspended, ")
@@ -1043,7 +1135,7 @@ def test_evidence_that_is_left_out_is_counted() -> None:
 QUOTED = [
     (
         "waits-for-terminating-pod",
-        "Waiting for pod mnist-worker-1, Terminating for 5m (grace period 10m, preStop of container tensorflow)",
+        "Waiting for mnist-worker-1, Terminating for 5m (grace period 10m, preStop of container tensorflow)",
     ),
     ("pod-status", "AppArmor (mnist-worker-1): Cannot enforce AppArmor: AppArmor is not enabled on the host"),
     ("startup-failed", "Hook postStart failed (mnist-worker-1): PostStartHook failed: command 'curl x' exited with 7"),
