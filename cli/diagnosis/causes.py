@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from string import Formatter
 from typing import Final, NamedTuple, TypedDict, Unpack
@@ -129,6 +129,10 @@ class Finding:
     values: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
     also: tuple[Problem, ...] = ()
+
+    def seen_in(self, *proofs: str) -> Finding:
+        """Return the finding with more lines of evidence, which come first."""
+        return replace(self, proofs=(*proofs, *self.proofs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tfjob_operator.api.core import IMAGE_REASONS
+from tfjob_operator.api.core import IMAGE_REASONS, ContainerStateWaiting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rows import matched, of_event
+from tfjob_operator.cli.diagnosis.rules import rule
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import statuses
@@ -142,8 +143,9 @@ _RULES: Final = (
         r"no such host|dial tcp|i/o timeout|connection refused|connection reset|TLS handshake timeout|deadline "
         r"exceeded|server misbehaving|RegistryUnavailable|EOF",
     ),
+    rule(PULL_FAILED, r""),
 )
-_SECRET_NAME: Final = (rule(SECRET_MISSING, r"image pull secrets? \((?P<secret>[^)]+)\)"),)
+_SECRET_NAME: Final = (rule(SECRET_MISSING, r"image pull secrets? \((?P<secret>[^)]+)\)"), rule(SECRET_MISSING, r""))
 _LONG_S: Final = 300.0
 """A TensorFlow image with CUDA has 3 GB, which takes five minutes at 10 MB/s."""
 
@@ -153,45 +155,32 @@ def find(facts: Facts) -> Iterator[Finding]:
     for pod in facts.live_pods:
         if not pod.spec.node_name:
             continue
-        waiting = [
-            each
-            for each in statuses(pod)
-            if each.state is not None and each.state.waiting and each.state.waiting.reason in IMAGE_REASONS
-        ]
-        for status in waiting[:1]:
-            yield _of(facts, pod, status)
+        states = ((each, each.state.waiting) for each in statuses(pod) if each.state is not None)
+        found = next(((each, wait) for each, wait in states if wait and wait.reason in IMAGE_REASONS), None)
+        if found is not None:
+            yield from _of(facts, pod, *found)
         if facts.is_starting(pod):
-            yield from _around(facts, pod, pulls=not waiting)
+            yield from _around(facts, pod, pulls=found is None)
 
 
-def _of(facts: Facts, pod: PodDetails, status: ContainerStatusDetails) -> Finding:
-    wait = status.state.waiting if status.state is not None else None
-    reason, message = (wait.reason, wait.message) if wait is not None else ("", "")
+def _of(
+    facts: Facts, pod: PodDetails, status: ContainerStatusDetails, wait: ContainerStateWaiting
+) -> Iterator[Finding]:
     containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
     image = status.image or next((each.image for each in containers if each.name == status.name), "")
     # Before 1.29 ImagePullBackOff does not contain the reason; the event of the pull does.
     pull_events = facts.pod_events(pod, "Failed", "InspectFailed")
     events = latest([each for each in pull_events if "image" in each.message and image in each.message])
-    text = " ".join((reason, message, *(event.message for event in events)))
-    problem, _ = first_match(_RULES, text.replace(f'"{image}"', "")) or (PULL_FAILED, {})
-    proofs = (
-        *(facts.line(event) for event in events),
-        (
-            f"pod {safe_name(pod.metadata.name)}: container {safe_name(status.name)} waiting: "
-            f"{safe_name(reason)}: {quote(message)}"
-        ),
-    )
-    values = {"image": value(image), "pod": pod.metadata.name, "node": value(pod.spec.node_name)}
-    return Finding(problem, pod.metadata.name, proofs, values, image)
+    text = " ".join((wait.reason, wait.message, *(event.message for event in events))).replace(f'"{image}"', "")
+    waits = f"container {safe_name(status.name)} waiting: {safe_name(wait.reason)}: {quote(wait.message)}"
+    proofs = (*map(facts.line, events), f"pod {safe_name(pod.metadata.name)}: {waits}")
+    yield from matched(_RULES, text, pod, *proofs, key=image, image=image)
 
 
 def _around(facts: Facts, pod: PodDetails, *, pulls: bool) -> Iterator[Finding]:
-    name = pod.metadata.name
     for event in latest(facts.pod_events(pod, "FailedToRetrieveImagePullSecret")):
-        _, values = first_match(_SECRET_NAME, event.message) or (SECRET_MISSING, {})
-        yield Finding(SECRET_MISSING, name, (facts.line(event),), values, values.get("secret", ""))
+        yield from matched(_SECRET_NAME, event.message, pod, facts.line(event))
     started = facts.pod_events(pod, "Pulling", "Pulled")
-    if pulls and started and started[-1].reason == "Pulling":
-        age_s = facts.age_s(started[-1].at)
-        if age_s is not None and age_s > _LONG_S:
-            yield Finding(SLOW, name, (facts.line(started[-1]),), {"age": duration(age_s), "pod": name})
+    age_s = facts.age_s(started[-1].at) if pulls and started and started[-1].reason == "Pulling" else None
+    if age_s is not None and age_s > _LONG_S:
+        yield of_event(facts, SLOW, started[-1], pod, age=duration(age_s))

@@ -8,7 +8,8 @@ from typing import Final
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
+from tfjob_operator.cli.diagnosis.rows import matched, of_pod
+from tfjob_operator.cli.diagnosis.rules import rule
 from tfjob_operator.cli.model.objects import PersistentVolumeClaim, PodDetails
 from tfjob_operator.cli.model.pods import condition_of
 from tfjob_operator.cli.model.words import quote, safe_name
@@ -124,7 +125,7 @@ MOUNT_FAILED: Final = error(
 _CLAIM_RULES: Final = (
     rule(CLASS_MISSING, r'storageclass\.storage\.k8s\.io "(?P<name>[^"]+)" not found'),
     rule(NO_CLASS, r"no persistent volumes available for this claim and no storage class is set"),
-    rule(PROVISIONING, r"failed to provision|provision|rpc error"),
+    rule(PROVISIONING, r""),
 )
 _MISSING: Final = (rule(CLAIM_MISSING, r'persistentvolumeclaim "(?P<claim>[^"]+)" (not found|is being deleted)'),)
 # kubernetes: pkg/volume/{configmap,secret,csi,hostpath}, pkg/controller/volume/attachdetach/reconciler/reconciler.go
@@ -152,45 +153,35 @@ def find(facts: Facts) -> Iterator[Finding]:
             # A timeout only names the volume; the preceding event has the reason.
             specific = [each for each in reported if "timed out waiting for the condition" not in each.message]
             for event in latest(specific) or latest(reported):
-                problem, values = first_match(_MOUNT_RULES, event.message) or (MOUNT_FAILED, {})
-                values = {name: shorten(text) for name, text in values.items()}
-                name = pod.metadata.name
-                yield Finding(problem, name, (facts.line(event),), values | {"pod": name}, values.get("name", ""))
+                yield from matched(_MOUNT_RULES, event.message, pod, facts.line(event))
 
 
 def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolumeClaim]) -> Iterator[Finding]:
-    name = pod.metadata.name
+    mounted = {
+        each.persistent_volume_claim.claim_name for each in pod.spec.volumes or () if each.persistent_volume_claim
+    }
+    absent = {each for each in mounted if each not in claims and facts.is_absent("PersistentVolumeClaim", each)}
+    for name in sorted(mounted):
+        claim, seen = claims.get(name), f"pvc {safe_name(name)}: "
+        if name in absent:
+            yield of_pod(CLAIM_MISSING, pod, key=name, claim=name).seen_in(f"{seen}not found")
+        elif claim is not None and claim.status.phase == "Lost":
+            yield of_pod(CLAIM_LOST, pod, key=name, claim=name).seen_in(f"{seen}phase Lost")
+        elif claim is not None and claim.status.phase == "Pending":
+            yield from _pending(facts, pod, claim, f"{seen}phase Pending")
     scheduled = condition_of(pod.status.conditions, "PodScheduled")
     message = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
-    reported = first_match(_MISSING, message)
-    named_ones = {
-        volume.persistent_volume_claim.claim_name for volume in pod.spec.volumes or () if volume.persistent_volume_claim
-    }
-    for each in sorted(named_ones):
-        values = {"claim": value(each), "pod": name}
-        claim = claims.get(each)
-        if claim is None and facts.is_absent("PersistentVolumeClaim", each):
-            yield Finding(CLAIM_MISSING, name, (f"pvc {safe_name(each)}: not found",), values, each)
-        elif claim is not None and claim.status.phase == "Lost":
-            yield Finding(CLAIM_LOST, name, (f"pvc {safe_name(each)}: phase Lost",), values, each)
-        elif claim is not None and claim.status.phase == "Pending":
-            yield from _pending(facts, name, claim, values)
-    if reported is not None and value(reported[1].get("claim", "")) not in {
-        each for each in named_ones if facts.is_absent("PersistentVolumeClaim", each)
-    }:
-        seen = f"pod {safe_name(name)}: PodScheduled is False: {quote(message)}"
-        yield Finding(CLAIM_MISSING, name, (seen,), reported[1] | {"pod": name}, reported[1]["claim"])
+    seen = f"pod {safe_name(pod.metadata.name)}: PodScheduled is False: {quote(message)}"
+    yield from (each for each in matched(_MISSING, message, pod, seen) if each.key not in absent)
 
 
-def _pending(facts: Facts, pod: str, claim: PersistentVolumeClaim, values: dict[str, str]) -> Iterator[Finding]:
+def _pending(facts: Facts, pod: PodDetails, claim: PersistentVolumeClaim, seen: str) -> Iterator[Finding]:
     """Yield why a claim is unbound; nothing for one that correctly waits for its pod to be scheduled."""
     name = claim.metadata.name
     events = facts.events_of("PersistentVolumeClaim", name, claim.metadata.uid)
-    if events and events[-1].reason == "WaitForFirstConsumer":
-        return
-    for event in latest([each for each in events if each.reason in {"ProvisioningFailed", "FailedBinding"}]):
-        problem, more = first_match(_CLAIM_RULES, event.message) or (PROVISIONING, {})
-        yield Finding(problem, pod, (f"pvc {safe_name(name)}: phase Pending", facts.line(event)), values | more, name)
-        return
-    proofs = (f"pvc {safe_name(name)}: phase Pending", *(facts.line(event) for event in latest(events)))
-    yield Finding(CLAIM_PENDING, pod, proofs, values, name)
+    failures = latest([each for each in events if each.reason in {"ProvisioningFailed", "FailedBinding"}])
+    if failures and events[-1].reason != "WaitForFirstConsumer":
+        yield from matched(_CLAIM_RULES, failures[0].message, pod, seen, facts.line(failures[0]), key=name, claim=name)
+    elif not events or events[-1].reason != "WaitForFirstConsumer":
+        proofs = (facts.line(event) for event in latest(events))
+        yield of_pod(CLAIM_PENDING, pod, key=name, claim=name).seen_in(seen, *proofs)

@@ -903,7 +903,7 @@ def test_every_trouble_is_used_and_every_id_is_words() -> None:
         assert problem.meaning
         assert problem.severity in Severity
     with pytest.raises(ValueError, match="is not a valid ID"):
-        Problem("Not One", 1, Severity.INFO, "", (), "")
+        Problem("Not One", Severity.INFO, "", "", ())
 
 
 def test_a_running_replica_that_was_restarted_is_only_a_note() -> None:
