@@ -14,6 +14,7 @@ from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NO
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
+from tfjob_operator.cli.diagnosis.rows import OnJob, of_event, of_pod, on_job
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.failures import failure_of
@@ -126,13 +127,12 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _nodes(facts: Facts) -> Iterator[Finding]:
     for event in facts.job_events(EventReason.NODE_LOST):
-        node = value(found[1] if (found := _ON_NODE.search(event.message)) is not None else "")
-        yield Finding(NODE_LOST, facts.name, (facts.line(event),), {"node": node}, node)
-    for problem, reason in ((NO_RIGHT, EventReason.NODES_UNAVAILABLE), (NOT_AVOIDED, EventReason.NODES_NOT_AVOIDED)):
-        for event in latest(facts.job_events(reason)):
-            if problem is NOT_AVOIDED or not _acted_on_nodes_since(facts, event.at):
-                values = {"words": shorten(value(event.message)), "ago": ago(facts.now, event.at) or "once"}
-                yield Finding(problem, facts.name, (facts.line(event),), values)
+        node = found[1] if (found := _ON_NODE.search(event.message)) is not None else ""
+        yield of_event(facts, NODE_LOST, event, key=node, node=node)
+    for event in latest(facts.job_events(EventReason.NODES_UNAVAILABLE)):
+        if not _acted_on_nodes_since(facts, event.at):
+            yield of_event(facts, NO_RIGHT, event, ago=ago(facts.now, event.at) or "once")
+    yield from on_job(facts, [OnJob(NOT_AVOIDED, (EventReason.NODES_NOT_AVOIDED,))])
 
 
 def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:
@@ -165,11 +165,9 @@ def _earlier_pods(facts: Facts) -> Iterator[Finding]:
     for pod in facts.pods:
         if attempt_of(pod) >= attempt or facts.shape.replica_of(pod) not in facts.wanted:
             continue
-        name = pod.metadata.name
         age, why = terminating(facts, pod) if pod.metadata.deletion_timestamp is not None else ("", "")
         how = f"Terminating for {age}, {why}" if age else "not deleted yet"
-        seen = f"pod {safe_name(name)}: attempt {attempt_of(pod)}, {how}"
-        yield Finding(EARLIER_PODS, name, (seen,), {"attempt": str(attempt), "pod": name, "why": how})
+        yield of_pod(EARLIER_PODS, pod, f"attempt {attempt_of(pod)}, {how}", attempt=str(attempt), why=how)
 
 
 def _delayed(facts: Facts) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.attempts import attempt_of
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import condition_of, is_up, statuses
@@ -75,12 +75,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     for pod in () if facts.suspended else _to_delete(facts):
         left_s, final = _sidecar_left_s(facts, pod), _final(pod)
         if left_s is not None:
-            name, working = (
-                pod.metadata.name,
-                [each.name for each in pod.spec.containers or () if each.name not in final],
-            )
+            working = [each.name for each in pod.spec.containers or () if each.name not in final]
             seen = f"{CONTAINER_NAME} has ended, still working: {join_some(working)}; {_deleted(left_s)}"
-            yield Finding(SIDECAR, name, (f"pod {safe_name(name)}: {seen}",), values)
+            yield of_pod(SIDECAR, pod, seen, **values)
     if facts.ending is not None:
         yield from _ending(facts, facts.ending.type)
     elif not (facts.finished or facts.suspended):
@@ -105,23 +102,21 @@ def _workers(facts: Facts) -> Iterator[Finding]:
     left = duration(max(spec.completion_grace_s - min(ages), 0.0))
     for pod in facts.live_pods:
         if facts.wanted.get(facts.shape.replica_of(pod)) == WORKER and is_up(pod):
-            name = pod.metadata.name
-            seen = f"pod {safe_name(name)}: running, {duration(min(ages))} after {safe_name(decider)} has succeeded"
-            yield Finding(WORKERS, name, (seen,), {"decider": value(decider), "left": left, "pod": name})
+            seen = f"running, {duration(min(ages))} after {safe_name(decider)} has succeeded"
+            yield of_pod(WORKERS, pod, seen, decider=decider, left=left)
 
 
 def _ending(facts: Facts, outcome: str) -> Iterator[Finding]:
     waited = [pod for pod in _to_delete(facts) if pod.status.phase not in _TERMINAL]
     if not waited:
-        seen = f"job: status.begun.ending has the type {outcome}"
-        yield Finding(ENDING, facts.name, (seen,), {"outcome": outcome, "until": "as soon as the operator writes it"})
+        seen, until = f"status.begun.ending has the type {outcome}", "as soon as the operator writes it"
+        yield of_job(facts, ENDING, seen, outcome=outcome, until=until)
         return
     known = [(pod, *_wait(facts, pod)) for pod in waited]
     count = f"{len(waited)} pods have" if len(waited) > 1 else f"pod {safe_name(waited[0].metadata.name)} has"
     until = f"when {count} ended, within {duration(max(left_s for _, left_s, _ in known))}"
     for pod, _, how in known:
-        name = pod.metadata.name
-        yield Finding(ENDING, name, (f"pod {safe_name(name)}: {how}",), {"outcome": outcome, "until": until})
+        yield of_pod(ENDING, pod, how, outcome=outcome, until=until)
 
 
 def _wait(facts: Facts, pod: PodDetails) -> tuple[float, str]:

@@ -11,7 +11,8 @@ from tfjob_operator.api.v1.types import SchedulingPolicy, TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
+from tfjob_operator.cli.diagnosis.rows import OnJob, on_job
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.model.objects import PodGroupDetails
 from tfjob_operator.cli.model.words import join_some, quote, safe_name
 
@@ -90,14 +91,17 @@ _RULES: Final = (
     rule(NO_ROOM, r"tasks in gang unschedulable: .{0,300}\b(?P<members>\d+) minAvailable"),
     rule(NO_ROOM, r"(tasks in gang unschedulable|pod group is not ready)"),
 )
+_WITHOUT_GROUP: Final = (
+    OnJob(UNAVAILABLE, (EventReason.POD_GROUPS_UNKNOWN,)),
+    OnJob(GROUP_REFUSED, (EventReason.FAILED_CREATE_POD_GROUP,)),
+)
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield what the gang waits for."""
     if facts.finished or facts.suspended:
         return
-    for event in latest(facts.job_events(EventReason.OTHER_SCHEDULER)):
-        yield Finding(OTHER_SCHEDULER, facts.name, (facts.line(event),))
+    yield from on_job(facts, [OnJob(OTHER_SCHEDULER, (EventReason.OTHER_SCHEDULER,))])
     group, spec = facts.evidence.pod_group, facts.spec
     if isinstance(spec, TFJobSpec) and spec.scheduling != SchedulingPolicy() and group is None:
         alone = [pod.metadata.name for pod in facts.live_pods if pod.spec.scheduler_name in {"", DEFAULT_SCHEDULER}]
@@ -105,11 +109,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             seen = f"podgroup {safe_name(facts.name)}: not found; {join_some(alone)}: schedulerName {DEFAULT_SCHEDULER}"
             yield Finding(NO_SCHEDULER, facts.name, (seen,))
     if facts.missing and group is None:
-        for event in latest(facts.job_events(EventReason.POD_GROUPS_UNKNOWN)):
-            yield Finding(UNAVAILABLE, facts.name, (facts.line(event),))
-        for event in latest(facts.job_events(EventReason.FAILED_CREATE_POD_GROUP)):
-            words = shorten(value(event.message.removeprefix("Error creating: ")))
-            yield Finding(GROUP_REFUSED, facts.name, (facts.line(event),), {"words": words})
+        yield from on_job(facts, _WITHOUT_GROUP)
     if facts.unscheduled or (group is not None and facts.missing):
         yield from _waiting(facts, group)
 
@@ -117,9 +117,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _waiting(facts: Facts, group: PodGroupDetails | None) -> Iterator[Finding]:
     proofs, words = _group_words(facts, group) if group is not None else ([], [])
     for pod in facts.unscheduled:
-        for event in latest(
-            [each for each in facts.pod_events(pod) if each.reason in {"FailedScheduling", "Unschedulable"}]
-        ):
+        for event in latest(facts.pod_events(pod, "FailedScheduling", "Unschedulable")):
             words.append(event.message)
             if len(proofs) < 3 and first_match(_RULES, event.message):
                 proofs.append(facts.line(event))

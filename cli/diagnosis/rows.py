@@ -50,7 +50,7 @@ def of_event(
     facts: Facts, problem: Problem, event: EventDetails, pod: PodDetails | None = None, *, key: str = "", **values: str
 ) -> Finding:
     """Return a finding about the job, or about a pod, of which an event tells. Its message is the value {words}."""
-    values = {"words": shorten(value(event.message))} | values
+    values = {"words": shorten(value(event.message.removeprefix("Error creating: ")))} | values
     made = of_job(facts, problem, key=key, **values) if pod is None else of_pod(problem, pod, key=key, **values)
     return made.seen_in(facts.line(event))
 

@@ -31,6 +31,7 @@ from tfjob_operator.cli.diagnosis.causes import (
     warning,
 )
 from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.rows import of_job
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.words import failed_line, quote
 
@@ -265,7 +266,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _mistake(facts, failed_line(failed), _STARTS.sub("", failed.message, count=1))
     elif held is not None and not facts.finished:
         problem = _HELD.get(held.reason, HELD_INVALID)
-        yield Finding(problem, facts.name, (f"job: condition Held, {value(held.reason)}: {quote(held.message)}",))
+        yield of_job(facts, problem, f"condition Held, {value(held.reason)}: {quote(held.message)}")
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
         yield _mistake(facts, f"job: {quote(facts.spec.text)}")
     if isinstance(facts.spec, TFJobSpec) and (failed is not None or not facts.finished):
@@ -274,14 +275,13 @@ def find(facts: Facts) -> Iterator[Finding]:
                 continue
             name = _misspelled_rule(facts, facts.spec, message) if failed is not None else ""
             problem = RULE_MISSPELLED if name else _WARNINGS.get(reason, UNKNOWN_FIELD)
-            values = {"mistake": value(message), "rule": value(name)}
-            yield Finding(problem, facts.name, (f"job: {quote(message)}",), values)
+            yield of_job(facts, problem, quote(message), mistake=message, rule=name)
     if isinstance(facts.spec, TFJobSpec) and not facts.finished:
         yield from _of_started(facts, facts.spec)
         for replica in facts.spec.replicas.values():
             if replica.overrides_template_policy:
-                seen = f"job: restartPolicy of {replica.type} is {replica.restart_policy}, that of its template differs"
-                yield Finding(POLICY_OVERRIDDEN, facts.name, (seen,))
+                seen = f"restartPolicy of {replica.type} is {replica.restart_policy}, that of its template differs"
+                yield of_job(facts, POLICY_OVERRIDDEN, seen)
 
 
 def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
@@ -289,14 +289,14 @@ def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
     begun, sizes = facts.job.status.begun, {kind: size for kind, size in spec.sizes.items() if size}
     alike = {kind: size for kind, size in sizes.items() if size > 1 and TF_CONFIG in spec.replicas[kind].template.sets}
     if alike:
-        seen = f"job: env of container {CONTAINER_NAME} sets {TF_CONFIG} for {', '.join(alike)}"
-        values = {"types": ", ".join(alike), "size": str(sum(alike.values()))}
-        yield Finding(OWN_TF_CONFIG, facts.name, (seen,), values)
+        types, size = ", ".join(alike), str(sum(alike.values()))
+        seen = f"env of container {CONTAINER_NAME} sets {TF_CONFIG} for {types}"
+        yield of_job(facts, OWN_TF_CONFIG, seen, types=types, size=size)
     if sizes.keys() == {PS}:
-        yield Finding(ONLY_PS, facts.name, (f"job: replicas: {PS} {sizes[PS]}, and no other type",))
+        yield of_job(facts, ONLY_PS, f"replicas: {PS} {sizes[PS]}, and no other type")
     if begun is not None and spec.network is not (kept := Network(begun.network or Network.PER_REPLICA)):
-        seen = f"job: spec.runPolicy.network is {spec.network}, and status.begun.network {kept}"
-        yield Finding(NETWORK_FIXED, facts.name, (seen,), {"network": kept})
+        seen = f"spec.runPolicy.network is {spec.network}, and status.begun.network {kept}"
+        yield of_job(facts, NETWORK_FIXED, seen, network=kept)
 
 
 def _misspelled_rule(facts: Facts, spec: TFJobSpec, message: str) -> str:

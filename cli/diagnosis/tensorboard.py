@@ -11,7 +11,7 @@ from tfjob_operator.api.v1.tensorboard import tensor_board_name
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.rules import shorten, value
+from tfjob_operator.cli.diagnosis.rows import of_event
 from tfjob_operator.cli.model.objects import EventDetails
 
 INVALID: Final = warning(
@@ -73,7 +73,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             complaint = None
     if complaint is not None:
         problem = _REASONS[EventReason(complaint.reason)]
-        yield Finding(problem, facts.name, (facts.line(complaint),), {"words": shorten(value(complaint.message))})
+        yield of_event(facts, problem, complaint)
     else:
         yield from _not_starting(facts)
 
@@ -91,9 +91,7 @@ def _not_starting(facts: Facts) -> Iterator[Finding]:
     # A back-off only names the image; the failure before it has the reason.
     event = next((each for each in reversed(found) if each.reason in _FAILURES - {"BackOff"}), found[-1])
     about = event.involved_object
-    values = {"reason": value(event.reason), "words": shorten(value(event.message))}
-    values |= {"kind": about.kind.lower(), "object": about.name}
-    yield Finding(NOT_STARTING, facts.name, (facts.line(event),), values)
+    yield of_event(facts, NOT_STARTING, event, reason=event.reason, kind=about.kind.lower(), object=about.name)
 
 
 def _takes_back(success: EventDetails, complaint: EventDetails) -> bool:
