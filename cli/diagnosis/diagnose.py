@@ -14,7 +14,7 @@ from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.table import FINDERS, SUPERSEDED_BY
+from tfjob_operator.cli.diagnosis.table import FINDERS, RANKS, SUPERSEDED_BY
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.snapshot import JobSnapshot
 from tfjob_operator.cli.model.words import ago, safe_name
@@ -58,7 +58,7 @@ def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
     who = min(natural_sort_key(finding.who) for finding in group)
     return (
         _ORDER[Severity.ERROR if problem is suspension.BY_USER else problem.severity],  # it explains why nothing runs
-        problem.rank,
+        RANKS[problem.id],
         -len({finding.who for finding in group}),
         who,
         problem.id,

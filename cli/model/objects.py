@@ -32,9 +32,16 @@ CRDS: Final = Resource(
 )
 
 
+class PodAnnotations(Struct, frozen=True):
+    """The annotations of a diagnosis: what the admission plugin LimitRanger has set."""
+
+    limit_ranger: str = field(default="", name="kubernetes.io/limit-ranger")
+
+
 class LifetimeMeta(ObjectMeta, frozen=True):
     """Metadata with the times of creation and deletion."""
 
+    annotations: PodAnnotations | None = None
     creation_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
     finalizers: tuple[str, ...] | None = None
