@@ -272,7 +272,7 @@ class JobSnapshot:
 
     def _told_by_events(self) -> Iterator[tuple[str, str]]:
         uids = [self.job.uid] * bool(self._missing) + [pod.uid for pod in self._newest if pod.starting]
-        event = next((self._events[uid] for uid in uids if uid in self._events), None)
+        event = max((self._events[uid] for uid in uids if uid in self._events), default=None)
         if event is not None:
             is_quota = "exceeded quota" in event.message
             yield "QuotaExceeded" if is_quota else event.reason, event.message
@@ -303,7 +303,8 @@ class JobSnapshot:
         elif self.job.is_suspended:
             state = "Suspended"
         else:
-            state = "Missing" if self.job.next_restart is None or self.job.next_restart <= self.now else "BackOff"
+            delayed = self.job.delayed or {name: self.job.next_restart or 0.0}
+            state = "BackOff" if delayed.get(name, 0.0) > self.now else "Missing"
         return ReplicaSnapshot(name.type, name.number, state, restarts=restarts)
 
 

@@ -64,7 +64,15 @@ log = structlog.get_logger(__name__)
 
 def index_by_state(job: TFJob | AlphaJob) -> Sequence[str]:
     """Return the value of `STATE_INDEX` for a job."""
-    return (f"{job.metadata.namespace}/{conditions.state_of(job.status)}",)
+    return (f"{job.metadata.namespace}/{state_of(job)}",)
+
+
+def state_of(job: TFJob | AlphaJob) -> str:
+    """Return the state of a job, see `states`."""
+    status = job.status
+    pairs = ((each.type, each.status) for each in status.conditions or ())
+    outcome = status.state if isinstance(status, AlphaStatus) else ""
+    return states.state_of(pairs, is_ending=conditions.is_ending(status), phase=status.phase, outcome=outcome)
 
 
 JOB_INDEXERS: Final = {STATE_INDEX: index_by_state}
