@@ -99,7 +99,7 @@ def exit_of(code: int, reason: str = "Error", ago_s: float = 700) -> dict[str, A
     return {"exitCode": code, "reason": reason, "startedAt": at(ago_s + 100), "finishedAt": at(ago_s)}
 
 
-def ended(code: int, reason: str = "", ago_s: float = 700, **status: Any) -> dict[str, Any]:
+def ended(code: int, reason: str = "", ago_s: float = 700) -> dict[str, Any]:
     """Return the status of a pod that has ended; `status` are more fields, or others."""
     over = exit_of(code, reason or ("Error" if code else "Completed"), ago_s)
     return status_of("Failed" if code else "Succeeded", {"terminated": over}) | status
