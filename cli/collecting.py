@@ -108,6 +108,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         suspended_by=_manager_of_suspend(meta),
         absent=reader.absent,
         alpha=alpha,
+        body=whole,
     )
 
 

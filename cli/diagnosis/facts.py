@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1 import conditions, validation
@@ -27,6 +29,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.pods import has_started
+from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.model.words import event_line, seconds_between
 
 
@@ -62,6 +65,7 @@ class Evidence:
     same name. `events_cut`: there were too many events to read. `logs` are the last log lines of failed containers, by (pod,
     container). `last_lines` are the last log lines of running replicas, by pod; those older than `silent_after_s` are reported.
     `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha` is None for a v1 job.
+    `body` is the job as it was read; if it is None, what `job` or `alpha` has of it counts.
     `stale_lease` is a second Lease of an operator; its holder no longer renews it. `deployments` and `operator_pods` belong to
     the operator; they are read if no holder still renews a lease for the namespace.
     """
@@ -94,6 +98,7 @@ class Evidence:
     suspended_by: str = ""
     absent: Sequence[Absent] = ()
     alpha: AlphaEvidence | None = None
+    body: Mapping[str, Any] | None = None
 
 
 _OVER = frozenset({alpha.Phase.CLEAN_UP, alpha.Phase.DONE, alpha.Phase.FAILED})
@@ -212,6 +217,17 @@ class Facts:
     def suspended(self) -> bool:
         """True if the spec suspends the job, so that it should have no pods."""
         return self.spec.suspend
+
+    @cached_property
+    def snapshot(self) -> JobSnapshot:
+        """The job as all displays show it."""
+        evidence = self.evidence
+        job = evidence.body or msgspec.json.decode(
+            msgspec.json.encode(evidence.alpha.job if evidence.alpha else self.job)
+        )
+        pods, events = (map(msgspec.to_builtins, each) for each in (evidence.pods, evidence.events))
+        workload = msgspec.to_builtins(evidence.workload) if evidence.workload is not None else None
+        return snapshot_of(job, pods, self.now.timestamp(), events, workload)
 
     @cached_property
     def sizes(self) -> dict[str, int]:

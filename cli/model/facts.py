@@ -35,13 +35,21 @@ _MAX_REPLICAS: Final = 100_000
 """The most replicas of a type that are counted: ten times what the operator accepts."""
 
 
+class Counters(NamedTuple):
+    """The counters of a replica type in a status."""
+
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
 class JobFacts(NamedTuple):
     """What a job says about itself. Times are in seconds since 1970, None if unknown.
 
     `end` is Succeeded or Failed, once that is decided, else "". `condition` is the one that gives the state, or the record of
     the end; `since` is its time. `sizes` has the requested replicas by type, and `done` those that have succeeded, as text.
     `restarts` has the recorded restarts of replicas; `attempt` counts those of the whole job. `manager` is the other controller
-    that manages the job, "" if this operator does. `active` and `succeeded` are sums of `replicaStatuses`.
+    that manages the job, "" if this operator does. `counts` has the counters of `replicaStatuses` by type.
     """
 
     namespace: str
@@ -58,8 +66,7 @@ class JobFacts(NamedTuple):
     end: str
     sizes: Mapping[str, int]
     done: Mapping[str, str]
-    active: int
-    succeeded: int
+    counts: Mapping[str, Counters]
     restarts: Mapping[ReplicaName, int]
     attempt: int
     created: float | None
@@ -185,7 +192,6 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
     condition = decided if decided is not None else conditions.get(state, {})
     end = text(condition.get("type")) if decided is not None else state if state in states.ENDS else ""
     policy = mapping(spec.get("runPolicy"))
-    counts = listed([*mapping(status.get("replicaStatuses")).values()])
     manager = text(policy.get("managedBy"))
     return JobFacts(
         namespace=text(meta.get("namespace")),
@@ -198,12 +204,11 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
         state=state,
         condition=_end_of(job, condition, status) if end else condition,
         held=conditions.get("Held") if not end else None,
-        since=seconds(condition.get("lastTransitionTime")),
+        since=seconds(condition.get("lastTransitionTime") if decided is None else condition.get("time")),
         end=end,
         sizes=sizes_of(job),
         done={type_of(key): value for key, value in mapping(status.get("finishedIndices")).items() if text(value)},
-        active=sum(number(each.get("active")) for each in counts),
-        succeeded=sum(number(each.get("succeeded")) for each in counts),
+        counts=_counts_of(status.get("replicaStatuses")),
         restarts={ReplicaName(type_of(kind), index): times for kind, index, times in _restarts_of(status)},
         attempt=number(status.get("attempt")),
         created=seconds(meta.get("creationTimestamp")),
@@ -251,6 +256,19 @@ def _has_workers(entries: Mapping[str, Any]) -> bool:
 def _size(entry: object) -> int:
     size = mapping(entry).get("replicas", 1)
     return min(max(size, 0), _MAX_REPLICAS) if isinstance(size, int) and not isinstance(size, bool) else 1
+
+
+def _counts_of(statuses: object) -> dict[str, Counters]:
+    """Return the counters by type; the alpha dialect has an array of types with the number of replicas in each state."""
+    found = {
+        type_of(kind): Counters(*(number(mapping(each).get(key)) for key in Counters._fields))
+        for kind, each in mapping(statuses).items()
+    }
+    for each in listed(statuses):
+        states_of_type = mapping(each.get("ReplicasStates"))
+        numbers = (number(states_of_type.get(key)) for key in ("Running", SUCCEEDED, FAILED))
+        found[type_of(text(each.get("tf_replica_type")))] = Counters(*numbers)
+    return found
 
 
 def _restarts_of(status: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:

@@ -30,11 +30,12 @@ from tfjob_operator.cli.model.facts import (
 from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.model.replicas import ReplicaName, order_of
 
-QUIET: Final = frozenset(
-    {"Terminating", "Suspended", "Queued", "ManagedElsewhere", "Pending", "ContainerCreating", "PodInitializing"}
-    | {"PodTerminating", "NotReady", "Starting", "Restarting"}
+_INTENDED: Final = frozenset({"Terminating", "Suspended", "Queued", "ManagedElsewhere"})
+_TEMPORARY: Final = frozenset(
+    {"Pending", "ContainerCreating", "PodInitializing", "PodTerminating", "NotReady", "Starting", "Restarting"}
 )
-"""Reasons that are intended, or temporary."""
+_PATIENCE_S: Final = 300.0
+"""The seconds after which a temporary reason needs attention."""
 BACK_OFF: Final = "BackOff:"
 """The reason of a job with a delayed restart, followed by the remaining time."""
 _SLOW_S: Final = 60.0
@@ -55,8 +56,8 @@ class WarningEvent(NamedTuple):
 class ReplicaSnapshot:
     """A replica, with its newest pod.
 
-    `state` is that of the pod as in kubectl's column STATUS or, without a pod: Succeeded, Missing, BackOff, Suspended, or
-    `No pod` if the job is over. `why` is its problem, "" for none.
+    `state` is that of the pod as in kubectl's column STATUS or, without a pod: Succeeded, Missing, BackOff, Suspended, `No pod`
+    if the job is over, or Unknown without permission to list pods. `why` is its problem, "" for none.
     """
 
     type: str
@@ -114,7 +115,7 @@ class JobSnapshot:
     def ready(self) -> int:
         """How many of the requested replicas are ready; those that another controller counts, if it manages the job."""
         if self.job.manager:
-            return min(self.job.active, self.wanted)
+            return min(sum(each.active for each in self.job.counts.values()), self.wanted)
         return sum(pod.ready for pod in self._newest)
 
     @property
@@ -126,6 +127,12 @@ class JobSnapshot:
     def message(self) -> str:
         """The message of the reason, or else of the condition that gives the state."""
         return self._why[1]
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if the reason is intended, or temporary and new."""
+        is_new = self.now - self._last_act < _PATIENCE_S
+        return self.reason in _INTENDED or (is_new and self.reason in _TEMPORARY)
 
     @cached_property
     def restarts(self) -> int:
@@ -146,6 +153,16 @@ class JobSnapshot:
             return None
         until = job.ended if job.end else self.now
         return until - job.started if until is not None else None
+
+    @cached_property
+    def changes_at(self) -> float | None:
+        """When the reason may next change by time alone, in seconds since 1970; None if only a change of objects changes it."""
+        if self.job.end or self.job.is_deleted:
+            return None
+        times = [pod.recovers for pod in self._newest if pod.recovers is not None]
+        times += [self._last_act + _SLOW_S, self._last_act + _PATIENCE_S] if self.reason else []
+        times += [self.job.next_restart] if self.job.next_restart is not None else []
+        return min((at for at in times if at > self.now), default=None)
 
     @cached_property
     def replicas(self) -> tuple[ReplicaSnapshot, ...]:
@@ -182,7 +199,8 @@ class JobSnapshot:
     def _missing(self) -> int:
         """How many replicas have neither succeeded nor a pod. Older operators only counted those that have succeeded."""
         pods = sum(not pod.has_succeeded for pod in self._newest)
-        return max(self.wanted - pods - max(sum(map(len, self._done.values())), self.job.succeeded), 0)
+        done = sum(each.succeeded for each in self.job.counts.values())
+        return max(self.wanted - pods - max(sum(map(len, self._done.values())), done), 0)
 
     @property
     def _is_stuck(self) -> bool:
@@ -217,17 +235,13 @@ class JobSnapshot:
             return reason, message
         if failure or (told := older.exit_in(message)):
             return exit_of(failure) if failure else told, message
-        problems = Counter(pod.problem for pod in self._newest if pod.problem)
-        return problems.most_common(1)[0][0] if problems else "TFJobFailed", message
+        return next(self._problems([pod for pod in self._newest if pod.problem]), ("TFJobFailed", message))
 
     def _hindrances(self) -> Iterator[tuple[str, str]]:
         """Yield why fewer replicas than requested are ready or have succeeded, as reason and message; the first one decides."""
         job, newest = self.job, self._newest
         pods = [pod for pod in newest if pod.problem and (pod.recovers is None or self.now < pod.recovers)]
-        if pods:
-            ((problem, _),) = Counter(pod.problem for pod in pods).most_common(1)
-            why = next((pod.problem_message for pod in pods if pod.problem == problem and pod.problem_message), "")
-            yield problem, why or text(job.condition.get("message"))
+        yield from self._problems(pods)
         if job.next_restart is not None and job.next_restart > self.now:
             at = datetime.fromtimestamp(job.next_restart, UTC)
             yield f"{BACK_OFF}{duration(job.next_restart - self.now)}", f"next restart at {at:%H:%M:%S} UTC"
@@ -249,8 +263,14 @@ class JobSnapshot:
         unready = [pod for pod in newest if pod.is_up and not (pod.ready or pod.has_succeeded)]
         yield from _first("NotReady", "is not ready", unready)
 
+    def _problems(self, pods: Sequence[PodFacts]) -> Iterator[tuple[str, str]]:
+        """Yield the most frequent problem of these pods."""
+        for problem, _ in Counter(pod.problem for pod in pods).most_common(1):
+            why = next((pod.problem_message for pod in pods if pod.problem == problem and pod.problem_message), "")
+            yield problem, why or text(self.job.condition.get("message"))
+
     def _told_by_events(self) -> Iterator[tuple[str, str]]:
-        uids = (self.job.uid, *(pod.uid for pod in self._newest if pod.starting))
+        uids = [self.job.uid] * bool(self._missing) + [pod.uid for pod in self._newest if pod.starting]
         event = next((self._events[uid] for uid in uids if uid in self._events), None)
         if event is not None:
             is_quota = "exceeded quota" in event.message
@@ -258,13 +278,16 @@ class JobSnapshot:
 
     def _without_pod(self) -> tuple[str, str]:
         """Return what a job waits for that has replicas without a pod."""
-        job, message = self.job, text(self.job.condition.get("message"))
-        is_restarting = job.state == "Restarting"
-        times = (job.created, job.started, job.reconciled, job.next_restart, job.since if is_restarting else None)
-        last = max((at for at in times if at is not None), default=self.now)
-        if self.now - last > _SLOW_S:
+        if self.now - self._last_act > _SLOW_S:
             return "NotReconciled", "no operator has created the pods of this job"
-        return "Restarting" if is_restarting else "Starting", message
+        return "Restarting" if self.job.state == "Restarting" else "Starting", text(self.job.condition.get("message"))
+
+    @cached_property
+    def _last_act(self) -> float:
+        """When the job was created, resumed or restarted, or the operator last wrote its status."""
+        job = self.job
+        times = (job.created, job.started, job.reconciled, job.next_restart, job.since)
+        return max((at for at in times if at is not None), default=self.now)
 
     def _replica(self, name: ReplicaName) -> ReplicaSnapshot:
         pods, restarts = self.pods.get(name), self.restarts_of(name)
@@ -272,6 +295,8 @@ class JobSnapshot:
             return _of_pod(pods[-1], self.now, restarts)
         if name.number in self._done.get(name.type, ()):
             state = SUCCEEDED
+        elif not self.has_pods:
+            state = "Unknown"
         elif self.job.end:
             state = "No pod"
         elif self.job.is_suspended:

@@ -475,7 +475,8 @@ NOT_FOLLOWED: Final = {
         nodes-avoided nodes-unavailable nodes-not-avoided pod-restart-policy-never ending sidecar-after-training
     """,
     "it takes Kueue or a gang scheduler": """
-        kueue-deactivated kueue-gave-up kueue-queue-missing kueue-too-large kueue-quota kueue-one-by-one kueue-replicas-not-counted
+        kueue-deactivated kueue-gave-up kueue-queue-missing kueue-too-large kueue-quota kueue-one-by-one
+        kueue-replicas-not-counted
         pod-group-refused gang-too-few-pods gang-no-room gang-other-scheduler
     """,
     "it takes an operator of the alpha dialect": """

@@ -36,7 +36,7 @@ from unit.cli.situation_objects import (
 )
 
 KEPT: Final = ("Running", True, True, 0)
-DONE: Final = ("Completed", False, False, 0)
+DONE: Final = ("Succeeded", False, False, 0)
 MISSING: Final = ("Missing", False, False, 0)
 """Replicas: see `Situation.replicas`."""
 
@@ -91,7 +91,7 @@ expect("succeeded, and its pods were deleted", "Succeeded 0/2 0",
 expect("succeeded, and its pods were kept", "Succeeded 0/2 3",
        job("Created", "-Running", "Succeeded", finishedIndices={"Worker": "0-1"}, completionTime=at(60)),
        pod(0, ended(0)), pod(1, status_of("Succeeded", {"terminated": exit_of(0, "Completed")}, last=exit_of(1), restarts=3)),
-       Worker_0=DONE, Worker_1=("Completed", False, False, 3))
+       Worker_0=DONE, Worker_1=("Succeeded", False, False, 3))
 expect("succeeded, and a pod failed when it was deleted", "Succeeded 0/2 0",
        job("Created", "-Running", "Succeeded", finishedIndices={"Worker": "0"}), pod(0, ended(0)), pod(1, ended(143)))
 WORKS: Final = {"running": {"startedAt": at(3500)}}
@@ -278,12 +278,12 @@ expect("a pod shows restarts that are not recorded yet", "Running 2/2 4", job("C
 
 KILLED: Final = "Pod mnist-worker-1: container tensorflow exited with code 137 (OOMKilled)"
 expect("failed by OOM, with its pod", "Failed 0/2 0 OOMKilled", fell(KILLED), pod(1, ended(137, "OOMKilled")),
-       Worker_0=("No pod", False, False, 0), Worker_1=("OOMKilled", False, False, 0))
+       Worker_0=("No pod", False, False, 0), Worker_1=("Failed", False, False, 0))
 expect("failed by OOM, without pods", "Failed 0/2 0 OOMKilled", fell(KILLED), Worker_1=("No pod", False, False, 0))
 THREE: Final = "Pod mnist-worker-1: container tensorflow exited with code 3: ValueError: no data"
 expect("failed by an exit code, without pods", "Failed 0/2 0 ExitCode:3", fell(THREE))
 expect("failed by an exit code, with its pod", "Failed 0/2 0 ExitCode:3", fell(THREE), pod(1, ended(3)),
-       Worker_1=("Error", False, False, 0))
+       Worker_1=("Failed", False, False, 0))
 expect("failed by an exit code, and the others failed when they were deleted", "Failed 0/3 0 ExitCode:3",
        fell(THREE, spec=wanting(Worker=3)), pod(0, ended(143)), pod(1, ended(3)), pod(2, ended(143)))
 expect("failed by the first of several pods", "Failed 0/2 0 ExitCode:3",
@@ -449,7 +449,7 @@ expect("Kueue: waits, and is deleted", "Suspended 0/2 0 Terminating",
 
 WON: Final = ("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
 expect("ending in success, and a worker still runs", "Ending 1/3 0", ending(*WON), pod(0, ended(0), kind="Chief"), pod(0),
-       Chief_0=("Completed", False, False, 0), Worker_0=KEPT, Worker_1=("No pod", False, False, 0))
+       Chief_0=DONE, Worker_0=KEPT, Worker_1=("No pod", False, False, 0))
 expect("ending in success, and pods end", "Ending 0/3 0", ending(*WON), pod(0, ended(0), kind="Chief"),
        *(pod(index, **deleted(5)) for index in range(2)), Worker_1=("Terminating", False, False, 0))
 expect("ending in success, and a pod fails when it is deleted", "Ending 0/3 0", ending(*WON), pod(1, ended(143), **deleted(5)))
@@ -511,7 +511,7 @@ expect("training-operator: deadline", "Failed 0/2 0 DeadlineExceeded",
        failed("TFJobFailed", "Job mnist has failed because it was active longer than specified deadline"))
 expect("training-operator: parameter servers only, which have succeeded", "Created 0/2 0",
        job("Created", spec=wanting(PS=2), replicaStatuses={"PS": {"succeeded": 2}}),
-       *(pod(index, ended(0), kind="PS") for index in range(2)), PS_0=("Completed", False, False, 0))
+       *(pod(index, ended(0), kind="PS") for index in range(2)), PS_0=DONE)
 expect("training-operator: a worker has succeeded, and its pod was deleted", "Running 1/2 0", job(
     "Created", "Running", replicaStatuses={"Worker": {"active": 1, "succeeded": 1}}), pod(0))
 expect("training-operator: restarts, and its pod has failed", "Restarting 1/2 0 ExitCode:137",

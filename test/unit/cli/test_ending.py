@@ -23,7 +23,6 @@ from tfjob_operator.cli.diagnosis.facts import Evidence
 from tfjob_operator.cli.gathering import job_from, pods_from
 from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.page.objects import PageJob
-from tfjob_operator.cli.page.views import job_view, spec_summary_of
 from tfjob_operator.cli.replicas import ReplicaPod
 from tfjob_operator.cli.status import ASCII, job_summary_of, render
 from tfjob_operator.cli.timelines.build import timeline_of
@@ -35,6 +34,7 @@ from tfjob_operator.controller.tfjob.plan import cleanup
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
 from unit.cli.conftest import Server, outcome, pod
 from unit.cli.diagnosis.troubled import Troubled, deployment
+from unit.cli.page.conftest import view_of_page
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"
@@ -379,12 +379,12 @@ def test_a_timeline_shows_since_when_the_job_ends() -> None:
 
 def test_the_page_shows_an_ending_job_and_how_it_ends() -> None:
     """Its pods, which are being deleted, are no problem of a job that succeeds."""
-    for end, note in (("Succeeded", ""), ("Failed", "exit code 3")):
+    for end, note in (("Succeeded", ""), ("Failed", "ExitCode:3")):
         job = msgspec.json.decode(json.dumps(an_ending(end)), type=PageJob)
         failed = a_pod("mnist-chief-0", container("tensorflow", 3))
         failed["status"]["phase"] = "Failed"
-        view = job_view(job, spec_summary_of(job), pods_from([failed]), ())
+        view = view_of_page(job, pods_from([failed]))
         row = view["row"]
-        assert (row["state"], row["since"], row["note"], row["ended"]) == ("Ending", at(60).timestamp(), note, None)
+        assert (row["state"], row["since"], row["ended"], row["note"]) == ("Ending", *2 * [at(60).timestamp()], note)
         assert ("successfully completed" in view["message"]) is (end == "Succeeded")
         assert view["timeline"]["spans"][-1]["kind"] == "ending"

@@ -15,9 +15,11 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_stat
 from tfjob_operator.cli import collecting, jobs, watches
 from tfjob_operator.cli.diagnosis.diagnose import state_line
 from tfjob_operator.cli.diagnosis.facts import AlphaEvidence, Evidence, Facts
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.gathering import job_from, pods_from
 from tfjob_operator.cli.listing import COLUMNS, Listing
 from tfjob_operator.cli.model.objects import EventDetails
+from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.page import cluster, objects, views
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, chosen
@@ -62,6 +64,12 @@ def selected(case: Situation) -> list[dict[str, Any]]:
     return [pod for pod in case.pods if pod["metadata"].get("labels")]
 
 
+def workload_of(case: Situation) -> dict[str, Any] | None:
+    """Return the Workload that the job owns."""
+    owners = case.workload["metadata"]["ownerReferences"] if case.workload is not None else ()
+    return case.workload if any(each["uid"] == case.job["metadata"]["uid"] for each in owners) else None
+
+
 def events_of(case: Situation) -> list[EventDetails]:
     return [decoded(each, EventDetails) for each in case.events]
 
@@ -91,13 +99,27 @@ def page_view(case: Situation) -> dict[str, Any]:
     kind = objects.TensorFlowV1Alpha1Job if is_first else objects.PageJob
     job = decoded(case.job, kind, objects.with_unreadable_status(kind))
     pods = [each for each in pods_from(selected(case)) if cluster._may_be_of(each, job.metadata.uid)]
-    return views.job_view(job, views.spec_summary_of(job), pods, events_of(case))
+    summary, events = views.spec_summary_of(job), events_of(case)
+    facts, workload = [views.pod_facts_of(summary, pod) for pod in pods], workload_of(case)
+    waits = waits_for(workload) if workload is not None else None
+    return views.job_view(job, summary, pods, events, views.snapshot_of(summary, facts, events, NOW_S, waits))
 
 
-def by_page(case: Situation) -> Shown:
+def by_row_of_page(case: Situation) -> Shown:
+    """The browser counts down the time until a restart."""
     row = page_view(case)["row"]
     ready, wanted = (sum(each[key] for each in row["replicas"]) for key in ("ready", "wanted"))
-    return Shown(row["state"], f"{ready}/{wanted}", str(row["restarts"]), row["note"])
+    left = "" if row["until"] is None else f":{duration(row['until'] - NOW_S)}"
+    return Shown(row["state"], f"{ready}/{wanted}", str(row["restarts"]), row["note"] + left)
+
+
+def by_page_of_job(case: Situation) -> Shown:
+    """If another controller manages the job, no pod is here."""
+    view = page_view(case)
+    sizes = {each["type"]: each["wanted"] for each in view["row"]["replicas"]}
+    asked = [each for each in view["replicas"] if each["index"] < sizes.get(each["type"], 0)]
+    is_here = view["row"]["note"] != "ManagedElsewhere"
+    return Shown(view["row"]["state"], f"{sum(each['ready'] for each in asked)}/{len(asked)}" if is_here else None)
 
 
 def replica_pods(case: Situation) -> list[ReplicaPod]:
@@ -138,7 +160,7 @@ def by_explain(case: Situation) -> Shown:
     pods = [each for each in pods_from(selected(case)) if of_alpha or collecting._is_of(each, owners)]
     facts = Facts(Evidence(job=job, now=NOW, pods=pods, events=events_of(case), alpha=of_alpha))
     state, *counts = state_line(facts).partition(": ")[2].split(", ")
-    up = [each.split() for each in counts if " running" in each]
+    up = [each.split() for each in counts if " ready" in each]
     ready, wanted = (sum(int(words[place]) for words in up) for place in (0, 2))
     return Shown(state.split()[0], f"{ready}/{wanted}" if up else None)
 
@@ -165,9 +187,7 @@ def by_gauge(case: Situation) -> Shown:
 
 
 def snapshot(case: Situation) -> JobSnapshot:
-    owner = case.workload["metadata"]["ownerReferences"][0]["uid"] if case.workload is not None else ""
-    workload = case.workload if owner == case.job["metadata"]["uid"] else None
-    return snapshot_of(case.job, selected(case), NOW_S, events=case.events, workload=workload)
+    return snapshot_of(case.job, selected(case), NOW_S, events=case.events, workload=workload_of(case))
 
 
 def by_model(case: Situation) -> Shown:
@@ -178,7 +198,8 @@ def by_model(case: Situation) -> Shown:
 DISPLAYS: dict[str, Callable[[Situation], Shown]] = {
     "model": by_model,
     "list": by_list,
-    "page": by_page,
+    "page-row": by_row_of_page,
+    "page-job": by_page_of_job,
     "status-json": by_status,
     "status-text": by_text_of_status,
     "watch": by_watch,
@@ -214,10 +235,7 @@ def replicas_of_model(case: Situation) -> Replicas:
 
 def replicas_of_page(case: Situation) -> Replicas:
     found = page_view(case)["replicas"]
-    return {
-        (each["type"], each["index"]): (each["state"], each.get("ready", False), None, each["restarts"])
-        for each in found
-    }
+    return {(each["type"], each["index"]): (each["state"], each["ready"], None, each["restarts"]) for each in found}
 
 
 def replicas_of_status(case: Situation) -> Replicas:
@@ -237,7 +255,7 @@ def replicas_of_timeline(case: Situation) -> Replicas:
 
 REPLICAS = {
     "model": replicas_of_model,
-    "page": replicas_of_page,
+    "page-job": replicas_of_page,
     "status-json": replicas_of_status,
     "timeline": replicas_of_timeline,
 }
