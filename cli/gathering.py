@@ -65,7 +65,7 @@ def events_of(session: Session, job: TimelineJob) -> list[EventDetails]:
 def _events(session: Session, selector: str) -> list[EventDetails]:
     found: list[EventDetails] = []
     where = f"/api/v1/namespaces/{session.namespace}/events"
-    for page in jobs.chunks(session, where, _MAX_EVENTS, fieldSelector=selector):
+    for page in session.pages(where, _MAX_EVENTS, fieldSelector=selector):
         bodies = ({"kind": "Event", **each} for each in page.get("items") or ())
         found += [event for body in bodies if (event := _decoded(body, EventDetails)) is not None]
     return found

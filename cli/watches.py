@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple, TypeVar
@@ -34,10 +33,15 @@ class Watch(NamedTuple):
     fields: str = ""
 
 
-def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield events, each with the index of its watch, until the server or the caller ends a watch. Raises CliError."""
+def changes(
+    session: Session, watches: Sequence[Watch], *, limit_s: float = math.inf
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield events, each with the index of its watch, until the server or the caller ends a watch. Raises CliError.
+
+    A single watch ends with StreamBrokenError after `limit_s` seconds.
+    """
     if len(watches) == 1:
-        for event in _events(session, watches[0]):
+        for event in _events(session, watches[0], limit_s):
             yield 0, event
         return
     items = Queue[_Item](_MAX_QUEUED)
@@ -59,10 +63,9 @@ def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, d
             each.abort()
 
 
-def _events(session: Session, watch: Watch) -> Iterator[dict[str, Any]]:
-    return session.watch(
-        watch.path, labelSelector=watch.selector, fieldSelector=watch.fields, resourceVersion=watch.version
-    )
+def _events(session: Session, watch: Watch, limit_s: float = math.inf) -> Iterator[dict[str, Any]]:
+    path, version, selector, fields = watch
+    return session.watch(path, limit_s=limit_s, labelSelector=selector, fieldSelector=fields, resourceVersion=version)
 
 
 def _listen(session: Session, watch: Watch, number: int, items: Queue[_Item], over: Event) -> None:
@@ -140,15 +143,6 @@ def retried(
         delay_s = min(2 * delay_s, MAX_RETRY_DELAY_S)
 
 
-def until_broken(events: Iterator[T]) -> Iterator[T]:
-    """Yield events until their watch ends or fails, after which its objects are read again. Raises CliError if it is denied."""
-    try:
-        yield from events
-    except CliError as error:
-        if error.is_denied:
-            raise
-
-
 def versions(
     session: Session,
     name: str,
@@ -170,38 +164,55 @@ def versions(
 
     limited = nullcontext(session) if until is None else session.another(until=until + _LAST_READ_S)
     with limited as reading:
-        while True:
-            read = partial(_current, reading, name, uid)
-            job = read() if uid is None else retried(read, "the job", pause=pause, warn=warn, left=left)
-            yield job
-            if job is None or left() <= 0:
-                return
+
+        def read() -> tuple[dict[str, Any] | None, Sequence[Watch]]:
+            nonlocal name, uid
+            try:
+                job = jobs.get(reading, name)
+            except ApiServerError as error:
+                if uid is None or not error.is_not_found:
+                    raise
+                return None, ()
+            meta = job["metadata"]
+            if uid not in {None, meta["uid"]}:
+                return None, ()
             # the full name, because the short one of a job of tensorflow.org is looked up in two APIs
-            uid, name = job["metadata"]["uid"], jobs.full_name(job)
-            yield from _watched(reading, job, left())
-            pause(max(0.0, min(RETRY_S, left())))
+            uid, name = meta["uid"], jobs.full_name(job)
+            fields = f"metadata.name={meta['name']}"
+            return job, [Watch(jobs.path_of(job, alone=False), meta["resourceVersion"], fields=fields)]
+
+        first = read() if uid is None else None
+        for job, _, event in watched(reading, read, "the job", pause=pause, warn=warn, left=left, first=first):
+            newest = job if event is None else None if event["type"] == "DELETED" else event["object"]
+            yield newest
+            if newest is None or (event is None and left() <= 0):
+                return
 
 
-def _current(session: Session, name: str, uid: str | None) -> dict[str, Any] | None:
-    """Return the job; None if the job with this UID was deleted. Raises CliError."""
-    try:
-        job = jobs.get(session, name)
-    except ApiServerError as error:
-        if uid is None or not error.is_not_found:
-            raise
-        return None
-    return job if uid in {None, job["metadata"]["uid"]} else None
+def watched(
+    session: Session,
+    read: Callable[[], tuple[T, Sequence[Watch]]],
+    what: str,
+    *,
+    pause: Callable[[float], None],
+    warn: Callable[[str], None],
+    left: Callable[[], float] = lambda: math.inf,
+    first: tuple[T, Sequence[Watch]] | None = None,
+) -> Iterator[tuple[T, int, dict[str, Any] | None]]:
+    """Yield what `read` returns, then each event of the watches that it returns with it, without end. No change is missed.
 
-
-def _watched(session: Session, job: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any] | None]:
-    """Yield the job whenever it changes, for at most `limit_s` seconds."""
-    events = session.watch(
-        jobs.path_of(job, alone=False),
-        limit_s=limit_s,
-        fieldSelector=f"metadata.name={job['metadata']['name']}",
-        resourceVersion=job["metadata"]["resourceVersion"],
-    )
-    for event in until_broken(events):
-        if event["type"] == "ERROR":
-            return  # the version is too old: read again
-        yield None if event["type"] == "DELETED" else event["object"]
+    An item is what was read last, the index of a watch, and its event; None after a read. When a watch ends, breaks or is too
+    old, everything is read again. Errors are retried, see `retried`; `first` is the result of a read that was not. Raises
+    CliError if a read or a watch is denied, or if a read fails when no seconds are `left`.
+    """
+    while True:
+        found, watches = first or retried(read, what, pause=pause, warn=warn, left=left)
+        first = None
+        yield found, 0, None
+        try:
+            for number, event in changes(session, watches, limit_s=left()):
+                yield found, number, event
+        except CliError as error:
+            if error.is_denied:
+                raise
+        pause(max(0.0, min(RETRY_S, left())))

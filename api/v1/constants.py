@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -297,6 +298,28 @@ def limit_of(reason: str, message: str) -> EventReason | None:
     words = message.partition(" has failed because ")[2].partition(". ")[0]
     return next((each for each in LIMITS if reason == ConditionReason.LIMIT and words == LIMITS[each].words), None)
 
+
+EXITED: Final = "Pod: {namespace}.{pod} exited with code {code}"
+"""The message of the event ExitedWithCode, as in the Go operators. A reason and the termination message may follow."""
+_EXITED: Final = re.compile(r"Pod: [^\s.]+\.(\S{1,253}) exited with code (-?\d{1,10})(?:: (\w{1,64}))?")
+
+
+class PodExit(NamedTuple):
+    """The exit of a training container that an event reports. `reason` is the first word after the code, or ""."""
+
+    pod: str
+    code: int
+    reason: str
+
+
+def exit_of(message: str) -> PodExit | None:
+    """Return the exit in the message of an event ExitedWithCode; None if it has another form."""
+    found = _EXITED.match(message)
+    return None if found is None else PodExit(found[1], int(found[2]), found[3] or "")
+
+
+WAS_REJECTED: Final = "was rejected: "
+"""Precedes the API server's message about a pod or Service in the error of a job; nothing but the API server can find it."""
 
 ON_HOLD: Final = "is on hold: running pods continue; no pod is created, deleted or evaluated until the spec is fixed"
 """Reported for a started job whose edited spec is invalid."""

@@ -233,8 +233,9 @@ class JobSnapshot:
             reason = text(self.job.condition["event"]) or reason
         if reason not in _PLAIN:
             return reason, message
-        if failure or (told := older.exit_in(message)):
-            return exit_of(failure) if failure else told, message
+        failure = failure or mapping(older.failure_in(message))
+        if failure.get("exitCode") is not None or text(failure.get("reason")) not in {"", "Error"}:
+            return exit_of(failure), message
         return next(self._problems([pod for pod in self._newest if pod.problem]), ("TFJobFailed", message))
 
     def _hindrances(self) -> Iterator[tuple[str, str]]:

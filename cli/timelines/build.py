@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tfjob_operator.api.v1.conditions import ENDING, end_record
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, LIMITS, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
+    LIMITS,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    exit_of,
+)
 from tfjob_operator.api.v1.types import names_in
 from tfjob_operator.cli.model.objects import (
     ConditionDetails,
@@ -23,7 +29,6 @@ from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
 from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.timelines import values
 
-_CODE: Final = re.compile(r"exited with code (-?\d{1,10})")
 _PHASES: Final = {"Succeeded": values.PodOutcome.SUCCEEDED, "Failed": values.PodOutcome.FAILED}
 
 
@@ -108,7 +113,7 @@ def history_of_deleted(
         drawn.until(placed or started, values.PodState.WAITING)
         drawn.until(started, values.PodState.STARTING)
     drawn.until(None, values.PodState.RUNNING)
-    code = next((int(found[1]) for event in own if (found := _CODE.search(event.message))), None)
+    code = next((found.code for event in own if (found := exit_of(event.message))), None)
     ending = (
         values.PodOutcome.DELETED if code is None else values.PodOutcome.FAILED if code else values.PodOutcome.SUCCEEDED
     )

@@ -13,7 +13,7 @@ from fakes.recordings import kueue
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
-from tfjob_operator.cli import jobs, listing
+from tfjob_operator.cli import listing
 from tfjob_operator.cli.commands import list_
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import facts, replicas
@@ -205,6 +205,22 @@ def test_a_failed_job_has_a_reason_when_its_pods_are_gone(
     assert rows()[1] == ["mnist", "Failed", "0/2", "0", "10s", "10m", reason]
 
 
+@pytest.mark.parametrize(
+    ("recorded", "reason"),
+    [(("OOMKilled", 137), "OOMKilled"), (("Error", 3), "ExitCode:3"), (("Evicted", None), "Evicted")],
+)
+def test_the_reason_of_a_failed_job_is_that_of_the_recorded_failure(
+    server: Server, rows: Any, recorded: tuple[str, int | None], reason: str
+) -> None:
+    """Whatever the words of its message."""
+    body = a_job("mnist", "Failed")
+    body["status"]["conditions"][0] |= {"reason": "TFJobFailed", "message": "exited with code 9"}
+    failure = dict(zip(("reason", "exitCode"), recorded, strict=True))
+    body["status"]["begun"] = {"ending": {"type": "Failed", "reason": "TFJobFailed", "failure": failure}}
+    serve(server, body)
+    assert reasons(rows()) == {"mnist": reason}
+
+
 def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: Any) -> None:
     queued, held, gone = a_job("queued", "Suspended"), a_job("held"), a_job("gone")
     queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "gpus"
@@ -313,7 +329,7 @@ def test_a_list_with_a_bound_ends_with_the_page_that_reaches_it(server: Server) 
     """A namespace may have more events than fit into memory."""
     server.answers(EVENTS, {"metadata": {"continue": "more"}, "items": [{}, {}]})
     with server.session() as session:
-        assert len([*islice(jobs.chunks(session, EVENTS, 3), 9)]) == 2
+        assert len([*islice(session.pages(EVENTS, 3), 9)]) == 2
 
 
 def test_jobs_of_the_first_api_are_listed_below(server: Server, rows: Any) -> None:
@@ -408,7 +424,7 @@ def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, mocker: M
     serve(server, a_job(), pods=[pod(), pod(index=1)])
     crashing, new = pod(**waiting("CrashLoopBackOff", "Running", 92, exitCode=1)), a_job("new", "Created", age_s=5)
     changed = [
-        (1, "MODIFIED", pod()), (1, "MODIFIED", crashing), (1, "DELETED", crashing), (0, "BOOKMARK", {}), (0, "ADDED", new),
+        (1, "MODIFIED", pod()), (1, "MODIFIED", crashing), (1, "DELETED", crashing), (0, "ADDED", new),
         (0, "MODIFIED", new), (2, "ADDED", event(new, "FailedCreatePod", "exceeded quota")), (0, "DELETED", new),
         (1, "ADDED", pod("new"))
     ]  # fmt: skip
@@ -442,11 +458,10 @@ def failing(error: CliError) -> Iterator[Any]:
     "end",
     [
         iter(()),
-        iter([(0, {"type": "ERROR", "object": {"message": "too old"}})]),
         failing(StreamBrokenError("lost")),
         failing(ApiServerError("too old", code=410)),
     ],
-    ids=["ended", "too old", "lost", "refused"],
+    ids=["ended", "lost", "refused"],
 )
 def test_a_watch_that_ends_is_begun_anew_with_what_has_changed(
     server: Server, mocker: MockerFixture, end: Iterator[Any]

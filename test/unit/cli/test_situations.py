@@ -105,21 +105,12 @@ def page_view(case: Situation) -> dict[str, Any]:
     return views.job_view(job, summary, pods, events, views.snapshot_of(summary, facts, events, NOW_S, waits))
 
 
-def by_row_of_page(case: Situation) -> Shown:
+def by_page(case: Situation) -> Shown:
     """The browser counts down the time until a restart."""
     row = page_view(case)["row"]
     ready, wanted = (sum(each[key] for each in row["replicas"]) for key in ("ready", "wanted"))
     left = "" if row["until"] is None else f":{duration(row['until'] - NOW_S)}"
     return Shown(row["state"], f"{ready}/{wanted}", str(row["restarts"]), row["note"] + left)
-
-
-def by_page_of_job(case: Situation) -> Shown:
-    """If another controller manages the job, no pod is here."""
-    view = page_view(case)
-    sizes = {each["type"]: each["wanted"] for each in view["row"]["replicas"]}
-    asked = [each for each in view["replicas"] if each["index"] < sizes.get(each["type"], 0)]
-    is_here = view["row"]["note"] != "ManagedElsewhere"
-    return Shown(view["row"]["state"], f"{sum(each['ready'] for each in asked)}/{len(asked)}" if is_here else None)
 
 
 def replica_pods(case: Situation) -> list[ReplicaPod]:
@@ -198,8 +189,7 @@ def by_model(case: Situation) -> Shown:
 DISPLAYS: dict[str, Callable[[Situation], Shown]] = {
     "model": by_model,
     "list": by_list,
-    "page-row": by_row_of_page,
-    "page-job": by_page_of_job,
+    "page": by_page,
     "status-json": by_status,
     "status-text": by_text_of_status,
     "watch": by_watch,
@@ -217,7 +207,7 @@ def test_every_display_shows_the_same_state_counts_and_reason(display: str, case
     shown = DISPLAYS[display](case)
     expected = Shown(case.state, case.ready, case.restarts, case.reason)
     wrong = {
-        field: f"{found} instead of {wanted}"
+        field: f"{sorted(found) if isinstance(found, frozenset) else found} instead of {wanted}"
         for field, found, wanted in zip(Shown._fields, shown, expected, strict=True)
         if found is not None and wanted not in (found if isinstance(found, frozenset) else {found})
     }
@@ -255,7 +245,7 @@ def replicas_of_timeline(case: Situation) -> Replicas:
 
 REPLICAS = {
     "model": replicas_of_model,
-    "page-job": replicas_of_page,
+    "page": replicas_of_page,
     "status-json": replicas_of_status,
     "timeline": replicas_of_timeline,
 }

@@ -24,7 +24,8 @@ def job(*conditions: str, spec: Any = None, **status: Any) -> dict[str, Any]:
         {"type": each, "status": "True", "message": f"is {each}", "lastTransitionTime": "2026-11-22T12:00:00Z"}
         for each in conditions
     ]
-    meta = {"name": "mnist", "namespace": "team", "uid": "u1", "creationTimestamp": "2026-11-22T12:00:00Z"}
+    meta = {"name": "mnist", "namespace": "team", "uid": "u1", "resourceVersion": "7"}
+    meta["creationTimestamp"] = "2026-11-22T12:00:00Z"
     replicas = {"tfReplicaSpecs": {"Worker": {"replicas": 3}, "PS": {}}}
     return {"metadata": meta, "spec": spec or replicas, "status": {"conditions": told, **status}}
 
