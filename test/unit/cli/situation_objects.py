@@ -63,9 +63,9 @@ def told(body: dict[str, Any], reason: str, message: str, kind: str = "") -> dic
     return body
 
 
-def failed(reason: str, message: str, *, name: str = "Failed", **more: Any) -> dict[str, Any]:
+def failed(reason: str, message: str, **more: Any) -> dict[str, Any]:
     """Return a job that has failed ten minutes ago."""
-    return told(job("Created", "-Running:600", f"{name}:600", completionTime=at(600), **more), reason, message)
+    return told(job("Created", "-Running:600", "Failed:600", completionTime=at(600), **more), reason, message)
 
 
 def fell(words: str, **more: Any) -> dict[str, Any]:
@@ -99,10 +99,9 @@ def exit_of(code: int, reason: str = "Error", ago_s: float = 700) -> dict[str, A
     return {"exitCode": code, "reason": reason, "startedAt": at(ago_s + 100), "finishedAt": at(ago_s)}
 
 
-def ended(code: int, reason: str = "", ago_s: float = 700, **status: Any) -> dict[str, Any]:
-    """Return the status of a pod that has ended; `status` are more fields, or others."""
+def ended(code: int, reason: str = "", ago_s: float = 700) -> dict[str, Any]:
     over = exit_of(code, reason or ("Error" if code else "Completed"), ago_s)
-    return status_of("Failed" if code else "Succeeded", {"terminated": over}) | status
+    return status_of("Failed" if code else "Succeeded", {"terminated": over})
 
 
 def waiting(reason: str, phase: str = "Pending", *, last: Any = None, restarts: int = 0) -> dict[str, Any]:

@@ -165,6 +165,9 @@ expect("an init container runs", "Created 0/2 0 PodInitializing", CREATED,
 expect("an init container fails again and again", "Created 1/2 4 CrashLoopBackOff",
        job("Created", restarts=[{"type": "Worker", "index": 1, "inPlace": 4, "pod": "uid-mnist-worker-1"}]), pod(0),
        pod(1, after_init(INIT, {"waiting": {"reason": "CrashLoopBackOff"}}, last=exit_of(1), restarts=4)))
+expect("an init container is killed by OOM again and again", "Created 1/2 4 OOMKilled",
+       job("Created", restarts=[{"type": "Worker", "index": 1, "inPlace": 4, "pod": "uid-mnist-worker-1"}]), pod(0),
+       pod(1, after_init(INIT, {"waiting": {"reason": "CrashLoopBackOff"}}, last=exit_of(137, "OOMKilled"), restarts=4)))
 FAILED_INIT: Final = after_init(INIT | {"phase": "Failed"}, {"terminated": exit_of(1)})
 expect("an init container has failed", "Created 1/2 0 ExitCode:1", CREATED, pod(0), pod(1, FAILED_INIT))
 KILLED_INIT: Final = after_init(INIT | {"phase": "Failed"}, {"terminated": exit_of(0, "OOMKilled")})
@@ -173,6 +176,9 @@ expect("an init container exited with 0 after OOM, so the pod has failed", "Crea
 expect("a pod was evicted", "Running 1/2 0 Evicted", UP, pod(0),
        pod(1, {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
        Worker_0=KEPT, Worker_1=("Evicted", False, False, 0))
+expect("a pod was evicted while it ran", "Running 1/2 0 Evicted", UP, pod(0), pod(1, ended(137) | {"reason": "Evicted"}))
+expect("a pod reached its own deadline", "Running 1/2 0 DeadlineExceeded", UP, pod(0),
+       pod(1, ended(143) | {"reason": "DeadlineExceeded"}))
 expect("a pod was rejected by its node", "Created 1/2 0 OutOfcpu", CREATED, pod(0),
        pod(1, {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: Node didn't have enough resource: cpu"}))
 
@@ -234,6 +240,9 @@ AGAIN: Final[dict[str, Any]] = {"attempt": 2, "countedRestarts": 2, "attemptHist
 expect("a restart of the whole job is delayed by 4s", "Restarting 0/2 2 BackOff:4s",
        job("Created", "Restarting:15", nextRestartTime=at(-4), **AGAIN),
        Worker_0=("BackOff", False, False, 0), Worker_1=("BackOff", False, False, 0))
+for seconds, why in ((-1, "BackOff:1s"), (1, "Restarting")):
+    expect(f"a restart is due since {seconds}s", f"Restarting 0/2 2 {why}",
+           job("Created", "Restarting:150", nextRestartTime=at(seconds), **AGAIN))
 expect("a delay is longer than a minute", "Restarting 0/2 2 BackOff:2m30s",
        job("Created", "Restarting:150", nextRestartTime=at(-150), **AGAIN))
 expect("a restart of the whole job is delayed, and pods end", "Restarting 0/2 2 BackOff:4s",
@@ -392,6 +401,9 @@ for kind in ("ClusterQueue", "LocalQueue"):
            workload=workload(HAS_QUOTA, f"Evicted True {kind}Stopped The {kind} is stopped"))
     expect(f"Kueue: evicted from a stopped {kind}", "Suspended 0/2 0 QueueStopped", WAITING, workload=workload(
         f"QuotaReserved False Inadmissible {kind} gpus is inactive", f"Evicted True {kind}Stopped The {kind} is stopped"))
+expect("Kueue: its queue was stopped, and is active again", "Suspended 0/2 0 Queued", WAITING, workload=workload(
+    f"QuotaReserved False Pending {NO_ROOM}", "Evicted True ClusterQueueStopped The ClusterQueue is stopped"))
+expect("Kueue: not looked at yet, with a check", "Suspended 0/2 0 Queued", WAITING, workload=workload(check="Pending"))
 expect("Kueue: waits for a check", "Suspended 0/2 0 CheckPending", WAITING, workload=workload(HAS_QUOTA, check="Pending"))
 expect("Kueue: has no quota, so its check has not begun", "Suspended 0/2 0 Queued", WAITING,
        workload=workload(f"QuotaReserved False Pending {NO_ROOM}", check="Pending"))
@@ -437,7 +449,7 @@ expect("Kueue: waits, and is deleted", "Suspended 0/2 0 Terminating",
 
 WON: Final = ("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
 expect("ending in success, and a worker still runs", "Ending 1/3 0", ending(*WON), pod(0, ended(0), kind="Chief"), pod(0),
-       Chief_0=("Completed", False, False, 0), Worker_0=KEPT, Worker_1=("No pod", False, False, 0))
+       Chief_0=DONE, Worker_0=KEPT, Worker_1=("No pod", False, False, 0))
 expect("ending in success, and pods end", "Ending 0/3 0", ending(*WON), pod(0, ended(0), kind="Chief"),
        *(pod(index, **deleted(5)) for index in range(2)), Worker_1=("Terminating", False, False, 0))
 expect("ending in success, and a pod fails when it is deleted", "Ending 0/3 0", ending(*WON), pod(1, ended(143), **deleted(5)))
@@ -499,7 +511,9 @@ expect("training-operator: deadline", "Failed 0/2 0 DeadlineExceeded",
        failed("TFJobFailed", "Job mnist has failed because it was active longer than specified deadline"))
 expect("training-operator: parameter servers only, which have succeeded", "Created 0/2 0",
        job("Created", spec=wanting(PS=2), replicaStatuses={"PS": {"succeeded": 2}}),
-       *(pod(index, ended(0), kind="PS") for index in range(2)), PS_0=("Completed", False, False, 0))
+       *(pod(index, ended(0), kind="PS") for index in range(2)), PS_0=DONE)
+expect("training-operator: a worker has succeeded, and its pod was deleted", "Running 1/2 0", job(
+    "Created", "Running", replicaStatuses={"Worker": {"active": 1, "succeeded": 1}}), pod(0))
 expect("training-operator: restarts, and its pod has failed", "Restarting 1/2 0 ExitCode:137",
        job("Created", "Restarting", replicaStatuses={"Worker": {"active": 1, "failed": 1}}), pod(0), pod(1, ended(137)))
 expect("training-operator: succeeded, and all count", "Succeeded 0/2 0", job(
@@ -545,6 +559,8 @@ expect("alpha: a pod starts after earlier ones have failed", "Running 2/3 1 Cont
 expect("alpha: the API server refuses a batch Job", "Creating 2/3 0 FailedCreate", first(phase="Creating"), *ALL[:2],
        events=[event("FailedCreate", "jobs.batch is forbidden", kind="TfJob", apiVersion="tensorflow.org/v1alpha1")])
 ALPHA_SPEC: Final = first()["spec"]
+expect("alpha of kubeflow.org: running, without conditions", "Running 3/3 0",
+       job(spec=ALPHA_SPEC, phase="Running", state="Running", runtimeId="x7ab"), *map(of_kubeflow, ALL), Master_0=KEPT)
 expect("alpha of kubeflow.org: running, with conditions", "Running 1/3 0 CrashLoopBackOff",
        job("Created", "Running", spec=ALPHA_SPEC, phase="Running", state="Running", runtimeId="x7ab"),
        *(of_kubeflow(each) for each in (ALL[0], of_batch(0, status=waiting("CrashLoopBackOff", "Running")),

@@ -64,6 +64,12 @@ def selected(case: Situation) -> list[dict[str, Any]]:
     return [pod for pod in case.pods if pod["metadata"].get("labels")]
 
 
+def workload_of(case: Situation) -> dict[str, Any] | None:
+    """Return the Workload that the job owns."""
+    owners = case.workload["metadata"]["ownerReferences"] if case.workload is not None else ()
+    return case.workload if any(each["uid"] == case.job["metadata"]["uid"] for each in owners) else None
+
+
 def events_of(case: Situation) -> list[EventDetails]:
     return [decoded(each, EventDetails) for each in case.events]
 
@@ -94,12 +100,13 @@ def page_view(case: Situation) -> dict[str, Any]:
     job = decoded(case.job, kind, objects.with_unreadable_status(kind))
     pods = [each for each in pods_from(selected(case)) if cluster._may_be_of(each, job.metadata.uid)]
     summary, events = views.spec_summary_of(job), events_of(case)
-    facts = [views.pod_facts_of(summary, pod) for pod in pods]
-    waits = waits_for(case.workload) if case.workload is not None else None
+    facts, workload = [views.pod_facts_of(summary, pod) for pod in pods], workload_of(case)
+    waits = waits_for(workload) if workload is not None else None
     return views.job_view(job, summary, pods, events, views.snapshot_of(summary, facts, events, NOW_S, waits))
 
 
 def by_page(case: Situation) -> Shown:
+    """The browser counts down the time until a restart."""
     row = page_view(case)["row"]
     ready, wanted = (sum(each[key] for each in row["replicas"]) for key in ("ready", "wanted"))
     left = "" if row["until"] is None else f":{duration(row['until'] - NOW_S)}"
@@ -171,9 +178,7 @@ def by_gauge(case: Situation) -> Shown:
 
 
 def snapshot(case: Situation) -> JobSnapshot:
-    owner = case.workload["metadata"]["ownerReferences"][0]["uid"] if case.workload is not None else ""
-    workload = case.workload if owner == case.job["metadata"]["uid"] else None
-    return snapshot_of(case.job, selected(case), NOW_S, events=case.events, workload=workload)
+    return snapshot_of(case.job, selected(case), NOW_S, events=case.events, workload=workload_of(case))
 
 
 def by_model(case: Situation) -> Shown:
@@ -202,7 +207,7 @@ def test_every_display_shows_the_same_state_counts_and_reason(display: str, case
     shown = DISPLAYS[display](case)
     expected = Shown(case.state, case.ready, case.restarts, case.reason)
     wrong = {
-        field: f"{found} instead of {wanted}"
+        field: f"{sorted(found) if isinstance(found, frozenset) else found} instead of {wanted}"
         for field, found, wanted in zip(Shown._fields, shown, expected, strict=True)
         if found is not None and wanted not in (found if isinstance(found, frozenset) else {found})
     }
@@ -220,10 +225,7 @@ def replicas_of_model(case: Situation) -> Replicas:
 
 def replicas_of_page(case: Situation) -> Replicas:
     found = page_view(case)["replicas"]
-    return {
-        (each["type"], each["index"]): (each["state"], each.get("ready", False), None, each["restarts"])
-        for each in found
-    }
+    return {(each["type"], each["index"]): (each["state"], each["ready"], None, each["restarts"]) for each in found}
 
 
 def replicas_of_status(case: Situation) -> Replicas:
