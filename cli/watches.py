@@ -12,8 +12,10 @@ from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple, TypeVar
 
+from tfjob_operator.api.v1.states import ENDS
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.session import Session
 
 T = TypeVar("T")
@@ -95,7 +97,6 @@ MAX_RETRY_DELAY_S: Final = 30.0
 """The longest pause before a read that failed is retried; it doubles with each retry."""
 _LAST_READ_S: Final = 1.0
 """How long the last read may take after the time is over: it tells a job that still runs from one whose state is unknown."""
-_OVER: Final = ("CleanUp", "Done", "Failed")
 
 
 class End(NamedTuple):
@@ -107,15 +108,12 @@ class End(NamedTuple):
 
 
 def end_of(job: Mapping[str, Any]) -> End | None:
-    """Return the outcome of a job, None if it is unfinished. Operators of 2018 wrote phase and state, but no conditions."""
-    ended, status = jobs.conditions_of(job), job.get("status") or {}
-    over = status.get("phase") in _OVER and not status.get("conditions")
-    for condition, code in (("Succeeded", 0), ("Failed", 1)):
-        if condition in ended:
-            return End(condition, str(ended[condition].get("message", "")), code)
-        if over and status.get("state") == condition:
-            return End(condition, str(status.get("reason", "")), code)
-    return None
+    """Return the outcome of a job, None if it is unfinished."""
+    state = facts.state_of(job)
+    if state not in ENDS:
+        return None
+    condition = facts.conditions_of(job).get(state) or {"message": facts.mapping(job.get("status")).get("reason")}
+    return End(state, str(condition.get("message") or ""), int(state == facts.FAILED))
 
 
 def retried(

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1.states import LIMIT_WORDS, limit_in
 
 TFJOBS: Final = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 OLDER_VERSIONS: Final = ("v1alpha2", "v1beta1", "v1beta2", "v1alpha1")
@@ -279,24 +280,21 @@ class Limit(NamedTuple):
 
 
 LIMITS: Final = {
-    EventReason.BACKOFF_LIMIT_EXCEEDED: Limit("runPolicy.backoffLimit", "it has reached the specified backoff limit"),
-    EventReason.DEADLINE_EXCEEDED: Limit(
-        "runPolicy.activeDeadlineSeconds", "it was active longer than specified deadline"
-    ),
-    EventReason.MAX_RESTARTS_EXCEEDED: Limit(
-        "runPolicy.failurePolicy.maxRestarts", "it was restarted as often as maxRestarts allows"
-    ),
-    EventReason.START_DEADLINE_EXCEEDED: Limit(
-        "runPolicy.startDeadlineSeconds", "not all of its replicas ran within the start deadline"
-    ),
+    EventReason(limit): Limit(field, LIMIT_WORDS[limit])
+    for limit, field in (
+        ("BackoffLimitExceeded", "runPolicy.backoffLimit"),
+        ("DeadlineExceeded", "runPolicy.activeDeadlineSeconds"),
+        ("MaxRestartsExceeded", "runPolicy.failurePolicy.maxRestarts"),
+        ("StartDeadlineExceeded", "runPolicy.startDeadlineSeconds"),
+    )
 }
 """All limits by event reason. The reason of the Failed condition is always `JobFailed`; its message is the Go operators'."""
 
 
 def limit_of(reason: str, message: str) -> EventReason | None:
     """Return the limit to which a Failed condition with this reason and message refers; None for any other failure."""
-    words = message.partition(" has failed because ")[2].partition(". ")[0]
-    return next((each for each in LIMITS if reason == ConditionReason.LIMIT and words == LIMITS[each].words), None)
+    limit = limit_in(message)
+    return EventReason(limit) if reason == ConditionReason.LIMIT and limit else None
 
 
 EXITED: Final = "Pod: {namespace}.{pod} exited with code {code}"

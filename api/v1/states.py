@@ -16,6 +16,21 @@ _OVER_PHASES: Final = frozenset({"Done", "CleanUp", "Failed"})
 """The phases of alpha jobs that have ended."""
 
 
+LIMIT_WORDS: Final = {
+    "BackoffLimitExceeded": "it has reached the specified backoff limit",
+    "DeadlineExceeded": "it was active longer than specified deadline",
+    "MaxRestartsExceeded": "it was restarted as often as maxRestarts allows",
+    "StartDeadlineExceeded": "not all of its replicas ran within the start deadline",
+}
+"""The end of the message `Job NAME has failed because ...` for each limit; the first two are the Go operators'."""
+
+
+def limit_in(message: str) -> str:
+    """Return the limit that the message of a Failed condition names, "" for any other failure."""
+    words = message.partition(" has failed because ")[2].partition(". ")[0]
+    return next((limit for limit, each in LIMIT_WORDS.items() if words == each), "")
+
+
 def state_of(conditions: Iterable[tuple[str, str]], *, is_ending: bool, phase: str = "", outcome: str = "") -> str:
     """Return the state of a job: Ending, or its last condition that is True; Created if none is; New without conditions.
 

@@ -46,8 +46,9 @@ class JobFacts(NamedTuple):
 
     `end` is Succeeded or Failed, once that is decided, else "". `condition` is the one that gives the state, or the record of
     the end; `since` is its time. `sizes` has the requested replicas by type, and `done` those that have succeeded, as text.
-    `restarts` has the recorded restarts of replicas, and `delayed` when the next ones are due; `attempt` counts those of the whole job. `manager` is the other controller
-    that manages the job, "" if this operator does. `counts` has the counters of `replicaStatuses` by type.
+    `restarts` has the recorded restarts of replicas, and `delayed` when the next ones are due; `attempt` counts those of the
+    whole job. `manager` is the other controller that manages the job, "" if this operator does. `counts` has the counters of
+    `replicaStatuses` by type.
     """
 
     namespace: str

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.states import limit_in
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model import older
 from tfjob_operator.cli.model.facts import (
@@ -225,12 +226,8 @@ class JobSnapshot:
     def _failure(self, message: str) -> tuple[str, str]:
         """Return why a job failed: its limit, the reason of its condition, or the failure of a replica."""
         reason, failure = text(self.job.condition.get("reason")), mapping(self.job.condition.get("failure"))
-        if reason == "JobFailed" and "event" not in self.job.condition:
-            from tfjob_operator.api.v1.constants import limit_of  # it imports msgspec
-
-            reason = limit_of(reason, message) or reason
-        elif reason == "JobFailed":
-            reason = text(self.job.condition["event"]) or reason
+        if reason in {"JobFailed", "TFJobFailed"}:  # other operators use the second for limits too
+            reason = text(self.job.condition.get("event")) or limit_in(message) or reason
         if reason not in _PLAIN:
             return reason, message
         failure = failure or mapping(older.failure_in(message))

@@ -9,11 +9,11 @@ from typing import Any, Final
 import structlog
 
 from tfjob_operator.api.meta import ObjectMeta
-from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import conditions, states
 from tfjob_operator.api.v1.constants import ConditionReason as Reason
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobAttempt, JobCondition, TFJob
-from tfjob_operator.api.v1alpha1.types import AlphaJob
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric, MetricsProvider
 

@@ -16,7 +16,7 @@ from tfjob_operator.cli import collecting, jobs, watches
 from tfjob_operator.cli.diagnosis.diagnose import state_line
 from tfjob_operator.cli.diagnosis.facts import AlphaEvidence, Evidence, Facts
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.gathering import Waits, job_from, pods_from
 from tfjob_operator.cli.listing import COLUMNS, Listing
 from tfjob_operator.cli.model.objects import EventDetails
 from tfjob_operator.cli.model.queues import waits_for
@@ -119,7 +119,8 @@ def replica_pods(case: Situation) -> list[ReplicaPod]:
 
 
 def summary_of(case: Situation) -> JobSummary:
-    return job_summary_of(job_from(case.job), case.job, [each.pod for each in replica_pods(case)], NOW)
+    pods = [each.pod for each in replica_pods(case)]
+    return job_summary_of(job_from(case.job), case.job, pods, NOW, case.events, case.workload)
 
 
 def by_status(case: Situation) -> Shown:
@@ -137,7 +138,9 @@ def by_text_of_status(case: Situation) -> Shown:
 
 
 def by_watch(case: Situation) -> Shown:
-    found = job_summary_from(LiveState(job=case.job, replicas=replica_pods(case)), NOW)
+    found = job_summary_from(
+        LiveState(job=case.job, replicas=replica_pods(case), waits=Waits(case.events, case.workload)), NOW
+    )
     assert found is not None
     return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.reason)
 
