@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from operator import itemgetter
 from typing import Any, Final
 
 
@@ -115,5 +114,6 @@ def _conditions(workload: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def _told_by(checks: Sequence[Mapping[str, Any]], state: str) -> str:
     """Return the names and messages of the checks in this state, in the form of Kueue's own messages."""
     found = [(str(each.get("name")), each.get("message")) for each in checks if each.get("state") == state]
-    shown = "; ".join(f'"{name}"{told and f" ({told})"}' for name, told in sorted(found, key=itemgetter(0)))
+    found.sort(key=lambda check: check[0])
+    shown = "; ".join(f'"{name}"{told and f" ({told})"}' for name, told in found)
     return f"AdmissionCheck{'s' * (len(found) > 1)} in {state} state: {shown}"
