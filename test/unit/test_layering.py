@@ -89,8 +89,8 @@ ONLY_IN = {
     "click": "cli",
     # Elsewhere it is injected.
     "time": (
-        "workqueue.clock cli.session cli.writes cli.commands.list_ cli.commands.logs_ cli.commands.restart_ cli.commands.tensorboard_ "
-        "cli.commands.watch_"
+        "workqueue.clock cli.session cli.writes cli.commands.list_ cli.commands.logs_ cli.commands.restart_ "
+        "cli.commands.tensorboard_ cli.commands.watch_"
     ),
 }
 PURE_LIBRARIES = {
