@@ -90,6 +90,8 @@ def _enqueue(items: Queue[_Item], item: _Item, over: Event) -> None:
         return
 
 
+MAX_WATCH_S: Final = 300.0
+"""How long a single watch lasts, as a client-go reflector's: a proxy may keep a connection whose server is gone."""
 RETRY_S: Final = 1.0
 """The pause before a list or an object is read again whose watch has ended."""
 FIRST_RETRY_DELAY_S: Final = 1.0
@@ -181,6 +183,8 @@ def versions(
 
         first = read() if uid is None else None
         for job, _, event in watched(reading, read, "the job", pause=pause, warn=warn, left=left, first=first):
+            if event is not None and (event["object"].get("metadata") or {}).get("uid") != uid:
+                continue  # a later job of this name is seen by the next read
             newest = job if event is None else None if event["type"] == "DELETED" else event["object"]
             yield newest
             if newest is None or (event is None and left() <= 0):
@@ -208,7 +212,7 @@ def watched(
         first = None
         yield found, 0, None
         try:
-            for number, event in changes(session, watches, limit_s=left()):
+            for number, event in changes(session, watches, limit_s=min(left(), MAX_WATCH_S)):
                 yield found, number, event
         except CliError as error:
             if error.is_denied:
