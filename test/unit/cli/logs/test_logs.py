@@ -212,7 +212,7 @@ def test_a_pod_that_goes_in_the_middle_of_a_line_loses_nothing(logs: Logs) -> No
         assert ended().stdout.splitlines() == ["worker-0 | one", "worker-0 | tw"]
 
 
-@pytest.mark.parametrize("cuts", [[0], [1], [40, 0, 77], [33], [34], [35], [100, 100, 100]])
+@pytest.mark.parametrize("cuts", [[0], [34], [40, 0, 77]])
 def test_a_lost_connection_is_made_anew_and_no_line_comes_twice(logs: Logs, cuts: list[int]) -> None:
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "a", "b", "c", at="2026-01-01T00:00:00.5Z")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -148,6 +148,28 @@ async def test_the_next_logs_are_opened_ahead_and_all_are_sent_in_order() -> Non
     async with asyncio.timeout(60):
         lines = [line async for some in found for line in some]
     assert lines == [f"worker-{number} | {line}" for number in range(len(pods)) for line in ("first", "last")]
+
+
+async def test_a_new_pods_log_is_not_taken_for_that_of_the_former_pod_of_its_name() -> None:
+    """Logs are requested by name: a stream that is opened again may be another pod's. Its lines come once."""
+    pods = [pod("mnist", uid="former")]
+    streams = iter([b"2026-03-01T10:00:00Z one\n", *[b"2026-03-01T10:00:01Z two\n"] * 2])
+
+    @asynccontextmanager
+    async def logs(_kind: Any, _namespace: str, _name: str, options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def chunks() -> AsyncIterator[bytes]:
+            pods[:] = [pod("mnist", uid="next")] if options.since else pods
+            yield next(streams, b"2026-03-01T10:00:02Z end\n")
+
+        yield chunks()
+
+    client, cluster = SimpleNamespace(logs=logs), SimpleNamespace(pods_of=lambda _: pods)
+    found: list[str] = []
+    lines = Logs(cast("Any", client), cast("Any", cluster)).of_job("team/mnist", LogOptions(follow=True))
+    async with aclosing(lines):
+        while "worker-0 | end" not in found:
+            found += await anext(lines)
+    assert found == [f"worker-0 | {line}" for line in ("one", "two", "end")]
 
 
 @pytest.mark.parametrize(
