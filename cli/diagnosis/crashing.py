@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
@@ -12,9 +12,10 @@ from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, Con
 from tfjob_operator.api.v1.types import JobCondition, child_name
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
+from tfjob_operator.cli.diagnosis.rows import of_pod
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
@@ -421,47 +422,45 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
 
 def _restarted(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that were restarted and are running again."""
-    carried = {
-        facts.shape.child(facts.name, record.type, record.index): record.total for record in facts.job.status.restarts
-    }
+    carried = {facts.shape.child(facts.name, each.type, each.index): each.total for each in facts.job.status.restarts}
+    events = facts.job_events(EventReason.EXITED_WITH_CODE)
     for pod in facts.live_pods:
-        name = pod.metadata.name
-        replica = facts.shape.replica_of(pod)
+        name, replica = pod.metadata.name, facts.shape.replica_of(pod)
         in_place = max((each.restart_count for each in statuses(pod)), default=0)
         times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
         well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
         if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
-            restarts = format_restarts(well.restart_count)
-            seen = f"pod {safe_name(name)}: container {safe_name(well.name)} exited with code 0, {restarts}"
-            often = "once" if well.restart_count == 1 else f"{well.restart_count} times"
-            yield Finding(AFTER_SUCCESS, name, (seen,), {"times": often, "pod": name})
+            how = f"container {safe_name(well.name)} exited with code 0, {format_restarts(well.restart_count)}"
+            yield of_pod(AFTER_SUCCESS, pod, how, times=_often(well.restart_count))
             continue
         if times == 0 or any(is_down_after(each, facts.now) for each in exits_of(pod)):
             continue
         now = "running now" if is_up(pod) else "not running now"
-        proofs = [f"pod {safe_name(name)}: {format_restarts(times)}"]
-        values = {"times": str(times), "now": now, "pod": name, "container": CONTAINER_NAME, "previous": "false"}
+        values = {"times": str(times), "now": now, "container": CONTAINER_NAME, "previous": "false"}
+        seen = [format_restarts(times)]
         for each in list(exits_of(pod))[:1]:
             reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
-            values |= {"container": value(each.container), "previous": "true"}
+            values |= {"container": each.container, "previous": "true"}
             how = f"exited with code {each.ended.exit_code}{reason} before the restart"
-            proofs.append(f"pod {safe_name(name)}: container {safe_name(each.container)} {how}")
-        events = facts.job_events(EventReason.EXITED_WITH_CODE)
+            seen.append(f"container {safe_name(each.container)} {how}")
         exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
-        proofs += [facts.line(event) for event, _ in exits[-1:]]
+        proofs = [facts.line(event) for event, _ in exits[-1:]]
+        killed = [each for each in facts.pod_events(pod, "Killing") if "liveness" in each.message]
+        problem, also = FOR_EVER if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
         if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
-            values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME) or " "}
-            yield Finding(OUT_OF_MEMORY, name, tuple(proofs), values, also=(FOR_EVER,))
-            continue
-        killed = [one for one in facts.pod_events(pod, "Killing") if "liveness" in one.message]
-        if in_place and killed and _is_young(facts, pod):
+            values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}
+            problem, also = OUT_OF_MEMORY, (FOR_EVER,)
+        elif in_place and killed and _is_young(facts, pod):
+            problem, also = LIVENESS, (FOR_EVER,)
             proofs += map(facts.line, killed[-1:])
-            yield Finding(LIVENESS, name, tuple(proofs), values, also=(FOR_EVER,))
-            continue
-        problem = FOR_EVER if times >= _OFTEN else RESTARTED
-        if problem is RESTARTED:
-            values["times"] = "once" if times == 1 else f"{times} times"
-        yield Finding(problem, name, tuple(proofs), values)
+        elif problem is RESTARTED:
+            values["times"] = _often(times)
+        made = of_pod(problem, pod, *seen, **values)
+        yield replace(made, proofs=(*made.proofs, *proofs), also=also)
+
+
+def _often(times: int) -> str:
+    return "once" if times == 1 else f"{times} times"
 
 
 def _is_young(facts: Facts, pod: PodDetails) -> bool:

@@ -12,6 +12,7 @@ from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
 from tfjob_operator.cli.diagnosis.causes import Finding, Group, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import OperatorDeployment
 from tfjob_operator.cli.model.pods import statuses
@@ -167,17 +168,12 @@ def find(facts: Facts) -> Iterator[Finding]:
     if evidence.namespace is not None and (
         evidence.namespace.status.phase == "Terminating" or evidence.namespace.metadata.deletion_timestamp is not None
     ):
-        yield Finding(
-            NAMESPACE_TERMINATING, facts.name, (f"namespace {safe_name(facts.namespace)}: phase Terminating",)
-        )
+        seen = f"namespace {safe_name(facts.namespace)}: phase Terminating"
+        yield of_job(facts, NAMESPACE_TERMINATING).seen_in(seen)
     if meta.deletion_timestamp is not None:
-        waits = (
-            f"and waits for finalizers: {', '.join(map(safe_name, evidence.finalizers[:3]))}"
-            if evidence.finalizers
-            else ""
-        )
-        seen = f"job: deletionTimestamp is set, {ago(facts.now, meta.deletion_timestamp)}"
-        yield Finding(JOB_DELETING, facts.name, (seen,), {"waits": waits or " "})
+        names = ", ".join(map(safe_name, evidence.finalizers[:3]))
+        seen = f"deletionTimestamp is set, {ago(facts.now, meta.deletion_timestamp)}"
+        yield of_job(facts, JOB_DELETING, seen, waits=names and f"and waits for finalizers: {names}")
     if facts.spec.managed_by not in MANAGED_BY_US:
         yield _elsewhere_managed(facts)
     elif not facts.finished or facts.ending is not None:
@@ -230,24 +226,26 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
     elif lease is not None and is_down:
         line, since = renewal(facts, lease)
         where = f"{lease.metadata.namespace}/{lease.metadata.name}"
-        values = {"lease": where, "since": since, "operators": lease.metadata.namespace}
         if serving or not has_all:
-            yield Finding(NOT_RUNNING, facts.name, (line,), values)
+            values = {"lease": where, "since": since, "operators": lease.metadata.namespace}
+            yield of_job(facts, NOT_RUNNING, **values).seen_in(line)
         else:
             values = {"state": _NO_DEPLOYMENT, "lease": f"{where} was last renewed {since}"}
-            yield Finding(MISSING, facts.name, (line,), values)
+            yield of_job(facts, MISSING, **values).seen_in(line)
     elif is_absent and not serving:
         values = {"state": _NO_DEPLOYMENT if has_all else "running:", "lease": "tf-operator does not exist"}
-        yield Finding(MISSING, facts.name, ("job: no status", "lease tf-operator: not found"), values)
+        yield of_job(facts, MISSING, **values).seen_in("job: no status", "lease tf-operator: not found")
     elif is_new and age_s is not None and age_s > SOON_S:
         late = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
-        seen = (f"job: created {duration(age_s)} ago, no status", *_stale(facts))
-        yield Finding(late if age_s > LATE_S else NOT_YET, facts.name, seen, {"age": duration(age_s)})
+        stale = evidence.stale_lease
+        seen = (
+            f"job: created {duration(age_s)} ago, no status",
+            *([renewal(facts, stale)[0]] if stale is not None else ()),
+        )
+        yield of_job(facts, late if age_s > LATE_S else NOT_YET, age=duration(age_s)).seen_in(*seen)
     elif not is_new and 0 < status.observed_generation < facts.job.metadata.generation:
         values = {"generation": str(facts.job.metadata.generation), "seen": str(status.observed_generation)}
-        yield Finding(
-            EDIT_UNSEEN, facts.name, ("job: status.observedGeneration is less than metadata.generation",), values
-        )
+        yield of_job(facts, EDIT_UNSEEN, "status.observedGeneration is less than metadata.generation", **values)
     elif status.begun is not None:
         yield from _unseen(facts)
 
@@ -260,13 +258,7 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
         states = [each.state.terminated for each in statuses(pod) if each.state is not None and each.state.terminated]
         ages = [age for each in states if (age := facts.age_s(each.finished_at)) is not None]
         if ages and min(ages) > _GRACE_S and pod.metadata.deletion_timestamp is None:
-            seen = f"pod {safe_name(pod.metadata.name)}: phase Succeeded, not in status.finishedIndices"
-            yield Finding(END_UNSEEN, pod.metadata.name, (seen,), {"age": duration(min(ages))})
-
-
-def _stale(facts: Facts) -> Iterator[str]:
-    if facts.evidence.stale_lease is not None:
-        yield renewal(facts, facts.evidence.stale_lease)[0]
+            yield of_pod(END_UNSEEN, pod, "phase Succeeded, not in status.finishedIndices", age=duration(min(ages)))
 
 
 def _elsewhere(facts: Facts) -> Finding:
@@ -275,7 +267,7 @@ def _elsewhere(facts: Facts) -> Finding:
         for each in facts.evidence.deployments
     ]
     served = sorted({safe_name(each.served) for each in facts.evidence.deployments})
-    return Finding(ELSEWHERE, facts.name, tuple(seen), {"served": ", ".join(served[:5])})
+    return of_job(facts, ELSEWHERE, served=", ".join(served[:5])).seen_in(*seen)
 
 
 def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Finding:
@@ -285,21 +277,17 @@ def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Findi
     ]
     meta, wanted = deployments[0].metadata, sum(each.spec.replicas for each in deployments)
     if wanted == 0:
-        return Finding(SCALED_TO_ZERO, facts.name, tuple(seen), {"operators": meta.namespace, "deployment": meta.name})
+        return of_job(facts, SCALED_TO_ZERO, operators=meta.namespace, deployment=meta.name).seen_in(*seen)
     for pod in facts.evidence.operator_pods:
+        name = safe_name(pod.metadata.name)
         for status in (pod.status.container_statuses or ()) if pod.metadata.deletion_timestamp is None else ():
-            if status.state is not None and status.state.waiting is not None:
-                waiting = status.state.waiting
-                seen.append(
-                    f"pod {safe_name(pod.metadata.name)} waiting: {safe_name(waiting.reason)}: {quote(waiting.message)}"
-                )
-            if status.last_state is not None and status.last_state.terminated is not None:
-                ended = status.last_state.terminated
-                seen.append(
-                    f"pod {safe_name(pod.metadata.name)} exited with code {ended.exit_code}: {quote(ended.message)}"
-                )
-    values = {"ready": "0", "wanted": str(wanted), "operators": meta.namespace}
-    return Finding(NOT_READY, facts.name, tuple(seen), values)
+            waiting = status.state.waiting if status.state is not None else None
+            ended = status.last_state.terminated if status.last_state is not None else None
+            if waiting is not None:
+                seen.append(f"pod {name} waiting: {safe_name(waiting.reason)}: {quote(waiting.message)}")
+            if ended is not None:
+                seen.append(f"pod {name} exited with code {ended.exit_code}: {quote(ended.message)}")
+    return of_job(facts, NOT_READY, ready="0", wanted=str(wanted), operators=meta.namespace).seen_in(*seen)
 
 
 def _crd(facts: Facts) -> Iterator[Finding]:
@@ -317,4 +305,4 @@ def _crd(facts: Facts) -> Iterator[Finding]:
             if lost:
                 proofs.append(f"CRD tfjobs.kubeflow.org: the schema of v1 lacks status.{', status.'.join(lost)}")
     if proofs:
-        yield Finding(CRD_OLD, facts.name, tuple(proofs))
+        yield of_job(facts, CRD_OLD).seen_in(*proofs)

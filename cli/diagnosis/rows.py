@@ -43,7 +43,7 @@ def of_pod(problem: Problem, pod: PodDetails, *seen: str, key: str = "", **value
     """Return a finding about a pod. `seen` are facts about it; {pod} and {node} are always values."""
     name = pod.metadata.name
     proofs = tuple(f"pod {safe_name(name)}: {each}" for each in seen)
-    return Finding(problem, name, proofs, {"pod": name, "node": pod.spec.node_name} | values, key)
+    return Finding(problem, name, proofs, {"pod": name, "node": pod.spec.node_name, **values}, key)
 
 
 def of_event(

@@ -11,6 +11,7 @@ from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
 from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, Problem, Step, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.rows import of_pod
 from tfjob_operator.cli.diagnosis.rules import rule, shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import PodDetails
@@ -205,38 +206,31 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
-    name, scheduled = pod.metadata.name, condition_of(pod.status.conditions, "PodScheduled")
-    gates = pod.spec.scheduling_gates
-    if gates:
-        gate = value(gates[0].name)
-        seen = f"pod {safe_name(name)}: spec.schedulingGates: {safe_name(gate)}"
-        if gate == QUEUE_GATE:
-            yield Finding(suspension.ONE_BY_ONE, name, (seen,))
-            return
-        yield Finding(GATED, name, (seen,), {"gate": gate, "pod": name}, gate)
+    scheduled, node = condition_of(pod.status.conditions, "PodScheduled"), pod.status.nominated_node_name
+    if pod.spec.scheduling_gates:
+        gate = pod.spec.scheduling_gates[0].name
+        problem = suspension.ONE_BY_ONE if gate == QUEUE_GATE else GATED
+        key = "" if gate == QUEUE_GATE else value(gate)
+        yield of_pod(problem, pod, f"spec.schedulingGates: {safe_name(gate)}", key=key, gate=gate)
         return
     events = latest(facts.pod_events(pod, "FailedScheduling", "Unschedulable"))
     message = events[0].message if events else ""
     if not message and scheduled is not None and scheduled.status == "False":
         message = scheduled.message
-    proofs = tuple(facts.line(event) for event in events) or (
-        (f"pod {safe_name(name)}: PodScheduled is False: {quote(message)}",) if message else ()
-    )
-    values = {"pod": name}
-    if pod.status.nominated_node_name:
-        node = value(pod.status.nominated_node_name)
-        seen = f"pod {safe_name(name)}: nominated for node {safe_name(node)}"
-        yield Finding(PREEMPTING, name, (*proofs, seen), values | {"node": node})
+    proofs = tuple(map(facts.line, events))
+    if message and not events:
+        proofs = (f"pod {safe_name(pod.metadata.name)}: PodScheduled is False: {quote(message)}",)
+    if node:
+        yield of_pod(PREEMPTING, pod, f"nominated for node {safe_name(node)}", node=node).seen_in(*proofs)
     elif message:
         if "pod group" not in message.lower() and "sibling pods" not in message:  # gang.py reports these
-            yield _by_message(facts, name, message, proofs, values)
+            yield _by_message(facts, pod.metadata.name, message, proofs, {"pod": pod.metadata.name})
     else:
         age_s = facts.age_s(pod.metadata.creation_timestamp)
         if age_s is not None and age_s > _LATE_S:
             scheduler = value(pod.spec.scheduler_name) or "default-scheduler"
-            seen = f"pod {safe_name(name)}: created {duration(age_s)} ago, no condition or event of a scheduler"
-            values |= {"scheduler": scheduler, "age": duration(age_s)}
-            yield Finding(NO_SCHEDULER, name, (seen,), values, scheduler)
+            seen = f"created {duration(age_s)} ago, no condition or event of a scheduler"
+            yield of_pod(NO_SCHEDULER, pod, seen, key=scheduler, scheduler=scheduler, age=duration(age_s))
 
 
 def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:

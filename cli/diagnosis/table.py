@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from tfjob_operator.cli.diagnosis import (
     admission,
@@ -28,7 +27,7 @@ from tfjob_operator.cli.diagnosis import (
 from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, Group, Problem, Severity
 from tfjob_operator.cli.diagnosis.facts import Facts
 
-_MODULES: Final[Mapping[Group, tuple[int, ModuleType]]] = {
+_MODULES: Final[Mapping[Group, tuple[int, Any]]] = {
     Group.OPERATOR: (0, operator),
     Group.SPEC: (200, specification),
     Group.SUSPENSION: (300, suspension),

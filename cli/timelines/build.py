@@ -448,8 +448,12 @@ def _happenings(
     """Return all happenings in order of time. Repeats are merged, and so are a condition and its event."""
     name = job.metadata.name
     reported: list[values.Happening] = []
+    history = job.status.attempt_history or ()
+    restarts = [(f" restarts as attempt {each.number + 1} ", utc(each.end_time)) for each in history]
     for condition in job.status.conditions or ():
         at = utc(condition.last_transition_time)
+        # A replica may have been restarting before the whole job was: then only the message of Restarting changed.
+        at = next((ended for words, ended in restarts if ended is not None and words in condition.message), at)
         # for other conditions, False carries no information
         shows_end = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}
         if at is not None and (condition.status == "True" or shows_end):
@@ -458,8 +462,7 @@ def _happenings(
     if (ending := _ending(job)) is not None:
         reported.append(values.Happening(ending.start, name, ENDING, ending.message))
     reasons = [*(each.message for each in reported), *(each.message for each in own)]
-    for attempt in job.status.attempt_history or ():
-        at, words = utc(attempt.end_time), f" restarts as attempt {attempt.number + 1} "
+    for attempt, (words, at) in zip(history, restarts, strict=True):
         restarted = attempt.number < job.status.attempt  # otherwise a rule has ended the job
         if at is not None and restarted and not any(words in each for each in reasons):  # its event has expired
             text = f"{words.strip()}: {ended_by(attempt)}"
