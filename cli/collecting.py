@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -26,12 +27,13 @@ from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, 
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import objects
-from tfjob_operator.cli.model.pods import exits_of, is_training, running_since
+from tfjob_operator.cli.model.pods import condition_of, exits_of, is_training, running_since
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.permissions import ResourceAttributes
 from tfjob_operator.cli.replicas import selector_of
 from tfjob_operator.cli.session import Session
 
+_VISIBILITY: Final = "visibility.kueue.x-k8s.io"
 LEASE: Final = "tf-operator"
 """The name of the operator's Lease, in any namespace."""
 OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
@@ -48,11 +50,11 @@ _LINES: Final = 40
 _LOG_BYTES: Final = 65_536
 _MAX_EVENTS: Final = 50_000
 """The most events of a namespace that are read, with one request per page: those of the job may be the last."""
-_NAMED: Final = "metadata.name="
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 
 T = TypeVar("T")
+_Filter = Callable[[T], bool]
 
 
 class _ObjectPage(msgspec.Struct):
@@ -98,6 +100,7 @@ def collect(
         if volume.persistent_volume_claim is not None
     }
     lease, stale_lease = reader.lease(now)
+    workload = reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None
     return Evidence(
         job=job,
         now=now,
@@ -118,7 +121,8 @@ def collect(
         deployments=reader.deployments,
         operator_pods=reader.operator_pods,
         crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{jobs.group_of(whole)}", "CRDs"),
-        workload=reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None,
+        workload=workload,
+        place=reader.place(workload) if workload is not None else None,
         pod_group=reader.pod_group(name),
         logs=reader.logs(pods),
         last_lines=reader.last_lines(pods, now, silent_after_s) if silent_after_s else {},
@@ -168,22 +172,24 @@ class _EvidenceReader:
         raw = self._read(ResourceAttributes("get", resource, here, name), words)
         return _decoded(raw, kind) if raw is not None else None
 
-    def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
+    def all(self, resource: Resource, kind: type[T], words: str, name: str = "", **query: str) -> list[T] | None:
         """Return the objects of all namespaces or, if that is forbidden, of this namespace; None if this namespace has none."""
-        found = self._list(resource, kind, words, query, namespace="")
-        return found if found is not None else self.here(resource, kind, words, **query) or None
+        found = self._list(ResourceAttributes("list", resource, "", name), kind, words, query)
+        return found if found is not None else self.here(resource, kind, words, name, **query) or None
 
-    def here(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T]:
+    def here(self, resource: Resource, kind: type[T], words: str, name: str = "", **query: str) -> list[T]:
         """Return the objects of the namespace, an empty list without permission."""
-        return self._list(resource, kind, words, query) or []
+        return self._list(ResourceAttributes("list", resource, self._here, name), kind, words, query) or []
 
     def selected(self, resource: Resource, kind: type[T], selector: str) -> list[T] | None:
         """Return the objects of the namespace with these labels, None without permission."""
-        return self._list(resource, kind, resource.plural, {"labelSelector": selector})
+        read = ResourceAttributes("list", resource, self._here)
+        return self._list(read, kind, resource.plural, {"labelSelector": selector})
 
     def events(self, concerns: Callable[[objects.EventDetails], bool]) -> list[objects.EventDetails]:
         """Return the matching events among the first `_MAX_EVENTS` of the namespace; sets `events_cut` if there are more."""
-        return self._list(core.EVENTS, objects.EventDetails, "events", {}, chosen=concerns) or []
+        read = ResourceAttributes("list", core.EVENTS, self._here)
+        return self._list(read, objects.EventDetails, "events", {}, concerns) or []
 
     def nodes_of(self, pods: Sequence[objects.PodDetails]) -> list[objects.NodeDetails] | None:
         """Return the nodes of the first pods, None without permission."""
@@ -200,7 +206,8 @@ class _EvidenceReader:
         """Return the claims with these names, and record which do not exist."""
         if not names:
             return []
-        found = self._list(objects.CLAIMS, objects.PersistentVolumeClaim, "persistent volume claims", {})
+        read = ResourceAttributes("list", objects.CLAIMS, self._here)
+        found = self._list(read, objects.PersistentVolumeClaim, "persistent volume claims", {})
         if found is None:
             return []
         there = {claim.metadata.name for claim in found}
@@ -214,7 +221,7 @@ class _EvidenceReader:
         time. If there is no lease, this is recorded in `absent`.
         """
         here = self._here
-        found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=_NAMED + LEASE)
+        found = self.all(core.LEASES, core.Lease, "leases", LEASE)
         if found is not None and not found:
             self.absent.append(Absent(core.LEASES.kind, LEASE))
         found = found or []
@@ -256,6 +263,19 @@ class _EvidenceReader:
                 return each
         return None
 
+    def place(self, workload: objects.Workload) -> objects.PendingWorkload | None:
+        """Return the place of a Workload in its queue; None if it does not wait, or if this cannot be read."""
+        reserved = condition_of(workload.status.conditions, "QuotaReserved")
+        if reserved is not None and reserved.status == "True":
+            return None
+        name, queue = workload.metadata.name, quote(workload.spec.queue_name, safe="")
+        with suppress(CliError, msgspec.ValidationError):  # few clusters serve it, and few users may read it
+            version = self._session.get(f"/apis/{_VISIBILITY}")["preferredVersion"]["groupVersion"]
+            where = f"/apis/{version}/namespaces/{self._session.namespace}/localqueues/{queue}/pendingworkloads"
+            found = msgspec.json.decode(self._session.read(where), type=objects.PendingWorkloads)
+            return next((each for each in found.items or () if each.metadata.name == name), None)
+        return None
+
     def pod_group(self, name: str) -> objects.PodGroupDetails | None:
         """Return the job's PodGroup of either gang scheduler."""
         for resource in (core.VOLCANO_POD_GROUPS, core.COSCHEDULING_POD_GROUPS):
@@ -274,7 +294,7 @@ class _EvidenceReader:
             query = {"container": each.container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
             with suppress(_NoLogError):
                 query |= {} if each.now else {"previous": "true"}
-                raw = self._read(self._log_of(pod), "logs", query, may_fail=True)
+                raw = self._read(self._log_of(pod), "logs", query)
                 found[pod, each.container] = (raw or b"").decode(errors="replace")
         return found
 
@@ -291,7 +311,7 @@ class _EvidenceReader:
                 break
             query = {"container": c.CONTAINER_NAME, "tailLines": 1, "limitBytes": _LOG_BYTES, "timestamps": "true"}
             with suppress(_NoLogError):
-                raw = self._read(self._log_of(name), "logs", query, may_fail=True)
+                raw = self._read(self._log_of(name), "logs", query)
                 at, _, text = (raw or b"").decode(errors="replace").partition(" ")
                 found[name] = LastLine(_time(at), text)
         return found if "logs" not in self.forbidden else {}
@@ -301,20 +321,17 @@ class _EvidenceReader:
 
     def _list(
         self,
-        resource: Resource,
+        read: ResourceAttributes,
         kind: type[T],
         words: str,
-        query: Mapping[str, Any],
-        *,
-        namespace: str | None = None,
-        chosen: Callable[[T], bool] | None = None,
+        query: dict[str, str],
+        chosen: _Filter[T] | None = None,
     ) -> list[T] | None:
-        """Return the objects of a namespace, by default of this one. A filter is applied only to the first `_MAX_EVENTS`."""
-        name = query.get("fieldSelector", "").removeprefix(_NAMED)
-        read = ResourceAttributes("list", resource, self._here if namespace is None else namespace, name)
+        """Return the objects. A filter is applied only to the first `_MAX_EVENTS`."""
         if not read.is_granted(self._granted):
             self.forbidden.add(words)
             return None
+        query = query | {"fieldSelector": f"metadata.name={read.name}"} if read.name else query
         found: list[T] = []
         page: dict[str, Any] = {}
         most = None if chosen is None else _MAX_EVENTS
@@ -336,30 +353,25 @@ class _EvidenceReader:
             raise error
 
     def _read(
-        self,
-        read: ResourceAttributes,
-        words: str,
-        query: Mapping[str, Any] | None = None,
-        *,
-        path: str = "",
-        may_fail: bool = False,
+        self, read: ResourceAttributes, words: str, query: Mapping[str, Any] | None = None, path: str = ""
     ) -> bytes | None:
-        """Return a response; None if the object does not exist or the user may not read it.
+        """Return the response of a read, or of a `path` that needs the same permission.
 
-        `path` replaces that of the read, whose permission is required.
+        None if the object does not exist or the user may not read it. Raises _NoLogError.
         """
+        is_log = read.subresource == "log"
         if not read.is_granted(self._granted):
             self.forbidden.add(words)
             return None
         try:
             return self._session.read(path or read.path, **query or {})
         except ApiServerError as error:
-            if may_fail and error.code != _FORBIDDEN:  # 400 and 404: there is none; 5xx: the kubelet does not respond
+            if is_log and error.code != _FORBIDDEN:  # 400 and 404: there is none; 5xx: the kubelet does not respond
                 raise _NoLogError from error
             self._note(error, words)
             return None
         except CliError as error:
-            if may_fail:
+            if is_log:
                 raise _NoLogError from error
             raise
 

@@ -8,8 +8,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import ApiServerError
+from tfjob_operator.cli.managers import workload_of
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
+from tfjob_operator.cli.model.snapshot import snapshot_of
 from tfjob_operator.cli.replicas import Choice, find
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.timelines.values import TimelineJob, job_of
@@ -17,6 +20,13 @@ from tfjob_operator.cli.timelines.values import TimelineJob, job_of
 T = TypeVar("T")
 _MAX_EVENTS: Final = 10_000
 """The most pod events that are read: this many take a few seconds."""
+
+
+class Waits(NamedTuple):
+    """What tells why a job waits: Warnings of its namespace, or its Workload. Empty if it does not wait, or without permission."""
+
+    events: Sequence[Mapping[str, Any]] = ()
+    workload: Mapping[str, Any] | None = None
 
 
 class Snapshot(NamedTuple):
@@ -33,6 +43,22 @@ def snapshot(session: Session, name: str) -> Snapshot:
     body = jobs.get(session, name)
     found = find(session, body, Choice())
     return Snapshot(body, job_from(body), [each.pod for each in found.replicas], found.version)
+
+
+def waits_of(session: Session, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Waits:
+    """Read why a job waits, if that needs more than the job and its pods. Raises CliError."""
+    seen = snapshot_of(job, pods, 0.0)
+    try:
+        if seen.job.is_suspended and seen.job.queue and not seen.job.end:
+            return Waits(workload=workload_of(session, job))
+        if seen.needs_events():
+            where = f"/api/v1/namespaces/{session.namespace}/events"
+            pages = session.pages(where, _MAX_EVENTS, fieldSelector="type=Warning")
+            return Waits([event for page in pages for event in page["items"]])
+    except ApiServerError as error:
+        if not error.is_denied:
+            raise
+    return Waits()
 
 
 def job_from(body: Mapping[str, Any]) -> TimelineJob:

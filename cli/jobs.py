@@ -7,14 +7,17 @@ rejected: a command that ignored a namespace there would change a job of the sam
 
 from __future__ import annotations
 
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.errors import ApiServerError, CliError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tfjob_operator.cli.session import Session
 
@@ -27,6 +30,11 @@ TENSORFLOW_GROUP: Final = "tensorflow.org"
 FIRST_NAME: Final = f"tfjob.{TENSORFLOW_GROUP}"
 _KINDS: Final = frozenset({"tfjob", "tfjobs"})
 _VERSIONS: Final = {GROUP: "v1", TENSORFLOW_GROUP: "v1alpha1"}
+_MOST: Final = 500
+"""The most events and names that are read for a hint."""
+_NAMES: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+_OF_CHILDREN: Final = ("SuccessfulCreate", "SuccessfulDelete")
+"""The beginnings of the reasons of events that do not tell how a job ended."""
 _IDENTITY: Final = ("namespace", "uid", "resourceVersion")
 
 
@@ -46,7 +54,10 @@ def path(namespace: str | None, name: str = "", group: str = GROUP) -> str:
 
 
 def get(session: Session, name: str) -> dict[str, Any]:
-    """Return a job. Raises ApiServerError if it does not exist, CliError if the cluster serves no TFJobs."""
+    """Return a job. Raises ApiServerError if it does not exist, CliError if the cluster serves no TFJobs.
+
+    The message about a job that does not exist has what is known about it.
+    """
     group, bare = _split(name)
     try:
         return read(session, bare, group or GROUP)
@@ -57,7 +68,7 @@ def get(session: Session, name: str) -> dict[str, Any]:
             except ApiServerError as other:
                 if not (other.is_not_found or other.is_denied):  # otherwise there may be such a job
                     raise
-        raise without_crd(session, error) from error
+        raise _with_hint(session, bare, without_crd(session, error)) from error
 
 
 def read(session: Session, name: str, group: str) -> dict[str, Any]:
@@ -68,6 +79,55 @@ def read(session: Session, name: str, group: str) -> dict[str, Any]:
     if group_of(job) != group or meta.get("name") != name or not all(meta.get(key) for key in _IDENTITY):
         raise CliError(f"the response to {where} is not the TFJob {name}")
     return job
+
+
+def _with_hint(session: Session, name: str, error: CliError) -> CliError:
+    """Add what is known about a job that does not exist: how it was deleted, or else a job with a similar name."""
+    if not isinstance(error, ApiServerError) or not error.is_not_found:
+        return error
+    hint = ""
+    with suppress(CliError):
+        where = f"/api/v1/namespaces/{session.namespace}/events"
+        events = session.get(where, fieldSelector=f"involvedObject.name={name}", limit=_MOST).get("items") or ()
+        own = [each for each in events if str(_about(each).get("kind")).casefold() in _KINDS]
+        hint = _deletion(own) or _similar(session, name)
+    return ApiServerError(f"{error.message}{hint and ': '}{hint}", code=error.code, reason=error.reason)
+
+
+def _similar(session: Session, name: str) -> str:
+    from difflib import get_close_matches
+
+    found = session.get(path(session.namespace), accept=_NAMES, limit=_MOST).get("items") or ()
+    near = get_close_matches(name, [each["metadata"]["name"] for each in found], n=1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _deletion(events: Iterable[Mapping[str, Any]]) -> str:
+    """Return how the last job with these events was deleted; "" without events."""
+    dated = sorted(((at, each) for each in events if (at := _event_time(each)) is not None), key=itemgetter(0))
+    if not dated:
+        return ""
+    own = [(at, each) for at, each in dated if _about(each).get("uid") == _about(dated[-1][1]).get("uid")]
+    deleted = [at for at, each in own if each.get("reason") == "SuccessfulDeleteJob"]
+    telling = [pair for pair in own if not str(pair[1].get("reason")).startswith(_OF_CHILDREN)]
+    at, last = (telling or own)[-1]
+    told = f"{last.get('reason')}: {last.get('message')}"
+    if deleted:
+        return f"it was deleted {_ago(deleted[-1])} by its TTL (ttlSecondsAfterFinished), after {told}"
+    return f"it was deleted after its event of {_ago(at)}, {told}"
+
+
+def _about(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    return event.get("involvedObject") or {}
+
+
+def _event_time(event: Mapping[str, Any]) -> datetime | None:
+    series = event.get("series") or {}
+    return time_of(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime"))
+
+
+def _ago(at: datetime) -> str:
+    return f"{duration((datetime.now(UTC) - at).total_seconds())} ago"
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -101,11 +101,11 @@ class Listing:
 
     def needs_events(self) -> bool:
         """Return True if only events explain what a job waits for: a pod was not created, or does not start."""
-        return self.has_pods and any(self._snapshot(key, 0.0).needs_events() for key in self.jobs)
+        return self.has_pods and any(self.snapshot(key, 0.0).needs_events() for key in self.jobs)
 
     def row(self, key: str, now: float) -> tuple[str, ...]:
         """Return the row of a job, with a cell for each of COLUMNS."""
-        job, snapshot = self.jobs[key], self._snapshot(key, now)
+        job, snapshot = self.jobs[key], self.snapshot(key, now)
         return (
             job.name if job.group != TENSORFLOW_GROUP else f"tfjob.{job.group}/{job.name}",
             snapshot.state,
@@ -128,7 +128,7 @@ class Listing:
         elif self._sort_by == "age":
             value = now - job.created if job.created is not None else None
         elif self._sort_by == "duration":
-            value = self._snapshot(key, now).lasted_s
+            value = self.snapshot(key, now).lasted_s
         else:
             value = self.row(key, now)[COLUMNS.index(self._sort_by.upper())]
             head = value.partition("/")[0]
@@ -137,7 +137,8 @@ class Listing:
             return 0, 0
         return (1, value) if isinstance(value, (int, float)) else (2, str(value))
 
-    def _snapshot(self, key: str, now: float) -> JobSnapshot:
+    def snapshot(self, key: str, now: float) -> JobSnapshot:
+        """Return the snapshot of a job."""
         job = self.jobs[key]
         pods = self._pods.get(key, {}).values() if self.has_pods else None
         return JobSnapshot(job, pods, now, events=self._events, waits=self._waits.get(job.uid))

@@ -202,9 +202,9 @@ class Session:
                 # leave TLS unchanged, which the other thread is reading
                 socket.socket.shutdown(self._connection.peer, socket.SHUT_RDWR)
 
-    def get(self, path: str, **query: str | int | None) -> dict[str, Any]:
+    def get(self, path: str, *, accept: str = JSON, **query: str | int | None) -> dict[str, Any]:
         """Return a decoded object, or a list."""
-        return self._ask("GET", path, query, {"Accept": JSON}, finish=self._parsed)
+        return self._ask("GET", path, query, {"Accept": accept}, finish=self._parsed)
 
     def read(self, path: str, **query: str | int | None) -> bytes:
         """Return the raw response: a log, or the input of a typed decoder."""

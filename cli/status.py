@@ -94,12 +94,17 @@ class JobSummary(Struct, frozen=True, omit_defaults=False):
     ending: EndRecord | None = None
 
 
-def job_summary_of(
-    job: TimelineJob, body: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], now: datetime
+def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
+    job: TimelineJob,
+    body: Mapping[str, Any],
+    pods: Iterable[Mapping[str, Any]],
+    now: datetime,
+    events: Iterable[Mapping[str, Any]] = (),
+    workload: Mapping[str, Any] | None = None,
 ) -> JobSummary:
-    """Return the state of a job. `body` is the whole raw job, of either dialect; `pods` are raw too."""
+    """Return the state of a job. `body` is the whole raw job, of either dialect; the other objects are raw too."""
     meta, status = job.metadata, job.status
-    seen = snapshot_of(body, pods, now.timestamp())
+    seen = snapshot_of(body, pods, now.timestamp(), events, workload)
     return JobSummary(
         namespace=meta.namespace,
         name=meta.name,

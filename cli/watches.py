@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from tfjob_operator.api.v1.states import ENDS
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.session import Session
 
 T = TypeVar("T")
@@ -97,7 +99,6 @@ MAX_RETRY_DELAY_S: Final = 30.0
 """The longest pause before a read that failed is retried; it doubles with each retry."""
 _LAST_READ_S: Final = 1.0
 """How long the last read may take after the time is over: it tells a job that still runs from one whose state is unknown."""
-_OVER: Final = ("CleanUp", "Done", "Failed")
 
 
 class End(NamedTuple):
@@ -109,15 +110,12 @@ class End(NamedTuple):
 
 
 def end_of(job: Mapping[str, Any]) -> End | None:
-    """Return the outcome of a job, None if it is unfinished. Operators of 2018 wrote phase and state, but no conditions."""
-    ended, status = jobs.conditions_of(job), job.get("status") or {}
-    over = status.get("phase") in _OVER and not status.get("conditions")
-    for condition, code in (("Succeeded", 0), ("Failed", 1)):
-        if condition in ended:
-            return End(condition, str(ended[condition].get("message", "")), code)
-        if over and status.get("state") == condition:
-            return End(condition, str(status.get("reason", "")), code)
-    return None
+    """Return the outcome of a job, None if it is unfinished."""
+    state = facts.state_of(job)
+    if state not in ENDS:
+        return None
+    condition = facts.conditions_of(job).get(state) or {"message": facts.mapping(job.get("status")).get("reason")}
+    return End(state, str(condition.get("message") or ""), int(state == facts.FAILED))
 
 
 def retried(
@@ -193,14 +191,6 @@ def versions(
                 return
 
 
-class Change(NamedTuple, Generic[T]):
-    """What was read last and, unless it was just read, an event that came since then and the index of its watch."""
-
-    read: T
-    watch: int = 0
-    event: dict[str, Any] | None = None
-
-
 def watched(
     session: Session,
     read: Callable[[], tuple[T, Sequence[Watch]]],
@@ -210,19 +200,20 @@ def watched(
     warn: Callable[[str], None],
     left: Callable[[], float] = lambda: math.inf,
     first: tuple[T, Sequence[Watch]] | None = None,
-) -> Iterator[Change[T]]:
+) -> Iterator[tuple[T, int, dict[str, Any] | None]]:
     """Yield what `read` returns, then each event of the watches that it returns with it, without end. No change is missed.
 
-    When a watch ends, breaks or is too old, everything is read again. Errors are retried, see `retried`; `first` is the result
-    of a read that was not. Raises CliError if a read or a watch is denied, or if a read fails when no seconds are `left`.
+    An item is what was read last, the index of a watch, and its event; None after a read. When a watch ends, breaks or is too
+    old, everything is read again. Errors are retried, see `retried`; `first` is the result of a read that was not. Raises
+    CliError if a read or a watch is denied, or if a read fails when no seconds are `left`.
     """
     while True:
         found, watches = first or retried(read, what, pause=pause, warn=warn, left=left)
         first = None
-        yield Change(found)
+        yield found, 0, None
         try:
             for number, event in changes(session, watches, limit_s=min(left(), MAX_WATCH_S)):
-                yield Change(found, number, event)
+                yield found, number, event
         except CliError as error:
             if error.is_denied:
                 raise

@@ -188,11 +188,6 @@ def set_held(conditions: Conditions, status: str, reason: str, message: str, now
     return tuple(new if condition is present else condition for condition in conditions)
 
 
-def state_of(status: HasEnd) -> str:
-    """Return the state of a job, see `states`."""
-    return states.state_of(((each.type, each.status) for each in status.conditions or ()), is_ending=is_ending(status))
-
-
 def is_end(condition: JobCondition) -> bool:
     """Return True if the condition is a True Succeeded or Failed."""
     return condition.type in _ENDS and condition.status == TRUE

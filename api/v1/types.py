@@ -87,7 +87,9 @@ class IndexRestarts(Struct, frozen=True):
 class JobAttempt(Struct, frozen=True):
     """A finished attempt at running the whole job, and the failure that ended it.
 
-    An attempt that a user ended by requesting a restart has no `action` and no failed replica.
+    An attempt that a user ended by requesting a restart has no `action` and no failed replica. `container_name` is the
+    container that failed, with its `exit_code` and termination `message`; if a reason of the whole pod ended it, such as an
+    eviction, `message` is about that.
     """
 
     number: int = 0
@@ -100,6 +102,7 @@ class JobAttempt(Struct, frozen=True):
     replica_index: int | None = None
     pod_name: str = ""
     node_name: str = ""
+    container_name: str = ""
     exit_code: int | None = None
     message: str = ""
 

@@ -15,7 +15,7 @@ from tfjob_operator.cli.errors import ApiServerError, CliError, warn
 from tfjob_operator.cli.jobs import GROUP
 from tfjob_operator.cli.listing import COLUMNS, POD_SELECTOR, STATES, Listing
 from tfjob_operator.cli.model.facts import state_of
-from tfjob_operator.cli.model.snapshot import BACK_OFF, QUIET
+from tfjob_operator.cli.model.snapshot import BACK_OFF
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo, run
 from tfjob_operator.cli.target import kubectl
@@ -170,6 +170,8 @@ class ListView:
         width = self._screen.width if wide and self._screen.is_terminal else 0
         self._table = TablePrinter(header, headers=headers, width=width)
         self._shown: dict[str, tuple[str, ...]] = {}
+        self._quiet: set[tuple[str, ...]] = set()
+        """The printed rows whose reasons need no attention."""
 
     def show(self, *, watch: bool) -> None:
         """Print the list and, with `watch`, all changes from then on. Raises CliError."""
@@ -198,9 +200,12 @@ class ListView:
                 echo(f"tfjob.{group}/{name}")
             return
         lines = []
+        self._quiet.clear()
         for key in keys:
             row = self._listing.row(key, now)
             lines.append([self._listing.jobs[key].namespace] * self._first + [*row[: self._columns]])
+            if self._listing.snapshot(key, now).is_quiet:
+                self._quiet.add(tuple(lines[-1]))
         for line in self._table.lines(lines, self._paint if self._screen.colour else None):
             echo(line)
 
@@ -210,7 +215,7 @@ class ListView:
         if place not in {self._first + _STATE, self._first + _REASON}:
             return cell
         good = not reason and state in {"Running", jobs.ENDING, "Succeeded"}
-        color = "green" if good else "red" if reason and reason not in QUIET else "yellow"
+        color = "green" if good else "red" if reason and tuple(row) not in self._quiet else "yellow"
         return self._screen.paint(cell.rstrip(), color) + " " * (len(cell) - len(cell.rstrip()))
 
     def _watch(self, others: Sequence[Watch]) -> None:
@@ -218,9 +223,10 @@ class ListView:
         from tfjob_operator.cli.watches import watched
 
         first = None, [*self._job_watches(), *others]
-        for change in watched(self._session, self._read_again, "jobs", pause=time.sleep, warn=warn, first=first):
-            if change.event is not None:
-                self._print_event(change.watch, change.event)
+        found = watched(self._session, self._read_again, "jobs", pause=time.sleep, warn=warn, first=first)
+        for _, number, event in found:
+            if event is not None:
+                self._print_event(number, event)
             sys.stdout.flush()
 
     def _read_again(self) -> tuple[None, Sequence[Watch]]:

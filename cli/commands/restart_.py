@@ -12,6 +12,7 @@ import click
 from tfjob_operator.api.v1.constants import ANNOTATION_RESTART, ConditionReason
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import UNKNOWN, ApiServerError, CliError, print_each, warn
+from tfjob_operator.cli.managers import QUEUE_LABEL, check_managed_here, is_suspended
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, pods_path, replica_options
@@ -139,7 +140,11 @@ def _check(target: Target, name: str, job: dict[str, Any]) -> None:
     save = f"{target.command(here, 'get', jobs.full_name(job), '-o', 'yaml')} > {shlex.quote(file)}"
     again = f"{save}, then {target.command(here, 'replace', '--force', '-f', file)}"
     jobs.check_unfinished(name, job, f". To run it again: {again}")
-    if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
+    check_managed_here(name, job)
+    if is_suspended(job) and QUEUE_LABEL in (job["metadata"].get("labels") or {}):
+        explain = target.command(here, "tfjob", "explain", name)
+        raise CliError(f"{name} is suspended by its queue and has no pods. Details: {explain}")
+    if is_suspended(job):
         resume = target.command(here, "tfjob", "resume", name)
         raise CliError(f"{name} is suspended and has no pods: resume it with {resume}")
     held = jobs.conditions_of(job).get("Held") or {}

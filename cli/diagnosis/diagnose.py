@@ -14,7 +14,7 @@ from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.table import FINDERS, SUPERSEDED_BY
+from tfjob_operator.cli.diagnosis.table import FINDERS, RANKS, SUPERSEDED_BY
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.snapshot import JobSnapshot
 from tfjob_operator.cli.model.words import ago, safe_name
@@ -33,7 +33,10 @@ _PASSING: Final = re.compile(r", \w+ ago\b|, \d+ times\b|\b\d+ restarts?\b|\b[0-
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Return why the job is not running, root cause first; there may be no causes. Never raises, whatever the evidence."""
     facts = Facts(evidence)
-    findings = [finding for find in FINDERS for finding in find(facts)] if _ours(facts) else list(operator.find(facts))
+    finders = (
+        FINDERS if _ours(facts) else (operator.find, *([suspension.find] if evidence.workload is not None else ()))
+    )
+    findings = [finding for find in finders for finding in find(facts)]
     found = {finding.problem.id for finding in findings}
     relevant = [finding for finding in findings if not SUPERSEDED_BY.get(finding.problem.id, frozenset()) & found]
     merged: dict[tuple[str, str], list[Finding]] = defaultdict(list)
@@ -55,7 +58,7 @@ def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
     who = min(natural_sort_key(finding.who) for finding in group)
     return (
         _ORDER[Severity.ERROR if problem is suspension.BY_USER else problem.severity],  # it explains why nothing runs
-        problem.rank,
+        RANKS[problem.id],
         -len({finding.who for finding in group}),
         who,
         problem.id,
@@ -135,6 +138,8 @@ def _replicas(seen: JobSnapshot) -> str:
     sizes = {} if seen.job.is_suspended else seen.job.sizes
     ready = Counter(each.type for each in seen.replicas if each.ready and each.index < sizes.get(each.type, 0))
     done = Counter(each.type for each in seen.replicas if each.has_succeeded)
+    if seen.job.manager:
+        ready = Counter({kind: min(each.active, sizes.get(kind, 0)) for kind, each in seen.job.counts.items()})
     return "".join(
         f", {ready[kind]} of {_counted(kind, size)} ready{f', {done[kind]} finished' if done[kind] else ''}"
         for kind, size in sizes.items()

@@ -65,7 +65,8 @@ class Evidence:
     same name. `events_cut`: there were too many events to read. `logs` are the last log lines of failed containers, by (pod,
     container). `last_lines` are the last log lines of running replicas, by pod; those older than `silent_after_s` are reported.
     `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha` is None for a v1 job.
-    `body` is the job as it was read; if it is None, what `job` or `alpha` has of it counts.
+    `body` is the job as it was read; if it is None, what `job` or `alpha` has of it counts. `place` is that of the Workload in
+    its queue, if Kueue serves it.
     `stale_lease` is a second Lease of an operator; its holder no longer renews it. `deployments` and `operator_pods` belong to
     the operator; they are read if no holder still renews a lease for the namespace.
     """
@@ -90,6 +91,7 @@ class Evidence:
     operator_pods: Sequence[PodDetails] = ()
     crd: objects.Crd | None = None
     workload: objects.Workload | None = None
+    place: objects.PendingWorkload | None = None
     pod_group: objects.PodGroupDetails | None = None
     logs: Mapping[tuple[str, str], str] = field(default_factory=dict)
     last_lines: Mapping[str, LastLine] = field(default_factory=dict)

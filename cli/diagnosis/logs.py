@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
-from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem, Step, error, problems_in
+from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem, Step, error
 from tfjob_operator.cli.diagnosis.rules import MessageRule, rule
 
 
 def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
-    return error(id_, rank, title, (LOGS, *to_do), meaning)
+    return error(id_, title, meaning, LOGS, *to_do, rank=rank)
 
 
 _PODS: Final = "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}"
@@ -127,7 +127,6 @@ SHARED_MEMORY: Final = _log(
     (ManifestChange("mount an emptyDir with medium: Memory at /dev/shm"),),
     "Data loaders or NCCL fill /dev/shm",
 )
-PROBLEMS: Final = problems_in(globals())
 
 # Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), CUDA and NCCL.
 RULES: Final[tuple[MessageRule, ...]] = (

@@ -9,9 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, problems_in
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import Workload
 from tfjob_operator.cli.model.pods import condition_of
 from tfjob_operator.cli.model.queues import LONGEST, UNRESERVED, Wait, deactivated_by_kueue, is_true, waits_for
@@ -29,142 +30,115 @@ _LESS: Final = ManifestChange("request less, use fewer replicas, or choose anoth
 
 BY_USER: Final = info(
     "suspended",
-    300,
     "Suspended {by}",
-    ("kubectl tfjob resume {job} -n {namespace}",),
     "spec.runPolicy.suspend is true, and no queue has set it",
+    "kubectl tfjob resume {job} -n {namespace}",
 )
 NO_WORKLOAD: Final = error(
     "kueue-absent",
-    301,
     "Waiting for Kueue, which has created no Workload for the job",
-    (
-        "kubectl -n kueue-system get pods",
-        "Ask your cluster administrator whether Kueue is running with the integration kubeflow.org/tfjob",
-    ),
     "The job has a queue label and is suspended, but has no Workload",
+    "kubectl -n kueue-system get pods",
+    "Ask your cluster administrator whether Kueue is running with the integration kubeflow.org/tfjob",
 )
 DEACTIVATED: Final = error(
     "kueue-deactivated",
-    302,
     "Workload deactivated: spec.active is false",
-    (
-        _LOOK,
-        (
-            "kubectl -n {namespace} patch workloads.kueue.x-k8s.io {workload} --type=merge "
-            '--patch=\'{{"spec":{{"active":true}}}}\''
-        ),
-    ),
     "A user has set the Workload's spec.active to false",
+    _LOOK,
+    "kubectl -n {namespace} patch workloads.kueue.x-k8s.io {workload} --type=merge "
+    '--patch=\'{{"spec":{{"active":true}}}}\'',
 )
 DEACTIVATED_BY_KUEUE: Final = error(
     "kueue-gave-up",
-    302,
     "Deactivated by Kueue for {why}",
-    (_LOOK, _QUEUE_AGAIN),
     "Kueue has deactivated the Workload, for example after too many requeues, or at its maximum execution time",
+    _LOOK,
+    _QUEUE_AGAIN,
 )
 CHECK_REJECTED: Final = error(
     "kueue-check-rejected",
-    303,
     'Rejected by admission check "{check}" of Kueue',
-    (_LOOK, _CHECK, _QUEUE_AGAIN),
     "An AdmissionCheck is Rejected, so Kueue deactivates the Workload",
+    _LOOK,
+    _CHECK,
+    _QUEUE_AGAIN,
 )
 NO_QUEUE: Final = error(
     "kueue-queue-missing",
-    304,
     '{kind} "{queue}" not found',
-    (
-        "kubectl -n {namespace} get localqueues",
-        (
-            "Set QUEUE to one of them: "
-            "kubectl -n {namespace} label tfjob {job} --overwrite kueue.x-k8s.io/queue-name=QUEUE"
-        ),
-        "Or ask your cluster administrator to create it",
-    ),
     "The LocalQueue, or its ClusterQueue, does not exist",
+    "kubectl -n {namespace} get localqueues",
+    "Set QUEUE to one of them: kubectl -n {namespace} label tfjob {job} --overwrite kueue.x-k8s.io/queue-name=QUEUE",
+    "Or ask your cluster administrator to create it",
 )
 QUEUE_STOPPED: Final = error(
     "kueue-queue-stopped",
-    305,
     '{kind} "{queue}" is stopped or inactive',
-    (
-        "spec.stopPolicy and the condition Active have the reason: kubectl -n {namespace} describe {kinds} {queue}",
-        "Ask your cluster administrator if it lasts",
-    ),
     "LocalQueue or ClusterQueue is stopped or inactive",
+    "spec.stopPolicy and the condition Active have the reason: kubectl -n {namespace} describe {kinds} {queue}",
+    "Ask your cluster administrator if it lasts",
 )
 NAMESPACE_MISMATCH: Final = error(
     "kueue-namespace",
-    306,
     'The ClusterQueue does not admit jobs of namespace "{namespace}"',
-    (
-        "Compare spec.namespaceSelector with the labels of the namespace: kubectl get clusterqueue -o yaml",
-        "kubectl get namespace {namespace} --show-labels",
-        "Ask your cluster administrator to admit the namespace",
-    ),
     "The namespace does not match the ClusterQueue's selector",
+    "Compare spec.namespaceSelector with the labels of the namespace: kubectl get clusterqueue -o yaml",
+    "kubectl get namespace {namespace} --show-labels",
+    "Ask your cluster administrator to admit the namespace",
 )
 TOO_LARGE: Final = error(
     "kueue-too-large",
-    307,
     'Never fits in queue "{queue}": {shortage}',
-    (_LOOK, "kubectl describe clusterqueue", _LESS),
     "More than the capacity of the ClusterQueue, a resource without quota, limits below requests: waiting does not help",
+    _LOOK,
+    "kubectl describe clusterqueue",
+    _LESS,
 )
 PREEMPTED: Final = error(
     "kueue-preempted",
-    308,
     "Preempted by Kueue; the job is queued again",
-    (_LOOK, "The job resumes when its queue has quota again"),
     "The Workload was evicted to make room for another",
+    _LOOK,
+    "The job resumes when its queue has quota again",
 )
 PODS_READY: Final = error(
     "kueue-pods-ready-timeout",
-    309,
     "Evicted by Kueue: not all pods were ready in time",
-    (
-        _LOOK,
-        (
-            "Look at the pods while it is tried again: "
-            "kubectl -n {namespace} describe pods --selector=training.kubeflow.org/job-name={job}"
-        ),
-    ),
     "The Workload was evicted by the timeout for ready pods",
+    _LOOK,
+    "Look at the pods while it is tried again: "
+    "kubectl -n {namespace} describe pods --selector=training.kubeflow.org/job-name={job}",
 )
 WAITS_FOR_QUOTA: Final = error(
     "kueue-quota",
-    310,
     'Waiting for quota in queue "{queue}": {shortage}',
-    (_QUEUE, "The job starts when other jobs have finished", _LESS),
     "The ClusterQueue's quota is used by other jobs",
+    _QUEUE,
+    "The job starts when other jobs have finished",
+    _LESS,
 )
 WAITS_FOR_CHECK: Final = error(
     "kueue-check",
-    311,
     'Waiting for admission check "{check}" of Kueue',
-    (_LOOK, _CHECK),
     "An AdmissionCheck, for example of node provisioning, is Pending or to be retried",
+    _LOOK,
+    _CHECK,
 )
 WAITS: Final = error(
     "kueue-waits",
-    312,
     'Waiting in queue "{queue}" of Kueue',
-    (_LOOK, _QUEUE),
     "The Workload has no quota yet, for a reason unknown here",
+    _LOOK,
+    _QUEUE,
 )
 ONE_BY_ONE: Final = error(
     "kueue-one-by-one",
-    313,
     "Kueue queues the replicas of the job one by one, so some may run while others wait ({who})",
-    (
-        "kubectl -n {namespace} get workloads.kueue.x-k8s.io",
-        "Ask your cluster administrator to enable Kueue's integration kubeflow.org/tfjob, and recreate the job with a queue",
-    ),
     "A pod has Kueue's scheduling gate, or Kueue suspended a Job of the alpha dialect: Kueue does not know the job",
+    "kubectl -n {namespace} get workloads.kueue.x-k8s.io",
+    "Ask your cluster administrator to enable Kueue's integration kubeflow.org/tfjob, and recreate the job with a queue",
 )
-PROBLEMS: Final = problems_in(globals())
 
 _PROBLEMS: Final[Mapping[Wait, Problem]] = {
     Wait.QUEUED: WAITS_FOR_QUOTA,
@@ -238,6 +212,14 @@ def _proofs(facts: Facts, workload: Workload) -> tuple[str, ...]:
         proofs.append(f"{where}: evicted{when and ' '}{when}, {safe_name(evicted.reason)}: {quote(evicted.message)}")
     if reserved is not None and reserved.status != "True" and quote(reserved.message) not in "".join(proofs):
         proofs.insert(0, f"{where}: QuotaReserved is False: {quote(reserved.message)}")
+    if (place := facts.evidence.place) is not None:
+        times = (workload.metadata.creation_timestamp, evicted.last_transition_time if evicted is not None else None)
+        waited = min((age_s for age_s in map(facts.age_s, times) if age_s is not None), default=None)
+        here, all_ = place.position_in_local_queue + 1, place.position_in_cluster_queue + 1
+        since = "" if waited is None else f", waiting for {duration(waited)}"
+        proofs.append(
+            f"queue {safe_name(workload.spec.queue_name)}: position {here}, {all_} in its ClusterQueue{since}"
+        )
     if not workload.spec.active:
         proofs.append(f"{where}: spec.active is false")
     return tuple(proofs) or (f"{where}: no quota reserved",)

@@ -23,8 +23,6 @@ OURS: Final = frozenset({"", "kubeflow.org/training-operator", "kubeflow.org/tfj
 """Values of `managedBy` for which this operator manages the job."""
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
-_OVER_PHASES: Final = frozenset({"Done", "CleanUp", "Failed"})
-"""The phases of alpha jobs that have ended."""
 _JOB_LABELS: Final = ("training.kubeflow.org/job-name", "tf_job_name")
 _PLAIN_EXITS: Final = frozenset({"", "Error", "Completed"})
 _COMMON: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -48,8 +46,9 @@ class JobFacts(NamedTuple):
 
     `end` is Succeeded or Failed, once that is decided, else "". `condition` is the one that gives the state, or the record of
     the end; `since` is its time. `sizes` has the requested replicas by type, and `done` those that have succeeded, as text.
-    `restarts` has the recorded restarts of replicas; `attempt` counts those of the whole job. `manager` is the other controller
-    that manages the job, "" if this operator does. `counts` has the counters of `replicaStatuses` by type.
+    `restarts` has the recorded restarts of replicas, and `delayed` when the next ones are due; `attempt` counts those of the
+    whole job. `manager` is the other controller that manages the job, "" if this operator does. `counts` has the counters of
+    `replicaStatuses` by type.
     """
 
     namespace: str
@@ -68,6 +67,7 @@ class JobFacts(NamedTuple):
     done: Mapping[str, str]
     counts: Mapping[str, Counters]
     restarts: Mapping[ReplicaName, int]
+    delayed: Mapping[ReplicaName, float]
     attempt: int
     created: float | None
     started: float | None
@@ -176,13 +176,11 @@ def end_record(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def state_of(job: Mapping[str, Any]) -> str:
-    """Return the state of a job, see `states`; a job of the alpha dialect without conditions has its phase."""
+    """Return the state of a job, see `states`."""
     status = mapping(job.get("status"))
-    conditions = listed(status.get("conditions"))
-    if not conditions and (phase := text(status.get("phase"))):
-        return text(status.get("state")) if phase in _OVER_PHASES and status.get("state") in states.ENDS else phase
-    pairs = ((str(each.get("type")), str(each.get("status"))) for each in conditions)
-    return states.state_of(pairs, is_ending=decided_end(job) is not None)
+    pairs = ((str(each.get("type")), str(each.get("status"))) for each in listed(status.get("conditions")))
+    phase, outcome = text(status.get("phase")), text(status.get("state"))
+    return states.state_of(pairs, is_ending=decided_end(job) is not None, phase=phase, outcome=outcome)
 
 
 def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
@@ -210,6 +208,7 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
         done={type_of(key): value for key, value in mapping(status.get("finishedIndices")).items() if text(value)},
         counts=_counts_of(status.get("replicaStatuses")),
         restarts={ReplicaName(type_of(kind), index): times for kind, index, times in _restarts_of(status)},
+        delayed=dict(_delayed_of(status)),
         attempt=number(status.get("attempt")),
         created=seconds(meta.get("creationTimestamp")),
         started=seconds(status.get("startTime")),
@@ -277,6 +276,13 @@ def _restarts_of(status: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
         if isinstance(each.get("index"), int):
             counts = (each.get(key) for key in ("carried", "inPlace", "replaced"))
             yield text(each.get("type")), each["index"], sum(int(count) for count in counts if isinstance(count, int))
+
+
+def _delayed_of(status: Mapping[str, Any]) -> Iterator[tuple[ReplicaName, float]]:
+    """Yield the replicas whose next restart is delayed, with its time."""
+    for each in listed(status.get("restarts")):
+        if isinstance(each.get("index"), int) and (at := seconds(each.get("nextTime"))) is not None:
+            yield ReplicaName(type_of(text(each.get("type"))), each["index"]), at
 
 
 def job_of_pod(pod: Mapping[str, Any]) -> tuple[str, str, str]:

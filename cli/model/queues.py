@@ -72,9 +72,9 @@ def waits_for(workload: Mapping[str, Any]) -> tuple[Wait, str]:
     evicted = conditions.get("Evicted", {}) if is_true(workload, "Evicted") else {}
     reason, told = str(evicted.get("reason")), str(evicted.get("message", ""))
     checks: Sequence[Mapping[str, Any]] = (workload.get("status") or {}).get("admissionChecks") or ()
-    rejected = [check for check in checks if check.get("state") == "Rejected"]
-    if rejected:
-        return Wait.CHECK_REJECTED, _told_by(rejected)
+    states = {check.get("state") for check in checks}
+    if "Rejected" in states:
+        return Wait.CHECK_REJECTED, _told_by(checks, "Rejected")
     if deactivated_by_kueue(workload):
         return Wait.CHECK_REJECTED if reason == f"{_BY_KUEUE}AdmissionCheck" else Wait.DEACTIVATED, told
     if (workload.get("spec") or {}).get("active") is False:
@@ -88,9 +88,9 @@ def waits_for(workload: Mapping[str, Any]) -> tuple[Wait, str]:
         return evicted_by, told
     if found is not None:
         return found, unreserved
-    unready = [check for check in checks if check.get("state") != "Ready"]
+    unready = next((state for state in ("Retry", "Pending") if state in states), "")
     if unready and is_true(workload, "QuotaReserved"):
-        return Wait.CHECK_PENDING, _told_by(unready)
+        return Wait.CHECK_PENDING, _told_by(checks, unready)
     newest = "Admitted" if is_true(workload, "Admitted") else "QuotaReserved"
     return Wait.QUEUED, told or str(conditions.get(newest, {}).get("message", ""))
 
@@ -111,7 +111,9 @@ def _conditions(workload: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {str(each.get("type")): each for each in (workload.get("status") or {}).get("conditions") or ()}
 
 
-def _told_by(checks: Sequence[Mapping[str, Any]]) -> str:
-    """Return the names, states and messages of checks, in the form of Kueue's own messages."""
-    shown = ((each.get("state"), each.get("name"), each.get("message")) for each in checks)
-    return ", ".join(f'AdmissionCheck in {state} state: "{name}"{told and f" ({told})"}' for state, name, told in shown)
+def _told_by(checks: Sequence[Mapping[str, Any]], state: str) -> str:
+    """Return the names and messages of the checks in this state, in the form of Kueue's own messages."""
+    found = [(str(each.get("name")), each.get("message")) for each in checks if each.get("state") == state]
+    found.sort(key=lambda check: check[0])
+    shown = "; ".join(f'"{name}"{told and f" ({told})"}' for name, told in found)
+    return f"AdmissionCheck{'s' * (len(found) > 1)} in {state} state: {shown}"

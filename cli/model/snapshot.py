@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.states import limit_in
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model import older
 from tfjob_operator.cli.model.facts import (
@@ -30,11 +31,12 @@ from tfjob_operator.cli.model.facts import (
 from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.model.replicas import ReplicaName, order_of
 
-QUIET: Final = frozenset(
-    {"Terminating", "Suspended", "Queued", "ManagedElsewhere", "Pending", "ContainerCreating", "PodInitializing"}
-    | {"PodTerminating", "NotReady", "Starting", "Restarting"}
+_INTENDED: Final = frozenset({"Terminating", "Suspended", "Queued", "ManagedElsewhere"})
+_TEMPORARY: Final = frozenset(
+    {"Pending", "ContainerCreating", "PodInitializing", "PodTerminating", "NotReady", "Starting", "Restarting"}
 )
-"""Reasons that are intended, or temporary."""
+_PATIENCE_S: Final = 300.0
+"""The seconds after which a temporary reason needs attention."""
 BACK_OFF: Final = "BackOff:"
 """The reason of a job with a delayed restart, followed by the remaining time."""
 _SLOW_S: Final = 60.0
@@ -55,8 +57,8 @@ class WarningEvent(NamedTuple):
 class ReplicaSnapshot:
     """A replica, with its newest pod.
 
-    `state` is that of the pod as in kubectl's column STATUS or, without a pod: Succeeded, Missing, BackOff, Suspended, or
-    `No pod` if the job is over. `why` is its problem, "" for none.
+    `state` is that of the pod as in kubectl's column STATUS or, without a pod: Succeeded, Missing, BackOff, Suspended, `No pod`
+    if the job is over, or Unknown without permission to list pods. `why` is its problem, "" for none.
     """
 
     type: str
@@ -127,6 +129,12 @@ class JobSnapshot:
         """The message of the reason, or else of the condition that gives the state."""
         return self._why[1]
 
+    @property
+    def is_quiet(self) -> bool:
+        """True if the reason is intended, or temporary and new."""
+        is_new = self.now - self._last_act < _PATIENCE_S
+        return self.reason in _INTENDED or (is_new and self.reason in _TEMPORARY)
+
     @cached_property
     def restarts(self) -> int:
         """All restarts of replicas, and of the whole job."""
@@ -153,7 +161,7 @@ class JobSnapshot:
         if self.job.end or self.job.is_deleted:
             return None
         times = [pod.recovers for pod in self._newest if pod.recovers is not None]
-        times += [self._last_act + _SLOW_S] if self._missing else []
+        times += [self._last_act + _SLOW_S, self._last_act + _PATIENCE_S] if self.reason else []
         times += [self.job.next_restart] if self.job.next_restart is not None else []
         return min((at for at in times if at > self.now), default=None)
 
@@ -218,27 +226,20 @@ class JobSnapshot:
     def _failure(self, message: str) -> tuple[str, str]:
         """Return why a job failed: its limit, the reason of its condition, or the failure of a replica."""
         reason, failure = text(self.job.condition.get("reason")), mapping(self.job.condition.get("failure"))
-        if reason == "JobFailed" and "event" not in self.job.condition:
-            from tfjob_operator.api.v1.constants import limit_of  # it imports msgspec
-
-            reason = limit_of(reason, message) or reason
-        elif reason == "JobFailed":
-            reason = text(self.job.condition["event"]) or reason
+        if reason in {"JobFailed", "TFJobFailed"}:  # other operators use the second for limits too
+            reason = text(self.job.condition.get("event")) or limit_in(message) or reason
         if reason not in _PLAIN:
             return reason, message
-        if failure or (told := older.exit_in(message)):
-            return exit_of(failure) if failure else told, message
-        problems = Counter(pod.problem for pod in self._newest if pod.problem)
-        return problems.most_common(1)[0][0] if problems else "TFJobFailed", message
+        failure = failure or mapping(older.failure_in(message))
+        if failure.get("exitCode") is not None or text(failure.get("reason")) not in {"", "Error"}:
+            return exit_of(failure), message
+        return next(self._problems([pod for pod in self._newest if pod.problem]), ("TFJobFailed", message))
 
     def _hindrances(self) -> Iterator[tuple[str, str]]:
         """Yield why fewer replicas than requested are ready or have succeeded, as reason and message; the first one decides."""
         job, newest = self.job, self._newest
         pods = [pod for pod in newest if pod.problem and (pod.recovers is None or self.now < pod.recovers)]
-        if pods:
-            ((problem, _),) = Counter(pod.problem for pod in pods).most_common(1)
-            why = next((pod.problem_message for pod in pods if pod.problem == problem and pod.problem_message), "")
-            yield problem, why or text(job.condition.get("message"))
+        yield from self._problems(pods)
         if job.next_restart is not None and job.next_restart > self.now:
             at = datetime.fromtimestamp(job.next_restart, UTC)
             yield f"{BACK_OFF}{duration(job.next_restart - self.now)}", f"next restart at {at:%H:%M:%S} UTC"
@@ -260,9 +261,15 @@ class JobSnapshot:
         unready = [pod for pod in newest if pod.is_up and not (pod.ready or pod.has_succeeded)]
         yield from _first("NotReady", "is not ready", unready)
 
+    def _problems(self, pods: Sequence[PodFacts]) -> Iterator[tuple[str, str]]:
+        """Yield the most frequent problem of these pods."""
+        for problem, _ in Counter(pod.problem for pod in pods).most_common(1):
+            why = next((pod.problem_message for pod in pods if pod.problem == problem and pod.problem_message), "")
+            yield problem, why or text(self.job.condition.get("message"))
+
     def _told_by_events(self) -> Iterator[tuple[str, str]]:
         uids = [self.job.uid] * bool(self._missing) + [pod.uid for pod in self._newest if pod.starting]
-        event = next((self._events[uid] for uid in uids if uid in self._events), None)
+        event = max((self._events[uid] for uid in uids if uid in self._events), default=None)
         if event is not None:
             is_quota = "exceeded quota" in event.message
             yield "QuotaExceeded" if is_quota else event.reason, event.message
@@ -286,12 +293,15 @@ class JobSnapshot:
             return _of_pod(pods[-1], self.now, restarts)
         if name.number in self._done.get(name.type, ()):
             state = SUCCEEDED
+        elif not self.has_pods:
+            state = "Unknown"
         elif self.job.end:
             state = "No pod"
         elif self.job.is_suspended:
             state = "Suspended"
         else:
-            state = "Missing" if self.job.next_restart is None or self.job.next_restart <= self.now else "BackOff"
+            delayed = self.job.delayed or {name: self.job.next_restart or 0.0}
+            state = "BackOff" if delayed.get(name, 0.0) > self.now else "Missing"
         return ReplicaSnapshot(name.type, name.number, state, restarts=restarts)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -174,7 +174,9 @@ class Board:
             shown = self._cluster.pods_of(key) if pods else []
             about = self._cluster.events_of(key) if events else []
             summary = self._spec_summary(key, job)
-            seen = snapshot_of(summary, self._facts_of(key, summary, shown) if pods else None, about, self._clock())
+            seen = snapshot_of(
+                summary, self._facts_of(key, summary, self._cluster) if pods else None, about, self._clock()
+            )
             kept = version, msgspec.json.encode(job_view(job, summary, shown, about, seen))
         self._views[key, pods, events] = kept
         while len(self._views) > MAX_VIEWS:
@@ -205,7 +207,7 @@ class Board:
             self._views = {view: kept for view, kept in self._views.items() if view[0] != key}
             return None
         summary = self._spec_summary(key, job)
-        pods, now = self._facts_of(key, summary, cluster.pods_of(key)), self._clock()
+        pods, now = self._facts_of(key, summary, cluster), self._clock()
         seen = snapshot_of(summary, pods, (), now)
         if seen.needs_events() and not self._bare:  # some viewers may not see events
             seen = snapshot_of(summary, pods, cluster.events_of(key), now)
@@ -216,10 +218,12 @@ class Board:
         bare = row_of(job, summary, snapshot_of(summary, None, (), now)) if self._bare else None
         return Row(whole, msgspec.json.encode(bare) if bare is not None else whole)
 
-    def _facts_of(self, key: str, summary: SpecSummary, pods: Iterable[PodDetails]) -> list[PodFacts]:
-        """Return the facts of the pods of a job, cached by version of the pod."""
+    def _facts_of(self, key: str, summary: SpecSummary, cluster: Cluster) -> list[PodFacts] | None:
+        """Return the facts of the pods of a job, cached by version of the pod; None without permission to list pods."""
+        if isinstance(cluster.read_errors.get("pods"), ForbiddenError):
+            return None
         known = self._pod_facts.get(key, {})
-        kept = ((pod, known.get(pod.metadata.uid)) for pod in pods)
+        kept = ((pod, known.get(pod.metadata.uid)) for pod in cluster.pods_of(key))
         found = {
             pod.metadata.uid: (pod, one[1] if one is not None and one[0] is pod else pod_facts_of(summary, pod))
             for pod, one in kept

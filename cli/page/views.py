@@ -18,7 +18,7 @@ from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.model.facts import Counters, JobFacts, PodFacts, job_facts, pod_facts
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
-from tfjob_operator.cli.model.snapshot import BACK_OFF, QUIET, JobSnapshot, ReplicaSnapshot, WarningEvent, add_warning
+from tfjob_operator.cli.model.snapshot import BACK_OFF, JobSnapshot, ReplicaSnapshot, WarningEvent, add_warning
 from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
@@ -98,7 +98,7 @@ def row_of(job: PageJob, summary: SpecSummary, seen: JobSnapshot) -> dict[str, A
         "since": facts.since,
         "note": clean(BACK_OFF.rstrip(":") if is_delayed else seen.reason, MAX_WORDS),
         "until": facts.next_restart if is_delayed else None,
-        "quiet": seen.reason in QUIET,
+        "quiet": seen.is_quiet,
         "why": " ".join(clean(seen.message, MAX_WHY).split()) if seen.reason else "",
         "replicas": _counts(seen),
         "restarts": seen.restarts,
@@ -166,7 +166,9 @@ def _counts(seen: JobSnapshot) -> list[dict[str, Any]]:
             "wanted": seen.job.sizes[kind],
             "ready": min(seen.job.counts.get(kind, Counters()).active, seen.job.sizes[kind])
             if seen.job.manager  # its pods are elsewhere
-            else sum(each.ready for each in replicas),
+            else sum(each.ready for each in replicas)
+            if seen.has_pods
+            else None,
             "succeeded": max(
                 sum(each.has_succeeded for each in replicas), seen.job.counts.get(kind, Counters()).succeeded
             ),

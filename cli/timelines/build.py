@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tfjob_operator.api.v1.conditions import ENDING, end_record
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, LIMITS, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
+    LIMITS,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    exit_of,
+)
 from tfjob_operator.api.v1.types import names_in
 from tfjob_operator.cli.model.objects import (
     ConditionDetails,
@@ -23,7 +29,6 @@ from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
 from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.timelines import values
 
-_CODE: Final = re.compile(r"exited with code (-?\d{1,10})")
 _PHASES: Final = {"Succeeded": values.PodOutcome.SUCCEEDED, "Failed": values.PodOutcome.FAILED}
 
 
@@ -108,7 +113,7 @@ def history_of_deleted(
         drawn.until(placed or started, values.PodState.WAITING)
         drawn.until(started, values.PodState.STARTING)
     drawn.until(None, values.PodState.RUNNING)
-    code = next((int(found[1]) for event in own if (found := _CODE.search(event.message))), None)
+    code = next((found.code for event in own if (found := exit_of(event.message))), None)
     ending = (
         values.PodOutcome.DELETED if code is None else values.PodOutcome.FAILED if code else values.PodOutcome.SUCCEEDED
     )
@@ -443,8 +448,12 @@ def _happenings(
     """Return all happenings in order of time. Repeats are merged, and so are a condition and its event."""
     name = job.metadata.name
     reported: list[values.Happening] = []
+    history = job.status.attempt_history or ()
+    restarts = [(f" restarts as attempt {each.number + 1} ", utc(each.end_time)) for each in history]
     for condition in job.status.conditions or ():
         at = utc(condition.last_transition_time)
+        # A replica may have been restarting before the whole job was: then only the message of Restarting changed.
+        at = next((ended for words, ended in restarts if ended is not None and words in condition.message), at)
         # for other conditions, False carries no information
         shows_end = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}
         if at is not None and (condition.status == "True" or shows_end):
@@ -453,8 +462,7 @@ def _happenings(
     if (ending := _ending(job)) is not None:
         reported.append(values.Happening(ending.start, name, ENDING, ending.message))
     reasons = [*(each.message for each in reported), *(each.message for each in own)]
-    for attempt in job.status.attempt_history or ():
-        at, words = utc(attempt.end_time), f" restarts as attempt {attempt.number + 1} "
+    for attempt, (words, at) in zip(history, restarts, strict=True):
         restarted = attempt.number < job.status.attempt  # otherwise a rule has ended the job
         if at is not None and restarted and not any(words in each for each in reasons):  # its event has expired
             text = f"{words.strip()}: {ended_by(attempt)}"

@@ -190,6 +190,16 @@ def test_watch_prints_what_happens_until_the_job_has_ended(served: Cluster, plug
     assert (process.returncode, errors) == (3, "tfjob.kubeflow.org/gone was deleted\n")
 
 
+def test_a_job_that_its_ttl_deleted_is_told_so_with_how_it_ended(served: Cluster, plugin: Plugin) -> None:
+    served.create("brief", with_policy(specs(Worker=replica(run="1s:3")), ttlSecondsAfterFinished=0))
+    eventually(lambda: "brief" not in served.names("tfjobs"), "its TTL deletes it")
+    told = eventually(lambda: " by its TTL " in (text := plugin("explain", "brief", code=1)) and text, "it is told so")
+    found = r'tfjobs.kubeflow.org "brief" not found: it was deleted \d+s ago by its TTL .*, after TFJobFailed: TFJob .*'
+    assert re.fullmatch(rf"Error from server \(NotFound\): {found}\n", told), told
+    served.create("mnist-large", with_policy(one(), suspend=True))
+    assert plugin("status", "mnist-larg", code=1).endswith(" not found: did you mean mnist-large?\n")
+
+
 def uids(cluster: Cluster) -> dict[str, str]:
     pods = cluster.items("pods")
     return {

@@ -29,7 +29,7 @@ from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.render import Frame
 from tfjob_operator.cli.timelines.render import render as render_timeline
 from tfjob_operator.cli.watching import LiveState, Printer
-from tfjob_operator.controller.jobs.metrics import index_by_state
+from tfjob_operator.controller.jobs.metrics import index_by_state, state_of
 from tfjob_operator.controller.tfjob.plan import cleanup
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
 from unit.cli.conftest import Server, outcome, pod
@@ -99,7 +99,7 @@ def test_raw_and_typed_statuses_have_the_same_state(outcome: str) -> None:
     """The plugin reads most jobs as JSON, since decoding imports msgspec."""
     bodies = [raw(each) for each in stages(outcome)]
     assert [facts.state_of(each) for each in bodies] == ["New", "Running", "Ending", outcome]
-    assert [conditions.state_of(each.status) for each in stages(outcome)] == ["New", "Running", "Ending", outcome]
+    assert [state_of(each) for each in stages(outcome)] == ["New", "Running", "Ending", outcome]
     for body, tfjob in zip(bodies, stages(outcome), strict=True):
         decided, typed = jobs.decided_end(body), conditions.decided_end(tfjob.status)
         assert (decided is not None) is (typed is not None) is conditions.is_ending(tfjob.status)

@@ -1,5 +1,6 @@
 """`kubectl tfjob explain` reads what it may, and says what it may not; the causes themselves are tested in `diagnosis/`."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -121,6 +122,29 @@ def test_a_replica_that_has_written_nothing_for_long_is_reported(
     _running(server, 1)
     result = server.run("explain", "mnist", *option)
     assert ("no log line for" in result.output, "epoch 3" in result.output) == (silent, silent)
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_the_place_of_a_waiting_job_in_its_queue_is_printed_where_kueue_serves_it(server: Server, version: str) -> None:
+    waiting = server_job()
+    waiting["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    waiting["spec"] = SPEC | {"runPolicy": {"suspend": True}}
+    server.answers(MNIST, waiting)
+    owner = {"kind": "TFJob", "name": "mnist", "uid": waiting["metadata"]["uid"], "controller": True}
+    at = (datetime.now(UTC) - timedelta(minutes=20)).isoformat()
+    meta = {"name": "tfjob-mnist-1a2b3", "ownerReferences": [owner], "creationTimestamp": at}
+    group, visibility = f"kueue.x-k8s.io/{version}", f"visibility.kueue.x-k8s.io/{version}"
+    server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"version": version, "groupVersion": group}})
+    server.answers(f"/apis/{group}/namespaces/team/workloads", items({"metadata": meta, "spec": {"queueName": "q"}}))
+    place = "queue q: position 3, 8 in its ClusterQueue, waiting for 20m"
+    assert "position" not in server.run("explain", "mnist").stdout
+    server.answers("/apis/visibility.kueue.x-k8s.io", {"preferredVersion": {"groupVersion": visibility}})
+    where = f"/apis/{visibility}/namespaces/team/localqueues/q/pendingworkloads"
+    server.answers(where, FORBIDDEN, code=403)
+    assert not re.search("position|pendingworkloads", server.run("explain", "mnist").stdout)
+    found = {"metadata": {"name": "tfjob-mnist-1a2b3"}, "positionInLocalQueue": 2, "positionInClusterQueue": 7}
+    server.answers(where, items({"metadata": {"name": "tfjob-other"}}, found))
+    assert place in server.run("explain", "mnist").stdout
 
 
 def test_commands_name_the_context_that_was_asked(server: Server) -> None:

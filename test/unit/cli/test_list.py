@@ -206,6 +206,22 @@ def test_a_failed_job_has_a_reason_when_its_pods_are_gone(
     assert rows()[1] == ["mnist", "Failed", "0/2", "0", "10s", "10m", reason]
 
 
+@pytest.mark.parametrize(
+    ("recorded", "reason"),
+    [(("OOMKilled", 137), "OOMKilled"), (("Error", 3), "ExitCode:3"), (("Evicted", None), "Evicted")],
+)
+def test_the_reason_of_a_failed_job_is_that_of_the_recorded_failure(
+    server: Server, rows: Any, recorded: tuple[str, int | None], reason: str
+) -> None:
+    """Whatever the words of its message."""
+    body = a_job("mnist", "Failed")
+    body["status"]["conditions"][0] |= {"reason": "TFJobFailed", "message": "exited with code 9"}
+    failure = dict(zip(("reason", "exitCode"), recorded, strict=True))
+    body["status"]["begun"] = {"ending": {"type": "Failed", "reason": "TFJobFailed", "failure": failure}}
+    serve(server, body)
+    assert reasons(rows()) == {"mnist": reason}
+
+
 def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: Any) -> None:
     queued, held, gone = a_job("queued", "Suspended"), a_job("held"), a_job("gone")
     queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "gpus"

@@ -85,5 +85,14 @@ def test_a_check_counts_once_quota_is_reserved() -> None:
     assert waits_for(body)[0] == "Queued"
 
 
+def test_several_checks_are_named_as_kueue_names_them() -> None:
+    body = conditions(QuotaReserved="True/QuotaReserved: Quota reserved in ClusterQueue q")
+    states = {"b": "Rejected", "c": "Ready", "a": "Rejected", "d": "Pending"}
+    body["status"]["admissionChecks"] = [
+        {"name": name, "state": state, "message": "no" if name == "a" else ""} for name, state in states.items()
+    ]
+    assert waits_for(body) == ("CheckRejected", 'AdmissionChecks in Rejected state: "a" (no); "b"')
+
+
 def test_a_workload_without_a_status_is_queued() -> None:
     assert waits_for({"metadata": {"name": "tfjob-a-12345"}}) == ("Queued", "")

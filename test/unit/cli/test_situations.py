@@ -1,6 +1,8 @@
 """Every display shows the state, counts and reason of a job that docs/kubectl-tfjob.md defines: see situations.py."""
 
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -14,21 +16,25 @@ from tfjob_operator.cli import collecting, jobs, watches
 from tfjob_operator.cli.diagnosis.diagnose import state_line
 from tfjob_operator.cli.diagnosis.facts import AlphaEvidence, Evidence, Facts
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.gathering import Waits, job_from, pods_from
 from tfjob_operator.cli.listing import COLUMNS, Listing
 from tfjob_operator.cli.model.objects import EventDetails
 from tfjob_operator.cli.model.queues import waits_for
+from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.page import cluster, objects, views
-from tfjob_operator.cli.replicas import Choice, chosen
+from tfjob_operator.cli.replicas import Choice, ReplicaPod, chosen
 from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.render import Frame
 from tfjob_operator.cli.timelines.render import render as render_timeline
+from tfjob_operator.cli.timelines.values import Timeline
 from tfjob_operator.cli.watching import LiveState, job_summary_from
 from tfjob_operator.controller.jobs.metrics import index_by_state
-from unit.cli.situations import NOW, NOW_S, SITUATIONS, Situation
+from unit.cli.situation_objects import NOW_S, Situation
+from unit.cli.situations import SITUATIONS
 
 T = TypeVar("T")
+NOW = datetime.fromtimestamp(NOW_S, UTC)
 OVER = frozenset({"Succeeded", "Failed"})
 GOES_ON = frozenset({each.state for each in SITUATIONS} - OVER)
 
@@ -56,6 +62,12 @@ def decoded(body: Any, kind: type[T], fallback: Callable[[bytes, Exception], T] 
 def selected(case: Situation) -> list[dict[str, Any]]:
     """Return the pods that label selectors find."""
     return [pod for pod in case.pods if pod["metadata"].get("labels")]
+
+
+def workload_of(case: Situation) -> dict[str, Any] | None:
+    """Return the Workload that the job owns."""
+    owners = case.workload["metadata"]["ownerReferences"] if case.workload is not None else ()
+    return case.workload if any(each["uid"] == case.job["metadata"]["uid"] for each in owners) else None
 
 
 def events_of(case: Situation) -> list[EventDetails]:
@@ -88,45 +100,49 @@ def page_view(case: Situation) -> dict[str, Any]:
     job = decoded(case.job, kind, objects.with_unreadable_status(kind))
     pods = [each for each in pods_from(selected(case)) if cluster._may_be_of(each, job.metadata.uid)]
     summary, events = views.spec_summary_of(job), events_of(case)
-    facts = [views.pod_facts_of(summary, pod) for pod in pods]
-    waits = waits_for(case.workload) if case.workload is not None else None
+    facts, workload = [views.pod_facts_of(summary, pod) for pod in pods], workload_of(case)
+    waits = waits_for(workload) if workload is not None else None
     return views.job_view(job, summary, pods, events, views.snapshot_of(summary, facts, events, NOW_S, waits))
 
 
-def by_row_of_page(case: Situation) -> Shown:
+def by_page(case: Situation) -> Shown:
+    """The browser counts down the time until a restart."""
     row = page_view(case)["row"]
     ready, wanted = (sum(each[key] for each in row["replicas"]) for key in ("ready", "wanted"))
     left = "" if row["until"] is None else f":{duration(row['until'] - NOW_S)}"
     return Shown(row["state"], f"{ready}/{wanted}", str(row["restarts"]), row["note"] + left)
 
 
-def by_page_of_job(case: Situation) -> Shown:
-    view = page_view(case)
-    kinds = {each["type"]: each["wanted"] for each in view["row"]["replicas"]}
-    asked = [each for each in view["replicas"] if each["index"] < kinds.get(each["type"], 0)]
-    return Shown(view["row"]["state"], f"{sum(each['ready'] for each in asked)}/{len(asked)}")
+def replica_pods(case: Situation) -> list[ReplicaPod]:
+    """Return the pods that commands read: those that may be of the job."""
+    return chosen(selected(case), case.job, Choice())
 
 
 def summary_of(case: Situation) -> JobSummary:
-    pods = [each.pod for each in chosen(selected(case), case.job, Choice())]
-    return job_summary_of(job_from(case.job), case.job, pods, NOW)
+    pods = [each.pod for each in replica_pods(case)]
+    return job_summary_of(job_from(case.job), case.job, pods, NOW, case.events, case.workload)
 
 
-def shown_of(summary: JobSummary | None) -> Shown:
-    assert summary is not None
-    return Shown(summary.state, f"{summary.ready}/{summary.wanted}", str(summary.restarts), summary.reason)
+def by_status(case: Situation) -> Shown:
+    found = summary_of(case)
+    return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.reason)
 
 
 def by_text_of_status(case: Situation) -> Shown:
+    """A reason that is the name of the state is left out."""
     first, *lines = render(summary_of(case), NOW, lambda text, _: text, 200, ASCII)
+    state, reason = re.search(r": (\w+)(?: \((.+?)\))?(?:,|$)", first).groups("")  # type: ignore[union-attr]
     counts = [line.split()[1:4:2] for line in lines if " ready" in line]
     ready, wanted = (sum(int(count[place]) for count in counts) for place in (0, 1))
-    state, _, reason = first.split(": ")[1].split(",")[0].partition(" (")
-    return Shown(state, f"{ready}/{wanted}", reason=reason.removesuffix(")") or None)
+    return Shown(state, f"{ready}/{wanted}", reason=reason or (state if state == case.reason else ""))
 
 
 def by_watch(case: Situation) -> Shown:
-    return shown_of(job_summary_from(LiveState(job=case.job, replicas=chosen(selected(case), case.job, Choice())), NOW))
+    found = job_summary_from(
+        LiveState(job=case.job, replicas=replica_pods(case), waits=Waits(case.events, case.workload)), NOW
+    )
+    assert found is not None
+    return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.reason)
 
 
 def by_explain(case: Situation) -> Shown:
@@ -143,13 +159,15 @@ def by_explain(case: Situation) -> Shown:
     return Shown(state.split()[0], f"{ready}/{wanted}" if up else None)
 
 
+def history_of(case: Situation) -> Timeline:
+    pods = pods_from(each.pod for each in replica_pods(case))
+    return timeline_of(job_from(case.job), pods, events_of(case))
+
+
 def by_timeline(case: Situation) -> Shown:
-    pods = [each.pod for each in chosen(selected(case), case.job, Choice())]
-    timeline = timeline_of(job_from(case.job), pods_from(pods), events_of(case))
-    head, *_ = render_timeline(timeline, "mnist", Frame(NOW), lambda text, _: text)
+    head, *_ = render_timeline(history_of(case), "mnist", Frame(NOW), lambda text, _: text)
     state = "Ending" if "ending since" in head else OVER if "finished" in head else GOES_ON - {"Ending"}
-    attempt = timeline.attempts[-1].number if timeline.attempts else 0
-    return Shown(state, restarts=str(sum(each.restarts for each in timeline.replicas) + attempt))
+    return Shown(state)
 
 
 def by_wait(case: Situation) -> Shown:
@@ -162,10 +180,8 @@ def by_gauge(case: Situation) -> Shown:
     return Shown(index_by_state(job)[0].rpartition("/")[2])
 
 
-def snapshot(case: Situation) -> Any:
-    from tfjob_operator.cli.model.snapshot import snapshot_of
-
-    return snapshot_of(case.job, selected(case), NOW_S, events=case.events, workload=case.workload)
+def snapshot(case: Situation) -> JobSnapshot:
+    return snapshot_of(case.job, selected(case), NOW_S, events=case.events, workload=workload_of(case))
 
 
 def by_model(case: Situation) -> Shown:
@@ -176,9 +192,8 @@ def by_model(case: Situation) -> Shown:
 DISPLAYS: dict[str, Callable[[Situation], Shown]] = {
     "model": by_model,
     "list": by_list,
-    "page-row": by_row_of_page,
-    "page-job": by_page_of_job,
-    "status-json": lambda case: shown_of(summary_of(case)),
+    "page": by_page,
+    "status-json": by_status,
     "status-text": by_text_of_status,
     "watch": by_watch,
     "explain": by_explain,
@@ -195,9 +210,9 @@ def test_every_display_shows_the_same_state_counts_and_reason(display: str, case
     shown = DISPLAYS[display](case)
     expected = Shown(case.state, case.ready, case.restarts, case.reason)
     wrong = {
-        field: f"{found} instead of {wanted}"
+        field: f"{sorted(found) if isinstance(found, frozenset) else found} instead of {wanted}"
         for field, found, wanted in zip(Shown._fields, shown, expected, strict=True)
-        if found is not None and not (wanted in found if isinstance(found, frozenset) else wanted == found)
+        if found is not None and wanted not in (found if isinstance(found, frozenset) else {found})
     }
     assert not wrong
 
@@ -213,10 +228,7 @@ def replicas_of_model(case: Situation) -> Replicas:
 
 def replicas_of_page(case: Situation) -> Replicas:
     found = page_view(case)["replicas"]
-    return {
-        (each["type"], each["index"]): (each["state"], each.get("ready", False), None, each["restarts"])
-        for each in found
-    }
+    return {(each["type"], each["index"]): (each["state"], each["ready"], None, each["restarts"]) for each in found}
 
 
 def replicas_of_status(case: Situation) -> Replicas:
@@ -228,7 +240,18 @@ def replicas_of_status(case: Situation) -> Replicas:
     }
 
 
-REPLICAS = {"model": replicas_of_model, "page-job": replicas_of_page, "status-json": replicas_of_status}
+def replicas_of_timeline(case: Situation) -> Replicas:
+    """A replica without a pod and without events is not drawn."""
+    drawn = {(*each.name,): each.restarts for each in history_of(case).replicas}
+    return {replica: (None, None, None, drawn.get(replica)) for replica in case.replicas}
+
+
+REPLICAS = {
+    "model": replicas_of_model,
+    "page": replicas_of_page,
+    "status-json": replicas_of_status,
+    "timeline": replicas_of_timeline,
+}
 
 
 @pytest.mark.parametrize("case", [each for each in SITUATIONS if each.replicas], ids=str)

@@ -30,7 +30,7 @@ LISTS: Final[Mapping[str, type]] = {
 }  # fmt: skip
 SINGLE: Final[Mapping[str, type]] = {
     "namespace": objects.Namespace, "lease": Lease, "stale_lease": Lease, "crd": objects.Crd, "workload": objects.Workload,
-    "pod_group": objects.PodGroupDetails
+    "pod_group": objects.PodGroupDetails, "place": objects.PendingWorkload
 }  # fmt: skip
 """The fields of the evidence, with the slices that they are read as."""
 
@@ -128,6 +128,7 @@ class World:
         self.operator_pods: list[dict[str, Any]] = []
         self.crd: dict[str, Any] | None = None
         self.workload: dict[str, Any] | None = None
+        self.place: dict[str, Any] | None = None
         self.pod_group: dict[str, Any] | None = None
         self.logs: dict[tuple[str, str], str] = {}
         self.forbidden: list[str] = []

@@ -9,6 +9,7 @@ from pytest_mock import MockerFixture
 
 from hack.page_cluster import PageCluster
 from hack.page_objects import CREATED_S
+from tfjob_operator.cli.logs import follower
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.snapshot import JobSnapshot
 from tfjob_operator.cli.page import cluster as caches
@@ -26,6 +27,8 @@ def page_cluster(mocker: MockerFixture, request: pytest.FixtureRequest) -> Itera
     request.applymarker(pytest.mark.sockets)
     mocker.patch.object(logs, "BATCH_S", 0.02)
     mocker.patch.object(logs, "RETRY_S", 0.02)
+    mocker.patch.object(follower, "RETRY_S", 0.02)
+    mocker.patch.object(follower, "FIRST_DELAY_S", 0.02)
     mocker.patch.object(caches, "POLL_S", 0.02)
     mocker.patch.object(caches, "FIRST_RECHECK_S", 0.02)
     mocker.patch.object(reflector, "Backoff", partial(Backoff, 0.02, 0.1))

@@ -126,11 +126,11 @@ async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(page_cl
             async for view in views(events):
                 if view is not None and view["events"]:
                     break
-        assert [each["state"] for each in view["replicas"]] == ["No pod", "InvalidImageName", "No pod"]
+        assert [each["state"] for each in view["replicas"]] == ["Missing", "InvalidImageName", "Missing"]
         assert [each["reason"] for each in view["events"]] == ["FailedCreate"]
         async with browser.stream("stream?job=team/old") as events:
             view = await anext(views(events))
-        assert [each["state"] for each in view["replicas"]] == ["Running", "No pod"]
+        assert [each["state"] for each in view["replicas"]] == ["Running", "Missing"]
         assert view["events"] == []
         manifests = [(await browser.get(f"/-/manifest/{key}"))[2] for key in (KEY, "team/old")]
         assert [b"kind: TfJob\n" in each for each in manifests] == [True, False]
