@@ -133,9 +133,10 @@ def number(value: object) -> int:
 
 
 def seconds(value: object) -> float | None:
-    """Return a time in seconds since 1970; None if it is missing or invalid."""
+    """Return a time in seconds since 1970; None if it is missing or invalid. A time without a zone cannot be compared."""
     try:
-        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return at.timestamp() if at is not None and at.tzinfo is not None else None
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -220,8 +220,10 @@ def test_prune_prints_once_why_several_jobs_are_not_deleted(server: Server) -> N
     result = server.run("prune", "--yes")
     assert (result.exit_code, result.stdout) == (1, "tfjob.kubeflow.org/b2 deleted\n")
     assert result.stderr.splitlines() == [
-        'Error from server (Forbidden): tfjobs.kubeflow.org "a1" is forbidden: User "me" cannot delete it in the namespace '
-        '"team"; the same for 2 more jobs',
+        (
+            'Error from server (Forbidden): tfjobs.kubeflow.org "a1" is forbidden: User "me" cannot delete it in the '
+            'namespace "team"; the same for 2 more jobs'
+        ),
         "error: tfjob.kubeflow.org/e5 has changed and was not deleted: no",
     ]
 
