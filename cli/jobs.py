@@ -72,13 +72,26 @@ def get(session: Session, name: str) -> dict[str, Any]:
 
 
 def read(session: Session, name: str, group: str) -> dict[str, Any]:
-    """Return a job of a group. Raises CliError for a response that is another object, such as a proxy's."""
-    where = path(session.namespace, name, group)
-    job = session.get(where)
-    meta = job.get("metadata") or {}
-    if group_of(job) != group or meta.get("name") != name or not all(meta.get(key) for key in _IDENTITY):
-        raise CliError(f"the response to {where} is not the TFJob {name}")
+    """Return a job of a group. Raises CliError."""
+    return checked(session.get(path(session.namespace, name, group)), name, group)
+
+
+def checked(job: dict[str, Any], name: str, group: str = GROUP) -> dict[str, Any]:
+    """Return a response that is this job. Raises NoResponseError for another object, such as a proxy's."""
+    from tfjob_operator.cli.session import NoResponseError, check_object
+
+    try:
+        check_object(job)
+    except ValueError as error:
+        raise NoResponseError(f"the response is not the TFJob {name}: is it an API server?") from error
+    if group_of(job) != group or job["metadata"]["name"] != name or not is_whole(job):
+        raise NoResponseError(f"the response is not the TFJob {name}: is it an API server?")
     return job
+
+
+def is_whole(job: Mapping[str, Any]) -> bool:
+    """Return True if a job has what is needed to change it."""
+    return all(job["metadata"].get(key) for key in _IDENTITY)
 
 
 def _with_hint(session: Session, name: str, error: CliError) -> CliError:
@@ -201,8 +214,9 @@ def without_crd(session: Session, error: ApiServerError) -> CliError:
 
 def conditions_of(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the True conditions of a job by type."""
-    found = (job.get("status") or {}).get("conditions") or []
-    return {str(each.get("type")): each for each in found if each.get("status") == "True"}
+    found = status_of(job).get("conditions")
+    each_of = filter(lambda each: isinstance(each, dict), found if isinstance(found, list) else ())
+    return {str(each.get("type")): each for each in each_of if each.get("status") == "True"}
 
 
 ENDING: Final = "Ending"
@@ -215,7 +229,7 @@ def decided_end(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
     `api.v1.conditions.decided_end` does the same for a typed status.
     """
-    begun = (job.get("status") or {}).get("begun")
+    begun = status_of(job).get("begun")
     record = begun.get("ending") if isinstance(begun, dict) else None
     is_record = isinstance(record, dict) and record.get("type") in _ENDS
     return record if is_record and not conditions_of(job).keys() & _ENDS else None
@@ -241,7 +255,14 @@ def check_unfinished(name: str, job: Mapping[str, Any], hint: str = "") -> None:
 
 def spec_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the specification of a job, empty if there is none."""
-    return job.get("spec") or {}
+    spec = job.get("spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def status_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the status of a job, empty if there is none."""
+    status = job.get("status")
+    return status if isinstance(status, dict) else {}
 
 
 def is_alpha(job: Mapping[str, Any]) -> bool:

@@ -86,9 +86,9 @@ def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[F
         conditions = jobs.conditions_of(job)
         state = next((each for each in _ENDS if each in conditions), None)
         meta = job["metadata"]
-        if state is None or "deletionTimestamp" in meta:
+        if state is None or "deletionTimestamp" in meta or not jobs.is_whole(job):
             continue
-        at = (job.get("status") or {}).get("completionTime") or conditions[state].get("lastTransitionTime")
+        at = jobs.status_of(job).get("completionTime") or conditions[state].get("lastTransitionTime")
         path, name = jobs.path(meta["namespace"], meta["name"], group), f"tfjob.{group}/{meta['name']}"
         ended = jobs.time_of(at)
         yield FinishedJob(path, meta["namespace"], name, meta["uid"], meta["resourceVersion"], state, ended)
