@@ -23,7 +23,7 @@ _MAX_EVENTS: Final = 10_000
 
 
 class Waits(NamedTuple):
-    """What tells why a job waits: Warnings of its namespace, or its Workload. Empty if it does not wait, or without permission."""
+    """What tells why a job waits: Warnings, or its Workload. Empty if it does not wait, or without permission."""
 
     events: Sequence[Mapping[str, Any]] = ()
     workload: Mapping[str, Any] | None = None

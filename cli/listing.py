@@ -26,7 +26,7 @@ UNKNOWN: Final = "<unknown>"
 """kubectl's text for unknown values."""
 COLUMNS: Final = ("NAME", "STATE", "READY", "RESTARTS", "DURATION", "AGE", "REASON", "MESSAGE")
 """MESSAGE is only shown by `-o wide`."""
-STATES: Final = (NEW, *CONDITIONS[:4], ENDING, *CONDITIONS[4:])
+STATES: Final = (NEW, *CONDITIONS[:-2], ENDING, *CONDITIONS[-2:])
 POD_SELECTOR: Final = "training.kubeflow.org/operator-name"
 """Selects the pods of all jobs of both dialects, whatever the label's value."""
 _MAX_MESSAGE: Final = 1000

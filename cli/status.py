@@ -159,7 +159,7 @@ def _types(seen: JobSnapshot) -> Iterator[ReplicaTypeSummary]:
         yield ReplicaTypeSummary(
             type=kind,
             wanted=seen.job.sizes.get(kind, 0),
-            ready=sum(replica.ready and replica.index < seen.job.sizes.get(kind, 0) for replica in found[kind]),
+            ready=seen.ready_of(kind),
             running=sum(replica.running for replica in found[kind]),
             succeeded=sum(replica.has_succeeded for replica in found[kind]),
             failed=sum(replica.pod is not None and replica.pod.has_failed for replica in found[kind]),

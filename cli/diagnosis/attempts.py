@@ -65,7 +65,7 @@ DELAYED: Final = warning(
 )
 ESCALATION: Final = warning(
     "escalation-near",
-    "Rule {rule} {action} in {left}, unless {who} runs again before",
+    "Rule {rule} {action} in {left}: {who} not running again yet",
     "A replica that a rule restarted is not running again, and the rule has an escalation",
     DESCRIBE_JOB,
     ManifestChange("raise afterSeconds of rule {rule} in spec.runPolicy.failurePolicy.rules", recreate=False),
@@ -204,4 +204,5 @@ def _escalations(facts: Facts) -> Iterator[Finding]:
         action = _ESCALATIONS.get(rule.escalation.action, f"takes the action {rule.escalation.action}")
         values = {"rule": value(rule.name), "action": action, "left": duration(max(left_s, 0.0))}
         seen = f"job: {safe_name(name)} failed {ago(facts.now, record.failed_at)}, rule {safe_name(rule.name)}"
-        yield Finding(ESCALATION, name, (f"{seen}: escalation after {duration(rule.escalation.after_s)}",), values)
+        seen = f"{seen}: escalation after {duration(rule.escalation.after_s)}"
+        yield Finding(ESCALATION, name, (seen,), values, rule.name)

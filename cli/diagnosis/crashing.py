@@ -101,7 +101,7 @@ ABORTED: Final = error(
 )
 PEER_DIED: Final = error(
     "aborted-after-peer",
-    "Exit code 134 (SIGABRT, {who}): the runtime aborted, since {peer} had failed",
+    "Exit code 134 (SIGABRT, {who}): aborted by the runtime after {peer} failed",
     "Exit code 134, and the last words name a peer or a failed collective operation: the cause is in the log of the peer",
     LOGS,
     "See how the peer failed first: kubectl tfjob timeline {job} -n {namespace}",

@@ -42,7 +42,7 @@ ENDING: Final = info(
 )
 WORKERS: Final = warning(
     "completion-waits-for-workers",
-    "{decider} has succeeded: the job waits up to {left} for {who}, then succeeds and deletes it",
+    "{decider} has succeeded; the job waits up to {left} for {who} before it succeeds",
     "The job has completionGracePeriodSeconds, its end is decided by another replica, and workers still run",
     "kubectl -n {namespace} logs {pod} --container=tensorflow --tail=50",
     ManifestChange(

@@ -20,10 +20,12 @@ from tfjob_operator.cli.model import older
 from tfjob_operator.cli.model.facts import (
     FAILED,
     SUCCEEDED,
+    Counters,
     JobFacts,
     PodFacts,
     exit_of,
     job_facts,
+    listed,
     mapping,
     pod_facts,
     text,
@@ -114,10 +116,14 @@ class JobSnapshot:
 
     @cached_property
     def ready(self) -> int:
-        """How many of the requested replicas are ready; those that another controller counts, if it manages the job."""
+        """How many of the requested replicas are ready."""
+        return sum(map(self.ready_of, self.job.sizes))
+
+    def ready_of(self, kind: str) -> int:
+        """Return how many replicas of a type are ready; those that another controller counts, if it manages the job."""
         if self.job.manager:
-            return min(sum(each.active for each in self.job.counts.values()), self.wanted)
-        return sum(pod.ready for pod in self._newest)
+            return min(self.job.counts.get(kind, Counters()).active, self.job.sizes.get(kind, 0))
+        return sum(pod.ready for pod in self._newest if pod.replica.type == kind)
 
     @property
     def reason(self) -> str:
@@ -329,7 +335,9 @@ def snapshot_of(
     warnings: dict[str, WarningEvent] = {}
     for event in events:
         add_warning(warnings, event)
-    return JobSnapshot(facts, found, now, events=warnings, waits=waits_for(workload) if workload is not None else None)
+    owners = listed(mapping(mapping(workload).get("metadata")).get("ownerReferences"))
+    is_own = workload is not None and facts.uid in {owner.get("uid") for owner in owners}
+    return JobSnapshot(facts, found, now, events=warnings, waits=waits_for(workload) if workload and is_own else None)
 
 
 def add_warning(warnings: dict[str, WarningEvent], event: Mapping[str, Any]) -> bool:

@@ -164,11 +164,7 @@ def _counts(seen: JobSnapshot) -> list[dict[str, Any]]:
         {
             "type": kind,
             "wanted": seen.job.sizes[kind],
-            "ready": min(seen.job.counts.get(kind, Counters()).active, seen.job.sizes[kind])
-            if seen.job.manager  # its pods are elsewhere
-            else sum(each.ready for each in replicas)
-            if seen.has_pods
-            else None,
+            "ready": seen.ready_of(kind) if seen.has_pods or seen.job.manager else None,
             "succeeded": max(
                 sum(each.has_succeeded for each in replicas), seen.job.counts.get(kind, Counters()).succeeded
             ),

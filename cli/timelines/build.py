@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tfjob_operator.api.v1.conditions import ENDING, end_record
+from tfjob_operator.api.v1 import states
+from tfjob_operator.api.v1.conditions import ENDING, end_record, is_ending
 from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
     LIMITS,
@@ -253,7 +254,14 @@ def timeline_of(
         attempts=tuple(_attempts(job, end)),
         happenings=tuple(_happenings(job, own, [*of_jobs, *(event for event in of_pods if _is_of(event, job, pods))])),
         ending=_ending(job),
+        is_over=_state(job) in states.ENDS,
     )
+
+
+def _state(job: values.TimelineJob) -> str:
+    status = job.status
+    pairs = ((each.type, each.status) for each in status.conditions or ())
+    return states.state_of(pairs, is_ending=is_ending(status), phase=status.phase, outcome=status.state)
 
 
 def _attempts(job: values.TimelineJob, end: datetime | None) -> Iterator[values.AttemptSpan]:

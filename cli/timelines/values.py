@@ -16,7 +16,7 @@ from tfjob_operator.cli.model.replicas import ReplicaName
 
 
 class TimelineJobStatus(Struct, frozen=True):
-    """Times, ordered conditions, restart counts, and attempts; `phase` and `runtime_id` exist in the alpha dialect only."""
+    """Times, ordered conditions, restart counts, and attempts; the last three exist in the alpha dialect only."""
 
     conditions: tuple[ConditionDetails, ...] | None = None
     start_time: datetime | None = None
@@ -29,6 +29,7 @@ class TimelineJobStatus(Struct, frozen=True):
     avoided_nodes: tuple[AvoidedNode, ...] | None = None
     begun: StartRecord | None = None
     phase: str = ""
+    state: str = ""
     runtime_id: str = ""
 
 
@@ -146,7 +147,7 @@ class Timeline:
     """The history of a job. `end` is None while the job is unfinished; `start` is None if even the job's beginning is unknown.
 
     `attempts` are the last six, if the whole job was restarted. `ending` is the time between decision and end, while pods of a
-    queued job still held its quota; None if the end did not wait.
+    queued job still held its quota; None if the end did not wait. `is_over`: the job has finished, perhaps at an unknown time.
     """
 
     start: datetime | None = None
@@ -157,3 +158,4 @@ class Timeline:
     attempts: tuple[AttemptSpan, ...] = ()
     happenings: tuple[Happening, ...] = ()
     ending: Span | None = None
+    is_over: bool = False

@@ -16,6 +16,7 @@ from unit.cli.conftest import pod as a_pod
 NOW = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"
+EVENTS = "/api/v1/namespaces/team/events"
 PREFIX = "training.kubeflow.org/"
 
 
@@ -239,11 +240,12 @@ def test_what_others_wrote_is_shown_without_its_control_characters() -> None:
 def test_status_reads_the_job_and_its_pods(server: Server) -> None:
     server.answers(f"{JOBS}/mnist", job("Running"))
     server.answers(PODS, {"items": [pod("mnist-ps-0")], "metadata": {"resourceVersion": "9"}})
+    server.answers(EVENTS, {"items": [], "metadata": {}})
     result = server.run("status", "mnist")
     assert result.exit_code == 0
     assert result.output.startswith("mnist in team: Running (NotReconciled), created ")
     assert "\x1b" not in result.output
-    assert len(server.asked) == 2
+    assert len(server.asked) == 3, "events, since pods are missing"
     told = json.loads(server.run("status", "mnist", "-o", "json").output)
     assert (told["state"], told["types"][1]["missing"]) == ("Running", "0-2")
     assert "missing: 0-2\n" in server.run("status", "mnist", "-o", "yaml").output
@@ -253,6 +255,7 @@ def test_a_terminal_that_knows_ascii_alone_gets_ascii(server: Server, monkeypatc
     server.answers(f"{JOBS}/mnist", job("Running"))
     odd = pod("mnist-ps-0", "Failed", message="größer")
     server.answers(PODS, {"items": [odd], "metadata": {}})
+    server.answers(EVENTS, {"items": [], "metadata": {}})
     monkeypatch.setenv("LC_ALL", "C")
     output = server.run("status", "mnist").output
     assert output.isascii()
