@@ -79,13 +79,26 @@ def get(session: Session, name: str) -> dict[str, Any]:
 
 
 def read(session: Session, name: str, group: str) -> dict[str, Any]:
-    """Return a job of a group. Raises CliError for a response that is another object, such as a proxy's."""
-    where = path(session.namespace, name, group)
-    job = session.get(where)
-    meta = job.get("metadata") or {}
-    if group_of(job) != group or meta.get("name") != name or not all(meta.get(key) for key in _IDENTITY):
-        raise CliError(f"the response to {where} is not the TFJob {name}")
+    """Return a job of a group. Raises CliError."""
+    return checked(session.get(path(session.namespace, name, group)), name, group)
+
+
+def checked(job: dict[str, Any], name: str, group: str = GROUP) -> dict[str, Any]:
+    """Return a response that is this job. Raises NoResponseError for another object, such as a proxy's."""
+    from tfjob_operator.cli.session import NoResponseError, check_object
+
+    try:
+        check_object(job)
+    except ValueError as error:
+        raise NoResponseError(f"the response is not the TFJob {name}: is it an API server?") from error
+    if group_of(job) != group or job["metadata"]["name"] != name or not is_whole(job):
+        raise NoResponseError(f"the response is not the TFJob {name}: is it an API server?")
     return job
+
+
+def is_whole(job: Mapping[str, Any]) -> bool:
+    """Return True if a job has what is needed to change it."""
+    return all(job["metadata"].get(key) for key in _IDENTITY)
 
 
 def _with_hint(session: Session, name: str, error: CliError) -> CliError:

@@ -168,7 +168,7 @@ def find(session: Session, job: Mapping[str, Any], choice: Choice) -> SelectedPo
     items: list[dict[str, Any]] = []
     version = ""
     for page in session.pages(pods_path(session.namespace), labelSelector=selector_of(job)):
-        items += page.get("items") or []
+        items += page["items"]
         version = page["metadata"].get("resourceVersion") or ""
     return SelectedPods(chosen(items, job, choice), version)
 

@@ -113,7 +113,8 @@ def create(session: Session, body: Mapping[str, Any], look: str, *, dry_run: boo
 
     def send(_: str = "") -> dict[str, Any]:
         query = {"dryRun": "All"} if dry_run else {}
-        return session.create(jobs.path(session.namespace), body, fieldManager=_MANAGER, **query)
+        made = session.create(jobs.path(session.namespace), body, fieldManager=_MANAGER, **query)
+        return made if dry_run else jobs.checked(made, body["metadata"]["name"])
 
     def read() -> dict[str, Any]:
         return jobs.read(session, body["metadata"]["name"], facts.GROUP)
@@ -139,7 +140,8 @@ def patch(
     def send(newer: str) -> dict[str, Any]:
         precondition = {"resourceVersion": newer or version} if newer or version else {}
         only_this = {"metadata": {**change.get("metadata", {}), **precondition}} if precondition else {}
-        return session.patch(jobs.path(session.namespace, name), {**change, **only_this}, fieldManager=_MANAGER)
+        made = session.patch(jobs.path(session.namespace, name), {**change, **only_this}, fieldManager=_MANAGER)
+        return jobs.checked(made, name)
 
     def is_changed(now: dict[str, Any] | None) -> bool | None:
         if now is None or now["metadata"]["uid"] != meta["uid"]:

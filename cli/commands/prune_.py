@@ -85,7 +85,7 @@ def command(
 def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[FinishedJob]:
     for job, group in _jobs(session, namespace, selector):
         found, meta = facts.job_facts(job), job["metadata"]
-        if found.state not in _ENDS or found.is_deleted:
+        if found.state not in _ENDS or found.is_deleted or not jobs.is_whole(job):
             continue
         path, name = jobs.path(meta["namespace"], meta["name"], group), f"tfjob.{group}/{meta['name']}"
         at = found.ended if found.ended is not None else found.since

@@ -56,7 +56,9 @@ def _of_cluster(session: Session) -> dict[str, Any]:
     found: dict[str, Any] = {"Kubernetes": UNKNOWN if cluster is None else str(cluster.get("gitVersion", ""))}
     for group in ("kubeflow.org", "tensorflow.org"):
         served = _read(session, f"/apis/{group}")
-        versions = [each["version"] for each in (served or {}).get("versions") or ()]
+        listed = (served or {}).get("versions")
+        found_here = listed if isinstance(listed, list) else ()
+        versions = [str(each.get("version")) for each in found_here if isinstance(each, dict)]
         if versions or group == "kubeflow.org":
             found[group] = versions or (UNKNOWN if served is None else "not served: the CRD is not installed")
     found["operator"] = _operator(session)
