@@ -225,10 +225,9 @@ def queued(server: Server, number: int, name: str = "d", *, suspend: bool = True
     server.answers(f"{JOBS}/mnist", body)
     server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta2"}})
     found = [each.object for each in kueue("evictions") if f"tfjob-{name}-" in each.object["metadata"]["name"]][number]
-    meta = {"name": "tfjob-mnist-1a2b3", "uid": "w", "ownerReferences": [{"uid": body["metadata"]["uid"]}]}
-    server.answers(
-        WORKLOADS, {"metadata": {}, "items": [{"metadata": {"name": "x", "uid": "x"}}, found | {"metadata": meta}]}
-    )
+    other = {"metadata": {"name": "x", "uid": "x"}}
+    meta = {"name": "tfjob-mnist-1a2b3", "uid": "w1", "ownerReferences": [{"uid": body["metadata"]["uid"]}]}
+    server.answers(WORKLOADS, {"metadata": {}, "items": [other, found | {"metadata": meta}]})
 
 
 ACTIVE, PENDING, OFF, REJECTED = ("d", 1), ("h", 1), ("d", 4), ("c", -2)
