@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import JobCondition
-from tfjob_operator.cli.diagnosis import starting
+from tfjob_operator.cli.diagnosis import logs, starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, problems_in, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import (
@@ -95,7 +94,7 @@ SEGFAULT: Final = error(
 ABORTED: Final = error(
     "aborted",
     722,
-    "Exit code 134 (SIGABRT, {who}): the program aborted",
+    "The program aborted with exit code 134 (SIGABRT, {who}){words}",
     (LOGS, _CAUSE),
     "Exit code 134: a failed check in native code",
 )
@@ -119,7 +118,7 @@ NOT_EXECUTABLE: Final = error(
 USAGE: Final = error(
     "usage-error",
     725,
-    "Exit code 2 ({who}): usually wrong arguments",
+    "Exit code 2, usually wrong arguments ({who}){words}",
     (LOGS, _ARGUMENTS),
     "Exit code 2, with which programs reject their arguments",
 )
@@ -201,6 +200,8 @@ _EVICTIONS: Final = (
     rule(EMPTY_DIR, r'Usage of EmptyDir volume "(?P<volume>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"'),
     rule(EVICTED, r"low on resource: (?P<resource>[^\s.]+)"),
 )
+_KILLED: Final = frozenset({137, 143})
+"""Exit codes of signals from outside: the log does not contain the reason."""
 _LAST_WORDS: Final = 150
 """The most bytes of a log quoted in a title."""
 # This operator's condition of a failed job: controller/tfjob/plan/ending.py.
@@ -265,7 +266,7 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
             if found:
                 return
     if failure is not None:
-        words = failure["words"] or ""
+        words = (failure["words"] or "").replace(" / ", "\n")  # api.text.last_words joins lines with it
         proof = failed_line(failed)
         end = _End(
             failure["pod"], value(failure["container"]), int(failure["code"]), failure["reason"] or "", words, (proof,)
@@ -346,26 +347,27 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "limit": end.limit or " ",
         "where": end.where,
     }
-    failure = first_match(LOG_RULES, end.words[-8000:]) if end.words.strip() else None
-    more: dict[str, str] = {}
+    last = logs.read(end.words) if end.code not in _KILLED else logs.LastWords()
+    words = shorten(last.line, _LAST_WORDS) or last_words(end.words, _LAST_WORDS)
+    words = words or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
     if end.reason == "OOMKilled":
         problem = OUT_OF_MEMORY
     elif end.reason == "Liveness":
         problem = LIVENESS
     elif end.reason in {"StartError", "ContainerCannotRun"}:
         problem, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
-    elif failure is not None:
-        problem, more = failure
+    elif last.problem is not None:
+        problem, more = last.problem, {"name": last.line} | dict(last.values)
     elif end.init:
         problem = INIT_FAILED
     elif end.code in _BY_CODE:
         problem = _BY_CODE[end.code]
     else:
         problem = CRASH_LOOP if end.loops else FAILED
-        last = last_words(end.words, _LAST_WORDS) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
-        more = {"words": f": {last}" if last else " "}
     more = {name: shorten(text) for name, text in more.items()}
-    return Finding(problem, end.pod, end.proofs, values | more, "" if problem is not FAILED else str(end.code))
+    key = str(end.code) if problem is FAILED else value(last.values.get("name", ""))
+    return Finding(problem, end.pod, end.proofs, values | more, key)
 
 
 def _restarted(facts: Facts) -> Iterator[Finding]:

@@ -271,6 +271,16 @@ peer-unreachable: tensorflow.python.framework.errors_impl.UnavailableError: fail
 loss-not-a-number: ERROR:tensorflow:Model diverged with loss =
   NaN.\ntensorflow.python.training.basic_session_run_hooks.NanLossDuringTrainingError: NaN loss during training.
 python-out-of-memory: Traceback (most recent call last):\n  File "/train.py", line 9, in <module>\nMemoryError
+python-import-failed: ImportError: cannot import name 'Mapping' from 'collections' (/usr/lib/python3.12/collections/__init__.py)
+shared-library-missing: ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory
+read-only-file-system: OSError: [Errno 30] Read-only file system: '/ckpt/model.tmp'
+too-many-open-files: OSError: [Errno 24] Too many open files: '/data/train-00512.tfrecord'
+object-store-denied: botocore.exceptions.ClientError: An error occurred (403) when calling the HeadObject operation: Forbidden
+object-store-credentials-missing: botocore.exceptions.NoCredentialsError: Unable to locate credentials
+clock-skew: botocore.exceptions.ClientError: An error occurred (RequestTimeTooSkewed) when calling the GetObject operation: The
+  difference between the request time and the current time is too large.
+peer-failed: tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: Error reported from
+  /job:worker/task:0: Task /job:worker/replica:0/task:0 heartbeat timeout.
 shared-memory-full: ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory
   (shm).
 """),
