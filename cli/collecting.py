@@ -43,7 +43,8 @@ SILENT_AFTER_S: Final = 600.0
 """A running replica that has logged nothing for this long may hang."""
 MAX_NODES: Final = 20
 """The most nodes of running pods that are read, with one request each."""
-_LINES: Final = 40
+_LINES: Final = 100
+"""A traceback of TensorFlow has up to 60 lines, with the reason at its end or at its beginning."""
 _LOG_BYTES: Final = 65_536
 _CHUNK: Final = 500
 _MAX_EVENTS: Final = 50_000

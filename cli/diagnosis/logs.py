@@ -310,6 +310,7 @@ RULES: Final[tuple[MessageRule, ...]] = (
         NAN_LOSS,
         r"NanLossDuringTrainingError|NaN loss during training|Model diverged with loss = NaN|Invalid loss, terminating",
     ),
+    rule(PEER_AWAY, r"DEADLINE_EXCEEDED: [\s\S]{0,500}/RegisterTask"),  # JAX: another task is not there yet
     rule(
         PEER_FAILED,
         r"\A(?=[\s\S]*?(?P<name>/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(another task died|stopped sending heartbeats|"
@@ -320,7 +321,11 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"\A(?=[\s\S]*?(?P<name>ipv[46]:[\w.:%\[\]-]*\w|/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(UNAVAILABLE: |"
         r"UnavailableError|failed to connect to all addresses|Connection refused|Could not connect to the endpoint URL)",
     ),
-    rule(PROCESS_MEMORY, r"MemoryError|std::bad_alloc|Cannot allocate memory|OOM when allocating|Unable to allocate "),
+    rule(
+        PROCESS_MEMORY,
+        r"MemoryError|std::bad_alloc|Cannot allocate memory|OOM when allocating|Unable to allocate |"
+        r"Out of memory allocating ",
+    ),
 )
 
 _LONGEST: Final = 16_384
@@ -345,7 +350,7 @@ _WITH_FRAMES: Final = (
     rule(TF_CONFIG_BAD, r'tfconfig_cluster_resolver\.py"[\s\S]{0,4000}\njson\.decoder\.JSONDecodeError: '),
 )
 """An exception that is about a setting only if this function raised it."""
-_CONTINUED: Final = re.compile(r"Additional GRPC error information|:\{")
+_CONTINUED: Final = re.compile(r"Additional GRPC error information|:(\{|[A-Z]+:)")
 """Lines of gRPC after a message of native code."""
 _VAGUE: Final = re.compile(
     r"(\w+\.)*((Internal|Unknown|XlaRuntime|JaxRuntime|Aborted|Cancelled)Error\b|RuntimeError: (NCCL|DataLoader))"
