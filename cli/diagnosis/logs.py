@@ -311,6 +311,7 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"NanLossDuringTrainingError|NaN loss during training|Model diverged with loss = NaN|Invalid loss, terminating",
     ),
     rule(PEER_AWAY, r"DEADLINE_EXCEEDED: [\s\S]{0,500}/RegisterTask"),  # JAX: another task is not there yet
+    rule(PEER_FAILED, r"stopped sending heartbeats\):\n(?P<name>\S+)"),
     rule(
         PEER_FAILED,
         r"\A(?=[\s\S]*?(?P<name>/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(another task died|stopped sending heartbeats|"
@@ -397,8 +398,9 @@ class _Message:
         return ": ".join(filter(None, (exception["type"].rpartition(".")[2], words)))
 
     def text(self) -> str:
-        """Return the reason and all lines but stack frames."""
-        return "\n".join((self.reason(), *(line for line in self.lines if not _FRAME.match(line))))
+        """Return all lines but stack frames, and the reason of an exception as a line of its own."""
+        lines = [line for line in self.lines if not _FRAME.match(line)]
+        return "\n".join([*lines, self.reason()] if self.level == "X" else lines)
 
 
 def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:

@@ -880,6 +880,25 @@ def test_a_volume_that_hides_the_programs_of_the_image_is_named() -> None:
     assert "in the image (a volume is mounted at /bin and hides it)" in title
 
 
+def test_a_replica_that_lost_its_peer_ranks_after_the_peer_that_failed() -> None:
+    world = world_of()
+    world.exited(1, log="ValueError: shapes (3,) and (4,) do not fit")
+    world.exited(1, name="mnist-worker-0")
+    lost = "UnavailableError: Collective ops is aborted by: Socket closed"
+    world.logs["mnist-worker-0", "tensorflow"] = lost
+    assert ids_of(world)[:2] == ["crash-loop", "peer-failed"]
+
+
+def test_replicas_that_miss_different_files_have_a_cause_each() -> None:
+    world = world_of()
+    for index in range(2):
+        name = f"mnist-worker-{index}"
+        world.exited(1, name=name)
+        world.logs[name, "tensorflow"] = f"FileNotFoundError: [Errno 2] No such file or directory: '/data/{index}'"
+    titles = [cause.title for cause in diagnose(world.evidence()).causes]
+    assert titles == [f"File not found: /data/{index} (mnist-worker-{index})" for index in range(2)]
+
+
 def test_a_log_is_only_named_where_it_is() -> None:
     """A pod that was recreated has no previous container; of one that was deleted the condition may keep the last lines."""
     world = world_of()
