@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -26,11 +27,13 @@ from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, 
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import objects
-from tfjob_operator.cli.model.pods import exits_of, is_training, running_since
+from tfjob_operator.cli.model.pods import condition_of, exits_of, is_training, running_since
 from tfjob_operator.cli.model.words import seconds_between
+from tfjob_operator.cli.permissions import ResourceAttributes
 from tfjob_operator.cli.replicas import selector_of
 from tfjob_operator.cli.session import Session
 
+_VISIBILITY: Final = "visibility.kueue.x-k8s.io"
 LEASE: Final = "tf-operator"
 """The name of the operator's Lease, in any namespace."""
 OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
@@ -46,13 +49,13 @@ MAX_NODES: Final = 20
 _LINES: Final = 100
 """A traceback of TensorFlow has up to 60 lines, with the reason at its end or at its beginning."""
 _LOG_BYTES: Final = 65_536
-_CHUNK: Final = 500
 _MAX_EVENTS: Final = 50_000
-"""The most events of a namespace that are read, with one request per `_CHUNK`: those of the job may be the last."""
+"""The most events of a namespace that are read, with one request per page: those of the job may be the last."""
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 
 T = TypeVar("T")
+_Filter = Callable[[T], bool]
 
 
 class _ObjectPage(msgspec.Struct):
@@ -60,11 +63,29 @@ class _ObjectPage(msgspec.Struct):
     metadata: dict[str, Any] = {}
 
 
-def collect(session: Session, name: str, now: datetime, silent_after_s: float = SILENT_AFTER_S) -> Evidence:
-    """Read everything about a job, including last log lines unless `silent_after_s` is 0. Raises CliError."""
-    raw = jobs.read(session, name)
-    whole = msgspec.json.decode(raw)
-    reader = _EvidenceReader(session)
+def _page(body: bytes) -> dict[str, Any]:
+    """Return a page of a list, of objects in JSON."""
+    try:
+        return msgspec.structs.asdict(msgspec.json.decode(body, type=_ObjectPage))
+    except RecursionError as error:
+        raise ValueError("too many levels of nesting") from error
+
+
+def collect(
+    session: Session,
+    name: str,
+    now: datetime,
+    silent_after_s: float = SILENT_AFTER_S,
+    *,
+    granted: frozenset[ResourceAttributes] | None = None,
+) -> Evidence:
+    """Read everything about a job, including last log lines unless `silent_after_s` is 0. Raises CliError.
+
+    Beside the job, only reads with a permission in `granted` are sent, if it is given; the others count as forbidden.
+    """
+    whole = jobs.get(session, name)
+    raw = msgspec.json.encode(whole)
+    reader = _EvidenceReader(session, granted)
     meta = whole["metadata"]
     name = meta["name"]
     alpha = _alpha(reader, raw, whole)
@@ -80,6 +101,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         if volume.persistent_volume_claim is not None
     }
     lease, stale_lease = reader.lease(now)
+    workload = reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None
     return Evidence(
         job=job,
         now=now,
@@ -100,7 +122,8 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         deployments=reader.deployments,
         operator_pods=reader.operator_pods,
         crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{jobs.group_of(whole)}", "CRDs"),
-        workload=reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None,
+        workload=workload,
+        place=reader.place(workload) if workload is not None else None,
         pod_group=reader.pod_group(name),
         logs=reader.logs(pods),
         last_lines=reader.last_lines(pods, now, silent_after_s) if silent_after_s else {},
@@ -109,6 +132,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         suspended_by=_manager_of_suspend(meta),
         absent=reader.absent,
         alpha=alpha,
+        body=whole,
     )
 
 
@@ -133,8 +157,10 @@ def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
 class _EvidenceReader:
     """Reads objects of one namespace. `forbidden` lists kinds without read permission; `absent` lists missing objects."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, granted: frozenset[ResourceAttributes] | None = None) -> None:
         self._session = session
+        self._granted = granted
+        self._here = session.namespace
         self.forbidden: set[str] = set()
         self.absent: list[Absent] = []
         self.events_cut = False
@@ -143,27 +169,28 @@ class _EvidenceReader:
 
     def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
         """Return an object, or None if it does not exist or the user may not read it."""
-        raw = self._read(resource.path(self._session.namespace, name), words)
+        here = self._here if resource.namespaced or resource == objects.NAMESPACES else ""
+        raw = self._read(ResourceAttributes("get", resource, here, name), words)
         return _decoded(raw, kind) if raw is not None else None
 
-    def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
+    def all(self, resource: Resource, kind: type[T], words: str, name: str = "", **query: str) -> list[T] | None:
         """Return the objects of all namespaces or, if that is forbidden, of this namespace; None if this namespace has none."""
-        found = self._list(resource.path(), kind, words, query)
-        return found if found is not None else self.here(resource, kind, words, **query) or None
+        found = self._list(ResourceAttributes("list", resource, "", name), kind, words, query)
+        return found if found is not None else self.here(resource, kind, words, name, **query) or None
 
-    def here(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T]:
+    def here(self, resource: Resource, kind: type[T], words: str, name: str = "", **query: str) -> list[T]:
         """Return the objects of the namespace, an empty list without permission."""
-        return self._list(resource.path(self._session.namespace), kind, words, query) or []
+        return self._list(ResourceAttributes("list", resource, self._here, name), kind, words, query) or []
 
     def selected(self, resource: Resource, kind: type[T], selector: str) -> list[T] | None:
         """Return the objects of the namespace with these labels, None without permission."""
-        path = resource.path(self._session.namespace)
-        return self._list(path, kind, resource.plural, {"labelSelector": selector})
+        read = ResourceAttributes("list", resource, self._here)
+        return self._list(read, kind, resource.plural, {"labelSelector": selector})
 
     def events(self, concerns: Callable[[objects.EventDetails], bool]) -> list[objects.EventDetails]:
         """Return the matching events among the first `_MAX_EVENTS` of the namespace; sets `events_cut` if there are more."""
-        path = core.EVENTS.path(self._session.namespace)
-        return self._list(path, objects.EventDetails, "events", {}, concerns) or []
+        read = ResourceAttributes("list", core.EVENTS, self._here)
+        return self._list(read, objects.EventDetails, "events", {}, concerns) or []
 
     def nodes_of(self, pods: Sequence[objects.PodDetails]) -> list[objects.NodeDetails] | None:
         """Return the nodes of the first pods, None without permission."""
@@ -180,8 +207,8 @@ class _EvidenceReader:
         """Return the claims with these names, and record which do not exist."""
         if not names:
             return []
-        words = "persistent volume claims"
-        found = self._list(objects.CLAIMS.path(self._session.namespace), objects.PersistentVolumeClaim, words, {})
+        read = ResourceAttributes("list", objects.CLAIMS, self._here)
+        found = self._list(read, objects.PersistentVolumeClaim, "persistent volume claims", {})
         if found is None:
             return []
         there = {claim.metadata.name for claim in found}
@@ -194,8 +221,8 @@ class _EvidenceReader:
         Deployments and pods of the operator are also read, unless the lease of this namespace, or the only lease, is renewed in
         time. If there is no lease, this is recorded in `absent`.
         """
-        here = self._session.namespace
-        found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=f"metadata.name={LEASE}")
+        here = self._here
+        found = self.all(core.LEASES, core.Lease, "leases", LEASE)
         if found is not None and not found:
             self.absent.append(Absent(core.LEASES.kind, LEASE))
         found = found or []
@@ -225,7 +252,8 @@ class _EvidenceReader:
 
     def workload(self, job: TFJob) -> objects.Workload | None:
         """Return the Workload of a job, in the version that this Kueue prefers."""
-        raw = self._read(f"/apis/{objects.WORKLOADS.group}", "workloads")
+        needs = ResourceAttributes("list", objects.WORKLOADS, self._here)
+        raw = self._read(needs, "workloads", path=f"/apis/{objects.WORKLOADS.group}")
         if raw is None:
             return None
         version = msgspec.json.decode(raw)["preferredVersion"]["version"]
@@ -234,6 +262,19 @@ class _EvidenceReader:
             owner = controller_of(each.metadata)
             if owner is not None and owner.uid == job.metadata.uid:
                 return each
+        return None
+
+    def place(self, workload: objects.Workload) -> objects.PendingWorkload | None:
+        """Return the place of a Workload in its queue; None if it does not wait, or if this cannot be read."""
+        reserved = condition_of(workload.status.conditions, "QuotaReserved")
+        if reserved is not None and reserved.status == "True":
+            return None
+        name, queue = workload.metadata.name, quote(workload.spec.queue_name, safe="")
+        with suppress(CliError, msgspec.ValidationError):  # few clusters serve it, and few users may read it
+            version = self._session.get(f"/apis/{_VISIBILITY}")["preferredVersion"]["groupVersion"]
+            where = f"/apis/{version}/namespaces/{self._session.namespace}/localqueues/{queue}/pendingworkloads"
+            found = msgspec.json.decode(self._session.read(where), type=objects.PendingWorkloads)
+            return next((each for each in found.items or () if each.metadata.name == name), None)
         return None
 
     def pod_group(self, name: str) -> objects.PodGroupDetails | None:
@@ -251,10 +292,10 @@ class _EvidenceReader:
             if len(found) == MAX_LOGS or "logs" in self.forbidden:
                 break
             pod = each.pod.metadata.name
-            path = core.PODS.path(self._session.namespace, pod, "log")
             query = {"container": each.container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
             with suppress(_NoLogError):
-                raw = self._read(path, "logs", query | ({} if each.now else {"previous": "true"}), may_fail=True)
+                query |= {} if each.now else {"previous": "true"}
+                raw = self._read(self._log_of(pod), "logs", query)
                 found[pod, each.container] = (raw or b"").decode(errors="replace")
         return found
 
@@ -271,48 +312,67 @@ class _EvidenceReader:
                 break
             query = {"container": c.CONTAINER_NAME, "tailLines": 1, "limitBytes": _LOG_BYTES, "timestamps": "true"}
             with suppress(_NoLogError):
-                raw = self._read(core.PODS.path(self._session.namespace, name, "log"), "logs", query, may_fail=True)
+                raw = self._read(self._log_of(name), "logs", query)
                 at, _, text = (raw or b"").decode(errors="replace").partition(" ")
                 found[name] = LastLine(_time(at), text)
         return found if "logs" not in self.forbidden else {}
 
+    def _log_of(self, pod: str) -> ResourceAttributes:
+        return ResourceAttributes("get", core.PODS, self._here, pod, "log")
+
     def _list(
-        self, path: str, kind: type[T], words: str, query: Mapping[str, Any], chosen: Callable[[T], bool] | None = None
+        self,
+        read: ResourceAttributes,
+        kind: type[T],
+        words: str,
+        query: dict[str, str],
+        chosen: _Filter[T] | None = None,
     ) -> list[T] | None:
         """Return the objects. A filter is applied only to the first `_MAX_EVENTS`."""
+        if not read.is_granted(self._granted):
+            self.forbidden.add(words)
+            return None
+        query = query | {"fieldSelector": f"metadata.name={read.name}"} if read.name else query
         found: list[T] = []
-        seen, following = 0, ""
-        while True:
-            raw = self._read(path, words, {**query, "limit": _CHUNK, "continue": following})
-            if raw is None:
-                return None if words in self.forbidden else []
-            page = msgspec.json.decode(raw, type=_ObjectPage)
-            read = [each for item in page.items or () if (each := _decoded(item, kind)) is not None]
-            found += read if chosen is None else filter(chosen, read)
-            seen += len(page.items or ())
-            following = page.metadata.get("continue") or ""
-            if following and chosen is not None and seen >= _MAX_EVENTS:
-                self.events_cut = True
-                return found
-            if not following:
-                return found
+        page: dict[str, Any] = {}
+        most = None if chosen is None else _MAX_EVENTS
+        try:
+            for page in self._session.pages(read.path, most, parse=_page, **query):
+                decoded = [each for item in page["items"] or () if (each := _decoded(item, kind)) is not None]
+                found += decoded if chosen is None else filter(chosen, decoded)
+        except ApiServerError as error:
+            self._note(error, words)
+            return None if words in self.forbidden else []
+        self.events_cut |= chosen is not None and bool(page["metadata"].get("continue"))
+        return found
+
+    def _note(self, error: ApiServerError, words: str) -> None:
+        """Record missing permission, and accept that nothing exists. Raises all other errors."""
+        if error.code == _FORBIDDEN:
+            self.forbidden.add(words)
+        elif error.code != _NOT_FOUND:
+            raise error
 
     def _read(
-        self, path: str, words: str, query: Mapping[str, Any] | None = None, *, may_fail: bool = False
+        self, read: ResourceAttributes, words: str, query: Mapping[str, Any] | None = None, path: str = ""
     ) -> bytes | None:
-        """Return a response; None if the object does not exist or the user may not read it."""
+        """Return the response of a read, or of a `path` that needs the same permission.
+
+        None if the object does not exist or the user may not read it. Raises _NoLogError.
+        """
+        is_log = read.subresource == "log"
+        if not read.is_granted(self._granted):
+            self.forbidden.add(words)
+            return None
         try:
-            return self._session.read(path, **query or {})
+            return self._session.read(path or read.path, **query or {})
         except ApiServerError as error:
-            if error.code == _FORBIDDEN:
-                self.forbidden.add(words)
-            elif may_fail:  # 400 and 404: there is none; 5xx: the kubelet does not respond
+            if is_log and error.code != _FORBIDDEN:  # 400 and 404: there is none; 5xx: the kubelet does not respond
                 raise _NoLogError from error
-            elif error.code != _NOT_FOUND:
-                raise
+            self._note(error, words)
             return None
         except CliError as error:
-            if may_fail:
+            if is_log:
                 raise _NoLogError from error
             raise
 
@@ -332,7 +392,7 @@ def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
     """Decode an object; None if it is invalid, so that the others can still be used."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

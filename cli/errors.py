@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -46,12 +47,18 @@ def show(error: click.ClickException) -> None:
 
 @contextmanager
 def unknown_on_error() -> Iterator[None]:
-    """Print a CliError of the block, and raise Exit with the code UNKNOWN. Also a decorator."""
+    """Print a CliError of the block, or the traceback of a bug, and raise Exit with the code UNKNOWN. Also a decorator."""
     try:
         yield
     except CliError as error:
         error.show()
         raise click.exceptions.Exit(UNKNOWN) from error
+    except (click.exceptions.Exit, click.Abort, click.ClickException):
+        raise
+    except Exception as bug:
+        if not isinstance(bug, BrokenPipeError):  # nobody reads the output
+            sys.excepthook(type(bug), bug, bug.__traceback__)
+        raise click.exceptions.Exit(UNKNOWN) from bug
 
 
 def warn(text: str) -> None:

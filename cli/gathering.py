@@ -8,22 +8,33 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import ApiServerError
+from tfjob_operator.cli.managers import workload_of
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
+from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
+from tfjob_operator.cli.model.snapshot import snapshot_of
 from tfjob_operator.cli.replicas import Choice, find
 from tfjob_operator.cli.session import Session
-from tfjob_operator.cli.timelines.values import ReplicaName, TimelineJob, job_of, replica_of
+from tfjob_operator.cli.timelines.values import TimelineJob, job_of
 
 T = TypeVar("T")
 _MAX_EVENTS: Final = 10_000
 """The most pod events that are read: this many take a few seconds."""
 
 
+class Waits(NamedTuple):
+    """What tells why a job waits: Warnings, or its Workload. Empty if it does not wait, or without permission."""
+
+    events: Sequence[Mapping[str, Any]] = ()
+    workload: Mapping[str, Any] | None = None
+
+
 class Snapshot(NamedTuple):
-    """A job and its pods at one time. `body` is the raw job, `version` the resourceVersion of the list of pods."""
+    """A job and its pods at one time. `body` and `pods` are raw, `version` is the resourceVersion of the list of pods."""
 
     body: Mapping[str, Any]
     job: TimelineJob
-    pods: Sequence[PodDetails]
+    pods: Sequence[Mapping[str, Any]]
     version: str = ""
 
 
@@ -31,7 +42,23 @@ def snapshot(session: Session, name: str) -> Snapshot:
     """Read a job and its pods. Raises CliError."""
     body = jobs.get(session, name)
     found = find(session, body, Choice())
-    return Snapshot(body, job_from(body), pods_from(each.pod for each in found.replicas), found.version)
+    return Snapshot(body, job_from(body), [each.pod for each in found.replicas], found.version)
+
+
+def waits_of(session: Session, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Waits:
+    """Read why a job waits, if that needs more than the job and its pods. Raises CliError."""
+    seen = snapshot_of(job, pods, 0.0)
+    try:
+        if seen.job.is_suspended and seen.job.queue and not seen.job.end:
+            return Waits(workload=workload_of(session, job))
+        if seen.needs_events():
+            where = f"/api/v1/namespaces/{session.namespace}/events"
+            pages = session.pages(where, _MAX_EVENTS, fieldSelector="type=Warning")
+            return Waits([event for page in pages for event in page["items"]])
+    except ApiServerError as error:
+        if not error.is_denied:
+            raise
+    return Waits()
 
 
 def job_from(body: Mapping[str, Any]) -> TimelineJob:
@@ -64,7 +91,7 @@ def events_of(session: Session, job: TimelineJob) -> list[EventDetails]:
 def _events(session: Session, selector: str) -> list[EventDetails]:
     found: list[EventDetails] = []
     where = f"/api/v1/namespaces/{session.namespace}/events"
-    for page in jobs.chunks(session, where, _MAX_EVENTS, fieldSelector=selector):
+    for page in session.pages(where, _MAX_EVENTS, fieldSelector=selector):
         bodies = ({"kind": "Event", **each} for each in page.get("items") or ())
         found += [event for body in bodies if (event := _decoded(body, EventDetails)) is not None]
     return found

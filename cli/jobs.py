@@ -1,4 +1,4 @@
-"""Reads and modifies TFJobs. TFJobs of kubeflow.org are read in v1: the server returns jobs of all versions in this version.
+"""Reads TFJobs. TFJobs of kubeflow.org are read in v1: the server returns jobs of all versions in this version.
 
 TfJobs of tensorflow.org, the oldest API, are found too. A name refers to a job of kubeflow.org if there is one.
 `tfjob.tensorflow.org/NAME`, as printed by kubectl, always refers to a job of tensorflow.org. Other prefixes before `/` are
@@ -7,19 +7,20 @@ rejected: a command that ignored a namespace there would change a job of the sam
 
 from __future__ import annotations
 
-import sys
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from contextlib import suppress
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.errors import ApiServerError, CliError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tfjob_operator.cli.session import Session
 
-T = TypeVar("T")
 GROUP: Final = "kubeflow.org"
 PLURAL: Final = "tfjobs"
 FULL_NAME: Final = f"tfjob.{GROUP}"
@@ -29,8 +30,12 @@ TENSORFLOW_GROUP: Final = "tensorflow.org"
 FIRST_NAME: Final = f"tfjob.{TENSORFLOW_GROUP}"
 _KINDS: Final = frozenset({"tfjob", "tfjobs"})
 _VERSIONS: Final = {GROUP: "v1", TENSORFLOW_GROUP: "v1alpha1"}
-_CHUNK: Final = 500
-"""The page size of lists, the same as kubectl's."""
+_MOST: Final = 500
+"""The most events and names that are read for a hint."""
+_NAMES: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+_OF_CHILDREN: Final = ("SuccessfulCreate", "SuccessfulDelete")
+"""The beginnings of the reasons of events that do not tell how a job ended."""
+_IDENTITY: Final = ("namespace", "uid", "resourceVersion")
 
 
 class NoTFJobsError(CliError):
@@ -49,28 +54,80 @@ def path(namespace: str | None, name: str = "", group: str = GROUP) -> str:
 
 
 def get(session: Session, name: str) -> dict[str, Any]:
-    """Return a job. Raises ApiServerError if it does not exist, CliError if the cluster serves no TFJobs."""
-    job: dict[str, Any] = _found(session.get, session, name)
-    return job
+    """Return a job. Raises ApiServerError if it does not exist, CliError if the cluster serves no TFJobs.
 
-
-def read(session: Session, name: str) -> bytes:
-    """Return a job as raw JSON. Raises like `get`."""
-    return _found(session.read, session, name)
-
-
-def _found(read: Callable[[str], T], session: Session, name: str) -> T:
+    The message about a job that does not exist has what is known about it.
+    """
     group, bare = _split(name)
     try:
-        return read(path(session.namespace, bare, group or GROUP))
+        return read(session, bare, group or GROUP)
     except ApiServerError as error:
         if not group and error.is_not_found:
             try:
-                return read(path(session.namespace, bare, TENSORFLOW_GROUP))
+                return read(session, bare, TENSORFLOW_GROUP)
             except ApiServerError as other:
                 if not (other.is_not_found or other.is_denied):  # otherwise there may be such a job
                     raise
-        raise _without_crd(session, error) from error
+        raise _with_hint(session, bare, without_crd(session, error)) from error
+
+
+def read(session: Session, name: str, group: str) -> dict[str, Any]:
+    """Return a job of a group. Raises CliError for a response that is another object, such as a proxy's."""
+    where = path(session.namespace, name, group)
+    job = session.get(where)
+    meta = job.get("metadata") or {}
+    if group_of(job) != group or meta.get("name") != name or not all(meta.get(key) for key in _IDENTITY):
+        raise CliError(f"the response to {where} is not the TFJob {name}")
+    return job
+
+
+def _with_hint(session: Session, name: str, error: CliError) -> CliError:
+    """Add what is known about a job that does not exist: how it was deleted, or else a job with a similar name."""
+    if not isinstance(error, ApiServerError) or not error.is_not_found:
+        return error
+    hint = ""
+    with suppress(CliError):
+        where = f"/api/v1/namespaces/{session.namespace}/events"
+        events = session.get(where, fieldSelector=f"involvedObject.name={name}", limit=_MOST).get("items") or ()
+        own = [each for each in events if str(_about(each).get("kind")).casefold() in _KINDS]
+        hint = _deletion(own) or _similar(session, name)
+    return ApiServerError(f"{error.message}{hint and ': '}{hint}", code=error.code, reason=error.reason)
+
+
+def _similar(session: Session, name: str) -> str:
+    from difflib import get_close_matches
+
+    found = session.get(path(session.namespace), accept=_NAMES, limit=_MOST).get("items") or ()
+    near = get_close_matches(name, [each["metadata"]["name"] for each in found], n=1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _deletion(events: Iterable[Mapping[str, Any]]) -> str:
+    """Return how the last job with these events was deleted; "" without events."""
+    dated = sorted(((at, each) for each in events if (at := _event_time(each)) is not None), key=itemgetter(0))
+    if not dated:
+        return ""
+    own = [(at, each) for at, each in dated if _about(each).get("uid") == _about(dated[-1][1]).get("uid")]
+    deleted = [at for at, each in own if each.get("reason") == "SuccessfulDeleteJob"]
+    telling = [pair for pair in own if not str(pair[1].get("reason")).startswith(_OF_CHILDREN)]
+    at, last = (telling or own)[-1]
+    told = f"{last.get('reason')}: {last.get('message')}"
+    if deleted:
+        return f"it was deleted {_ago(deleted[-1])} by its TTL (ttlSecondsAfterFinished), after {told}"
+    return f"it was deleted after its event of {_ago(at)}, {told}"
+
+
+def _about(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    return event.get("involvedObject") or {}
+
+
+def _event_time(event: Mapping[str, Any]) -> datetime | None:
+    series = event.get("series") or {}
+    return time_of(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime"))
+
+
+def _ago(at: datetime) -> str:
+    return f"{duration((datetime.now(UTC) - at).total_seconds())} ago"
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -110,21 +167,9 @@ def full_name(job: Mapping[str, Any]) -> str:
 def pages(session: Session, namespace: str | None, *, selector: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
     """Yield the list of jobs of a namespace (None for all namespaces) page by page. Raises like `get`."""
     try:
-        yield from chunks(session, path(namespace), labelSelector=selector, fieldSelector=fields)
+        yield from session.pages(path(namespace), labelSelector=selector, fieldSelector=fields)
     except ApiServerError as error:
-        raise _without_crd(session, error) from error
-
-
-def chunks(session: Session, where: str, most: int = sys.maxsize, **query: str) -> Iterator[dict[str, Any]]:
-    """Yield a list of objects of any kind in pages of `_CHUNK`, until at least `most` objects were read."""
-    following, count = "", 0
-    while True:
-        page = session.get(where, limit=_CHUNK, **query, **{"continue": following})
-        yield page
-        count += len(page.get("items") or ())
-        following = page["metadata"].get("continue", "")
-        if not following or count >= most:
-            return
+        raise without_crd(session, error) from error
 
 
 def tensorflow_pages(
@@ -133,31 +178,13 @@ def tensorflow_pages(
     """Yield the list of TfJobs of tensorflow.org like `pages`; nothing if they are not served, or without permission."""
     try:
         where = path(namespace, group=TENSORFLOW_GROUP)
-        yield from chunks(session, where, labelSelector=selector, fieldSelector=fields)
+        yield from session.pages(where, labelSelector=selector, fieldSelector=fields)
     except ApiServerError as error:
         if not (error.is_not_found or error.is_denied):
             raise
 
 
-def create(session: Session, body: Mapping[str, Any], **query: str) -> dict[str, Any]:
-    """Create a job. Raises like `get`."""
-    try:
-        job: dict[str, Any] = session.create(path(session.namespace), body, fieldManager="kubectl-tfjob", **query)
-    except ApiServerError as error:
-        raise _without_crd(session, error) from error
-    return job
-
-
-def patch(session: Session, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Patch a job. Raises like `get`."""
-    try:
-        job: dict[str, Any] = session.patch(path(session.namespace, name), body, fieldManager="kubectl-tfjob")
-    except ApiServerError as error:
-        raise _without_crd(session, error) from error
-    return job
-
-
-def _without_crd(session: Session, error: ApiServerError) -> CliError:
+def without_crd(session: Session, error: ApiServerError) -> CliError:
     """Return the error, or a clearer one if TFJobs are not served: users without permission get 403 in that case too."""
     no_such_group = not error.reason  # the body is not a Status: a Status has a reason
     missing = error.is_not_found and (no_such_group or "could not find the requested resource" in error.message)
@@ -226,9 +253,3 @@ def types_of(job: Mapping[str, Any]) -> list[str]:
     """Return the replica types of a job in lower case; none if they are unknown."""
     entries = spec_of(job).get("tfReplicaSpecs") or {}
     return [str(key).lower() for key in entries] if isinstance(entries, dict) and not is_alpha(job) else []
-
-
-def only(uid: str, version: str = "") -> dict[str, Any]:
-    """Return the options to delete an object only if it has this UID and, if given, the resourceVersion `version`."""
-    conditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
-    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}

@@ -89,6 +89,12 @@ def _target(own: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
     return Target(**{key: value or before.get(key, value) for key, value in own.items()})
 
 
+def force_option(command: F) -> F:
+    """Add `--force` to a command that refuses changes of jobs that Kueue or another controller manages."""
+    text = "Change the job although Kueue or another controller manages it, and may undo the change."
+    return click.option("--force", is_flag=True, help=text)(command)
+
+
 class WithProgram(click.Command):
     """A command whose argument `program` is everything after `--`; these words are never assigned to other arguments."""
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
@@ -17,13 +15,12 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
-from tfjob_operator.cli.watches import RETRY_S, retried, until_broken
+from tfjob_operator.cli.watches import Watch, watched
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
 _ALPHA: Final = (alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX)
 """The labels of pods: job, type and index."""
-_CHUNK: Final = 500
 _KEYS: Final = ("types", "indices", "names")
 
 
@@ -168,15 +165,11 @@ class SelectedPods(NamedTuple):
 def find(session: Session, job: Mapping[str, Any], choice: Choice) -> SelectedPods:
     """Read the selected pods of a job. Raises CliError."""
     items: list[dict[str, Any]] = []
-    following = ""
-    while True:
-        page = session.get(
-            pods_path(session.namespace), labelSelector=selector_of(job), limit=_CHUNK, **{"continue": following}
-        )
+    version = ""
+    for page in session.pages(pods_path(session.namespace), labelSelector=selector_of(job)):
         items += page.get("items") or []
-        following = page["metadata"].get("continue") or ""
-        if not following:
-            return SelectedPods(chosen(items, job, choice), str(page["metadata"].get("resourceVersion", "")))
+        version = page["metadata"].get("resourceVersion") or ""
+    return SelectedPods(chosen(items, job, choice), version)
 
 
 def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choice) -> list[ReplicaPod]:
@@ -246,30 +239,19 @@ def pod_lists(
 ) -> Iterator[Sequence[ReplicaPod]]:
     """Yield the sorted selected pods of a job now and after every change, without end. `pause` sleeps.
 
-    An ended watch is restarted with a list, so nothing is missed, and errors are retried, see `retried`. Raises CliError if the
-    user may not list or watch pods.
+    See `watches.watched`. Raises CliError if the user may not list or watch pods.
     """
-    while True:
-        found = retried(partial(find, session, job, choice), "its pods", pause=pause, warn=warn)
-        yield found.replicas
-        yield from _watched(session, job, choice, found)
-        pause(RETRY_S)
 
+    def read() -> tuple[dict[str, dict[str, Any]], Sequence[Watch]]:
+        found = find(session, job, choice)
+        watch = Watch(pods_path(session.namespace), found.version, selector_of(job))
+        return {each.uid: each.pod for each in found.replicas}, [watch]
 
-def _watched(
-    session: Session, job: Mapping[str, Any], choice: Choice, found: SelectedPods
-) -> Iterator[Sequence[ReplicaPod]]:
-    pods = {each.uid: each.pod for each in found.replicas}
-    events = session.watch(pods_path(session.namespace), labelSelector=selector_of(job), resourceVersion=found.version)
-    with closing(events):
-        for event in until_broken(events):
-            if event["type"] == "ERROR":
-                return  # the version is too old: likewise
-            if event["type"] == "BOOKMARK":
-                continue
+    for pods, _, event in watched(session, read, "its pods", pause=pause, warn=warn):
+        if event is not None:
             pod = event["object"]
             if event["type"] == "DELETED":
                 pods.pop(pod["metadata"]["uid"], None)
             else:
                 pods[pod["metadata"]["uid"]] = pod
-            yield chosen(pods.values(), job, choice)
+        yield chosen(pods.values(), job, choice)

@@ -1,4 +1,4 @@
-"""Sequential requests to the API server over a persistent connection.
+"""Sends all requests of the plugin over persistent connections, one at a time, and limits their time, size and number.
 
 A command sends a handful of requests and ends, so `http.client` of the standard library is used. Importing it takes a fifth of
 the time needed to import the operator's client, which is made for thousands of concurrent requests (`docs/design/plugin.md`).
@@ -7,6 +7,7 @@ the time needed to import the operator's client, which is made for thousands of 
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import math
 import socket
@@ -14,8 +15,9 @@ import ssl
 import time
 from contextlib import suppress
 from email.message import Message
+from functools import partial
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from tfjob_operator.api.access import Access, AccessError
@@ -23,18 +25,92 @@ from tfjob_operator.api.retry import MAX_REQUEST_RETRIES, retry_delay
 from tfjob_operator.cli.errors import ApiServerError, CliError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
+T = TypeVar("T")
 JSON: Final = "application/json"
-TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-"""kubectl's `Accept` header that requests columns from the server."""
 MERGE_PATCH: Final = "application/merge-patch+json"
 _MAX_READ: Final = 65_536
-"""The most bytes per read of a stream."""
+"""The most bytes per read of a response."""
+_MAX_RECORD: Final = 16_384
+"""The most bytes per write of a request: those of a TLS record, each of which has a time limit of its own."""
 _MIN_TIMEOUT_S: Final = 0.001
 """Zero would make a socket non-blocking."""
 _MAX_SHOWN: Final = 300
 """The most characters shown of a body that is not a Status, such as a proxy's page."""
+_MAX_RESPONSE: Final = 256 * 1024 * 1024
+"""The most bytes of a response, with its header. A page of 500 pods has 10 MiB; an object has 3 MiB at most."""
+_MAX_EVENT: Final = 16 * 1024 * 1024
+"""The most bytes of an event of a watch, the same as client-go's."""
+PAGE: Final = 500
+"""The number of objects in a page of a list, the same as kubectl's."""
+_MAX_PAGES: Final = 2_000
+"""A million objects: Kubernetes supports clusters with 150,000 pods."""
+LOST_RETRY_S: Final = 1.0
+"""The delay before a read is repeated whose connection was lost, the same as client-go's."""
+_LOST: Final = (ConnectionError, http.client.IncompleteRead, ssl.SSLEOFError)
+"""The errors of a connection that the peer or the network ended."""
+_CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+_META: Final = {"name": str, "namespace": str, "uid": str, "resourceVersion": str, "labels": dict, "annotations": dict}
+"""The types of metadata that commands rely on; null is like missing."""
+
+
+class InvalidObjectError(ValueError):
+    """No object as API servers send it."""
+
+
+def _integer(text: str) -> int:
+    if not -(2**63) <= (number := int(text)) < 2**64:
+        raise ValueError("a number is too large")
+    return number
+
+
+def _fraction(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
+
+
+def decoded(body: bytes) -> dict[str, Any]:
+    """Return the JSON object. Raises ValueError for anything else that a server may send."""
+    try:
+        text = body.decode()
+        found = _DECODER.decode(text)
+        if "\\ud" in text or "\\uD" in text:  # raise UnicodeEncodeError for half a surrogate pair
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("too many levels of nesting") from error
+    if not isinstance(found, dict):
+        raise InvalidObjectError("not an object")
+    return found
+
+
+def decoded_list(body: bytes) -> dict[str, Any]:
+    """Return a list of objects. Raises ValueError."""
+    found = decoded(body)
+    items = found.get("items")
+    if not isinstance(found.get("metadata"), dict) or not isinstance(items, list | None):
+        raise InvalidObjectError("not a list")
+    for each in items or ():
+        check_object(each)
+    return found
+
+
+def check_object(found: object) -> None:
+    """Raise ValueError if an object has other metadata than API servers send."""
+    meta = found.get("metadata") or {} if isinstance(found, dict) else None
+    if not isinstance(meta, dict):
+        raise InvalidObjectError("not an object")
+    for key, kind in _META.items():
+        if not isinstance(meta.get(key), kind | None):
+            raise InvalidObjectError(f"invalid metadata.{key}")
 
 
 class RequestCredentials(NamedTuple):
@@ -76,12 +152,20 @@ class SessionCredentials:
             raise CliError(error.message) from error
 
 
+class NoResponseError(CliError):
+    """No valid response has arrived: a write may have taken effect."""
+
+
 class StreamBrokenError(CliError):
     """A watch or a stream broke off; it can be requested again."""
 
 
 class Session:
-    """Requests of one user to one server. All methods raise ApiServerError for error responses, CliError for other errors."""
+    """Requests of one user to one server. All methods raise ApiServerError for error responses, CliError for other errors.
+
+    A request is repeated like client-go's: after 429 and 5xx with Retry-After and, if it is a read, after its connection was
+    lost. All that ends at the limit of --request-timeout, which does not concern the bodies of watches and streams.
+    """
 
     def __init__(
         self, access: Access, credentials: SessionCredentials | None = None, *, until: float = math.inf
@@ -98,8 +182,7 @@ class Session:
         self._aborted = Event()
         self._headers: dict[str, str] = {"User-Agent": "kubectl-tfjob"}
         self._shown = RequestCredentials(None, None)
-        self._connection: http.client.HTTPConnection | None = None
-        self._sock: socket.socket | None = None
+        self._connection: _Connection | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -114,34 +197,59 @@ class Session:
     def abort(self) -> None:
         """Abort another thread's request, which fails as if the connection was lost. No request is retried from then on."""
         self._aborted.set()
-        if self._sock is not None:
+        if self._connection is not None and self._connection.peer is not None:
             with suppress(OSError):  # already closed
                 # leave TLS unchanged, which the other thread is reading
-                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+                socket.socket.shutdown(self._connection.peer, socket.SHUT_RDWR)
 
-    def get(self, path: str, *, accept: str = JSON, **query: str | int | None) -> Any:
-        """Return the decoded response."""
-        return self._decoded("GET", path, query, {"Accept": accept})
+    def get(self, path: str, *, accept: str = JSON, **query: str | int | None) -> dict[str, Any]:
+        """Return a decoded object, or a list."""
+        return self._ask("GET", path, query, {"Accept": accept}, finish=self._parsed)
 
     def read(self, path: str, **query: str | int | None) -> bytes:
         """Return the raw response: a log, or the input of a typed decoder."""
-        return self._whole(self._send("GET", path, query, {"Accept": f"{JSON}, */*"}))
+        return self._ask("GET", path, query, {"Accept": f"{JSON}, */*"}, finish=self._whole)
 
-    def create(self, path: str, body: Mapping[str, Any], **query: str) -> Any:
-        """Create an object, and return the result."""
-        return self._decoded("POST", path, query, {"Content-Type": JSON}, json.dumps(body).encode())
+    def pages(
+        self,
+        path: str,
+        most: int | None = None,
+        *,
+        parse: Callable[[bytes], dict[str, Any]] = decoded_list,
+        **query: str,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield a list page by page, until at least `most` objects were read; `parse` replaces decoding and its checks."""
+        following, count = "", 0
+        for _ in range(_MAX_PAGES):
+            given = {"limit": PAGE, **query, "continue": following}
+            page = self._ask("GET", path, given, {"Accept": JSON}, finish=partial(self._parsed, parse=parse))
+            yield page
+            count += len(page.get("items") or ())
+            following = page["metadata"].get("continue") or ""
+            if not following or (most is not None and count >= most):
+                return
+        raise CliError(f"the list {path} of {self._access.shown} has more than {_MAX_PAGES:,} pages")
 
-    def patch(self, path: str, body: Mapping[str, Any], **query: str) -> Any:
-        """Merge `body` into an object, and return the result."""
-        return self._decoded("PATCH", path, query, {"Content-Type": MERGE_PATCH}, json.dumps(body).encode())
+    def create(self, path: str, body: Mapping[str, Any], **query: str) -> dict[str, Any]:
+        """Create an object, and return the result. Raises NoResponseError."""
+        return self._write("POST", path, body, JSON, query)
 
-    def delete(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Delete an object with the given DeleteOptions, and return the response."""
-        return self._decoded("DELETE", path, {}, {"Content-Type": JSON}, json.dumps(body).encode())
+    def patch(self, path: str, body: Mapping[str, Any], **query: str) -> dict[str, Any]:
+        """Merge `body` into an object, and return the result. Raises NoResponseError."""
+        return self._write("PATCH", path, body, MERGE_PATCH, query)
+
+    def delete(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Delete an object with the given DeleteOptions, and return the response. Raises NoResponseError."""
+        return self._write("DELETE", path, body, JSON, {})
+
+    def _write(
+        self, method: str, path: str, body: Mapping[str, Any], kind: str, query: Mapping[str, str]
+    ) -> dict[str, Any]:
+        return self._ask(method, path, query, {"Content-Type": kind}, json.dumps(body).encode(), finish=self._parsed)
 
     def stream(self, path: str, **query: str | int | None) -> Iterator[bytes]:
         """Yield the chunks of a response, possibly forever, as they arrive. Raises StreamBrokenError."""
-        response = self._send("GET", path, query, {"Accept": "*/*"}, is_stream=True)
+        response = self._ask("GET", path, query, {"Accept": "*/*"}, finish=self._unlimited, limit_s=math.inf)
         try:
             while part := response.read1(_MAX_READ):
                 yield part
@@ -149,47 +257,34 @@ class Session:
             raise StreamBrokenError(f"connection to {self._access.shown} lost: {error}") from error
         finally:
             if not response.isclosed():
+                response.close()
                 self.close()
 
     def watch(
-        self, path: str, *, accept: str = JSON, limit_s: float = math.inf, **query: str | int | None
+        self, path: str, *, limit_s: float = math.inf, **query: str | int | None
     ) -> Generator[dict[str, Any], None, None]:
-        """Yield the events of a watch until the server ends it. Close the generator to stop earlier.
+        """Yield the changes of objects until the server ends the watch. Close the generator to stop earlier.
 
-        Raises StreamBrokenError if the connection is dead or breaks in the middle of an event, or after `limit_s` seconds.
+        Raises StreamBrokenError if the connection is dead or breaks within an event, at an ERROR event (the version is too
+        old), and after `limit_s` seconds.
         """
-        until = time.monotonic() + limit_s
-        response = self._send("GET", path, {**query, "watch": "true"}, {"Accept": accept})
+        finish = partial(self._unlimited, until=time.monotonic() + limit_s)
+        response = self._ask("GET", path, {**query, "watch": "true"}, {"Accept": JSON}, finish=finish)
         try:
-            while line := self._line(response, until):
-                yield json.loads(line)
+            while line := response.readline(_MAX_EVENT):
+                event = decoded(line)
+                if event.get("type") == "ERROR":
+                    raise StreamBrokenError(f"{self._access.shown} ended the watch: {event.get('object')}")
+                if event.get("type") in _CHANGES:
+                    check_object(event.get("object"))
+                    yield event
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise StreamBrokenError(f"connection to {self._access.shown} lost: {error}") from error
         finally:
+            response.close()
             self.close()  # the rest of the response was not read; the next request connects again
 
-    def _line(self, response: http.client.HTTPResponse, until: float) -> bytes:
-        if self._sock is not None and not response.isclosed():
-            self._sock.settimeout(_seconds_until(until))
-        return response.readline()
-
-    def _decoded(
-        self, method: str, path: str, query: Mapping[str, Any], headers: Mapping[str, str], body: bytes | None = None
-    ) -> Any:
-        response = self._send(method, path, query, headers, body)
-        try:
-            return json.loads(self._whole(response))
-        except ValueError as error:
-            raise CliError(f"the response of {self._access.shown} is not JSON: is it an API server?") from error
-
-    def _whole(self, response: http.client.HTTPResponse) -> bytes:
-        try:
-            return response.read()
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise CliError(f"connection to {self._access.shown} lost: {error}") from error
-
-    def _send(
+    def _ask(
         self,
         method: str,
         path: str,
@@ -197,127 +292,198 @@ class Session:
         headers: Mapping[str, str],
         body: bytes | None = None,
         *,
-        is_stream: bool = False,
-    ) -> http.client.HTTPResponse:
-        """Send a request and return the response when its head arrives. Outdated credentials are renewed once.
+        finish: Callable[[http.client.HTTPResponse], T],
+        limit_s: float | None = None,
+    ) -> T:
+        """Send a request, repeatedly if needed, and return what `finish` makes of the response when its head has arrived.
 
-        A request is repeated if the server asks for it, as long as neither the session nor --request-timeout ends before.
+        Outdated credentials are renewed once.
         """
         given = {name: value for name, value in query.items() if value not in {None, ""}}
         target = self._address.path + path + (f"?{urlencode(given)}" if given else "")
-        limit_s = None if is_stream else self._access.timeout_s
-        until = self._until if limit_s is None else min(self._until, time.monotonic() + limit_s)
-        retries = 0
+        limit_s = limit_s or self._access.timeout_s or math.inf
+        until = min(self._until, time.monotonic() + limit_s)
+        limit_s = until - time.monotonic()
+        retries, is_renewed = 0, False
+        response: http.client.HTTPResponse | None = None
         while True:
-            response = self._response(method, target, headers, body, until)
-            if response.status == http.client.UNAUTHORIZED and self._credentials.renew(self._shown):
-                self.close()
-                self._connection = None
-                response = self._response(method, target, headers, body, until)
-            if response.status < http.client.BAD_REQUEST:
-                return response
-            refusal = _refusal(response)
-            if not response.isclosed():
-                self.close()
-            delay_s = retry_delay(response.status, _retry_after(response))
+            was_kept = self._connection is not None and self._connection.sock is not None
+            connection = self._connected(until)
+            failure: CliError
+            delay_s: float | None = None
+            try:
+                response = self._sent(connection, method, target, headers, body)
+                if http.client.OK <= response.status < http.client.MULTIPLE_CHOICES:
+                    return finish(response)
+                failure, delay_s = _refusal(response), retry_delay(response.status, _retry_after(response))
+                if response.status == http.client.UNAUTHORIZED and not is_renewed:
+                    is_renewed = self._credentials.renew(self._shown)
+                    if is_renewed:
+                        self.close()
+                        self._connection = None
+                        continue
+                if not response.isclosed():
+                    response.close()
+                    self.close()
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                if response is not None:
+                    response.close()
+                self.close()  # a late response would be taken for that of the next request
+                failure = self._no_response(error, limit_s)
+                if method == "GET" and isinstance(error, _LOST):
+                    delay_s = 0.0 if was_kept and not retries else LOST_RETRY_S
             if delay_s is None or retries == MAX_REQUEST_RETRIES or time.monotonic() + delay_s > until:
-                raise refusal
+                raise failure
             if self._aborted.wait(delay_s):
-                raise refusal
+                raise failure
             retries += 1
 
-    def _response(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, until: float
-    ) -> http.client.HTTPResponse:
-        patience_s = _seconds_until(until)
+    def _connected(self, until: float) -> _Connection:
+        """Return an open connection, with the limits of the next response. Raises CliError."""
+        if self._connection is None:
+            self._shown = self._credentials.get()
+            if self._shown.header:
+                self._headers["Authorization"] = self._shown.header
+            self._connection = _Connection(self._access, self._shown.context)
+        connection = self._connection
+        connection.until, connection.left = until, _MAX_RESPONSE
         try:
-            connection = self._connected()
-            is_old = connection.sock is not None
-            try:
-                return self._asked(connection, (method, target, body), headers, patience_s)
-            except (http.client.RemoteDisconnected, ConnectionError):
-                if not is_old or method != "GET":
-                    raise
-                connection.close()  # closed by the server in the meantime
-                return self._asked(connection, (method, target, body), headers, patience_s)
+            if connection.sock is None:
+                connection.connect()
         except ssl.SSLCertVerificationError as error:
             raise CliError(f"cannot verify the certificate of {self._access.shown}: {error.verify_message}") from error
-        except TimeoutError as error:
-            self.close()  # a late response would be taken for that of the next request
-            limit = f" within {round(patience_s, 1):g}s" if patience_s is not None else ""
-            raise CliError(f"{self._access.shown} did not answer{limit}") from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CliError(f"cannot connect to {self._access.shown}: {why}") from error
+            raise CliError(f"cannot connect to {self._access.shown}: {_why(error)}") from error
+        if self._aborted.is_set():  # before there was a connection to shut down
+            self.close()
+            raise CliError(f"connection to {self._access.shown} lost")
+        return connection
 
-    def _asked(
-        self,
-        connection: http.client.HTTPConnection,
-        request: tuple[str, str, bytes | None],
-        headers: Mapping[str, str],
-        patience_s: float | None,
+    def _sent(
+        self, connection: _Connection, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> http.client.HTTPResponse:
-        if connection.sock is None:
-            connection.timeout = self._access.timeout_s if patience_s is None else patience_s
-            connection.connect()
-            _keep_alive(connection)
-        self._sock = connection.sock
-        connection.sock.settimeout(patience_s)
         sent = Message()  # unlike a dict it can contain a header twice
         for name, value in (*self._headers.items(), *headers.items(), *self._access.impersonate):
             sent[name] = value
-        connection.request(*request, sent)  # type: ignore[arg-type]  # its `items` are all that is used
+        connection.request(method, target, body, sent)  # type: ignore[arg-type]  # its `items` are all that is used
         return connection.getresponse()
+
+    def _no_response(self, error: Exception, limit_s: float) -> NoResponseError:
+        if isinstance(error, TimeoutError):
+            limit = f" within {round(limit_s, 1):g}s" if limit_s < math.inf else ""
+            return NoResponseError(f"{self._access.shown} did not answer{limit}")
+        if isinstance(error, (OSError, http.client.HTTPException)):
+            return NoResponseError(f"connection to {self._access.shown} lost: {_why(error)}")
+        return NoResponseError(f"the response of {self._access.shown} is not JSON: is it an API server?")
+
+    def _parsed(
+        self, response: http.client.HTTPResponse, parse: Callable[[bytes], dict[str, Any]] = decoded
+    ) -> dict[str, Any]:
+        return parse(self._whole(response))
+
+    def _whole(self, response: http.client.HTTPResponse) -> bytes:
+        parts = []
+        while part := response.read(_MAX_READ):
+            parts.append(part)
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        return b"".join(parts)
+
+    def _unlimited(self, response: http.client.HTTPResponse, until: float = math.inf) -> http.client.HTTPResponse:
+        """Lift the limits of a response, which then ends at `until`."""
+        if self._connection is not None:
+            self._connection.until, self._connection.left = until, math.inf
+        return response
 
     def close(self) -> None:
         """Close the connection; the next request reopens it."""
         if self._connection is not None:
             self._connection.close()
 
-    def _connected(self) -> http.client.HTTPConnection:
-        if self._connection is None:
-            self._shown = self._credentials.get()
-            if self._shown.header:
-                self._headers["Authorization"] = self._shown.header
-            self._connection = _connect(self._access, self._shown.context)
-        return self._connection
 
+class _Connection(http.client.HTTPConnection):
+    """A connection, possibly through a proxy. All operations end at `until`, and the response has at most `left` more bytes."""
 
-def _connect(access: Access, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
-    address, proxy = access.route()
-    hop = proxy or address
-    if proxy and proxy.scheme != "http":
-        raise CliError("the address of the proxy must have the form http://host:port")
-    host, port = hop.hostname or "", hop.port or (443 if hop.scheme == "https" else 80)
-    if context is None:
-        plain = http.client.HTTPConnection(host, port)
+    def __init__(self, access: Access, context: ssl.SSLContext | None) -> None:
+        address, proxy = access.route()
+        hop = proxy or address
+        if proxy and proxy.scheme != "http":
+            raise CliError("the address of the proxy must have the form http://host:port")
+        super().__init__(hop.hostname or "", hop.port or (443 if hop.scheme == "https" else 80))
+        self.default_port = 80 if context is None else 443  # is not written into the header Host
+        self.until = self.left = math.inf
+        self.peer: socket.socket | None = None
+        """The last socket, also while only a response uses it."""
+        self.response_class = partial(_Response, connection=self)  # type: ignore[assignment]  # it is only called
+        self._context = context
+        self._verified_as = access.tls_server_name or address.hostname
+        self._create_connection = self._opened
         if proxy:
-            plain.set_tunnel(address.hostname or "", address.port or 80)
-        return plain
-    secure = _Secure(host, port, context=context)
-    secure.verified_as = access.tls_server_name
-    if proxy:
-        secure.set_tunnel(address.hostname or "", address.port or 443)
-    return secure
-
-
-class _Secure(http.client.HTTPSConnection):
-    """A connection with a separate server name for certificate verification."""
-
-    verified_as: str | None = None
+            self.set_tunnel(address.hostname or "", address.port or (80 if context is None else 443))
 
     def connect(self) -> None:
         """Connect, through the tunnel if there is one, and start TLS."""
-        http.client.HTTPConnection.connect(self)
-        context: ssl.SSLContext = self._context  # type: ignore[attr-defined]  # typeshed leaves it out
-        name = self.verified_as or self._tunnel_host or self.host  # type: ignore[attr-defined]
-        self.sock = context.wrap_socket(self.sock, server_hostname=name)
+        super().connect()
+        _keep_alive(self.sock)
+        if self._context is not None:
+            self.sock.settimeout(_seconds_until(self.until))
+            self.sock = self._context.wrap_socket(self.sock, server_hostname=self._verified_as)
+        self.peer = self.sock
+
+    def send(self, data: Any) -> None:
+        """Send bytes, in parts that have a time limit each."""
+        for start in range(0, len(data), _MAX_RECORD):
+            self.sock.settimeout(_seconds_until(self.until))
+            super().send(data[start : start + _MAX_RECORD])
+
+    def _opened(self, address: tuple[str, int], *_: object) -> socket.socket:
+        """Connect to one of the addresses of a host, all within the limit."""
+        failure = OSError("the host has no address")
+        for found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            host, port = found[4][:2]
+            try:
+                return socket.create_connection((str(host), int(port)), _seconds_until(self.until))
+            except OSError as error:
+                failure = error
+        raise failure
 
 
-def _keep_alive(connection: http.client.HTTPConnection) -> None:
+class _Response(http.client.HTTPResponse):
+    """A response that keeps the limits of its connection."""
+
+    def __init__(self, sock: socket.socket, *args: Any, connection: _Connection, **more: Any) -> None:
+        super().__init__(sock, *args, **more)
+        self.fp = io.BufferedReader(_LimitedReader(self.fp.detach(), sock, connection))
+
+
+class _LimitedReader(io.RawIOBase):
+    """Reads from a socket within the limits of its connection."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, connection: _Connection) -> None:
+        self._raw, self._sock, self._connection = raw, sock, connection
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read from the socket. Raises HTTPException for a response that is too large."""
+        self._sock.settimeout(_seconds_until(self._connection.until))
+        count = self._raw.readinto(buffer)
+        self._connection.left -= count or 0
+        if self._connection.left < 0:
+            raise http.client.HTTPException(f"the response is larger than {_MAX_RESPONSE >> 20}Mi")
+        return count
+
+    def close(self) -> None:
+        """Close the socket, if its connection is closed too."""
+        self._raw.close()
+        super().close()
+
+
+def _keep_alive(sock: socket.socket) -> None:
     """Set TCP keepalive as Go's clients do: it detects a dead peer within a minute, however long a watch is silent."""
-    sock = connection.sock
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # macOS has other names for the first
@@ -327,6 +493,10 @@ def _keep_alive(connection: http.client.HTTPConnection) -> None:
 def _seconds_until(until: float) -> float | None:
     """Return the timeout of a socket that is to end at a time; None for math.inf."""
     return None if until == math.inf else max(until - time.monotonic(), _MIN_TIMEOUT_S)
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _retry_after(response: http.client.HTTPResponse) -> float | None:
@@ -342,9 +512,9 @@ def _refusal(response: http.client.HTTPResponse) -> ApiServerError:
     except (OSError, http.client.HTTPException):
         body = b""  # the connection was lost, so only the status code shows the error
     try:
-        status = json.loads(body)
+        status = decoded(body)
         message, reason = str(status["message"]), str(status.get("reason", ""))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError):
         text = " ".join(body.decode(errors="replace").split())[:_MAX_SHOWN]
         message, reason = f"{response.status} {response.reason}: {text}".rstrip(": "), ""
     if response.status == http.client.UNAUTHORIZED:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
 from tfjob_operator.api.v1 import conditions as v1_conditions
-from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt, format_indices, parse_indices
+from tfjob_operator.api.v1.indices import format_indices
+from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.model.objects import PodDetails
-from tfjob_operator.cli.model.pods import condition_of, is_up, statuses
+from tfjob_operator.cli.model.facts import PodFacts
+from tfjob_operator.cli.model.replicas import ReplicaName, order_of
+from tfjob_operator.cli.model.snapshot import JobSnapshot, ReplicaSnapshot, snapshot_of
 from tfjob_operator.cli.model.words import ago, avoided_now, ended_by
-from tfjob_operator.cli.sizes import restarts_of, sizes_of
-from tfjob_operator.cli.timelines.build import ended_of, training_of, utc
-from tfjob_operator.cli.timelines.values import ReplicaName, TimelineJob, order_of, replica_of
+from tfjob_operator.cli.timelines.build import utc
+from tfjob_operator.cli.timelines.values import TimelineJob
 
 Paint = Callable[[str, str], str]
 
@@ -42,10 +43,11 @@ class ReplicaSummary(Struct, frozen=True, omit_defaults=False):
 
 
 class ReplicaTypeSummary(Struct, frozen=True, omit_defaults=False):
-    """The replicas of one type: how many are requested, how many are running, and which pods are missing."""
+    """The replicas of one type: how many are requested, ready and running, and which pods are missing."""
 
     type: str
     wanted: int
+    ready: int
     running: int
     succeeded: int
     failed: int
@@ -64,14 +66,20 @@ class ConditionSummary(Struct, frozen=True, omit_defaults=False):
 
 
 class JobSummary(Struct, frozen=True, omit_defaults=False):
-    """A job. `state` is as in the STATE column; `max_restarts` is from its spec, the other attempt fields from its status.
+    """A job. `state`, `reason`, `message` and the three counts are those of `list`.
 
-    `ending` is how the job will end if it is Ending, else None.
+    `max_restarts` is from its spec, the other attempt fields from its status. `ending` is how the job will end if it is Ending,
+    else None.
     """
 
     namespace: str
     name: str
     state: str
+    reason: str = ""
+    message: str = ""
+    ready: int = 0
+    wanted: int = 0
+    restarts: int = 0
     created: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
@@ -86,21 +94,26 @@ class JobSummary(Struct, frozen=True, omit_defaults=False):
     ending: EndRecord | None = None
 
 
-MISSING: Final = "Missing"
-_COMMON: Final = {"ContainerCreating", "PodInitializing", ""}
-"""Waiting reasons that occur in every start."""
-
-
-def job_summary_of(job: TimelineJob, body: Mapping[str, Any], pods: Sequence[PodDetails]) -> JobSummary:
-    """Return the state of a job. `body` is the whole raw job, of either dialect."""
+def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
+    job: TimelineJob,
+    body: Mapping[str, Any],
+    pods: Iterable[Mapping[str, Any]],
+    now: datetime,
+    events: Iterable[Mapping[str, Any]] = (),
+    workload: Mapping[str, Any] | None = None,
+) -> JobSummary:
+    """Return the state of a job. `body` is the whole raw job, of either dialect; the other objects are raw too."""
     meta, status = job.metadata, job.status
-    conditions = status.conditions or ()
-    is_ending = v1_conditions.is_ending(status)
-    state = v1_conditions.ENDING if is_ending else conditions[-1].type if conditions else status.phase or "New"
+    seen = snapshot_of(body, pods, now.timestamp(), events, workload)
     return JobSummary(
         namespace=meta.namespace,
         name=meta.name,
-        state=state,
+        state=seen.state,
+        reason=seen.reason,
+        message=seen.message,
+        ready=seen.ready,
+        wanted=seen.wanted,
+        restarts=seen.restarts,
         created=utc(meta.creation_timestamp),
         started=utc(status.start_time),
         ended=utc(status.completion_time),
@@ -112,16 +125,16 @@ def job_summary_of(job: TimelineJob, body: Mapping[str, Any], pods: Sequence[Pod
                 message=each.message,
                 since=utc(each.last_transition_time),
             )
-            for each in conditions
+            for each in status.conditions or ()
         ),
-        types=tuple(_types(job, body, pods)),
+        types=tuple(_types(seen)),
         attempt=status.attempt,
         counted_restarts=status.counted_restarts,
         max_restarts=_max_restarts(body),
         next_restart_time=utc(status.next_restart_time),
         attempt_history=status.attempt_history or (),
         avoided_nodes=status.avoided_nodes or (),
-        ending=v1_conditions.end_record(status) if is_ending else None,
+        ending=v1_conditions.end_record(status) if v1_conditions.is_ending(status) else None,
     )
 
 
@@ -132,56 +145,27 @@ def _max_restarts(body: Mapping[str, Any]) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _types(job: TimelineJob, body: Mapping[str, Any], pods: Sequence[PodDetails]) -> Iterator[ReplicaTypeSummary]:
-    wanted = {_type(kind): size for kind, size in sizes_of(body)}
-    newest: dict[ReplicaName, PodDetails] = {}
-    for pod in sorted(pods, key=_began):
-        newest[replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)] = pod
-    there: dict[str, dict[ReplicaName, PodDetails]] = defaultdict(dict)
-    for name in sorted(newest, key=order_of):
-        there[name.type][name] = newest[name]
-    restarts = {ReplicaName(_type(kind), index): times for kind, index, times in restarts_of(body)}
-    is_true = {each.type for each in job.status.conditions or () if each.status == "True"}
-    missing = MISSING if job.status.next_restart_time is None else "BackOff"
-    for kind in sorted({*wanted, *there}, key=lambda each: order_of(ReplicaName(each))):
-        size = wanted.get(kind, 0)
-        absent = set(range(size)) - {name.number for name in there[kind]}
-        succeeded = parse_indices(_finished(body, kind), size) & absent
-        lost = absent - succeeded
-        why = "No pod" if v1_conditions.is_over(job.status) else "Suspended" if "Suspended" in is_true else missing
-        rows = [_standing(name, pod, restarts.get(name, 0)) for name, pod in there[kind].items()]
-        rows += [
-            _without_pod(kind, indices, each) for indices, each in ((succeeded, "Succeeded"), (lost, why)) if indices
-        ]
-        phases = [pod.status.phase for pod in there[kind].values()]
+def _types(seen: JobSnapshot) -> Iterator[ReplicaTypeSummary]:
+    found: dict[str, list[ReplicaSnapshot]] = defaultdict(list)
+    for replica in seen.replicas:
+        found[replica.type].append(replica)
+    for kind in sorted({*seen.job.sizes, *found}, key=lambda each: order_of(ReplicaName(each))):
+        without: dict[str, set[int]] = defaultdict(set)
+        for replica in found[kind]:
+            if replica.pod is None:
+                without[replica.state].add(replica.index)
+        rows = [_with_pod(replica, replica.pod) for replica in found[kind] if replica.pod is not None]
+        order = sorted(without, key=lambda state: state != "Succeeded")
         yield ReplicaTypeSummary(
             type=kind,
-            wanted=size,
-            running=sum(map(is_up, there[kind].values())),
-            succeeded=phases.count("Succeeded") + len(succeeded),
-            failed=phases.count("Failed"),
-            missing=format_indices(lost) if lost and why == MISSING else "",
-            replicas=tuple(rows),
+            wanted=seen.job.sizes.get(kind, 0),
+            ready=seen.ready_of(kind),
+            running=sum(replica.running for replica in found[kind]),
+            succeeded=sum(replica.has_succeeded for replica in found[kind]),
+            failed=sum(replica.pod is not None and replica.pod.has_failed for replica in found[kind]),
+            missing=format_indices(without["Missing"]),
+            replicas=(*rows, *(_without_pod(kind, without[state], state) for state in order)),
         )
-
-
-def _began(pod: PodDetails) -> float:
-    created = utc(pod.metadata.creation_timestamp)
-    return created.timestamp() if created is not None else 0.0
-
-
-def _type(name: object) -> str:
-    return replica_of(None, "", f"-{name}-0").type or str(name)
-
-
-def _finished(body: Mapping[str, Any], kind: str) -> str:
-    """Return the succeeded replicas of a type, in the format of the status."""
-    status = body.get("status")
-    finished = status.get("finishedIndices") if isinstance(status, dict) else None
-    for key, indices in finished.items() if isinstance(finished, dict) else ():
-        if _type(key) == kind and isinstance(indices, str):
-            return indices
-    return ""
 
 
 def _without_pod(kind: str, indices: set[int], state: str) -> ReplicaSummary:
@@ -190,43 +174,18 @@ def _without_pod(kind: str, indices: set[int], state: str) -> ReplicaSummary:
     return ReplicaSummary(replica=name, state=state, count=len(indices))
 
 
-def _standing(name: ReplicaName, pod: PodDetails, recorded: int) -> ReplicaSummary:
-    training, ended = training_of(pod), ended_of(pod)
-    state, message = _state(pod)
-    in_place = training.restart_count if training is not None else 0
+def _with_pod(replica: ReplicaSnapshot, pod: PodFacts) -> ReplicaSummary:
     return ReplicaSummary(
-        replica=f"{name.type.lower()}-{name.number}" if name.type else pod.metadata.name,
-        state=state,
-        pod=pod.metadata.name,
-        node=pod.spec.node_name,
-        created=utc(pod.metadata.creation_timestamp),
-        restarts=max(recorded, in_place),
-        exit_code=ended.exit_code if ended is not None else None,
-        reason=pod.status.reason or (ended.reason if ended is not None else ""),
-        message=message or last_words(ended.message if ended is not None else ""),
+        replica=f"{replica.type.lower()}-{replica.index}" if replica.type else pod.name,
+        state=replica.state,
+        pod=pod.name,
+        node=pod.node,
+        created=datetime.fromtimestamp(pod.created, UTC) if pod.created else None,
+        restarts=replica.restarts,
+        exit_code=pod.exit_code,
+        reason=pod.exit_reason,
+        message=last_words(pod.message),
     )
-
-
-def _state(pod: PodDetails) -> tuple[str, str]:
-    """Return the state of a pod, like kubectl's column STATUS, and a message."""
-    status = pod.status
-    if pod.metadata.deletion_timestamp is not None:
-        return "Terminating", ""
-    if status.phase in {"Succeeded", "Failed"}:
-        return status.reason or status.phase, last_words(status.message)
-    for each in statuses(pod):
-        waiting = each.state.waiting if each.state is not None else None
-        if waiting is not None and waiting.reason not in _COMMON:
-            ended = each.last_state.terminated if each.last_state is not None else None
-            left = ended.message if ended is not None else ""
-            return waiting.reason, last_words(left) or last_words(waiting.message)
-    scheduled = condition_of(status.conditions, "PodScheduled")
-    if scheduled is not None and scheduled.status == "False":
-        return scheduled.reason or "Pending", last_words(scheduled.message)
-    training = training_of(pod)
-    if training is not None and training.state is not None and training.state.waiting is not None:
-        return training.state.waiting.reason or status.phase or "Pending", ""
-    return status.phase or "Pending", ""
 
 
 MIN_WIDTH: Final = 30
@@ -273,7 +232,8 @@ def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[
     name, state = quoted(job.name), quoted(job.state)
     created = f", created {ago(now, job.created)}" if job.created is not None else ""
     over = f", after {duration((job.ended - job.started).total_seconds())}" if job.ended and job.started else ""
-    plain = textwrap.shorten(f"{name} in {quoted(job.namespace)}: {state}{over}{created}", 4 * width)
+    reason = f" ({quoted(job.reason)})" if job.reason and job.reason != job.state else ""
+    plain = textwrap.shorten(f"{name} in {quoted(job.namespace)}: {state}{reason}{over}{created}", 4 * width)
     first, *rest = textwrap.wrap(plain, width, subsequent_indent="  ") or [""]
     yield first.replace(f": {state}", f": {paint(state, tone_of(job.state))}", 1)
     yield from rest
@@ -326,7 +286,7 @@ def _tree(job: JobSummary, now: datetime, paint: Paint, width: int, signs: TreeS
 
 
 def _summary(kind: ReplicaTypeSummary, paint: Paint, width: int) -> str:
-    counts = [f"{kind.running} of {kind.wanted} running"]
+    counts = [f"{kind.ready} of {kind.wanted} ready"]
     counts += [
         f"{number} {word}" for number, word in ((kind.succeeded, "succeeded"), (kind.failed, "failed")) if number
     ]

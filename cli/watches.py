@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple, TypeVar
 
+from tfjob_operator.api.v1.states import ENDS
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.session import Session
 
 T = TypeVar("T")
@@ -34,10 +35,15 @@ class Watch(NamedTuple):
     fields: str = ""
 
 
-def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield events, each with the index of its watch, until the server or the caller ends a watch. Raises CliError."""
+def changes(
+    session: Session, watches: Sequence[Watch], *, limit_s: float = math.inf
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield events, each with the index of its watch, until the server or the caller ends a watch. Raises CliError.
+
+    A single watch ends with StreamBrokenError after `limit_s` seconds.
+    """
     if len(watches) == 1:
-        for event in _events(session, watches[0]):
+        for event in _events(session, watches[0], limit_s):
             yield 0, event
         return
     items = Queue[_Item](_MAX_QUEUED)
@@ -59,10 +65,9 @@ def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, d
             each.abort()
 
 
-def _events(session: Session, watch: Watch) -> Iterator[dict[str, Any]]:
-    return session.watch(
-        watch.path, labelSelector=watch.selector, fieldSelector=watch.fields, resourceVersion=watch.version
-    )
+def _events(session: Session, watch: Watch, limit_s: float = math.inf) -> Iterator[dict[str, Any]]:
+    path, version, selector, fields = watch
+    return session.watch(path, limit_s=limit_s, labelSelector=selector, fieldSelector=fields, resourceVersion=version)
 
 
 def _listen(session: Session, watch: Watch, number: int, items: Queue[_Item], over: Event) -> None:
@@ -85,6 +90,8 @@ def _enqueue(items: Queue[_Item], item: _Item, over: Event) -> None:
         return
 
 
+MAX_WATCH_S: Final = 300.0
+"""How long a single watch lasts, as a client-go reflector's: a proxy may keep a connection whose server is gone."""
 RETRY_S: Final = 1.0
 """The pause before a list or an object is read again whose watch has ended."""
 FIRST_RETRY_DELAY_S: Final = 1.0
@@ -92,7 +99,6 @@ MAX_RETRY_DELAY_S: Final = 30.0
 """The longest pause before a read that failed is retried; it doubles with each retry."""
 _LAST_READ_S: Final = 1.0
 """How long the last read may take after the time is over: it tells a job that still runs from one whose state is unknown."""
-_OVER: Final = ("CleanUp", "Done", "Failed")
 
 
 class End(NamedTuple):
@@ -104,15 +110,12 @@ class End(NamedTuple):
 
 
 def end_of(job: Mapping[str, Any]) -> End | None:
-    """Return the outcome of a job, None if it is unfinished. Operators of 2018 wrote phase and state, but no conditions."""
-    ended, status = jobs.conditions_of(job), job.get("status") or {}
-    over = status.get("phase") in _OVER and not status.get("conditions")
-    for condition, code in (("Succeeded", 0), ("Failed", 1)):
-        if condition in ended:
-            return End(condition, str(ended[condition].get("message", "")), code)
-        if over and status.get("state") == condition:
-            return End(condition, str(status.get("reason", "")), code)
-    return None
+    """Return the outcome of a job, None if it is unfinished."""
+    state = facts.state_of(job)
+    if state not in ENDS:
+        return None
+    condition = facts.conditions_of(job).get(state) or {"message": facts.mapping(job.get("status")).get("reason")}
+    return End(state, str(condition.get("message") or ""), int(state == facts.FAILED))
 
 
 def retried(
@@ -140,15 +143,6 @@ def retried(
         delay_s = min(2 * delay_s, MAX_RETRY_DELAY_S)
 
 
-def until_broken(events: Iterator[T]) -> Iterator[T]:
-    """Yield events until their watch ends or fails, after which its objects are read again. Raises CliError if it is denied."""
-    try:
-        yield from events
-    except CliError as error:
-        if error.is_denied:
-            raise
-
-
 def versions(
     session: Session,
     name: str,
@@ -170,38 +164,57 @@ def versions(
 
     limited = nullcontext(session) if until is None else session.another(until=until + _LAST_READ_S)
     with limited as reading:
-        while True:
-            read = partial(_current, reading, name, uid)
-            job = read() if uid is None else retried(read, "the job", pause=pause, warn=warn, left=left)
-            yield job
-            if job is None or left() <= 0:
-                return
+
+        def read() -> tuple[dict[str, Any] | None, Sequence[Watch]]:
+            nonlocal name, uid
+            try:
+                job = jobs.get(reading, name)
+            except ApiServerError as error:
+                if uid is None or not error.is_not_found:
+                    raise
+                return None, ()
+            meta = job["metadata"]
+            if uid not in {None, meta["uid"]}:
+                return None, ()
             # the full name, because the short one of a job of tensorflow.org is looked up in two APIs
-            uid, name = job["metadata"]["uid"], jobs.full_name(job)
-            yield from _watched(reading, job, left())
-            pause(max(0.0, min(RETRY_S, left())))
+            uid, name = meta["uid"], jobs.full_name(job)
+            fields = f"metadata.name={meta['name']}"
+            return job, [Watch(jobs.path_of(job, alone=False), meta["resourceVersion"], fields=fields)]
+
+        first = read() if uid is None else None
+        for job, _, event in watched(reading, read, "the job", pause=pause, warn=warn, left=left, first=first):
+            if event is not None and (event["object"].get("metadata") or {}).get("uid") != uid:
+                continue  # a later job of this name is seen by the next read
+            newest = job if event is None else None if event["type"] == "DELETED" else event["object"]
+            yield newest
+            if newest is None or (event is None and left() <= 0):
+                return
 
 
-def _current(session: Session, name: str, uid: str | None) -> dict[str, Any] | None:
-    """Return the job; None if the job with this UID was deleted. Raises CliError."""
-    try:
-        job = jobs.get(session, name)
-    except ApiServerError as error:
-        if uid is None or not error.is_not_found:
-            raise
-        return None
-    return job if uid in {None, job["metadata"]["uid"]} else None
+def watched(
+    session: Session,
+    read: Callable[[], tuple[T, Sequence[Watch]]],
+    what: str,
+    *,
+    pause: Callable[[float], None],
+    warn: Callable[[str], None],
+    left: Callable[[], float] = lambda: math.inf,
+    first: tuple[T, Sequence[Watch]] | None = None,
+) -> Iterator[tuple[T, int, dict[str, Any] | None]]:
+    """Yield what `read` returns, then each event of the watches that it returns with it, without end. No change is missed.
 
-
-def _watched(session: Session, job: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any] | None]:
-    """Yield the job whenever it changes, for at most `limit_s` seconds."""
-    events = session.watch(
-        jobs.path_of(job, alone=False),
-        limit_s=limit_s,
-        fieldSelector=f"metadata.name={job['metadata']['name']}",
-        resourceVersion=job["metadata"]["resourceVersion"],
-    )
-    for event in until_broken(events):
-        if event["type"] == "ERROR":
-            return  # the version is too old: read again
-        yield None if event["type"] == "DELETED" else event["object"]
+    An item is what was read last, the index of a watch, and its event; None after a read. When a watch ends, breaks or is too
+    old, everything is read again. Errors are retried, see `retried`; `first` is the result of a read that was not. Raises
+    CliError if a read or a watch is denied, or if a read fails when no seconds are `left`.
+    """
+    while True:
+        found, watches = first or retried(read, what, pause=pause, warn=warn, left=left)
+        first = None
+        yield found, 0, None
+        try:
+            for number, event in changes(session, watches, limit_s=min(left(), MAX_WATCH_S)):
+                yield found, number, event
+        except CliError as error:
+            if error.is_denied:
+                raise
+        pause(max(0.0, min(RETRY_S, left())))

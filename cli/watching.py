@@ -7,13 +7,14 @@ the newest state and wakes the caller, who displays it when ready: so nothing qu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from threading import Event, Lock, Thread
 from typing import Any, Final, NamedTuple, Self
 
 from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.gathering import Waits, job_from, waits_of
 from tfjob_operator.cli.printing import control, echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
@@ -23,6 +24,8 @@ from tfjob_operator.cli.training import STEP_TIME, LogReader, Progress
 from tfjob_operator.cli.watches import versions
 
 _LOG_RETRY_S: Final = 1.0
+_WAITS_S: Final = 5.0
+"""The interval at which it is read why a job waits."""
 _STOP_S: Final = 0.2
 """How long to wait for a thread to stop; one that is just connecting may take longer."""
 _PRINT_S: Final = 10.0
@@ -36,7 +39,8 @@ _DECIDING: Final = ("chief-0", "master-0", "worker-0")
 class LiveState(NamedTuple):
     """The current state.
 
-    `job` is None until the job was read, and again if `is_gone`; `numbers` has the last logged number of each name. `warning`
+    `job` is None until the job was read, and again if `is_gone`; `numbers` has the last logged number of each name; `waits` has
+    what tells why the job waits. `warning`
     is shown while the state may be outdated because the API server cannot be read.
     """
 
@@ -48,6 +52,7 @@ class LiveState(NamedTuple):
     source: str = ""
     warning: str = ""
     failure: CliError | None = None
+    waits: Waits = Waits()
 
 
 class _StoppedError(Exception):
@@ -68,6 +73,7 @@ class LiveJob:
         self._has_job = Event()
         self._stopped = Event()
         self._threads: list[Thread] = []
+        self._look_again = 0.0
 
     def __enter__(self) -> Self:
         works = (self._watch_job, self._watch_pods, self._read_logs)
@@ -144,6 +150,7 @@ class LiveJob:
         self._job()
         read = ""
         while True:
+            self._read_waits()
             with self._lock:
                 there = {each.name: each for each in self._seen.replicas or ()}
             replica = next((there[name] for name in _DECIDING if name in there), None)
@@ -159,6 +166,16 @@ class LiveJob:
                     is_last = False
                 read = replica.uid if is_last else ""
             self._pause(_LOG_RETRY_S)
+
+    def _read_waits(self) -> None:
+        """Read why the job waits, every few seconds while it does; no log is read then."""
+        with self._lock:
+            job, replicas = self._seen.job, self._seen.replicas
+        if job is None or replicas is None or self._clock() < self._look_again:
+            return
+        self._look_again = self._clock() + _WAITS_S
+        with suppress(CliError):  # the watches report it
+            self._update(waits=waits_of(self._sessions[2], job, [each.pod for each in replicas]))
 
     def _read_log(self, replica: ReplicaPod) -> None:
         session, reader = self._sessions[2], LogReader()
@@ -178,11 +195,11 @@ _MAX_NUMBERS: Final = 3
 _TENTHS: Final = 10
 
 
-def job_summary_from(seen: LiveState) -> JobSummary | None:
+def job_summary_from(seen: LiveState, now: datetime) -> JobSummary | None:
     """Return the status of the job, or None until the job and its pods have been read."""
     if seen.job is None or seen.replicas is None:
         return None
-    return job_summary_of(job_from(seen.job), seen.job, pods_from(each.pod for each in seen.replicas))
+    return job_summary_of(job_from(seen.job), seen.job, [each.pod for each in seen.replicas], now, *seen.waits)
 
 
 def progress_line(seen: LiveState, width: int = 0, bar: tuple[str, str] = ("#", ".")) -> str:
@@ -211,7 +228,7 @@ class Screen:
 
     def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Draw the part of the job that fits, or with `last` all of it."""
-        standing = job_summary_from(seen)
+        standing = job_summary_from(seen, now)
         if standing is None:
             return
         screen = self._terminal()
@@ -242,7 +259,7 @@ class Printer:
 
     def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Print what is new; a `last` call ends the output."""
-        standing = job_summary_from(seen)
+        standing = job_summary_from(seen, now)
         if standing is None:
             return
         for line in (*self._warnings(seen), *self._changes(standing), *self._steps(seen, now, last=last)):

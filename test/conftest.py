@@ -32,6 +32,13 @@ class LeakedTaskError(AssertionError):
     """A test ended while tasks that it started were still alive."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of seeded tests, such as the simulation."""
+    group = parser.getgroup("seeds")
+    group.addoption("--seeds", type=int, default=None, help="the number of seeds of each seeded test")
+    group.addoption("--seed", type=int, default=None, help="the first seed; without --seeds the only one")
+
+
 def pytest_configure() -> None:
     """Print tracebacks plainly: where `rich` is installed, structlog would draw all local variables, for seconds each."""
     *processors, _ = structlog.get_config()["processors"]

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1 import states
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import EndRecord, JobCondition, StartRecord
 
@@ -29,11 +30,9 @@ _OVER: Final = {
 """Conditions under which no pod runs, and the conditions that become False with them. The latter take over the reason of
 the former (U14): clients of training-operator look there for TFJobSuspended."""
 
-_STATES: Final = frozenset(ConditionType) - {ConditionType.HELD}
 _REPLACES: Final = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
 
-ENDING: Final = "Ending"
-"""The state of a job whose end is decided but not written yet. It is not a condition: old clients read the last one."""
+ENDING: Final = states.ENDING
 
 Conditions = tuple[JobCondition, ...]
 
@@ -187,14 +186,6 @@ def set_held(conditions: Conditions, status: str, reason: str, message: str, now
     if present.status == status:
         new = msgspec.structs.replace(new, last_transition_time=present.last_transition_time)
     return tuple(new if condition is present else condition for condition in conditions)
-
-
-def state_of(status: HasEnd) -> str:
-    """Return the state of a job: Ending, or its newest True condition other than Held, or Created if it has none."""
-    if is_ending(status):
-        return ENDING
-    found = reversed(status.conditions or ())
-    return next((each.type for each in found if each.status == TRUE and each.type in _STATES), ConditionType.CREATED)
 
 
 def is_end(condition: JobCondition) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1.states import LIMIT_WORDS, limit_in
 
 TFJOBS: Final = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 OLDER_VERSIONS: Final = ("v1alpha2", "v1beta1", "v1beta2", "v1alpha1")
@@ -278,25 +280,44 @@ class Limit(NamedTuple):
 
 
 LIMITS: Final = {
-    EventReason.BACKOFF_LIMIT_EXCEEDED: Limit("runPolicy.backoffLimit", "it has reached the specified backoff limit"),
-    EventReason.DEADLINE_EXCEEDED: Limit(
-        "runPolicy.activeDeadlineSeconds", "it was active longer than specified deadline"
-    ),
-    EventReason.MAX_RESTARTS_EXCEEDED: Limit(
-        "runPolicy.failurePolicy.maxRestarts", "it was restarted as often as maxRestarts allows"
-    ),
-    EventReason.START_DEADLINE_EXCEEDED: Limit(
-        "runPolicy.startDeadlineSeconds", "not all of its replicas ran within the start deadline"
-    ),
+    EventReason(limit): Limit(field, LIMIT_WORDS[limit])
+    for limit, field in (
+        ("BackoffLimitExceeded", "runPolicy.backoffLimit"),
+        ("DeadlineExceeded", "runPolicy.activeDeadlineSeconds"),
+        ("MaxRestartsExceeded", "runPolicy.failurePolicy.maxRestarts"),
+        ("StartDeadlineExceeded", "runPolicy.startDeadlineSeconds"),
+    )
 }
 """All limits by event reason. The reason of the Failed condition is always `JobFailed`; its message is the Go operators'."""
 
 
 def limit_of(reason: str, message: str) -> EventReason | None:
     """Return the limit to which a Failed condition with this reason and message refers; None for any other failure."""
-    words = message.partition(" has failed because ")[2].partition(". ")[0]
-    return next((each for each in LIMITS if reason == ConditionReason.LIMIT and words == LIMITS[each].words), None)
+    limit = limit_in(message)
+    return EventReason(limit) if reason == ConditionReason.LIMIT and limit else None
 
+
+EXITED: Final = "Pod: {namespace}.{pod} exited with code {code}"
+"""The message of the event ExitedWithCode, as in the Go operators. A reason and the termination message may follow."""
+_EXITED: Final = re.compile(r"Pod: [^\s.]+\.(\S{1,253}) exited with code (-?\d{1,10})(?:: (\w{1,64}))?")
+
+
+class PodExit(NamedTuple):
+    """The exit of a training container that an event reports. `reason` is the first word after the code, or ""."""
+
+    pod: str
+    code: int
+    reason: str
+
+
+def exit_of(message: str) -> PodExit | None:
+    """Return the exit in the message of an event ExitedWithCode; None if it has another form."""
+    found = _EXITED.match(message)
+    return None if found is None else PodExit(found[1], int(found[2]), found[3] or "")
+
+
+WAS_REJECTED: Final = "was rejected: "
+"""Precedes the API server's message about a pod or Service in the error of a job; nothing but the API server can find it."""
 
 ON_HOLD: Final = "is on hold: running pods continue; no pod is created, deleted or evaluated until the spec is fixed"
 """Reported for a started job whose edited spec is invalid."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -87,7 +87,9 @@ class IndexRestarts(Struct, frozen=True):
 class JobAttempt(Struct, frozen=True):
     """A finished attempt at running the whole job, and the failure that ended it.
 
-    An attempt that a user ended by requesting a restart has no `action` and no failed replica.
+    An attempt that a user ended by requesting a restart has no `action` and no failed replica. `container_name` is the
+    container that failed, with its `exit_code` and termination `message`; if a reason of the whole pod ended it, such as an
+    eviction, `message` is about that.
     """
 
     number: int = 0
@@ -100,6 +102,7 @@ class JobAttempt(Struct, frozen=True):
     replica_index: int | None = None
     pod_name: str = ""
     node_name: str = ""
+    container_name: str = ""
     exit_code: int | None = None
     message: str = ""
 
@@ -563,25 +566,3 @@ def _next(name: str) -> str:
     """Return the name of the next replica."""
     stem, _, index = name.rpartition("-")
     return f"{stem}-{int(index) + 1}"
-
-
-def format_indices(indices: Iterable[int]) -> str:
-    """Format a set of indices, with ranges for consecutive ones."""
-    # Within a run of consecutive indices the difference between an index and its position is constant.
-    runs = [
-        [index for _, index in run]
-        for _, run in groupby(enumerate(sorted(set(indices))), key=lambda pair: pair[1] - pair[0])
-    ]
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def parse_indices(text: str, below: int) -> set[int]:
-    """Parse the output of `format_indices`; ignore indices of `below` or more, and any other text."""
-    found: set[int] = set()
-    if not text:
-        return found
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if first.isdecimal() and (not dash or last.isdecimal()):
-            found.update(range(int(first), min(int(last or first) + 1, below)))
-    return found

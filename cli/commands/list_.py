@@ -13,7 +13,9 @@ import click
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError, warn
 from tfjob_operator.cli.jobs import GROUP
-from tfjob_operator.cli.listing import BACK_OFF, COLUMNS, POD_SELECTOR, QUIET, STATES, Listing, state_of
+from tfjob_operator.cli.listing import COLUMNS, POD_SELECTOR, STATES, Listing
+from tfjob_operator.cli.model.facts import state_of
+from tfjob_operator.cli.model.snapshot import BACK_OFF
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo, run
 from tfjob_operator.cli.target import kubectl
@@ -71,7 +73,7 @@ class Jobs:
         for group in [*self.versions]:
             where = jobs.path(self.query.namespace, group=group)
             selector, fields = self.query.selector, self.fields
-            for page in jobs.chunks(self._session, where, labelSelector=selector, fieldSelector=fields):
+            for page in self._session.pages(where, labelSelector=selector, fieldSelector=fields):
                 self.versions[group] = page["metadata"].get("resourceVersion", "")
                 yield from page["items"]
 
@@ -118,12 +120,12 @@ def read_pods(session: Session, query: Query, listing: Listing, now: float, *, w
     where = f"/api/v1/namespaces/{query.namespace}" if query.namespace is not None else "/api/v1"
     watches: list[Watch] = []
     try:
-        for page in jobs.chunks(session, f"{where}/pods", labelSelector=POD_SELECTOR):
+        for page in session.pages(f"{where}/pods", labelSelector=POD_SELECTOR):
             for body in page["items"]:
-                listing.put_pod(body, now)
+                listing.put_pod(body)
         watches.append(Watch(f"{where}/pods", page["metadata"].get("resourceVersion", ""), POD_SELECTOR))
         if watch or listing.needs_events():
-            for page in jobs.chunks(session, f"{where}/events", _MAX_EVENTS, fieldSelector=_WARNINGS):
+            for page in session.pages(f"{where}/events", _MAX_EVENTS, fieldSelector=_WARNINGS):
                 for body in page["items"]:
                     listing.put_event(body)
             watches.append(Watch(f"{where}/events", page["metadata"].get("resourceVersion", ""), fields=_WARNINGS))
@@ -143,7 +145,7 @@ def _read_workloads(session: Session, query: Query, listing: Listing, *, watch: 
     try:
         version = session.get("/apis/kueue.x-k8s.io")["preferredVersion"]["groupVersion"]
         where = f"/apis/{version}/{f'namespaces/{query.namespace}/' if query.namespace is not None else ''}workloads"
-        for page in jobs.chunks(session, where):
+        for page in session.pages(where):
             for body in page["items"]:
                 listing.put_workload(body)
     except ApiServerError as error:
@@ -168,6 +170,8 @@ class ListView:
         width = self._screen.width if wide and self._screen.is_terminal else 0
         self._table = TablePrinter(header, headers=headers, width=width)
         self._shown: dict[str, tuple[str, ...]] = {}
+        self._quiet: set[tuple[str, ...]] = set()
+        """The printed rows whose reasons need no attention."""
 
     def show(self, *, watch: bool) -> None:
         """Print the list and, with `watch`, all changes from then on. Raises CliError."""
@@ -184,7 +188,7 @@ class ListView:
         self, listing: Listing, bodies: Iterable[dict[str, Any]], now: float, *, watch: bool
     ) -> tuple[list[str], list[Watch]]:
         """Store the jobs, and read what their rows need; return the keys of the jobs, and how to watch the rest."""
-        keys, query = [listing.put_job(body, now) for body in bodies], self._source.query
+        keys, query = [listing.put_job(body) for body in bodies], self._source.query
         if not (keys or watch) or (self._names and not query.sort_by):
             return keys, []
         return keys, read_pods(self._session, query, listing, now, watch=watch)
@@ -196,9 +200,12 @@ class ListView:
                 echo(f"tfjob.{group}/{name}")
             return
         lines = []
+        self._quiet.clear()
         for key in keys:
             row = self._listing.row(key, now)
             lines.append([self._listing.jobs[key].namespace] * self._first + [*row[: self._columns]])
+            if self._listing.snapshot(key, now).is_quiet:
+                self._quiet.add(tuple(lines[-1]))
         for line in self._table.lines(lines, self._paint if self._screen.colour else None):
             echo(line)
 
@@ -208,19 +215,21 @@ class ListView:
         if place not in {self._first + _STATE, self._first + _REASON}:
             return cell
         good = not reason and state in {"Running", jobs.ENDING, "Succeeded"}
-        color = "green" if good else "red" if reason and reason not in QUIET else "yellow"
+        color = "green" if good else "red" if reason and tuple(row) not in self._quiet else "yellow"
         return self._screen.paint(cell.rstrip(), color) + " " * (len(cell) - len(cell.rstrip()))
 
     def _watch(self, others: Sequence[Watch]) -> None:
         """Print jobs whose rows change, until the user presses Ctrl-C. When a watch ends, everything is read again."""
-        from tfjob_operator.cli.watches import RETRY_S, retried
+        from tfjob_operator.cli.watches import watched
 
-        while True:
-            self._print_events(others)
-            time.sleep(RETRY_S)
-            others = retried(self._read_again, "jobs", pause=time.sleep, warn=warn)
+        first = None, [*self._job_watches(), *others]
+        found = watched(self._session, self._read_again, "jobs", pause=time.sleep, warn=warn, first=first)
+        for _, number, event in found:
+            if event is not None:
+                self._print_event(number, event)
+            sys.stdout.flush()
 
-    def _read_again(self) -> Sequence[Watch]:
+    def _read_again(self) -> tuple[None, Sequence[Watch]]:
         """Print the jobs that were changed or deleted, and return how to watch what their rows need. Raises CliError."""
         now, bodies = datetime.now(UTC).timestamp(), [*self._source.read_again()]
         listing = Listing(sort_by=self._source.query.sort_by)
@@ -228,12 +237,12 @@ class ListView:
         uids = {str(body["metadata"].get("uid", "")) for body in bodies}
         deleted = [key for key, job in self._listing.jobs.items() if job.uid not in uids]
         for key in deleted:
-            self._listing.jobs[key] = self._listing.jobs[key]._replace(reason="Terminating")
+            self._listing.jobs[key] = self._listing.jobs[key]._replace(is_deleted=True)
         self._print(deleted, now)
         self._listing = listing
         self._print([key for key in keys if self._is_news(key, now)], now)
         self._shown = {key: self._shown[key] for key in keys}
-        return watches
+        return None, [*self._job_watches(), *watches]
 
     def _is_news(self, key: str, now: float) -> bool:
         return self._shown.get(key) != self._cells(key, now)
@@ -242,41 +251,34 @@ class ListView:
         """Return what is compared to detect a change; for names, pods are not read."""
         return (self._listing.jobs[key].state,) if self._names else _steady(self._listing.row(key, now))
 
-    def _print_events(self, others: Sequence[Watch]) -> None:
-        """Print jobs whose rows change, until a watch ends."""
-        from tfjob_operator.cli.watches import Watch, changes, until_broken
+    def _job_watches(self) -> list[Watch]:
+        from tfjob_operator.cli.watches import Watch
 
-        sys.stdout.flush()
         query = self._source.query
-        of_jobs = [
+        return [
             Watch(jobs.path(query.namespace, group=group), version, query.selector, self._source.fields)
             for group, version in self._source.versions.items()
         ]
-        for number, event in until_broken(changes(self._session, [*of_jobs, *others])):
-            body, now = event["object"], datetime.now(UTC).timestamp()
-            if event["type"] == "ERROR":
-                return  # the version is too old: read again
-            if event["type"] == "BOOKMARK":
-                continue
-            gone = event["type"] == "DELETED"
-            if number < len(of_jobs):
-                self._take_job(body, now, gone=gone)
-                continue
-            if "involvedObject" in body:
-                key = self._listing.put_event(body)
-            elif body.get("kind") == "Workload":
-                key = self._listing.put_workload(body)
-            else:
-                key = self._listing.put_pod(body, now, gone=gone)
-            if key in self._listing.jobs and self._is_news(key, now):
-                self._print([key], now)
-            sys.stdout.flush()
+
+    def _print_event(self, number: int, event: Mapping[str, Any]) -> None:
+        """Print the job whose row changes with an event of this watch."""
+        body, now, gone = event["object"], datetime.now(UTC).timestamp(), event["type"] == "DELETED"
+        if number < len(self._source.versions):
+            self._take_job(body, now, gone=gone)
+            return
+        if "involvedObject" in body:
+            key = self._listing.put_event(body)
+        elif body.get("kind") == "Workload":
+            key = self._listing.put_workload(body)
+        else:
+            key = self._listing.put_pod(body, gone=gone)
+        if key in self._listing.jobs and self._is_news(key, now):
+            self._print([key], now)
 
     def _take_job(self, body: dict[str, Any], now: float, *, gone: bool) -> None:
-        key = self._listing.put_job(body, now, gone=gone)
+        key = self._listing.put_job(body, gone=gone)
         if self._source.takes(body) and (self._names or self._is_news(key, now)):
             self._print([key], now)
-            sys.stdout.flush()
         if gone or not self._source.takes(body):
             self._listing.forget(key)
             self._shown.pop(key, None)
@@ -381,7 +383,7 @@ def command(*, target: Target, everywhere: bool, output: str | None, watch: bool
 def _print_objects(session: Session, source: Jobs, output: str, *, managed: bool) -> None:
     """Print whole jobs: a single named job as is, several as a List."""
     listing, now = Listing(sort_by=source.query.sort_by), datetime.now(UTC).timestamp()
-    found = {listing.put_job(body, now): body for body in source.read()}
+    found = {listing.put_job(body): body for body in source.read()}
     if source.query.sort_by in _OF_PODS:
         read_pods(session, source.query, listing, now)
     items = [found[key] for key in listing.ordered(found, now)]

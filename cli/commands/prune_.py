@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tfjob_operator.cli import jobs
+from tfjob_operator.api.text import one_line
+from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import seconds, target_options
 from tfjob_operator.cli.printing import confirm, echo
@@ -77,9 +78,7 @@ def command(
             return
         if not yes:
             _ask(found, everywhere)
-        failures = sum([not _delete(session, job, everywhere) for job in found])
-    if failures:
-        raise click.exceptions.Exit(1)
+        _delete(target, session, found, everywhere)
 
 
 def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[FinishedJob]:
@@ -127,16 +126,30 @@ def _ask(found: list[FinishedJob], everywhere: bool) -> None:  # noqa: FBT001 - 
         raise click.exceptions.Exit(1)
 
 
-def _delete(session: Session, job: FinishedJob, everywhere: bool) -> bool:  # noqa: FBT001 - as the option
-    """Delete a job unless it has changed since it was read. On failure, print the error and return False."""
+def _delete(target: Target, session: Session, found: list[FinishedJob], everywhere: bool) -> None:  # noqa: FBT001 - as the option
+    """Delete jobs unless they have changed since they were read. Raises Exit at the end if some were refused, and CliError.
+
+    A reason for which several are refused is printed once.
+    """
+    refused: dict[str, list[str]] = {}
     try:
-        session.delete(job.path, jobs.only(job.uid, job.version))
-    except ApiServerError as error:
-        if error.code == _CONFLICT:
-            CliError(f"{_shown(job, everywhere)} has changed and was not deleted: {error.message}").show()
-            return False
-        if error.code != _NOT_FOUND:
-            error.show()
-            return False
-    echo(f"{_shown(job, everywhere)} deleted")
-    return True
+        for job in found:
+            look = target.command(job.namespace, "get", job.name, "-o", "yaml")
+            try:
+                writes.delete(session, job.path, job.uid, look, job.version)
+            except ApiServerError as error:
+                if error.code == _CONFLICT:
+                    text = f"error: {_shown(job, everywhere)} has changed and was not deleted: {error.message}"
+                    refused.setdefault("changed", []).append(text)
+                    continue
+                if error.code != _NOT_FOUND:
+                    reason = error.message.replace(job.name.partition("/")[2], "").replace(job.namespace, "")
+                    refused.setdefault(f"{error.code} {reason}", []).append(f"{error.kind}: {error.message}")
+                    continue
+            echo(f"{_shown(job, everywhere)} deleted")
+    finally:
+        for first, *others in refused.values():
+            more = f"; the same for {len(others)} more job{'s' if len(others) > 1 else ''}" if others else ""
+            echo(one_line(first) + more, err=True)
+    if refused:
+        raise click.exceptions.Exit(1)

@@ -10,8 +10,9 @@ from typing import Any, Final
 import click
 
 from tfjob_operator.api.v1.constants import ANNOTATION_RESTART, ConditionReason
-from tfjob_operator.cli import jobs
+from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import UNKNOWN, ApiServerError, CliError, print_each, warn
+from tfjob_operator.cli.managers import QUEUE_LABEL, check_managed_here, is_suspended
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, pods_path, replica_options
@@ -53,16 +54,16 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
         if whole:
             echo(_restart_all(target, session, name, job, dry_run=dry_run))
         else:
-            print_each(replicas, lambda replica: _restart(session, replica, dry_run=dry_run))
+            print_each(replicas, lambda replica: _restart(target, session, replica, dry_run=dry_run))
 
 
 def _restart_all(target: Target, session: Session, name: str, job: dict[str, Any], *, dry_run: bool) -> str:
     """Request a restart of the whole job, wait for the operator to acknowledge it, and return the result."""
-    full, own = jobs.full_name(job), job["metadata"]["name"]
+    full = jobs.full_name(job)
     if dry_run:
         return f"{full} restarted (dry run)"
     value = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-    sent = jobs.patch(session, own, {"metadata": {"annotations": {ANNOTATION_RESTART: value}}})
+    sent = writes.patch(session, job, {"metadata": {"annotations": {ANNOTATION_RESTART: value}}}, _look(target, job))
     try:
         seen = _noted(target, session, name, sent["metadata"]["uid"])
     except _NotRestartedError:
@@ -109,9 +110,9 @@ def _withdraw(target: Target, session: Session, name: str) -> dict[str, Any]:
     """
     while not _is_noted(job := jobs.get(session, name)):
         meta = job["metadata"]
-        change = {"resourceVersion": meta["resourceVersion"], "annotations": {ANNOTATION_RESTART: None}}
+        change = {"metadata": {"annotations": {ANNOTATION_RESTART: None}}}
         try:
-            jobs.patch(session, meta["name"], {"metadata": change})
+            writes.patch(session, job, change, _look(target, job), meta["resourceVersion"])
         except ApiServerError as error:
             if error.code != _CONFLICT:
                 raise
@@ -129,13 +130,21 @@ def _withdraw(target: Target, session: Session, name: str) -> dict[str, Any]:
     return job
 
 
+def _look(target: Target, job: dict[str, Any]) -> str:
+    return target.command(job["metadata"]["namespace"], "get", jobs.full_name(job), "-o", "yaml")
+
+
 def _check(target: Target, name: str, job: dict[str, Any]) -> None:
     own, here = job["metadata"]["name"], job["metadata"]["namespace"]
     file = f"{own}.saved.yaml"
     save = f"{target.command(here, 'get', jobs.full_name(job), '-o', 'yaml')} > {shlex.quote(file)}"
     again = f"{save}, then {target.command(here, 'replace', '--force', '-f', file)}"
     jobs.check_unfinished(name, job, f". To run it again: {again}")
-    if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
+    check_managed_here(name, job)
+    if is_suspended(job) and QUEUE_LABEL in (job["metadata"].get("labels") or {}):
+        explain = target.command(here, "tfjob", "explain", name)
+        raise CliError(f"{name} is suspended by its queue and has no pods. Details: {explain}")
+    if is_suspended(job):
         resume = target.command(here, "tfjob", "resume", name)
         raise CliError(f"{name} is suspended and has no pods: resume it with {resume}")
     held = jobs.conditions_of(job).get("Held") or {}
@@ -153,7 +162,7 @@ def _check_operator(session: Session, name: str, job: dict[str, object]) -> None
         raise CliError(f"{name} not restarted, because nobody would recreate its pods: {why}")
 
 
-def _restart(session: Session, replica: ReplicaPod, *, dry_run: bool) -> str:
+def _restart(target: Target, session: Session, replica: ReplicaPod, *, dry_run: bool) -> str:
     """Delete the pod of a replica, by UID; return what was done."""
     shown = f"pod/{replica.pod_name}"
     if replica.phase == "Succeeded":
@@ -163,7 +172,8 @@ def _restart(session: Session, replica: ReplicaPod, *, dry_run: bool) -> str:
     if dry_run:
         return f"{shown} deleted (dry run)"
     try:
-        session.delete(pods_path(session.namespace, replica.pod_name), jobs.only(replica.uid))
+        look = target.command(session.namespace, "get", "pod", replica.pod_name, "-o", "yaml")
+        writes.delete(session, pods_path(session.namespace, replica.pod_name), replica.uid, look)
     except ApiServerError as error:
         if error.code not in {_NOT_FOUND, _CONFLICT}:
             raise

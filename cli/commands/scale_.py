@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tfjob_operator.cli import jobs
+from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import force_option, target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.target import Target
 
@@ -17,9 +17,14 @@ _MAX_DIGITS = 9
 @click.command("scale")
 @click.argument("name", metavar="JOB")
 @click.argument("sizes", metavar="TYPE=COUNT...", nargs=-1, required=True)
+@force_option
 @target_options
-def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
-    """Change the number of replicas of a job, such as `worker=4`. kubectl scale changes only workers."""
+def command(*, target: Target, name: str, sizes: tuple[str, ...], force: bool) -> None:
+    """Change the number of replicas of a job, such as `worker=4`. kubectl scale changes only workers.
+
+    A running job of a queue is refused, because Kueue would delete its pods and queue it again.
+    """
+    from tfjob_operator.cli.managers import check_scale
     from tfjob_operator.cli.manifests import check
 
     wanted = dict(map(_size, sizes))
@@ -39,7 +44,10 @@ def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
         changes = {keys[key]: {"replicas": count} for key, count in wanted.items()}
         resized = {key: (entry or {}) | changes.get(key, {}) for key, entry in entries.items()}
         check({**job, "spec": {**jobs.spec_of(job), "tfReplicaSpecs": resized}}, "scaled")
-        jobs.patch(session, job["metadata"]["name"], {"spec": {"tfReplicaSpecs": changes}})
+        if not force:
+            check_scale(session, name, job)
+        look = target.command(session.namespace, "get", jobs.full_name(job), "-o", "yaml")
+        writes.patch(session, job, {"spec": {"tfReplicaSpecs": changes}}, look)
         echo(f"{jobs.full_name(job)} scaled")
 
 

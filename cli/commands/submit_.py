@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tfjob_operator.cli import jobs
+from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError, unknown_on_error
 from tfjob_operator.cli.options import WithProgram, print_value, seconds, target_options
 from tfjob_operator.cli.printing import echo
@@ -166,9 +166,10 @@ def command(
             _print(job_of(asked, target.namespace or "", base), output, " (dry run)")
             return
         with target.session() as session:
-            query = {"dryRun": "All"} if dry_run == "server" else {}
-            job = jobs.create(session, job_of(asked, session.namespace, base), **query)
-            _print(job, output, " (server dry run)" if query else "")
+            body = job_of(asked, session.namespace, base)
+            look = target.command(session.namespace, "get", f"{jobs.FULL_NAME}/{asked.name}", "-o", "yaml")
+            job = writes.create(session, body, look, dry_run=dry_run == "server")
+            _print(job, output, " (server dry run)" if dry_run == "server" else "")
             if watches:
                 from tfjob_operator.cli.commands.watch_ import watch
 

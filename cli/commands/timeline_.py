@@ -30,7 +30,7 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
 
     Deleted pods are known only from events, which API servers usually keep for an hour. Repeated events are shown once.
     """
-    from tfjob_operator.cli.gathering import events_of, snapshot
+    from tfjob_operator.cli.gathering import events_of, pods_from, snapshot
     from tfjob_operator.cli.terminal import terminal
     from tfjob_operator.cli.timelines.build import timeline_of
     from tfjob_operator.cli.timelines.render import ASCII, UNICODE, Frame, render
@@ -44,7 +44,7 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
             if error.code != _FORBIDDEN:
                 raise
             echo("no permission to list events: deleted pods are not shown", err=True)
-    timeline = timeline_of(seen.job, seen.pods, events)
+    timeline = timeline_of(seen.job, pods_from(seen.pods), events)
     if output is not None:
         print_value(_plain(timeline), output)
         return

@@ -109,17 +109,19 @@ def wait(target: Target, name: str, timeout: float | None) -> None:
 @target_options
 def status(target: Target, name: str, output: str | None, no_color: bool) -> None:  # noqa: FBT001 - a flag
     """Show the state of a job and of each replica: node, age, restarts, exit code, last message, and which pods are missing."""
-    from tfjob_operator.cli.gathering import snapshot
+    from tfjob_operator.cli.gathering import snapshot, waits_of
     from tfjob_operator.cli.status import ASCII, UNICODE, job_summary_of, render
     from tfjob_operator.cli.terminal import terminal
 
     with target.session() as session:
         seen = snapshot(session, name)
-    standing = job_summary_of(seen.job, seen.body, seen.pods)
+        waits = waits_of(session, seen.body, seen.pods)
+    now = datetime.now(UTC)
+    standing = job_summary_of(seen.job, seen.body, seen.pods, now, *waits)
     if output is not None:
         print_value(standing, output)
         return
     screen = terminal(no_color=no_color)
     signs = UNICODE if screen.unicode else ASCII
-    for line in render(standing, datetime.now(UTC), screen.paint, screen.width, signs):
+    for line in render(standing, now, screen.paint, screen.width, signs):
         echo(screen.shown(line))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -21,7 +22,7 @@ from tfjob_operator.cli.diagnosis.advice import (
     RETRIED,
     SAVE,
 )
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, WhileRunning, error, problems_in
+from tfjob_operator.cli.diagnosis.causes import QUOTED, Finding, Group, ManifestChange, Problem, WhileRunning, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural_sort_key
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.durations import duration
@@ -31,195 +32,186 @@ from tfjob_operator.cli.model.words import format_amount, join_some, safe_name
 _RESOURCES: Final = ManifestChange("correct resources in the template")
 _RANGES: Final = "kubectl -n {namespace} describe limitranges"
 _MESSAGE: Final = ManifestChange("change the template as the message asks")
+_NOT_OF_TEMPLATE: Final = (
+    "No field of the job changes its {kind}s: ask your cluster administrator to exempt those of TFJobs"
+)
 QUOTA: Final = error(
     "quota-exceeded",
-    400,
     'ResourceQuota "{quota}" exceeded ({who} not created): {short}',
-    (
-        "kubectl -n {namespace} describe quota {quota}",
-        ManifestChange("use fewer replicas, or request less of what is used up"),
-        WhileRunning(
-            f"Recreate running pods, which hold their old requests; work since their last checkpoint is lost: {RESTART}"
-        ),
-        "Or delete pods that are no longer needed, or ask your cluster administrator for a larger quota",
-    ),
     "A ResourceQuota of the namespace is used up",
+    "kubectl -n {namespace} describe quota {quota}",
+    ManifestChange("use fewer replicas, or request less of what is used up"),
+    WhileRunning(
+        f"Recreate running pods, which hold their old requests; work since their last checkpoint is lost: {RESTART}"
+    ),
+    "Or delete pods that are no longer needed, or ask your cluster administrator for a larger quota",
 )
 QUOTA_WANTS: Final = error(
     "quota-wants-requests",
-    401,
     'ResourceQuota "{quota}" requires {wanted} on every container ({who} not created)',
-    (ManifestChange("set what the quota requires in resources of every container"),),
     "A ResourceQuota counts a resource for which a container has no request or limit",
+    ManifestChange("set what the quota requires in resources of every container"),
 )
 QUOTA_UNKNOWN: Final = error(
     "quota-status-unknown",
-    402,
     'ResourceQuota "{quota}" has no status yet ({who} not created)',
-    (
-        "kubectl -n {namespace} describe quota {quota}",
-        "If it lasts, ask your cluster administrator whether kube-controller-manager is running",
-    ),
     "A ResourceQuota has no status yet",
+    "kubectl -n {namespace} describe quota {quota}",
+    "If it lasts, ask your cluster administrator whether kube-controller-manager is running",
 )
 RANGE_MAX: Final = error(
     "limit-range-maximum",
-    403,
     "LimitRange exceeded ({who} not created): at most {limit} {resource} per {kind}",
-    (_RANGES, _RESOURCES),
     "A request or limit is above the maximum of a LimitRange",
+    _RANGES,
+    _RESOURCES,
 )
 RANGE_MIN: Final = error(
     "limit-range-minimum",
-    404,
     "LimitRange not met ({who} not created): at least {limit} {resource} per {kind}",
-    (_RANGES, _RESOURCES),
     "A request or limit is below the minimum of a LimitRange",
+    _RANGES,
+    _RESOURCES,
 )
 RANGE_RATIO: Final = error(
     "limit-range-ratio",
-    405,
     "LimitRange exceeded ({who} not created): the {resource} limit may be at most {limit} times the request",
-    (_RANGES, _RESOURCES),
     "The ratio of limit to request is above that of a LimitRange",
+    _RANGES,
+    _RESOURCES,
 )
 POD_SECURITY: Final = error(
     "pod-security",
-    406,
     'Pod Security "{level}" of the namespace is violated ({who} not created)',
-    (
-        "kubectl get namespace {namespace} --show-labels",
-        ManifestChange("set what the message names in securityContext of the template and its containers"),
-    ),
     "The pod violates the Pod Security Standard of the namespace",
+    "kubectl get namespace {namespace} --show-labels",
+    ManifestChange("set what the message names in securityContext of the template and its containers"),
 )
 POD_POLICY: Final = error(
     "pod-security-policy",
-    407,
     "No PodSecurityPolicy or SecurityContextConstraints allow the pod ({who} not created)",
-    (
-        ManifestChange("set what the message names in securityContext of the template and its containers"),
-        "Or ask your cluster administrator to allow the ServiceAccount of the pod the use of a policy",
-    ),
     "PodSecurityPolicy (before Kubernetes 1.25) or SecurityContextConstraints of OpenShift",
+    ManifestChange("set what the message names in securityContext of the template and its containers"),
+    "Or ask your cluster administrator to allow the ServiceAccount of the pod the use of a policy",
 )
 WEBHOOK_DENIED: Final = error(
     "webhook-denied",
-    408,
     'Admission webhook "{webhook}" denied the request ({who} not created): {words}',
-    (_MESSAGE,),
     "An admission webhook (Gatekeeper, Kyverno, ...) denies the pod",
+    _MESSAGE,
 )
 WEBHOOK_DOWN: Final = error(
     "webhook-unreachable",
-    409,
     'Admission webhook "{webhook}" cannot be called ({who} not created)',
-    (
-        "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
-        "Fix the Service of the webhook, or ask your cluster administrator",
-        RETRIED,
-    ),
     "An admission webhook cannot be called, and its failurePolicy is Fail",
+    "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
+    "Fix the Service of the webhook, or ask your cluster administrator",
+    RETRIED,
+)
+KUEUE_DOWN: Final = error(
+    "kueue-unreachable",
+    "Kueue's admission webhook cannot be called ({who} not created)",
+    "Kueue is down, and its webhooks reject the creation of pods until it is back",
+    "kubectl -n {place} get pods",
+    "Ask your cluster administrator whether Kueue is running; running pods of the job continue",
+    RETRIED,
 )
 POLICY_DENIED: Final = error(
     "admission-policy-denied",
-    410,
     'ValidatingAdmissionPolicy "{policy}" denied the request ({who} not created): {words}',
-    ("kubectl describe validatingadmissionpolicy {policy}", _MESSAGE),
     "A ValidatingAdmissionPolicy denies the pod",
+    "kubectl describe validatingadmissionpolicy {policy}",
+    _MESSAGE,
 )
 NO_ACCOUNT: Final = error(
     "service-account-missing",
-    411,
     'ServiceAccount "{account}" not found ({who} not created)',
-    (
-        f"Create it. {RETRIED}: kubectl -n {{namespace}} create serviceaccount {{account}}",
-        "Or name another one in serviceAccountName of the template: kubectl -n {namespace} edit tfjob {job}",
-    ),
     "The template names a ServiceAccount that does not exist",
+    f"Create it. {RETRIED}: kubectl -n {{namespace}} create serviceaccount {{account}}",
+    "Or name another one in serviceAccountName of the template: kubectl -n {namespace} edit tfjob {job}",
 )
 NO_PRIORITY: Final = error(
     "priority-class-missing",
-    412,
     'PriorityClass "{name}" not found ({who} not created)',
-    (
-        "kubectl get priorityclasses",
-        ManifestChange("set priorityClassName of the template to an existing class, or remove it"),
-    ),
     "The template names a PriorityClass that does not exist",
+    "kubectl get priorityclasses",
+    ManifestChange("set priorityClassName of the template to an existing class, or remove it"),
 )
 NO_RUNTIME: Final = error(
     "runtime-class-missing",
-    413,
     'RuntimeClass "{name}" not found ({who} not created)',
-    (
-        "kubectl get runtimeclasses",
-        ManifestChange("set runtimeClassName of the template to an existing class, or remove it"),
-    ),
     "The template names a RuntimeClass that does not exist",
+    "kubectl get runtimeclasses",
+    ManifestChange("set runtimeClassName of the template to an existing class, or remove it"),
 )
 NAME_TAKEN: Final = error(
     "name-taken",
-    414,
     "The name of {who} is in use: a {kind} with that name {holder}",
-    (
-        "kubectl -n {namespace} get {kind} {object} -o yaml",
-        f"To give the job another name, save the manifest, then in the file change metadata.name: {SAVE}",
-        CREATE_RENAMED,
-        DELETE_RENAMED,
-    ),
     "Another object has the name of a replica's pod or Service",
+    "kubectl -n {namespace} get {kind} {object} -o yaml",
+    f"To give the job another name, save the manifest, then in the file change metadata.name: {SAVE}",
+    CREATE_RENAMED,
+    DELETE_RENAMED,
 )
 LEFT_BEHIND: Final = error(
     "former-child-in-the-way",
-    419,
     "Waiting for {kind} {object} of an earlier job of this name to be deleted ({who} not created)",
-    (
-        "kubectl -n {namespace} get {kind} {object} -o yaml",
-        "If it has metadata.finalizers, whoever set them removes them. {who} is created when it is gone",
-        "If it stays without them, ask your cluster administrator whether kube-controller-manager is running",
-    ),
     "A child of an earlier job of the name, with another UID in its ownerReferences, is not deleted yet",
+    "kubectl -n {namespace} get {kind} {object} -o yaml",
+    "If it has metadata.finalizers, whoever set them removes them. {who} is created when it is gone",
+    "If it stays without them, ask your cluster administrator whether kube-controller-manager is running",
 )
 ENDED_IN_THE_WAY: Final = error(
     "ended-pod-in-the-way",
-    415,
     "The name of {who} is in use by a finished pod without an owner",
-    ("Delete it with its logs: kubectl -n {namespace} delete pod {object}", RETRIED),
     "A finished pod without an owner has the replica's name; it is not adopted",
+    "Delete it with its logs: kubectl -n {namespace} delete pod {object}",
+    RETRIED,
 )
 NO_RIGHTS: Final = error(
     "operator-no-rights",
-    416,
     "The operator has no permission to {verb} {resource}",
-    (
-        "Ask your cluster administrator to apply the RBAC manifests of the operator's version",
-        "To check: kubectl auth can-i {verb} {resource} -n {namespace} --as={user}",
-    ),
     "The operator's ServiceAccount lacks a permission, for example after an upgrade",
+    "Ask your cluster administrator to apply the RBAC manifests of the operator's version",
+    "To check: kubectl auth can-i {verb} {resource} -n {namespace} --as={user}",
 )
 OVERLOADED: Final = error(
     "api-server-errors",
-    417,
     "API server errors ({who} not created): {words}",
-    (RETRIED, "Ask your cluster administrator if it lasts"),
     "Timeouts, 429 and 5xx of the API server while pods and Services are created",
+    RETRIED,
+    "Ask your cluster administrator if it lasts",
 )
 REFUSED: Final = error(
     "create-refused",
-    418,
     "Rejected by the API server ({who} not created): {words}",
-    (_MESSAGE, RETRIED),
     "Any other rejection of a pod, a Service or a ConfigMap",
+    _MESSAGE,
+    RETRIED,
 )
 NO_PODS: Final = error(
     "pods-missing",
-    430,
     "{who} not created, for an unknown reason",
-    (DESCRIBE_JOB, OPERATOR_LOGS),
     "Replicas have had no pod for a minute, and no event gives a reason",
+    DESCRIBE_JOB,
+    OPERATOR_LOGS,
+    unless=(
+        Group.OPERATOR,
+        "not-reconciled-yet",
+        "edit-not-seen",
+        Group.SPEC,
+        Group.BATCH_JOBS,
+        Group.GANG,
+        "stuck-terminating",
+        "replicas-restarting",
+        Group.ATTEMPTS,
+        "attempt-waits-for-pods",
+        "restart-delayed",
+        "escalation-near",
+        *QUOTED,
+    ),
+    vague=True,
 )
-PROBLEMS: Final = problems_in(globals())
 
 _RULES: Final = (
     # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go,
@@ -238,6 +230,7 @@ _RULES: Final = (
     rule(POD_SECURITY, r'violates PodSecurity "(?P<level>[^":]+)'),
     rule(POD_POLICY, r"unable to validate against any (pod security policy|security context constraint)"),
     # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors/statuserror.go, pkg/util/webhook/error.go
+    rule(KUEUE_DOWN, r"failed calling webhook.{0,300}https://[\w-]*kueue[\w-]*\.(?P<place>[\w-]+)\.svc\b"),
     rule(WEBHOOK_DOWN, r'failed calling webhook "(?P<webhook>[^"]+)"'),
     rule(WEBHOOK_DENIED, r'admission webhook "(?P<webhook>[^"]+)" denied the request(: |\s)(?P<words>.+)'),
     rule(WEBHOOK_DENIED, r'admission webhook "(?P<webhook>[^"]+)" denied the request'),
@@ -282,11 +275,11 @@ _RULES: Final = (
     ),
     rule(REFUSED, r"Error creating: (?P<words>.+)"),
 )
-_REASONS: Final = (
-    EventReason.FAILED_CREATE_POD,
-    EventReason.FAILED_CREATE_SERVICE,
-    EventReason.FAILED_CREATE_CONFIG_MAP,
-)
+_KINDS: Final[Mapping[str, str]] = {
+    EventReason.FAILED_CREATE_SERVICE: "Service",
+    EventReason.FAILED_CREATE_CONFIG_MAP: "ConfigMap",
+}
+"""Children that no field of the job describes."""
 _LATE_S: Final = 60.0
 """Pods are created within seconds; a replica without one after a minute has a problem."""
 _CHILD: Final = re.compile(
@@ -300,7 +293,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     if not missing or facts.evidence.job.metadata.deletion_timestamp is not None:
         return
     newest: dict[str, EventDetails] = {}
-    refusing = (AlphaReason.FAILED_CREATE,) if facts.shape.is_alpha else _REASONS
+    refusing = (AlphaReason.FAILED_CREATE,) if facts.shape.is_alpha else (EventReason.FAILED_CREATE_POD, *_KINDS)
     for event in facts.job_events(*refusing, EventReason.CREATED_POD):
         if event.reason == EventReason.CREATED_POD:
             created = event.message.partition(": ")[2]
@@ -332,6 +325,11 @@ def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
     values = {name: text.rstrip(",]") for name, text in values.items()}
     if problem is QUOTA:
         values["short"] = _shortage(values)
+    if event.reason in _KINDS and _MESSAGE in problem.to_do:
+        values["kind"] = _KINDS[event.reason]
+        problem = replace(
+            problem, to_do=tuple(_NOT_OF_TEMPLATE if each is _MESSAGE else each for each in problem.to_do)
+        )
     key = "/".join(
         values.get(name, "") for name in ("quota", "webhook", "policy", "account", "name", "resource", "object")
     )

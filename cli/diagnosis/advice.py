@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tfjob_operator.api.v1.constants import LABEL_JOB_NAME, LABEL_PREFIX
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_JOB_NAME, LABEL_PREFIX
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, WhileRunning, fill
 from tfjob_operator.cli.diagnosis.facts import Facts
 
@@ -76,7 +76,7 @@ def steps(
     remaining = {pod.metadata.name for pod in facts.pods if pod.metadata.deletion_timestamp is None}
     pods = [name for name in whom if name in present]
     lines: list[str] = []
-    recreate, keeps_log = False, b'"FallbackToLogsOnError"' in bytes(facts.job.spec)
+    recreate, keeps_log = False, _keeps_log(facts, values.get("container", ""))
     changes = [step.what for step in given if isinstance(step, ManifestChange) and step.what]
     if facts.finished and len(changes) > 1:  # a single file with all changes
         last = max(number for number, step in enumerate(given) if isinstance(step, ManifestChange))
@@ -96,6 +96,13 @@ def steps(
         lines += _recreated(facts, pods or whom)
     shown = (_KEEP_PODS if stopped and _DELETES.search(line) else line for line in lines)
     return tuple(dict.fromkeys(_in_dialect(facts, line, values) for line in shown))
+
+
+def _keeps_log(facts: Facts, container: str) -> bool:
+    """Return True if a failed pod has the end of its log in its status, as the operator sets it for v1 by default."""
+    spec = bytes(facts.job.spec)
+    by_operator = container == CONTAINER_NAME and not facts.shape.is_alpha and b'"terminationMessagePolicy"' not in spec
+    return by_operator or b'"FallbackToLogsOnError"' in spec
 
 
 def _named_in_command(pod: str) -> str:

@@ -8,141 +8,131 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason, RuleAction
+from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
+from tfjob_operator.cli.diagnosis.rows import OnJob, of_event, of_pod, on_job
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import PodDetails
+from tfjob_operator.cli.model.pods import is_up
 from tfjob_operator.cli.model.words import ago, ended_by, failed_line, safe_name, seconds_between
 
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
 START_DEADLINE: Final = error(
     "start-deadline-exceeded",
-    221,
     "StartDeadlineExceeded: not all replicas were running within startDeadlineSeconds of {start}",
-    (
-        DESCRIBE_JOB,
-        ManifestChange(
-            "correct what kept the named replica from running, or raise spec.runPolicy.startDeadlineSeconds"
-        ),
-    ),
     "Not all replicas ran at the same time within runPolicy.startDeadlineSeconds",
+    DESCRIBE_JOB,
+    ManifestChange("correct what kept the named replica from running, or raise spec.runPolicy.startDeadlineSeconds"),
+    rank=221,
 )
 MAX_RESTARTS: Final = error(
     "max-restarts-exceeded",
-    746,
     "MaxRestartsExceeded: the whole job was restarted as often as maxRestarts allows",
-    (
-        DESCRIBE_JOB,
-        ManifestChange("fix what made the replicas fail, and raise spec.runPolicy.failurePolicy.maxRestarts if needed"),
-    ),
     "A rule restarts the whole job, which runPolicy.failurePolicy.maxRestarts does not allow again",
+    DESCRIBE_JOB,
+    ManifestChange("fix what made the replicas fail, and raise spec.runPolicy.failurePolicy.maxRestarts if needed"),
+    rank=746,
 )
 BY_RULE: Final = error(
     "failed-by-rule",
-    761,
     "Failed by rule {rule} of the failure policy: {words}",
-    (
-        DESCRIBE_JOB,
-        ManifestChange("fix what made the replica fail, or correct rule {rule} in spec.runPolicy.failurePolicy.rules"),
-    ),
     "A rule of the failure policy with the action FailJob matches a failure",
+    DESCRIBE_JOB,
+    ManifestChange("fix what made the replica fail, or correct rule {rule} in spec.runPolicy.failurePolicy.rules"),
+    rank=761,
 )
 EARLIER_PODS: Final = warning(
     "attempt-waits-for-pods",
-    808,
     "Attempt {attempt} waits for {who} of an earlier attempt to end ({why})",
-    (
-        DESCRIBE_POD,
-        "The whole job is being restarted: no pod is created while one of an earlier attempt exists",
-    ),
     "The whole job is being restarted, and pods of an earlier attempt still exist",
+    DESCRIBE_POD,
+    "The whole job is being restarted: no pod is created while one of an earlier attempt exists",
+    rank=808,
 )
 DELAYED: Final = warning(
     "restart-delayed",
-    809,
     "Next restart in {left}, delayed after repeated failures",
-    (
-        _TIMELINE,
-        "The delay is 10s at first, doubles with each failure up to 5m, and starts anew after 10m of running",
-    ),
     "A replica, or the whole job, failed again soon after a restart: status.nextRestartTime",
+    _TIMELINE,
+    "The delay is 10s at first, doubles with each failure up to 5m, and starts anew after 10m of running",
+    rank=809,
+)
+ESCALATION: Final = warning(
+    "escalation-near",
+    "Rule {rule} {action} in {left}: {who} not running again yet",
+    "A replica that a rule restarted is not running again, and the rule has an escalation",
+    DESCRIBE_JOB,
+    ManifestChange("raise afterSeconds of rule {rule} in spec.runPolicy.failurePolicy.rules", recreate=False),
+    rank=807,
 )
 NODE_LOST: Final = warning(
     "node-lost",
-    823,
     "Node {node} is lost, and pods of the job with it",
-    (
-        DESCRIBE_NODE,
-        (
-            "Make sure that the node is shut down: containers may still run there, and write the same checkpoints as those "
-            "that replace them"
-        ),
-        AGAIN,
-    ),
     "A node was not ready for runPolicy.nodeLostTimeoutSeconds: its pods were failed",
+    DESCRIBE_NODE,
+    "Make sure that the node is shut down: containers may still run there, and write the same checkpoints as those "
+    "that replace them",
+    AGAIN,
 )
 NO_RIGHT: Final = warning(
     "nodes-unavailable",
-    845,
     "The operator lacked permissions for nodes {ago}: {words}",
-    (
-        "Ask your cluster administrator to run: kubectl apply -k manifests/addons/nodes",
-        "If the addon was applied after this event, nothing is left to do: the operator records the event only once",
-    ),
     "The job has onNodes rules or nodeLostTimeoutSeconds, and the addon `nodes` is missing",
+    "Ask your cluster administrator to run: kubectl apply -k manifests/addons/nodes",
+    "If the addon was applied after this event, nothing is left to do: the operator records the event only once",
 )
 NOT_AVOIDED: Final = info(
     "nodes-not-avoided",
-    956,
     "Nodes are not avoided: {words}",
-    (
-        (
-            "Only the component that places the pods can avoid nodes: ask your cluster administrator to cordon a sick node, "
-            "by its NAME: kubectl cordon NAME"
-        ),
-    ),
     "A gang scheduler or Kueue's topology assignment decides about the nodes of the job",
+    "Only the component that places the pods can avoid nodes: ask your cluster administrator to cordon a sick node, "
+    "by its NAME: kubectl cordon NAME",
 )
-PROBLEMS: Final = problems_in(globals())
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
-_LOST: Final = re.compile(r"\bNodeLost \(Node (\S{1,253}) is lost\)")
-"""The condition of a failed job: controller/tfjob/nodes.py and controller/tfjob/plan/ending.py."""
-_RULE: Final = re.compile(r"has failed by rule (\S{1,128}): (.*)", re.DOTALL)
+"""In the event NodeLost: controller/tfjob/nodes.py."""
 _MAX_DIGITS: Final = 9
+_ESCALATIONS: Final = {
+    RuleAction.FAIL_JOB: "fails the job",
+    RuleAction.RESTART_ALL: "restarts the whole job",
+    RuleAction.RESTART_ALL_UNCOUNTED: "restarts the whole job",
+}
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield the actions of rules, and what a restart waits for."""
     failed = facts.condition(ConditionType.FAILED)
+    failure = failure_of(facts.job.status, failed) if failed is not None else None
     if failed is not None and failed.reason == ConditionReason.BY_RULE:
-        found = _RULE.search(failed.message)
-        rule, words = (found[1], found[2]) if found is not None else ("", failed.message)
+        rule = failure.rule if failure is not None else ""
+        words = failed.message.partition(f" rule {rule}: ")[2] or failed.message
         values = {"rule": value(rule), "words": shorten(value(words)) or "no reason given"}
         yield Finding(BY_RULE, facts.name, (failed_line(failed), *history(facts)), values)
-    if failed is not None and (found := _LOST.search(failed.message)) is not None:
-        node = value(found[1])
+    if failed is not None and failure is not None and failure.reason == EventReason.NODE_LOST:
+        node = value(failure.node_name)
         lost = replace(NODE_LOST, severity=Severity.ERROR)
         yield Finding(lost, facts.name, (failed_line(failed),), {"node": node}, node)
     if not (facts.finished or facts.suspended):
         yield from _earlier_pods(facts)
         yield from _delayed(facts)
+        yield from _escalations(facts)
         yield from _nodes(facts)
 
 
 def _nodes(facts: Facts) -> Iterator[Finding]:
     for event in facts.job_events(EventReason.NODE_LOST):
-        node = value(found[1] if (found := _ON_NODE.search(event.message)) is not None else "")
-        yield Finding(NODE_LOST, facts.name, (facts.line(event),), {"node": node}, node)
-    for problem, reason in ((NO_RIGHT, EventReason.NODES_UNAVAILABLE), (NOT_AVOIDED, EventReason.NODES_NOT_AVOIDED)):
-        for event in latest(facts.job_events(reason)):
-            if problem is NOT_AVOIDED or not _acted_on_nodes_since(facts, event.at):
-                values = {"words": shorten(value(event.message)), "ago": ago(facts.now, event.at) or "once"}
-                yield Finding(problem, facts.name, (facts.line(event),), values)
+        node = found[1] if (found := _ON_NODE.search(event.message)) is not None else ""
+        yield of_event(facts, NODE_LOST, event, key=node, node=node)
+    for event in latest(facts.job_events(EventReason.NODES_UNAVAILABLE)):
+        if not _acted_on_nodes_since(facts, event.at):
+            yield of_event(facts, NO_RIGHT, event, ago=ago(facts.now, event.at) or "once")
+    yield from on_job(facts, [OnJob(NOT_AVOIDED, (EventReason.NODES_NOT_AVOIDED,))])
 
 
 def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:
@@ -175,11 +165,9 @@ def _earlier_pods(facts: Facts) -> Iterator[Finding]:
     for pod in facts.pods:
         if attempt_of(pod) >= attempt or facts.shape.replica_of(pod) not in facts.wanted:
             continue
-        name = pod.metadata.name
         age, why = terminating(facts, pod) if pod.metadata.deletion_timestamp is not None else ("", "")
         how = f"Terminating for {age}, {why}" if age else "not deleted yet"
-        seen = f"pod {safe_name(name)}: attempt {attempt_of(pod)}, {how}"
-        yield Finding(EARLIER_PODS, name, (seen,), {"attempt": str(attempt), "pod": name, "why": how})
+        yield of_pod(EARLIER_PODS, pod, f"attempt {attempt_of(pod)}, {how}", attempt=str(attempt), why=how)
 
 
 def _delayed(facts: Facts) -> Iterator[Finding]:
@@ -193,3 +181,28 @@ def _delayed(facts: Facts) -> Iterator[Finding]:
         ]
         seen = (f"job: status.nextRestartTime is {at:%H:%M:%S} UTC", *waits, *history(facts)[:1])
         yield Finding(DELAYED, facts.name, seen, {"left": duration(left_s)})
+
+
+def _escalations(facts: Facts) -> Iterator[Finding]:
+    """Yield replicas for which an escalation is due, as in controller/tfjob/plan/attempts.py.
+
+    The operator also waits until the previous pod is gone, which it alone has seen: it may act later.
+    """
+    policy = facts.spec.failure_policy if isinstance(facts.spec, TFJobSpec) else None
+    rules = {rule.name: rule for rule in (policy.rules if policy is not None else ()) if rule.escalation is not None}
+    pods = {pod.metadata.name: pod for pod in facts.pods}
+    for record in facts.job.status.restarts:
+        name = facts.shape.child(facts.name, record.type, record.index)
+        rule, pod = rules.get(record.rule), pods.get(name)
+        if rule is None or rule.escalation is None or record.failed_at is None or name not in facts.wanted:
+            continue
+        if pod is not None and (pod.metadata.uid == record.pod or is_up(pod)):
+            continue
+        times = (record.failed_at, record.next_time, pod.metadata.creation_timestamp if pod is not None else None)
+        ages = [age_s for each in times if (age_s := facts.age_s(each)) is not None]
+        left_s = rule.escalation.after_s - min(ages)
+        action = _ESCALATIONS.get(rule.escalation.action, f"takes the action {rule.escalation.action}")
+        values = {"rule": value(rule.name), "action": action, "left": duration(max(left_s, 0.0))}
+        seen = f"job: {safe_name(name)} failed {ago(facts.now, record.failed_at)}, rule {safe_name(rule.name)}"
+        seen = f"{seen}: escalation after {duration(rule.escalation.after_s)}"
+        yield Finding(ESCALATION, name, (seen,), values, rule.name)

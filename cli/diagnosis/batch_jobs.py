@@ -8,7 +8,7 @@ from typing import Final
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import AGAIN
-from tfjob_operator.cli.diagnosis.causes import Finding, WhileRunning, error, problems_in
+from tfjob_operator.cli.diagnosis.causes import Finding, WhileRunning, error
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.durations import duration
@@ -17,33 +17,25 @@ from tfjob_operator.cli.model.words import quote, safe_name
 
 FAILED: Final = error(
     "batch-job-failed",
-    420,
     "Job of {who} failed: {reason}; nothing restarts the replica",
-    (
-        "kubectl -n {namespace} describe job {who}",
-        WhileRunning("Delete the Job, which is recreated: kubectl -n {namespace} delete job {who}"),
-        AGAIN,
-    ),
     "A Job of the alpha dialect has failed, by a limit that was set on it: the operator sets none",
+    "kubectl -n {namespace} describe job {who}",
+    WhileRunning("Delete the Job, which is recreated: kubectl -n {namespace} delete job {who}"),
+    AGAIN,
 )
 SUSPENDED: Final = error(
     "batch-job-suspended",
-    421,
     "Job of {who} is suspended (spec.suspend)",
-    ('kubectl -n {namespace} patch job {who} --type=merge --patch=\'{{"spec":{{"suspend":false}}}}\'',),
     "A Job of the alpha dialect was suspended by a queue or a user: the operator suspends none",
+    'kubectl -n {namespace} patch job {who} --type=merge --patch=\'{{"spec":{{"suspend":false}}}}\'',
 )
 UNSEEN: Final = error(
     "job-controller-silent",
-    422,
     "Job of {who} has no pod: not reconciled by the Job controller for {age}",
-    (
-        "kubectl -n {namespace} describe job {who}",
-        "Ask your cluster administrator whether kube-controller-manager is running with the Job controller",
-    ),
     "A Job of the alpha dialect has no status a minute after its creation",
+    "kubectl -n {namespace} describe job {who}",
+    "Ask your cluster administrator whether kube-controller-manager is running with the Job controller",
 )
-PROBLEMS: Final = problems_in(globals())
 
 _LATE_S: Final = 60.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from string import Formatter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 
 class Severity(StrEnum):
@@ -38,20 +38,55 @@ class WhileRunning(NamedTuple):
 Step = str | ManifestChange | WhileRunning
 
 
+class Group(StrEnum):
+    """The subjects of problems, in the order of the stages of a job: see docs/design/plugin.md."""
+
+    OPERATOR = "The operator"
+    SPEC = "The specification"
+    SUSPENSION = "Suspension and Kueue"
+    ADMISSION = "Pods that cannot be created"
+    BATCH_JOBS = "Jobs of replicas (alpha dialect)"
+    GANG = "Gangs"
+    STORAGE = "Storage"
+    SCHEDULING = "Scheduling"
+    IMAGES = "Images"
+    STARTING = "Starting"
+    CRASHING = "Failing"
+    LOGS = "Last words"
+    LIFECYCLE = "On the way"
+    ENDING = "Ending"
+    ATTEMPTS = "Failure policies"
+    FALLBACK = "Quoted"
+    TENSORBOARD = "TensorBoard"
+
+
+KNOWN: Final = "known"
+"""In `Problem.unless`: all errors but the quoted and the vague ones."""
+
+
+QUOTED: Final = (Group.FALLBACK, "waits-for-terminating-pod", "pod-warning", "pods-recreated")
+"""All problems of this group, whatever their severity."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A kind of problem: a row of the table in docs/design/plugin.md.
 
-    `rank` orders causes of the same severity, smallest first: a problem that hides others has a lower rank. `title` and `to_do`
-    have placeholders in braces for values of a finding; {who} is the replica, or the number of replicas.
+    `title` and `to_do` have placeholders in braces for values of a finding; {who} is the replica, or the number of replicas.
+
+    Causes of the same severity are in the order of the groups, and of the definitions in a group: a problem that hides others
+    comes first. `rank` is a place elsewhere, on the scale of `table.RANKS`. A problem is omitted if one of `unless` was found:
+    IDs, groups, of which the errors count, or KNOWN: any error that is not `vague`.
     """
 
     id: str
-    rank: int
     severity: Severity
     title: str
-    to_do: tuple[Step, ...]
     meaning: str
+    to_do: tuple[Step, ...]
+    rank: int | None = None
+    unless: tuple[str, ...] = ()
+    vague: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for an ID that does not consist of lower-case words."""
@@ -59,24 +94,25 @@ class Problem:
             raise ValueError(f"{self.id!r} is not a valid ID")
 
 
-def error(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
+class _Options(TypedDict, total=False):
+    rank: int
+    unless: tuple[str, ...]
+    vague: bool
+
+
+def error(id_: str, title: str, meaning: str, *to_do: Step, **options: Unpack[_Options]) -> Problem:
     """Return a problem that keeps the job from running."""
-    return Problem(id_, rank, Severity.ERROR, title, to_do, meaning)
+    return Problem(id_, Severity.ERROR, title, meaning, to_do, **options)
 
 
-def warning(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
+def warning(id_: str, title: str, meaning: str, *to_do: Step, **options: Unpack[_Options]) -> Problem:
     """Return a problem that may fail or delay the job."""
-    return Problem(id_, rank, Severity.WARNING, title, to_do, meaning)
+    return Problem(id_, Severity.WARNING, title, meaning, to_do, **options)
 
 
-def info(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
+def info(id_: str, title: str, meaning: str, *to_do: Step, **options: Unpack[_Options]) -> Problem:
     """Return information that is not a problem yet."""
-    return Problem(id_, rank, Severity.INFO, title, to_do, meaning)
-
-
-def problems_in(names: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Return the problems defined in a module, in order of definition."""
-    return tuple(each for each in names.values() if isinstance(each, Problem))
+    return Problem(id_, Severity.INFO, title, meaning, to_do, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +129,10 @@ class Finding:
     values: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
     also: tuple[Problem, ...] = ()
+
+    def seen_in(self, *proofs: str) -> Finding:
+        """Return the finding with more lines of evidence, which come first."""
+        return replace(self, proofs=(*proofs, *self.proofs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason
-from tfjob_operator.api.v1.types import JobCondition
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, exit_of
+from tfjob_operator.api.v1.types import JobCondition, child_name
 from tfjob_operator.cli.diagnosis import logs, starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, info, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.rows import of_pod
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
+from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import (
     IN_IMAGE,
@@ -26,7 +28,7 @@ from tfjob_operator.cli.model.pods import (
     running_since,
     statuses,
 )
-from tfjob_operator.cli.model.words import ago, failed_line, format_restarts, quote, safe_name
+from tfjob_operator.cli.model.words import ago, ended_by, failed_line, format_restarts, quote, safe_name
 
 _ARGUMENTS: Final = ManifestChange("correct command and args in the template")
 _CAUSE: Final = ManifestChange(
@@ -34,155 +36,155 @@ _CAUSE: Final = ManifestChange(
 )
 OUT_OF_MEMORY: Final = error(
     "out-of-memory",
-    700,
     "OOMKilled: container {container} of {who} exceeded its memory limit {limit}",
-    (ManifestChange("raise resources.limits.memory in the template, or use smaller batches"),),
     "The container was killed at its memory limit (OOMKilled)",
+    ManifestChange("raise resources.limits.memory in the template, or use smaller batches"),
+    rank=700,
 )
 EPHEMERAL: Final = error(
     "disk-limit",
-    701,
     "Evicted ({who}): limit of ephemeral storage exceeded",
-    (ManifestChange("write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage"),),
     "The pod exceeded its limit of ephemeral storage",
+    ManifestChange("write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage"),
+    rank=701,
 )
 EMPTY_DIR: Final = error(
     "empty-dir-limit",
-    701,
     "Evicted ({who}): emptyDir {volume} exceeded its sizeLimit {limit}",
-    (ManifestChange("raise sizeLimit of the emptyDir {volume} in the template, or write less to it"),),
     "An emptyDir grew over its sizeLimit",
+    ManifestChange("raise sizeLimit of the emptyDir {volume} in the template, or write less to it"),
+    rank=701,
 )
 EVICTED: Final = error(
     "evicted",
-    702,
     "Evicted ({who}): the node was low on {resource}",
-    (DESCRIBE_NODES, ManifestChange("set resources.requests to what the job uses, so that it gets a node with enough")),
     "The kubelet evicted the pod because its node was low on memory or disk",
+    DESCRIBE_NODES,
+    ManifestChange("set resources.requests to what the job uses, so that it gets a node with enough"),
+    rank=702,
 )
 POD_DEADLINE: Final = error(
     "pod-deadline",
-    703,
     "DeadlineExceeded ({who}): activeDeadlineSeconds of the pod template",
-    (ManifestChange("raise or remove activeDeadlineSeconds in the pod template (that of runPolicy is the job's)"),),
     "The pod's own deadline",
+    ManifestChange("raise or remove activeDeadlineSeconds in the pod template (that of runPolicy is the job's)"),
+    rank=703,
 )
 LIVENESS: Final = error(
     "liveness-probe",
-    704,
     "Liveness probe failed ({who}): the kubelet restarts the container",
-    (
-        LOGS,
-        ManifestChange("remove livenessProbe from the template, or raise its initialDelaySeconds and failureThreshold"),
-    ),
     "The kubelet restarts the container because its liveness probe fails",
+    LOGS,
+    ManifestChange("remove livenessProbe from the template, or raise its initialDelaySeconds and failureThreshold"),
+    rank=704,
 )
 ILLEGAL: Final = error(
     "illegal-instruction",
-    720,
     "Exit code 132 (SIGILL, {who}): the program uses instructions that the CPU of the node lacks",
-    (ManifestChange("use an image with TensorFlow built for older CPUs, or a nodeSelector for nodes with AVX"),),
     "Exit code 132: usually TensorFlow was built for AVX",
+    ManifestChange("use an image with TensorFlow built for older CPUs, or a nodeSelector for nodes with AVX"),
 )
 SEGFAULT: Final = error(
     "segmentation-fault",
-    721,
     "Exit code 139 (SIGSEGV, {who}): crash in native code",
-    (LOGS, ManifestChange("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible")),
     "Exit code 139",
+    LOGS,
+    ManifestChange("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible"),
 )
 ABORTED: Final = error(
     "aborted",
-    722,
     "The program aborted with exit code 134 (SIGABRT, {who}){words}",
-    (LOGS, _CAUSE),
     "Exit code 134: a failed check in native code",
+    LOGS,
+    _CAUSE,
 )
 COMMAND: Final = error(
     "command-not-found",
-    723,
     "Exit code 127 ({who}): the shell did not find a command {where}",
-    (LOGS, _ARGUMENTS),
     "Exit code 127",
+    LOGS,
+    _ARGUMENTS,
 )
 NOT_EXECUTABLE: Final = error(
     "command-not-executable",
-    724,
     "Exit code 126 ({who}): the shell may not execute a command",
-    (
-        LOGS,
-        ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),
-    ),
     "Exit code 126",
+    LOGS,
+    ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),
 )
 USAGE: Final = error(
     "usage-error",
-    725,
     "Exit code 2, usually wrong arguments ({who}){words}",
-    (LOGS, _ARGUMENTS),
     "Exit code 2, with which programs reject their arguments",
+    LOGS,
+    _ARGUMENTS,
 )
 KILLED: Final = error(
     "killed",
-    726,
     "Exit code 137 (SIGKILL, {who}), not at the memory limit",
-    (DESCRIBE_POD, LOGS, AGAIN),
     "Exit code 137 without OOMKilled: killed with its node, by a user, or by its parent process",
+    DESCRIBE_POD,
+    LOGS,
+    AGAIN,
+    unless=("startup-failed",),
+    vague=True,
 )
 TERMINATED: Final = error(
     "terminated",
-    727,
     "Exit code 143 (SIGTERM, {who}): asked to terminate",
-    ("The events show who deleted the pod or drained its node: kubectl -n {namespace} get events", AGAIN),
     "Exit code 143 without a reason in the pod",
+    "The events show who deleted the pod or drained its node: kubectl -n {namespace} get events",
+    AGAIN,
+    unless=("startup-failed",),
+    vague=True,
 )
 FAILED: Final = error(
     "exit-code",
-    760,
     "Failed ({who}): container {container} exited with code {code}{words}",
-    (LOGS, _CAUSE),
     "Any other exit code that fails the job",
+    LOGS,
+    _CAUSE,
+    rank=760,
 )
 CRASH_LOOP: Final = error(
     "crash-loop",
-    761,
     "CrashLoopBackOff ({who}): container {container} exited with code {code}, {times}",
-    (LOGS, ManifestChange("correct the template, or the image, according to the log")),
     "A container fails repeatedly, for a reason that only its log has",
+    LOGS,
+    ManifestChange("correct the template, or the image, according to the log"),
+    rank=761,
+    unless=("startup-failed",),
+    vague=True,
 )
 INIT_FAILED: Final = error(
     "init-container-failed",
-    728,
     "Init container {container} failed with exit code {code} ({who})",
-    (LOGS, ManifestChange("correct the init container in the template according to the log")),
     "An init container fails, so the training never starts",
-)
-FOR_EVER: Final = warning(
-    "restarts-for-ever",
-    800,
-    "Restarted {times} times ({who}), {now}",
-    (
-        LOGS,
-        DESCRIBE_JOB,
-        ManifestChange("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
-    ),
-    "One replica was restarted five times or more, and is running again",
-)
-RESTARTED: Final = info(
-    "was-restarted",
-    960,
-    "Restarted {times} ({who}), {now}",
-    (LOGS, DESCRIBE_JOB),
-    "A replica was restarted a few times",
+    LOGS,
+    ManifestChange("correct the init container in the template according to the log"),
 )
 AFTER_SUCCESS: Final = warning(
     "restarted-after-success",
-    799,
     "Restarted after exit code 0 ({who}, {times}): its restartPolicy is Always",
-    (ManifestChange("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),),
     "A container exits with code 0, and its restart policy starts it again",
+    ManifestChange("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),
 )
-PROBLEMS: Final = problems_in(globals())
+FOR_EVER: Final = warning(
+    "restarts-for-ever",
+    "Restarted {times} times ({who}), {now}",
+    "One replica was restarted five times or more, and is running again",
+    LOGS,
+    DESCRIBE_JOB,
+    ManifestChange("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
+)
+RESTARTED: Final = info(
+    "was-restarted",
+    "Restarted {times} ({who}), {now}",
+    "A replica was restarted a few times",
+    LOGS,
+    DESCRIBE_JOB,
+    rank=960,
+)
 
 _BY_CODE: Final = {
     126: NOT_EXECUTABLE,
@@ -204,13 +206,9 @@ _KILLED: Final = frozenset({137, 143})
 """Exit codes of signals from outside: the log does not contain the reason."""
 _LAST_WORDS: Final = 150
 """The most bytes of a log quoted in a title."""
-# This operator's condition of a failed job: controller/tfjob/plan/ending.py.
-_FAILED_CONTAINER: Final = re.compile(
-    r"[Pp]od (?P<pod>[a-z0-9][-a-z0-9.]*)(:| was restarted most)(?P<before>.{0,300}?)"
-    r"container (?P<container>\S{1,63}) exited with code (?P<code>\d{1,9})"
-    r"(?: \((?P<reason>[^)]{1,100})\))?(?:: (?P<words>.*))?",
-    re.DOTALL,
-)
+_TASK: Final = re.compile(r"/job:(\w{1,20})/(?:replica:\d{1,9}/)?task:(\d{1,9})")
+_OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
+"""Reasons for which the kubelet ends a whole pod."""
 
 
 _AGAIN: Final = 2
@@ -251,42 +249,41 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     for pod in facts.pods:
         yield from _of_pod(facts, pod)
+    yield from _replaced(facts)
     yield from _restarted(facts)
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
-    """Yield why the replica named in the Failed condition failed; others may have failed later as a consequence."""
-    found, message = False, failed.message
-    failure = _FAILED_CONTAINER.search(message)
+    """Yield why the replica failed that decided the end; others may have failed later as a consequence."""
+    failure = failure_of(facts.job.status, failed)
     for pod in facts.pods:
-        if failure is None or pod.metadata.name == failure["pod"]:
-            for each in _of_pod(facts, pod):
-                found = True
-                yield each
+        if failure is None or not failure.pod_name or pod.metadata.name == failure.pod_name:
+            found = list(_of_pod(facts, pod))
+            yield from found
             if found:
                 return
-    if failure is not None:
-        words = (failure["words"] or "").replace(" / ", "\n")  # api.text.last_words joins lines with it
-        proof = failed_line(failed)
-        end = _End(
-            failure["pod"], value(failure["container"]), int(failure["code"]), failure["reason"] or "", words, (proof,)
-        )
-        evicted = first_match(_EVICTIONS, message) if "Evicted" in failure["before"] else None
-        yield (
-            Finding(evicted[0], failure["pod"], (proof,), evicted[1] | {"pod": failure["pod"]})
-            if evicted
-            else _classified(facts, end)
-        )
+    if failure is None or not failure.pod_name:
+        return
+    proof = failed_line(failed)
+    if failure.reason in _OF_POD:
+        yield _taken(failure.pod_name, failure.reason, failure.message, proof)
+    elif failure.exit_code is not None:
+        container = value(failure.container_name) or CONTAINER_NAME
+        end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
+        yield _classified(facts, end)
+
+
+def _taken(pod: str, reason: str, message: str, proof: str) -> Finding:
+    """Return why the kubelet ended a whole pod."""
+    problem, values = first_match(_EVICTIONS, message) or (EVICTED, {"resource": "resources"})
+    return Finding(POD_DEADLINE if reason == "DeadlineExceeded" else problem, pod, (proof,), values | {"pod": pod})
 
 
 def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     status, name = pod.status, pod.metadata.name
-    if status.phase == "Failed" and status.reason in {"Evicted", "DeadlineExceeded"}:
+    if status.phase == "Failed" and status.reason in _OF_POD:
         seen = f"pod {safe_name(name)}: {safe_name(status.reason)}: {quote(status.message)}"
-        problem, values = first_match(_EVICTIONS, status.message) or (EVICTED, {"resource": "resources"})
-        yield Finding(
-            POD_DEADLINE if status.reason == "DeadlineExceeded" else problem, name, (seen,), values | {"pod": name}
-        )
+        yield _taken(name, status.reason, status.message, seen)
         return
     ends = [each for each in exits_of(pod) if is_down_after(each, facts.now)]
     for each in ends[:1]:
@@ -333,7 +330,9 @@ def memory_limit(pod: PodDetails, name: str) -> str:
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
     resources = next((one.resources for one in containers if one.name == name), None)
     memory = ((resources.limits if resources is not None else None) or {}).get("memory")
-    return "" if memory is None else f"of {value(str(memory))}"
+    noted = pod.metadata.annotations.limit_ranger.split(";") if pod.metadata.annotations is not None else ()
+    by_range = any("memory" in each and each.endswith(f"limit for container {name}") for each in noted)
+    return "" if memory is None else f"of {value(str(memory))}{', set by a LimitRange' * by_range}"
 
 
 def _classified(facts: Facts, end: _End) -> Finding:
@@ -347,10 +346,12 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "limit": end.limit or " ",
         "where": end.where,
     }
-    last = logs.read(end.words) if end.code not in _KILLED else logs.LastWords()
+    joined = end.words if "\n" in end.words else end.words.replace(" / ", "\n")  # by api.text.last_words
+    last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
     words = shorten(last.line, _LAST_WORDS) or last_words(end.words, _LAST_WORDS)
     words = words or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
+    key = ""
     if end.reason == "OOMKilled":
         problem = OUT_OF_MEMORY
     elif end.reason == "Liveness":
@@ -358,60 +359,105 @@ def _classified(facts: Facts, end: _End) -> Finding:
     elif end.reason in {"StartError", "ContainerCannotRun"}:
         problem, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
     elif last.problem is not None:
-        problem, more = last.problem, {"name": last.line} | dict(last.values)
+        problem, key = last.problem, value(last.values.get("name", ""))
+        more = {"name": last.line} | dict(last.values)
+        if problem is logs.PEER_FAILED:
+            more["name"] = _peer(facts, end, key) or more["name"]
     elif end.init:
         problem = INIT_FAILED
     elif end.code in _BY_CODE:
         problem = _BY_CODE[end.code]
     else:
         problem = CRASH_LOOP if end.loops else FAILED
+        key = str(end.code) if problem is FAILED else ""
     more = {name: shorten(text) for name, text in more.items()}
-    key = str(end.code) if problem is FAILED else value(last.values.get("name", ""))
     return Finding(problem, end.pod, end.proofs, values | more, key)
+
+
+def _peer(facts: Facts, end: _End, task: str) -> str:
+    """Return the replica of a task that a runtime names, else the one of which an earlier failure is known; "" if none is."""
+    found = _TASK.match(task)
+    if found is not None and int(found[2]) < {kind.lower(): size for kind, size in facts.sizes.items()}.get(
+        found[1], 0
+    ):
+        others = [child_name(facts.name, found[1], int(found[2]))]
+    else:
+        failed = (
+            (each.ended.finished_at or facts.now, pod.metadata.name) for pod in facts.pods for each in exits_of(pod)
+        )
+        others = [name for _, name in sorted(failed)] if not task else []
+    return next((name for name in others if name != end.pod), "")
+
+
+def _replaced(facts: Facts) -> Iterator[Finding]:
+    """Yield the last failure of each replica whose next pod is delayed: its pod is gone."""
+    at, history = facts.job.status.next_restart_time, facts.job.status.attempt_history
+    if at is None or (facts.age_s(at) or 0.0) >= 0:
+        return
+    times = {facts.shape.child(facts.name, each.type, each.index): each.total for each in facts.job.status.restarts}
+    exits = {
+        end.pod: (event, end)
+        for event in facts.job_events(EventReason.EXITED_WITH_CODE)
+        if (end := exit_of(event.message))
+    }
+    for pod, (event, ended) in exits.items():
+        if pod in facts.missing and times.get(pod, 0):
+            words, proofs = event.message.partition(f" {ended.code}: ")[2], (facts.line(event),)
+            yield _classified(
+                facts, _End(pod, CONTAINER_NAME, ended.code, ended.reason, words, proofs, before=True, loops=times[pod])
+            )
+    last = history[-1] if history and history[-1].number == facts.job.status.attempt - 1 else None
+    if last is not None and last.exit_code is not None and last.pod_name not in exits:
+        seen = f"job: attempt {last.number} ended {ago(facts.now, last.end_time) or 'some time ago'}: {ended_by(last)}"
+        container = value(last.container_name) or CONTAINER_NAME
+        pod = last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0)
+        loops = facts.job.status.attempt
+        yield _classified(
+            facts, _End(pod, container, last.exit_code, last.reason, last.message, (seen,), before=True, loops=loops)
+        )
 
 
 def _restarted(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that were restarted and are running again."""
-    carried = {
-        facts.shape.child(facts.name, record.type, record.index): record.total for record in facts.job.status.restarts
-    }
+    carried = {facts.shape.child(facts.name, each.type, each.index): each.total for each in facts.job.status.restarts}
+    events = facts.job_events(EventReason.EXITED_WITH_CODE)
     for pod in facts.live_pods:
-        name = pod.metadata.name
-        replica = facts.shape.replica_of(pod)
+        name, replica = pod.metadata.name, facts.shape.replica_of(pod)
         in_place = max((each.restart_count for each in statuses(pod)), default=0)
         times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
         well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
         if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
-            restarts = format_restarts(well.restart_count)
-            seen = f"pod {safe_name(name)}: container {safe_name(well.name)} exited with code 0, {restarts}"
-            often = "once" if well.restart_count == 1 else f"{well.restart_count} times"
-            yield Finding(AFTER_SUCCESS, name, (seen,), {"times": often, "pod": name})
+            how = f"container {safe_name(well.name)} exited with code 0, {format_restarts(well.restart_count)}"
+            yield of_pod(AFTER_SUCCESS, pod, how, times=_often(well.restart_count))
             continue
         if times == 0 or any(is_down_after(each, facts.now) for each in exits_of(pod)):
             continue
         now = "running now" if is_up(pod) else "not running now"
-        proofs = [f"pod {safe_name(name)}: {format_restarts(times)}"]
-        values = {"times": str(times), "now": now, "pod": name, "container": CONTAINER_NAME, "previous": "false"}
+        values = {"times": str(times), "now": now, "container": CONTAINER_NAME, "previous": "false"}
+        seen = [format_restarts(times)]
         for each in list(exits_of(pod))[:1]:
             reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
-            values |= {"container": value(each.container), "previous": "true"}
+            values |= {"container": each.container, "previous": "true"}
             how = f"exited with code {each.ended.exit_code}{reason} before the restart"
-            proofs.append(f"pod {safe_name(name)}: container {safe_name(each.container)} {how}")
-        events = [one for one in facts.job_events(EventReason.EXITED_WITH_CODE) if f".{name} " in one.message]
-        proofs += [facts.line(event) for event in latest(events)]
-        if times >= _AGAIN and events and events[-1].message.endswith("OOMKilled") and _is_young(facts, pod):
-            values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME) or " "}
-            yield Finding(OUT_OF_MEMORY, name, tuple(proofs), values, also=(FOR_EVER,))
-            continue
-        killed = [one for one in facts.pod_events(pod, "Killing") if "liveness" in one.message]
-        if in_place and killed and _is_young(facts, pod):
+            seen.append(f"container {safe_name(each.container)} {how}")
+        exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
+        proofs = [facts.line(event) for event, _ in exits[-1:]]
+        killed = [each for each in facts.pod_events(pod, "Killing") if "liveness" in each.message]
+        problem, also = FOR_EVER if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
+        if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
+            values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}
+            problem, also = OUT_OF_MEMORY, (FOR_EVER,)
+        elif in_place and killed and _is_young(facts, pod):
+            problem, also = LIVENESS, (FOR_EVER,)
             proofs += map(facts.line, killed[-1:])
-            yield Finding(LIVENESS, name, tuple(proofs), values, also=(FOR_EVER,))
-            continue
-        problem = FOR_EVER if times >= _OFTEN else RESTARTED
-        if problem is RESTARTED:
-            values["times"] = "once" if times == 1 else f"{times} times"
-        yield Finding(problem, name, tuple(proofs), values)
+        elif problem is RESTARTED:
+            values["times"] = _often(times)
+        made = of_pod(problem, pod, *seen, **values)
+        yield replace(made, proofs=(*made.proofs, *proofs), also=also)
+
+
+def _often(times: int) -> str:
+    return "once" if times == 1 else f"{times} times"
 
 
 def _is_young(facts: Facts, pod: PodDetails) -> bool:

@@ -8,17 +8,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tfjob_operator.api.text import clean
-from tfjob_operator.api.v1.conditions import ENDING
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, PS, ConditionType
-from tfjob_operator.api.v1alpha1.constants import AlphaState
 from tfjob_operator.cli.diagnosis import operator, suspension
 from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.table import FINDERS, SUPERSEDED_BY
+from tfjob_operator.cli.diagnosis.table import FINDERS, RANKS, SUPERSEDED_BY
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.model.pods import is_ready
+from tfjob_operator.cli.model.snapshot import JobSnapshot
 from tfjob_operator.cli.model.words import ago, safe_name
 
 MAX_CAUSES: Final = 20
@@ -35,7 +33,10 @@ _PASSING: Final = re.compile(r", \w+ ago\b|, \d+ times\b|\b\d+ restarts?\b|\b[0-
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Return why the job is not running, root cause first; there may be no causes. Never raises, whatever the evidence."""
     facts = Facts(evidence)
-    findings = [finding for find in FINDERS for finding in find(facts)] if _ours(facts) else list(operator.find(facts))
+    finders = (
+        FINDERS if _ours(facts) else (operator.find, *([suspension.find] if evidence.workload is not None else ()))
+    )
+    findings = [finding for find in finders for finding in find(facts)]
     found = {finding.problem.id for finding in findings}
     relevant = [finding for finding in findings if not SUPERSEDED_BY.get(finding.problem.id, frozenset()) & found]
     merged: dict[tuple[str, str], list[Finding]] = defaultdict(list)
@@ -57,7 +58,7 @@ def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
     who = min(natural_sort_key(finding.who) for finding in group)
     return (
         _ORDER[Severity.ERROR if problem is suspension.BY_USER else problem.severity],  # it explains why nothing runs
-        problem.rank,
+        RANKS[problem.id],
         -len({finding.who for finding in group}),
         who,
         problem.id,
@@ -111,42 +112,37 @@ def _unseen(evidence: Evidence) -> str:
 
 
 def state_line(facts: Facts) -> str:
-    """Return state, duration and running replicas of the job: `mnist: Running for 3h, 4 of 4 workers running`."""
-    status, name = facts.job.status, safe_name(facts.name)
-    state = status.conditions[-1].type if status.conditions else status.phase or "new"
+    """Return state, duration and ready replicas of the job: `mnist: Running for 3h, 4 of 4 workers ready`."""
+    seen, status, name = facts.snapshot, facts.job.status, safe_name(facts.name)
     if facts.ending is not None:
         age_s = facts.age_s(facts.ending.last_transition_time)
-        return f"{name}: {ENDING}{'' if age_s is None else f' for {duration(age_s)}'}, will be {facts.ending.type}"
+        return f"{name}: {seen.state}{'' if age_s is None else f' for {duration(age_s)}'}, will be {facts.ending.type}"
     if facts.finished:
         lasted = facts.age_s(status.start_time), facts.age_s(status.completion_time)
         took = f", after {duration(lasted[0] - lasted[1])}" if lasted[0] is not None and lasted[1] is not None else ""
         when = ago(facts.now, status.completion_time)
-        return f"{name}: {'Succeeded' if _has_succeeded(facts) else 'Failed'}{when and ' '}{when}{took}"
-    age_s = facts.age_s(status.start_time)
-    if age_s is None or facts.suspended or state == ConditionType.SUSPENDED:  # that began at another time
+        return f"{name}: {seen.state}{when and ' '}{when}{took}"
+    if seen.lasted_s is None:
         since = ""
     else:
-        since = f" {duration(age_s)} ago" if state == ConditionType.CREATED else f" for {duration(age_s)}"
-    return f"{name}: {safe_name(state)}{since}{_replicas(facts)}"
+        since = (
+            f" {duration(seen.lasted_s)} ago"
+            if seen.state == ConditionType.CREATED
+            else f" for {duration(seen.lasted_s)}"
+        )
+    return f"{name}: {safe_name(seen.state)}{since}{_replicas(seen)}"
 
 
-def _has_succeeded(facts: Facts) -> bool:
-    alpha = facts.evidence.alpha
-    if alpha is not None and not alpha.job.status.conditions:
-        return alpha.job.status.state == AlphaState.SUCCEEDED
-    return facts.condition(ConditionType.SUCCEEDED) is not None
-
-
-def _replicas(facts: Facts) -> str:
-    """Return how many replicas of each type are running, of how many."""
-    running = {facts.shape.replica_of(pod) for pod in facts.live_pods if is_ready(pod)}
-    up = Counter(kind for name, kind in facts.wanted.items() if name in running)
-    done = {kind: size - sum(1 for each in facts.wanted.values() if each == kind) for kind, size in facts.sizes.items()}
-    if facts.suspended or not facts.sizes:
-        return ""
+def _replicas(seen: JobSnapshot) -> str:
+    """Return how many replicas of each type are ready, of how many."""
+    sizes = {} if seen.job.is_suspended else seen.job.sizes
+    ready = Counter(each.type for each in seen.replicas if each.ready and each.index < sizes.get(each.type, 0))
+    done = Counter(each.type for each in seen.replicas if each.has_succeeded)
+    if seen.job.manager:
+        ready = Counter({kind: min(each.active, sizes.get(kind, 0)) for kind, each in seen.job.counts.items()})
     return "".join(
-        f", {up[kind]} of {_counted(kind, size)} running{f', {done[kind]} finished' if done[kind] else ''}"
-        for kind, size in facts.sizes.items()
+        f", {ready[kind]} of {_counted(kind, size)} ready{f', {done[kind]} finished' if done[kind] else ''}"
+        for kind, size in sizes.items()
         if size
     )
 

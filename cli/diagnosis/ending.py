@@ -11,6 +11,7 @@ from typing import Final
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
+    CHIEF_TYPES,
     CONTAINER_NAME,
     LABEL_PREFIX,
     LABEL_REPLICA_TYPE,
@@ -18,42 +19,44 @@ from tfjob_operator.api.v1.constants import (
     WORKER,
     CleanPodPolicy,
     ConditionType,
+    SuccessPolicy,
 )
+from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.attempts import attempt_of
-from tfjob_operator.cli.diagnosis.causes import Finding, info, problems_in
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
-from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.pods import condition_of, is_up, statuses
 from tfjob_operator.cli.model.words import join_some, safe_name
 
 ENDING: Final = info(
     "ending",
-    965,
     "Ending: will be {outcome} {until}",
-    (
-        "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}",
-        (
-            "Kueue gives the job's quota to others as soon as the job has this condition. So the operator writes it when the "
-            "pods have ended. No edit changes how the job ends"
-        ),
-    ),
     "The end of a queued job is decided, and pods still hold its quota",
+    "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}",
+    "Kueue gives the job's quota to others as soon as the job has this condition. So the operator writes it when the "
+    "pods have ended. No edit changes how the job ends",
+)
+WORKERS: Final = warning(
+    "completion-waits-for-workers",
+    "{decider} has succeeded; the job waits up to {left} for {who} before it succeeds",
+    "The job has completionGracePeriodSeconds, its end is decided by another replica, and workers still run",
+    "kubectl -n {namespace} logs {pod} --container=tensorflow --tail=50",
+    ManifestChange(
+        "lower spec.runPolicy.completionGracePeriodSeconds if the workers need no more time", recreate=False
+    ),
+    rank=822,
 )
 SIDECAR: Final = info(
     "sidecar-after-training",
-    966,
     "A sidecar still works after the training has ended ({who}): the pod is deleted after {grace}",
-    (
-        (
-            "For a sidecar that needs longer, such as a metrics collector, set spec.runPolicy.completionGracePeriodSeconds "
-            "in the manifest"
-        ),
-    ),
     "The training of a pod has ended or failed for good, and another ordinary container still works",
+    "For a sidecar that needs longer, such as a metrics collector, set spec.runPolicy.completionGracePeriodSeconds "
+    "in the manifest",
 )
-PROBLEMS: Final = problems_in(globals())
 
 GIVE_UP_S: Final = 60.0
 """How long after its grace period a pod is waited for."""
@@ -72,28 +75,48 @@ def find(facts: Facts) -> Iterator[Finding]:
     for pod in () if facts.suspended else _to_delete(facts):
         left_s, final = _sidecar_left_s(facts, pod), _final(pod)
         if left_s is not None:
-            name, working = (
-                pod.metadata.name,
-                [each.name for each in pod.spec.containers or () if each.name not in final],
-            )
+            working = [each.name for each in pod.spec.containers or () if each.name not in final]
             seen = f"{CONTAINER_NAME} has ended, still working: {join_some(working)}; {_deleted(left_s)}"
-            yield Finding(SIDECAR, name, (f"pod {safe_name(name)}: {seen}",), values)
+            yield of_pod(SIDECAR, pod, seen, **values)
     if facts.ending is not None:
         yield from _ending(facts, facts.ending.type)
+    elif not (facts.finished or facts.suspended):
+        yield from _workers(facts)
+
+
+def _workers(facts: Facts) -> Iterator[Finding]:
+    """Yield the workers for which a success waits: see `wait_for_workers_s` of the operator."""
+    spec, status = facts.spec, facts.job.status
+    if not isinstance(spec, TFJobSpec) or spec.completion_grace_s is None:
+        return
+    chief = next((kind for kind in (*CHIEF_TYPES, WORKER) if spec.sizes.get(kind)), "")
+    done = parse_indices(status.finished_indices.get(chief, ""), spec.sizes.get(chief, 0))
+    pods = {pod.metadata.name: pod for pod in facts.pods}
+    decider = facts.shape.child(facts.name, chief, 0)
+    ends = (
+        [each.state.terminated for each in statuses(pods[decider]) if each.state is not None] if decider in pods else []
+    )
+    ages = [age_s for each in ends if each is not None and (age_s := facts.age_s(each.finished_at)) is not None]
+    if 0 not in done or (chief == WORKER and spec.success_policy == SuccessPolicy.ALL_WORKERS) or not ages:
+        return
+    left = duration(max(spec.completion_grace_s - min(ages), 0.0))
+    for pod in facts.live_pods:
+        if facts.wanted.get(facts.shape.replica_of(pod)) == WORKER and is_up(pod):
+            seen = f"running, {duration(min(ages))} after {safe_name(decider)} has succeeded"
+            yield of_pod(WORKERS, pod, seen, decider=decider, left=left)
 
 
 def _ending(facts: Facts, outcome: str) -> Iterator[Finding]:
     waited = [pod for pod in _to_delete(facts) if pod.status.phase not in _TERMINAL]
     if not waited:
-        seen = f"job: status.begun.ending has the type {outcome}"
-        yield Finding(ENDING, facts.name, (seen,), {"outcome": outcome, "until": "as soon as the operator writes it"})
+        seen, until = f"status.begun.ending has the type {outcome}", "as soon as the operator writes it"
+        yield of_job(facts, ENDING, seen, outcome=outcome, until=until)
         return
     known = [(pod, *_wait(facts, pod)) for pod in waited]
     count = f"{len(waited)} pods have" if len(waited) > 1 else f"pod {safe_name(waited[0].metadata.name)} has"
     until = f"when {count} ended, within {duration(max(left_s for _, left_s, _ in known))}"
     for pod, _, how in known:
-        name = pod.metadata.name
-        yield Finding(ENDING, name, (f"pod {safe_name(name)}: {how}",), {"outcome": outcome, "until": until})
+        yield of_pod(ENDING, pod, how, outcome=outcome, until=until)
 
 
 def _wait(facts: Facts, pod: PodDetails) -> tuple[float, str]:

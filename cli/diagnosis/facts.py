@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1 import conditions, validation
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, TFJob, TFJobSpec, child_name, parse_indices
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
@@ -26,6 +29,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.pods import has_started
+from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.model.words import event_line, seconds_between
 
 
@@ -61,6 +65,8 @@ class Evidence:
     same name. `events_cut`: there were too many events to read. `logs` are the last log lines of failed containers, by (pod,
     container). `last_lines` are the last log lines of running replicas, by pod; those older than `silent_after_s` are reported.
     `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha` is None for a v1 job.
+    `body` is the job as it was read; if it is None, what `job` or `alpha` has of it counts. `place` is that of the Workload in
+    its queue, if Kueue serves it.
     `stale_lease` is a second Lease of an operator; its holder no longer renews it. `deployments` and `operator_pods` belong to
     the operator; they are read if no holder still renews a lease for the namespace.
     """
@@ -85,6 +91,7 @@ class Evidence:
     operator_pods: Sequence[PodDetails] = ()
     crd: objects.Crd | None = None
     workload: objects.Workload | None = None
+    place: objects.PendingWorkload | None = None
     pod_group: objects.PodGroupDetails | None = None
     logs: Mapping[tuple[str, str], str] = field(default_factory=dict)
     last_lines: Mapping[str, LastLine] = field(default_factory=dict)
@@ -93,6 +100,7 @@ class Evidence:
     suspended_by: str = ""
     absent: Sequence[Absent] = ()
     alpha: AlphaEvidence | None = None
+    body: Mapping[str, Any] | None = None
 
 
 _OVER = frozenset({alpha.Phase.CLEAN_UP, alpha.Phase.DONE, alpha.Phase.FAILED})
@@ -211,6 +219,17 @@ class Facts:
     def suspended(self) -> bool:
         """True if the spec suspends the job, so that it should have no pods."""
         return self.spec.suspend
+
+    @cached_property
+    def snapshot(self) -> JobSnapshot:
+        """The job as all displays show it."""
+        evidence = self.evidence
+        job = evidence.body or msgspec.json.decode(
+            msgspec.json.encode(evidence.alpha.job if evidence.alpha else self.job)
+        )
+        pods, events = (map(msgspec.to_builtins, each) for each in (evidence.pods, evidence.events))
+        workload = msgspec.to_builtins(evidence.workload) if evidence.workload is not None else None
+        return snapshot_of(job, pods, self.now.timestamp(), events, workload)
 
     @cached_property
     def sizes(self) -> dict[str, int]:

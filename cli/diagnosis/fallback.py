@@ -10,16 +10,9 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD, LOGS, RESTART
-from tfjob_operator.cli.diagnosis.causes import (
-    Finding,
-    ManifestChange,
-    Problem,
-    WhileRunning,
-    error,
-    problems_in,
-    warning,
-)
+from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, ManifestChange, Problem, WhileRunning, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import MAX_QUOTED, shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
@@ -29,59 +22,63 @@ from tfjob_operator.cli.model.words import quote, safe_name
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
 TERMINATING: Final = warning(
     "waits-for-terminating-pod",
-    810,
-    "Waiting for pod {who}, Terminating for {age} ({why})",
-    (DESCRIBE_POD, "The pod is created anew when the old one is gone"),
+    "Waiting for {who}, Terminating for {age} ({why})",
     "A pod with the name of a replica is being deleted: of this job, or of a former one of its name",
+    DESCRIBE_POD,
+    "The pod is created anew when the old one is gone",
+    unless=(KNOWN, "attempt-waits-for-pods"),
 )
 STATUS: Final = error(
     "pod-status",
-    770,
     "{reason} ({who}): {words}",
-    (DESCRIBE_POD, _CORRECT),
     "The pod's status, or that of a container, has a reason that is none of the others",
+    DESCRIBE_POD,
+    _CORRECT,
+    unless=(KNOWN,),
 )
 START: Final = error(
     "startup-failed",
-    719,
     "{reason} ({who}): {words}",
-    (DESCRIBE_POD, ManifestChange("correct the startupProbe or the postStart hook in the template")),
     "The kubelet restarts a container because its startup probe or its postStart hook fails",
+    DESCRIBE_POD,
+    ManifestChange("correct the startupProbe or the postStart hook in the template"),
+    rank=719,
+    unless=(KNOWN,),
 )
 SIDECAR: Final = error(
     "sidecar-failed",
-    771,
     "Container {container} exited with code {code} ({who}){words}",
-    (LOGS, ManifestChange("correct container {container} in the template according to the log")),
     "A container beside `tensorflow` failed while the pod runs",
+    LOGS,
+    ManifestChange("correct container {container} in the template according to the log"),
+    unless=(KNOWN,),
 )
 WARNED: Final = warning(
     "pod-warning",
-    811,
     "{reason} ({who}): {words}",
-    (DESCRIBE_POD, _CORRECT),
     "A pod is not ready, and its newest Warning event is none of the others",
+    DESCRIBE_POD,
+    _CORRECT,
+    unless=(KNOWN,),
 )
 NO_NODE: Final = error(
     "node-missing",
-    772,
     "Node {node} does not exist ({who})",
-    ("kubectl get nodes", ManifestChange("remove nodeName from the template, or correct it")),
     "A pod is bound to a node that does not exist",
+    "kubectl get nodes",
+    ManifestChange("remove nodeName from the template, or correct it"),
+    unless=(KNOWN,),
 )
 RECREATED: Final = warning(
     "pods-recreated",
-    812,
     "Created {times} times within ten minutes ({who}){words}",
-    (
-        DESCRIBE_JOB,
-        "See who deletes the pods: kubectl -n {namespace} get events",
-        ManifestChange("correct the template, such as nodeName", recreate=False),
-        WhileRunning(f"Then recreate the pods: {RESTART}"),
-    ),
     "A replica's pod disappears and is created again and again",
+    DESCRIBE_JOB,
+    "See who deletes the pods: kubectl -n {namespace} get events",
+    ManifestChange("correct the template, such as nodeName", recreate=False),
+    WhileRunning(f"Then recreate the pods: {RESTART}"),
+    unless=(KNOWN, "attempt-waits-for-pods", "restart-delayed"),
 )
-PROBLEMS: Final = problems_in(globals())
 
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
@@ -113,11 +110,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _terminating(facts: Facts, pod: PodDetails) -> Finding:
-    name = pod.metadata.name
     age, why = terminating(facts, pod)
-    return Finding(
-        TERMINATING, name, (f"pod {safe_name(name)}: Terminating for {age}, {why}",), _of(pod, age=age, why=why)
-    )
+    return of_pod(TERMINATING, pod, f"Terminating for {age}, {why}", age=age, why=why)
 
 
 def terminating(facts: Facts, pod: PodDetails) -> tuple[str, str]:
@@ -136,12 +130,11 @@ def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
     inits = {each.name for each in pod.status.init_container_statuses or ()}
     for each in exits_of(pod):
         if each.container != CONTAINER_NAME and each.container not in inits and pod.status.phase == "Running":
-            name, code = pod.metadata.name, str(each.ended.exit_code)
-            last = quote((facts.log(name, each.container) or each.ended.message).strip().rpartition("\n")[2])
-            seen = f"pod {safe_name(name)}: container {safe_name(each.container)} exited with code {code}{last and ': '}{last}"
-            words = f": {shorten(last)}" if last else " "
-            values = _of(pod, container=each.container, code=code, words=words, previous=str(not each.now).lower())
-            return Finding(SIDECAR, name, (seen,), values, each.container)
+            log, code = facts.log(pod.metadata.name, each.container), str(each.ended.exit_code)
+            last = quote((log or each.ended.message).strip().rpartition("\n")[2])
+            seen = f"container {safe_name(each.container)} exited with code {code}{last and ': '}{last}"
+            values = {"container": each.container, "code": code, "previous": str(not each.now).lower()}
+            return of_pod(SIDECAR, pod, seen, key=each.container, words=last and f": {shorten(last)}", **values)
     return None
 
 
@@ -158,24 +151,21 @@ def _start(facts: Facts, pod: PodDetails) -> Finding | None:
 
 
 def _status(pod: PodDetails) -> Finding | None:
-    status, name = pod.status, pod.metadata.name
+    status, waits = pod.status, [each.state.waiting for each in statuses(pod) if each.state is not None]
     reasons = [(status.reason or status.phase, status.message)] if status.message or status.reason else []
-    for each in statuses(pod):
-        state = each.state
-        if state is not None and state.waiting is not None and state.waiting.reason not in _USUAL:
-            reasons.append((state.waiting.reason, state.waiting.message))
+    reasons += [(each.reason, each.message) for each in waits if each is not None and each.reason not in _USUAL]
     for reason, message in reasons[:1]:
-        seen = f"pod {safe_name(name)}: {safe_name(reason)}: {quote(message)}"
-        return Finding(STATUS, name, (seen,), _of(pod, reason=reason, words=shorten(message) or "no message"), reason)
+        seen = f"{safe_name(reason)}: {quote(message)}"
+        return of_pod(STATUS, pod, seen, key=reason, reason=reason, words=shorten(message) or "no message")
     return None
 
 
 def _node(facts: Facts, pod: PodDetails) -> Finding | None:
-    nodes, node, name = facts.evidence.nodes, pod.spec.node_name, pod.metadata.name
+    nodes, node = facts.evidence.nodes, pod.spec.node_name
     bound = {each.spec.node_name for each in facts.pods}
     if nodes is None or not node or len(bound) > _MAX_NODES or node in {each.metadata.name for each in nodes}:
         return None
-    return Finding(NO_NODE, name, (f"pod {safe_name(name)}: nodeName {safe_name(node)}: not found",), _of(pod), node)
+    return of_pod(NO_NODE, pod, f"nodeName {safe_name(node)}: not found", key=node)
 
 
 def _warned(facts: Facts, pod: PodDetails) -> Finding | None:
@@ -238,9 +228,4 @@ def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, problem: Problem
     words = value(event.message.removeprefix(f"{reason}: "))
     how = words.find("exited with ")
     words = shorten(words[how if len(words) > MAX_QUOTED and how >= 0 else 0 :]) or "no message"
-    return Finding(problem, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
-
-
-def _of(pod: PodDetails, **values: str) -> dict[str, str]:
-    made = {"pod": pod.metadata.name, "node": pod.spec.node_name} | values
-    return {name: value(text) or " " for name, text in made.items()}
+    return of_event(facts, problem, event, pod, key=reason, reason=reason, words=words)

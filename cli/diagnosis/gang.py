@@ -7,77 +7,88 @@ from typing import Final
 
 from tfjob_operator.api.core import POD_GROUP_PENDING
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.types import SchedulingPolicy, TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
+from tfjob_operator.cli.diagnosis.rows import OnJob, on_job
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.model.objects import PodGroupDetails
-from tfjob_operator.cli.model.words import quote, safe_name
+from tfjob_operator.cli.model.words import join_some, quote, safe_name
 
+_UNSEEN_S: Final = 10.0
+"""A scheduler looks at a pod within this time, unless its PodGroup does not exist."""
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 _GROUP: Final = "kubectl -n {namespace} describe podgroup {job}"
 
+NO_SCHEDULING_GROUP: Final = error(
+    "scheduling-group-missing",
+    'Waiting for the PodGroup "{group}", which the template names in schedulingGroup ({who})',
+    "The pod has spec.schedulingGroup, and the scheduler has not looked at it: the PodGroup does not exist",
+    "kubectl -n {namespace} get podgroups.scheduling.k8s.io {group}",
+    "Create it if it does not exist; the operator creates no PodGroup of scheduling.k8s.io",
+    ManifestChange("or remove schedulingGroup from the template"),
+)
 UNAVAILABLE: Final = error(
     "pod-groups-unavailable",
-    440,
     "Waiting for PodGroups: the operator cannot read them, and creates no pod before",
-    (
-        "Check for the CRD of the gang scheduler: kubectl get crds",
-        "Ask your cluster administrator to install the gang scheduler and the addon gang-scheduling of the manifests",
-    ),
     "Gang scheduling is enabled, but the CRD of PodGroups is missing or may not be listed",
+    "Check for the CRD of the gang scheduler: kubectl get crds",
+    "Ask your cluster administrator to install the gang scheduler and the addon gang-scheduling of the manifests",
 )
 GROUP_REFUSED: Final = error(
     "pod-group-refused",
-    441,
     "PodGroup rejected by the API server, and no pod is created before it: {words}",
-    (ManifestChange("correct spec.runPolicy.schedulingPolicy as the message asks", recreate=False), RETRIED),
     "The PodGroup cannot be created: its queue does not exist, a webhook denies it, a permission is missing",
+    ManifestChange("correct spec.runPolicy.schedulingPolicy as the message asks", recreate=False),
+    RETRIED,
 )
 TOO_FEW: Final = error(
     "gang-too-few-pods",
-    442,
     "Gang waits for more pods: {present} of {wanted} exist",
-    (DESCRIBE_JOB, ManifestChange("lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False)),
     "The gang scheduler waits until minMember pods exist",
+    DESCRIBE_JOB,
+    ManifestChange("lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False),
 )
 NO_ROOM: Final = error(
     "gang-no-room",
-    443,
     "Insufficient resources for all {members} pods of the gang at once",
-    (
-        _GROUP,
-        ManifestChange(
-            "request less, use fewer replicas, or lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False
-        ),
-        "Or wait until other jobs have finished",
-    ),
     "The gang scheduler finds no place for minMember pods together",
+    _GROUP,
+    ManifestChange(
+        "request less, use fewer replicas, or lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False
+    ),
+    "Or wait until other jobs have finished",
 )
 QUEUED: Final = error(
     "gang-queued",
-    444,
     'Waiting in queue "{queue}" of the gang scheduler; no pod is created before',
-    (_GROUP, "kubectl describe queue.scheduling.volcano.sh {queue}"),
     "Volcano has not admitted the PodGroup from its queue yet",
+    _GROUP,
+    "kubectl describe queue.scheduling.volcano.sh {queue}",
 )
 NOT_SEEN: Final = error(
     "gang-scheduler-missing",
-    445,
     "PodGroup not reconciled: the gang scheduler is not running",
-    (
-        "kubectl get pods --all-namespaces",
-        "Ask your cluster administrator whether the scheduler of the operator's flag --gang-scheduler-name is running",
-    ),
     "The PodGroup has no phase: the gang scheduler is not running",
+    "kubectl get pods --all-namespaces",
+    "Ask your cluster administrator whether the scheduler of the operator's flag --gang-scheduler-name is running",
+)
+NO_SCHEDULER: Final = warning(
+    "gang-scheduling-off",
+    "spec.runPolicy.schedulingPolicy has no effect: the operator runs without a gang scheduler",
+    "The job has gang settings, and its pods were created without a PodGroup",
+    "Ask your cluster administrator to set --gang-scheduler-name of the operator, and to install that scheduler",
+    ManifestChange("or remove spec.runPolicy.schedulingPolicy", recreate=False),
+    rank=911,
 )
 OTHER_SCHEDULER: Final = warning(
     "gang-other-scheduler",
-    910,
     "schedulerName of a template is not the gang scheduler; its pods are not scheduled as a gang",
-    (ManifestChange("remove schedulerName from the template", recreate=False),),
     "A template's schedulerName is not the gang scheduler",
+    ManifestChange("remove schedulerName from the template", recreate=False),
+    rank=910,
 )
-PROBLEMS: Final = problems_in(globals())
 
 _RULES: Final = (
     # scheduler-plugins: pkg/coscheduling/core/core.go, coscheduling.go
@@ -90,21 +101,31 @@ _RULES: Final = (
     rule(NO_ROOM, r"tasks in gang unschedulable: .{0,300}\b(?P<members>\d+) minAvailable"),
     rule(NO_ROOM, r"(tasks in gang unschedulable|pod group is not ready)"),
 )
+_WITHOUT_GROUP: Final = (
+    OnJob(UNAVAILABLE, (EventReason.POD_GROUPS_UNKNOWN,)),
+    OnJob(GROUP_REFUSED, (EventReason.FAILED_CREATE_POD_GROUP,)),
+)
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield what the gang waits for."""
     if facts.finished or facts.suspended:
         return
-    for event in latest(facts.job_events(EventReason.OTHER_SCHEDULER)):
-        yield Finding(OTHER_SCHEDULER, facts.name, (facts.line(event),))
-    group = facts.evidence.pod_group
+    for pod in facts.unscheduled:
+        named, age_s = pod.spec.scheduling_group, facts.age_s(pod.metadata.creation_timestamp) or 0.0
+        if named is not None and not pod.status.conditions and age_s > _UNSEEN_S:
+            seen = f"pod {safe_name(pod.metadata.name)}: spec.schedulingGroup is set, and it has no conditions"
+            name = value(named.pod_group_name)
+            yield Finding(NO_SCHEDULING_GROUP, pod.metadata.name, (seen,), {"group": name}, key=name)
+    yield from on_job(facts, [OnJob(OTHER_SCHEDULER, (EventReason.OTHER_SCHEDULER,))])
+    group, spec = facts.evidence.pod_group, facts.spec
+    if isinstance(spec, TFJobSpec) and spec.scheduling != SchedulingPolicy() and group is None:
+        alone = [pod.metadata.name for pod in facts.live_pods if pod.spec.scheduler_name in {"", DEFAULT_SCHEDULER}]
+        if alone and "pod groups" not in facts.evidence.forbidden:
+            seen = f"podgroup {safe_name(facts.name)}: not found; {join_some(alone)}: schedulerName {DEFAULT_SCHEDULER}"
+            yield Finding(NO_SCHEDULER, facts.name, (seen,))
     if facts.missing and group is None:
-        for event in latest(facts.job_events(EventReason.POD_GROUPS_UNKNOWN)):
-            yield Finding(UNAVAILABLE, facts.name, (facts.line(event),))
-        for event in latest(facts.job_events(EventReason.FAILED_CREATE_POD_GROUP)):
-            words = shorten(value(event.message.removeprefix("Error creating: ")))
-            yield Finding(GROUP_REFUSED, facts.name, (facts.line(event),), {"words": words})
+        yield from on_job(facts, _WITHOUT_GROUP)
     if facts.unscheduled or (group is not None and facts.missing):
         yield from _waiting(facts, group)
 
@@ -112,9 +133,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _waiting(facts: Facts, group: PodGroupDetails | None) -> Iterator[Finding]:
     proofs, words = _group_words(facts, group) if group is not None else ([], [])
     for pod in facts.unscheduled:
-        for event in latest(
-            [each for each in facts.pod_events(pod) if each.reason in {"FailedScheduling", "Unschedulable"}]
-        ):
+        for event in latest(facts.pod_events(pod, "FailedScheduling", "Unschedulable")):
             words.append(event.message)
             if len(proofs) < 3 and first_match(_RULES, event.message):
                 proofs.append(facts.line(event))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tfjob_operator.api.core import IMAGE_REASONS
+from tfjob_operator.api.core import IMAGE_REASONS, ContainerStateWaiting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rows import matched, of_event
+from tfjob_operator.cli.diagnosis.rules import rule
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import statuses
@@ -25,112 +26,96 @@ _CREDENTIALS: Final = (
 _PULL_SECRET: Final = ManifestChange("correct image in the template, or add the Secret to imagePullSecrets")
 INVALID_NAME: Final = error(
     "image-name-invalid",
-    600,
     'Invalid image name "{image}" ({who})',
-    (ManifestChange("correct image in the template: REGISTRY/REPOSITORY:TAG in lower-case letters"),),
     "The image name cannot be parsed",
+    ManifestChange("correct image in the template: REGISTRY/REPOSITORY:TAG in lower-case letters"),
 )
 NEVER_PULL: Final = error(
     "image-never-pulled",
-    601,
     'Image "{image}" is not present on the node, and imagePullPolicy is Never ({who})',
-    (ManifestChange("set imagePullPolicy to IfNotPresent"), "Or load the image onto the nodes"),
     "imagePullPolicy is Never, and the node does not have the image",
+    ManifestChange("set imagePullPolicy to IfNotPresent"),
+    "Or load the image onto the nodes",
 )
 RATE_LIMIT: Final = error(
     "image-rate-limit",
-    602,
     'Rate limit of the registry reached for image "{image}" ({who})',
-    (
-        "The pull is retried; the limit may last for hours",
-        _CREDENTIALS,
-        ManifestChange("add the Secret to imagePullSecrets"),
-    ),
     "The registry's rate limit (429, toomanyrequests)",
+    "The pull is retried; the limit may last for hours",
+    _CREDENTIALS,
+    ManifestChange("add the Secret to imagePullSecrets"),
 )
 MISSING_OR_PRIVATE: Final = error(
     "image-missing-or-private",
-    603,
     'Image "{image}" does not exist or is private ({who})',
-    ("Check the name and the tag first: the registry gives the same answer for both", _CREDENTIALS, _PULL_SECRET),
     "The registry does not distinguish a missing image from a private one (Docker Hub)",
+    "Check the name and the tag first: the registry gives the same answer for both",
+    _CREDENTIALS,
+    _PULL_SECRET,
 )
 NO_RIGHT: Final = error(
     "image-no-right",
-    603,
     'Registry denied the pull of image "{image}" ({who})',
-    (_CREDENTIALS, ManifestChange("add the Secret to imagePullSecrets")),
     "The registry requires credentials, or rejects those it was given (401, 403)",
+    _CREDENTIALS,
+    ManifestChange("add the Secret to imagePullSecrets"),
 )
 NOT_FOUND: Final = error(
     "image-not-found",
-    604,
     'Image "{image}" not found ({who})',
-    (_CORRECT,),
     "The registry does not have the repository or the tag",
+    _CORRECT,
 )
 WRONG_PLATFORM: Final = error(
     "image-wrong-platform",
-    605,
     'Image "{image}" has no variant for the platform of the node ({who})',
-    (ManifestChange("use an image built for the node's platform, or set nodeSelector kubernetes.io/arch"),),
     "The image has no manifest for the node's platform",
+    ManifestChange("use an image built for the node's platform, or set nodeSelector kubernetes.io/arch"),
 )
 CERTIFICATE: Final = error(
     "image-registry-untrusted",
-    606,
     'TLS error of the registry of image "{image}" ({who})',
-    ("Ask your cluster administrator to add the registry's CA to the container runtime of the nodes", _OTHER),
     "TLS with the registry fails: x509, or HTTP where HTTPS was expected",
+    "Ask your cluster administrator to add the registry's CA to the container runtime of the nodes",
+    _OTHER,
 )
 NO_SPACE: Final = error(
     "image-no-space",
-    607,
     'No disk space on the node for image "{image}" ({who})',
-    (DESCRIBE_NODE, ManifestChange("use a smaller image, or nodes with larger disks")),
     "The node's disk is full while the image is pulled",
+    DESCRIBE_NODE,
+    ManifestChange("use a smaller image, or nodes with larger disks"),
 )
 UNREACHABLE: Final = error(
     "image-registry-unreachable",
-    608,
     'Registry of image "{image}" is unreachable ({who})',
-    ("Check that the registry is up and that the nodes can connect to it (proxy, firewall)", _CORRECT),
     "The registry's name does not resolve, or it cannot be connected to",
+    "Check that the registry is up and that the nodes can connect to it (proxy, firewall)",
+    _CORRECT,
 )
 SIGNATURE: Final = error(
     "image-signature",
-    609,
     'Signature of image "{image}" rejected ({who})',
-    (ManifestChange("use an image that is signed as the policy of the nodes requires"),),
     "The container runtime's signature policy rejects the image",
+    ManifestChange("use an image that is signed as the policy of the nodes requires"),
 )
 PULL_FAILED: Final = error(
-    "image-pull-failed",
-    610,
-    'Pulling image "{image}" failed ({who})',
-    (DESCRIBE_POD, _CORRECT),
-    "Any other failure of a pull",
+    "image-pull-failed", 'Pulling image "{image}" failed ({who})', "Any other failure of a pull", DESCRIBE_POD, _CORRECT
 )
 SECRET_MISSING: Final = warning(
     "image-pull-secret-missing",
-    611,
     'Image pull Secret "{secret}" not found ({who})',
-    (
-        (
-            "Create it with the credentials of the registry: kubectl -n {namespace} create secret docker-registry {secret} "
-            "--docker-server=SERVER --docker-username=USER --docker-password=PASSWORD"
-        ),
-    ),
     "A Secret of imagePullSecrets does not exist",
+    "Create it with the credentials of the registry: kubectl -n {namespace} create secret docker-registry {secret} "
+    "--docker-server=SERVER --docker-username=USER --docker-password=PASSWORD",
 )
 SLOW: Final = warning(
     "image-slow",
-    612,
     "Pulling the image for {age} ({who})",
-    ("Large images take minutes", DESCRIBE_POD),
     "An image has been pulled for more than five minutes",
+    "Large images take minutes",
+    DESCRIBE_POD,
 )
-PROBLEMS: Final = problems_in(globals())
 
 _RULES: Final = (
     # kubernetes: pkg/kubelet/images/image_manager.go
@@ -158,8 +143,9 @@ _RULES: Final = (
         r"no such host|dial tcp|i/o timeout|connection refused|connection reset|TLS handshake timeout|deadline "
         r"exceeded|server misbehaving|RegistryUnavailable|EOF",
     ),
+    rule(PULL_FAILED, r""),
 )
-_SECRET_NAME: Final = (rule(SECRET_MISSING, r"image pull secrets? \((?P<secret>[^)]+)\)"),)
+_SECRET_NAME: Final = (rule(SECRET_MISSING, r"image pull secrets? \((?P<secret>[^)]+)\)"), rule(SECRET_MISSING, r""))
 _LONG_S: Final = 300.0
 """A TensorFlow image with CUDA has 3 GB, which takes five minutes at 10 MB/s."""
 
@@ -169,45 +155,32 @@ def find(facts: Facts) -> Iterator[Finding]:
     for pod in facts.live_pods:
         if not pod.spec.node_name:
             continue
-        waiting = [
-            each
-            for each in statuses(pod)
-            if each.state is not None and each.state.waiting and each.state.waiting.reason in IMAGE_REASONS
-        ]
-        for status in waiting[:1]:
-            yield _of(facts, pod, status)
+        states = ((each, each.state.waiting) for each in statuses(pod) if each.state is not None)
+        found = next(((each, wait) for each, wait in states if wait and wait.reason in IMAGE_REASONS), None)
+        if found is not None:
+            yield from _of(facts, pod, *found)
         if facts.is_starting(pod):
-            yield from _around(facts, pod, pulls=not waiting)
+            yield from _around(facts, pod, pulls=found is None)
 
 
-def _of(facts: Facts, pod: PodDetails, status: ContainerStatusDetails) -> Finding:
-    wait = status.state.waiting if status.state is not None else None
-    reason, message = (wait.reason, wait.message) if wait is not None else ("", "")
+def _of(
+    facts: Facts, pod: PodDetails, status: ContainerStatusDetails, wait: ContainerStateWaiting
+) -> Iterator[Finding]:
     containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
     image = status.image or next((each.image for each in containers if each.name == status.name), "")
     # Before 1.29 ImagePullBackOff does not contain the reason; the event of the pull does.
     pull_events = facts.pod_events(pod, "Failed", "InspectFailed")
     events = latest([each for each in pull_events if "image" in each.message and image in each.message])
-    text = " ".join((reason, message, *(event.message for event in events)))
-    problem, _ = first_match(_RULES, text.replace(f'"{image}"', "")) or (PULL_FAILED, {})
-    proofs = (
-        *(facts.line(event) for event in events),
-        (
-            f"pod {safe_name(pod.metadata.name)}: container {safe_name(status.name)} waiting: "
-            f"{safe_name(reason)}: {quote(message)}"
-        ),
-    )
-    values = {"image": value(image), "pod": pod.metadata.name, "node": value(pod.spec.node_name)}
-    return Finding(problem, pod.metadata.name, proofs, values, image)
+    text = " ".join((wait.reason, wait.message, *(event.message for event in events))).replace(f'"{image}"', "")
+    waits = f"container {safe_name(status.name)} waiting: {safe_name(wait.reason)}: {quote(wait.message)}"
+    proofs = (*map(facts.line, events), f"pod {safe_name(pod.metadata.name)}: {waits}")
+    yield from matched(_RULES, text, pod, *proofs, key=image, image=image)
 
 
 def _around(facts: Facts, pod: PodDetails, *, pulls: bool) -> Iterator[Finding]:
-    name = pod.metadata.name
     for event in latest(facts.pod_events(pod, "FailedToRetrieveImagePullSecret")):
-        _, values = first_match(_SECRET_NAME, event.message) or (SECRET_MISSING, {})
-        yield Finding(SECRET_MISSING, name, (facts.line(event),), values, values.get("secret", ""))
+        yield from matched(_SECRET_NAME, event.message, pod, facts.line(event))
     started = facts.pod_events(pod, "Pulling", "Pulled")
-    if pulls and started and started[-1].reason == "Pulling":
-        age_s = facts.age_s(started[-1].at)
-        if age_s is not None and age_s > _LONG_S:
-            yield Finding(SLOW, name, (facts.line(started[-1]),), {"age": duration(age_s), "pod": name})
+    age_s = facts.age_s(started[-1].at) if pulls and started and started[-1].reason == "Pulling" else None
+    if age_s is not None and age_s > _LONG_S:
+        yield of_event(facts, SLOW, started[-1], pod, age=duration(age_s))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
     CHIEF,
     CONTAINER_NAME,
@@ -20,11 +21,13 @@ from tfjob_operator.api.v1.constants import (
     SuccessPolicy,
     limit_of,
 )
-from tfjob_operator.api.v1.types import TFJobSpec, parse_indices
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
 from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.rows import Condition, OnJob, in_condition, of_event, of_job, of_pod, on_job
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.pods import condition_of, running_since
@@ -36,35 +39,35 @@ _FORCE: Final = (
 )
 DEADLINE: Final = error(
     "deadline-exceeded",
-    220,
     "DeadlineExceeded: the job was active longer than activeDeadlineSeconds of {limit}",
-    (ManifestChange("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),),
     "The job was active longer than runPolicy.activeDeadlineSeconds",
+    ManifestChange("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),
+    rank=220,
 )
 BACKOFF_LIMIT: Final = error(
     "backoff-limit",
-    745,
     "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows",
-    (DESCRIBE_JOB, ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed")),
     "The job reached runPolicy.backoffLimit",
+    DESCRIBE_JOB,
+    ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed"),
+    rank=745,
 )
 LIMIT: Final = error(
     "limit-reached",
-    219,
     "{reason}: {words}",
-    (DESCRIBE_JOB, ManifestChange("raise the limit in {field}")),
     "The job reached another limit of its spec",
+    DESCRIBE_JOB,
+    ManifestChange("raise the limit in {field}"),
+    rank=219,
 )
 NODE_AWAY: Final = error(
     "node-not-ready",
-    560,
     "Node {node} of {who} is not ready",
-    (
-        DESCRIBE_NODE,
-        "Pods of an unreachable node are deleted after five minutes, and recreated when the node is back or deleted",
-        _FORCE,
-    ),
     "A pod's node is not ready or unreachable",
+    DESCRIBE_NODE,
+    "Pods of an unreachable node are deleted after five minutes, and recreated when the node is back or deleted",
+    _FORCE,
+    rank=560,
 )
 _LOST_LATER: Final = (
     DESCRIBE_NODE,
@@ -77,146 +80,122 @@ _LOST_LATER: Final = (
 """What happens to pods on a node that is not ready, if the job sets a node-lost timeout."""
 STUCK: Final = error(
     "stuck-terminating",
-    561,
     "Still terminating {age} after the grace period ({who})",
-    (
-        "Check whether the node is Ready: kubectl get node {node}",
-        (
-            "Ask the owners of metadata.finalizers to remove them: "
-            "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'"
-        ),
-        _FORCE,
-    ),
     "A pod exists long after its grace period, and its replica waits",
+    "Check whether the node is Ready: kubectl get node {node}",
+    "Ask the owners of metadata.finalizers to remove them: "
+    "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'",
+    _FORCE,
+    rank=561,
 )
 NO_SERVICE: Final = error(
     "service-missing",
-    562,
     "Service not found ({who}): other replicas cannot resolve its name",
-    ("The operator recreates the Service within seconds", DESCRIBE_JOB),
     "The Service of a replica does not exist, so its name does not resolve",
+    "The operator recreates the Service within seconds",
+    DESCRIBE_JOB,
+    rank=562,
 )
 WRONG_SELECTOR: Final = error(
     "service-selector-edited",
-    563,
     "The selector of Service {service} does not match pod {who}",
-    (
-        (
-            "The operator restores the selector; to see who edits it: "
-            "kubectl -n {namespace} get service {service} -o yaml --show-managed-fields"
-        ),
-    ),
     "A Service's selector was edited",
+    "The operator restores the selector; to see who edits it: "
+    "kubectl -n {namespace} get service {service} -o yaml --show-managed-fields",
+    rank=563,
 )
 DISRUPTED: Final = warning(
     "disrupted",
-    820,
     "Disrupted by the cluster ({who}): {reason}",
-    ("The pod is recreated under every restartPolicy but Never; backoffLimit does not count it",),
     "Eviction API, preemption, taint, shutdown: the condition DisruptionTarget",
+    "The pod is recreated under every restartPolicy but Never; backoffLimit does not count it",
 )
 RESTARTING: Final = warning(
     "replicas-restarting",
-    821,
     "Restarting: failed replicas are being recreated",
-    (DESCRIBE_JOB,),
     "The job's condition Restarting",
+    DESCRIBE_JOB,
+    unless=("attempt-waits-for-pods", "restart-delayed", "escalation-near", Group.ADMISSION, Group.CRASHING),
 )
 DEADLINE_NEAR: Final = warning(
     "deadline-near",
-    830,
     "Deadline in {left}: activeDeadlineSeconds is {limit}",
-    (
-        (
-            "Double it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
-            '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{twice}}}}}}}\''
-        ),
-    ),
     "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes",
+    "Double it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
+    '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{twice}}}}}}}\'',
 )
 BACKOFF_NEAR: Final = warning(
     "backoff-limit-near",
-    831,
     "One more restart fails the job: {times} of backoffLimit {limit} used",
-    (DESCRIBE_JOB, ManifestChange("raise spec.runPolicy.backoffLimit", recreate=False)),
     "The restarts have reached backoffLimit",
+    DESCRIBE_JOB,
+    ManifestChange("raise spec.runPolicy.backoffLimit", recreate=False),
 )
 NOT_ADOPTED: Final = warning(
     "not-adopted",
-    840,
     "A pod or Service with the job's labels cannot be adopted",
-    ("kubectl -n {namespace} get pods,services --selector=training.kubeflow.org/job-name={job}", RETRIED),
     "FailedAdoptPod, FailedAdoptService",
+    "kubectl -n {namespace} get pods,services --selector=training.kubeflow.org/job-name={job}",
+    RETRIED,
 )
 NOT_DELETED: Final = warning(
     "delete-failed",
-    841,
     "The operator cannot delete a pod or another object of the job",
-    (RETRIED, "Ask your cluster administrator to fix what the message names"),
     "FailedDeletePod and the like: a webhook, or a missing permission",
+    RETRIED,
+    "Ask your cluster administrator to fix what the message names",
 )
 OLD_TEMPLATE: Final = info(
     "pod-template-not-applied",
-    952,
     "Existing pods were created before the last edit and keep their old template ({who})",
-    (f"If the edit is for them, recreate them; work since their last checkpoint is lost: {RESTART}",),
     "The template, the restart policy or TF_CONFIG was edited after a running pod was created",
+    f"If the edit is for them, recreate them; work since their last checkpoint is lost: {RESTART}",
 )
 RELABELLED: Final = warning(
     "children-edited",
-    842,
     "Labels of the job's pods or Services are edited, and restored by the operator",
-    (
-        (
-            "To see who edits them: kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job} -o yaml "
-            "--show-managed-fields"
-        ),
-    ),
     "Labels or selectors were restored, or cannot be",
+    "To see who edits them: kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job} -o yaml "
+    "--show-managed-fields",
 )
 SILENT: Final = warning(
     "no-log-output",
-    843,
     "Running, but no log line for {age} ({who})",
-    (
-        "kubectl tfjob logs {job} -n {namespace} --tail=20",
-        "Look into a container: kubectl tfjob exec {job} -n {namespace}",
-        "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
-        "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
-    ),
     "All replicas that train are running, and none of them has written a log line for --silent-after",
+    "kubectl tfjob logs {job} -n {namespace} --tail=20",
+    "Look into a container: kubectl tfjob exec {job} -n {namespace}",
+    "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
+    "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
 )
 QUIET: Final = info(
     "replica-without-log-output",
-    955,
     "No log line for {age} ({who}); other replicas write",
-    (LOGS,),
     "A replica has written log lines and stopped, while others write",
+    LOGS,
 )
 JOB_FAILED: Final = error(
     "job-failed",
-    229,
     "Failed: {words}",
-    (DESCRIBE_JOB, ManifestChange("correct the cause that the message names", recreate=False)),
     "The job has failed, for a reason that is none of the others",
+    DESCRIBE_JOB,
+    ManifestChange("correct the cause that the message names", recreate=False),
+    rank=229,
+    unless=(Group.SPEC, Group.BATCH_JOBS, Group.CRASHING, Group.LOGS, Group.IMAGES, Group.STARTING, "node-lost"),
 )
 KEPT: Final = info(
     "finished-and-kept",
-    970,
     "Finished, and kept with {pods}",
-    (
-        "Delete the job with its pods and their logs once you no longer need them: kubectl -n {namespace} delete tfjob {job}",
-    ),
     "A job that finished over a day ago has no TTL, and still has pods",
+    "Delete the job with its pods and their logs once you no longer need them: kubectl -n {namespace} delete tfjob {job}",
+    rank=970,
 )
 WITHOUT_OTHERS: Final = info(
     "succeeded-without-others",
-    971,
     "Succeeded with worker 0, while {count} had not",
-    ("With successPolicy: AllWorkers in spec, a job succeeds when all of its workers have",),
     "Worker 0 exited with code 0 and ended the job, and other workers had not succeeded by then",
+    "With successPolicy: AllWorkers in spec, a job succeeds when all of its workers have",
+    rank=971,
 )
-PROBLEMS: Final = problems_in(globals())
 
 _NEAR_S: Final = 600.0
 _LATE_S: Final = 60.0
@@ -225,6 +204,21 @@ _DAY_S: Final = 86_400.0
 """How long the pods of a finished job are not reported, since users read their logs."""
 _LONG_S: Final = 600.0
 """Older events about a repair do not describe the current state."""
+_DISRUPTION: Final = Condition(DISRUPTED, "DisruptionTarget")
+_DELETIONS: Final = (
+    EventReason.FAILED_DELETE_POD,
+    EventReason.FAILED_DELETE_SERVICE,
+    EventReason.FAILED_DELETE_POD_GROUP,
+)
+_ON_JOB: Final = (
+    OnJob(NOT_ADOPTED, (EventReason.FAILED_ADOPT_POD, EventReason.FAILED_ADOPT_SERVICE), _LONG_S),
+    OnJob(NOT_DELETED, _DELETIONS, _LONG_S),
+    OnJob(
+        RELABELLED,
+        tuple(each for each in EventReason if each.name.startswith(("RESTORED_", "FAILED_RESTORE_"))),
+        _LONG_S,
+    ),
+)
 _OF_LIMITS: Final[Mapping[EventReason | None, Problem]] = {
     EventReason.DEADLINE_EXCEEDED: DEADLINE,
     EventReason.BACKOFF_LIMIT_EXCEEDED: BACKOFF_LIMIT,
@@ -238,7 +232,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Yield current and imminent problems of a started job."""
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None and failed.reason != ConditionReason.BY_RULE:
-        limit, deadline_s = limit_of(failed.reason, failed.message), facts.spec.active_deadline_s
+        record, deadline_s = conditions.end_record(facts.job.status), facts.spec.active_deadline_s
+        limit = limit_of(failed.reason, failed.message) if record is None else _limit_in(record)
         start_s = facts.spec.start_deadline_s if isinstance(facts.spec, TFJobSpec) else None
         values = {
             "words": shorten(value(failed.message)) or value(failed.reason) or "no reason given",
@@ -264,6 +259,10 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from _stuck(facts)
 
 
+def _limit_in(record: EndRecord) -> EventReason | None:
+    return EventReason(record.event) if record.event in LIMITS else None
+
+
 def _others(facts: Facts) -> Iterator[Finding]:
     spec, finished = facts.spec, facts.job.status.finished_indices.get(WORKER, "")
     if facts.condition(ConditionType.SUCCEEDED) is None or not isinstance(spec, TFJobSpec) or not finished:
@@ -273,7 +272,7 @@ def _others(facts: Facts) -> Iterator[Finding]:
     left = size - done
     if left > 0 and spec.success_policy is SuccessPolicy.DEFAULT and not {CHIEF, MASTER} & spec.sizes.keys():
         count = f"{left} other worker{'s' if left > 1 else ''}"
-        yield Finding(WITHOUT_OTHERS, facts.name, (f"job: {done} of {size} workers",), {"count": count})
+        yield of_job(facts, WITHOUT_OTHERS, f"{done} of {size} workers", count=count)
 
 
 def _kept(facts: Facts) -> Iterator[Finding]:
@@ -282,53 +281,44 @@ def _kept(facts: Facts) -> Iterator[Finding]:
         return
     if facts.spec.ttl_s is None and facts.pods and not facts.shape.is_alpha:
         count = f"{len(facts.pods)} pod{'s' if len(facts.pods) > 1 else ''}"
-        ended = ago(facts.now, facts.job.status.completion_time)
-        seen = f"job: finished {ended or 'some time ago'}, no ttlSecondsAfterFinished, {count}"
-        yield Finding(KEPT, facts.name, (seen,), {"pods": count})
+        ended = ago(facts.now, facts.job.status.completion_time) or "some time ago"
+        yield of_job(facts, KEPT, f"finished {ended}, no ttlSecondsAfterFinished, {count}", pods=count)
 
 
 def _pods(facts: Facts) -> Iterator[Finding]:
-    away = {
-        node.metadata.name: condition
-        for node in facts.evidence.nodes or ()
-        if (condition := condition_of(node.status.conditions, "Ready")) is not None and condition.status != "True"
+    conditions_of = {
+        each.metadata.name: condition_of(each.status.conditions, "Ready") for each in facts.evidence.nodes or ()
     }
     lost_s = facts.spec.node_lost_timeout_s if isinstance(facts.spec, TFJobSpec) else None
     node_away = replace(NODE_AWAY, to_do=_LOST_LATER) if lost_s else NODE_AWAY
     for pod in facts.pods:
-        name = pod.metadata.name
-        condition = away.get(pod.spec.node_name)
-        events = latest(facts.pod_events(pod, "NodeNotReady"))
-        ready = condition_of(pod.status.conditions, "Ready")
-        unready = not (facts.evidence.nodes or ()) and events and ready is not None and ready.status != "True"
-        if pod.status.phase not in {"Succeeded", "Failed"} and (condition is not None or unready):
-            proofs, node = [facts.line(each) for each in events], pod.spec.node_name
-            if condition is not None:
-                proofs.insert(
-                    0, f"node {safe_name(node)}: Ready is {safe_name(condition.status)}: {quote(condition.message)}"
-                )
-            values = {"node": value(node), "timeout": duration(lost_s or 0)}
-            yield Finding(node_away, name, tuple(proofs), values, node)
-        target = condition_of(pod.status.conditions, "DisruptionTarget")
-        if target is not None and target.status == "True" and pod.status.phase != "Succeeded":
-            seen = f"pod {safe_name(name)}: DisruptionTarget: {safe_name(target.reason)}: {quote(target.message)}"
-            yield Finding(DISRUPTED, name, (seen,), {"reason": value(target.reason)}, target.reason)
+        node, seen = pod.spec.node_name, [facts.line(each) for each in latest(facts.pod_events(pod, "NodeNotReady"))]
+        ready, of_node = condition_of(pod.status.conditions, "Ready"), conditions_of.get(node)
+        if of_node is not None and of_node.status != "True":
+            seen.insert(0, f"node {safe_name(node)}: Ready is {safe_name(of_node.status)}: {quote(of_node.message)}")
+        elif facts.evidence.nodes or ready is None or ready.status == "True":
+            seen = []
+        if seen and pod.status.phase not in {"Succeeded", "Failed"}:
+            yield of_pod(node_away, pod, key=node, timeout=duration(lost_s or 0)).seen_in(*seen)
+        if pod.status.phase != "Succeeded":
+            yield from in_condition(pod, _DISRUPTION)
 
 
 def _silent(facts: Facts) -> Iterator[Finding]:
     """Yield replicas whose last log line is old: a warning if this is true of all logs that were read, else information."""
     limit_s, lines = facts.evidence.silent_after_s, facts.evidence.last_lines
-    pods = [pod for pod in facts.live_pods if pod.metadata.name in lines]
-    since = {pod.metadata.name: facts.age_s(lines[pod.metadata.name].at or running_since(pod)) or 0.0 for pod in pods}
-    problem = SILENT if all(age_s >= limit_s for age_s in since.values()) else QUIET
-    for name, age_s in since.items():
-        line, age = lines[name], duration(age_s)
-        seen = f"log of {safe_name(name)}: last line {age} ago: {quote(line.text)}"
-        if line.at is None:
-            seen = f"log of {safe_name(name)}: no line since the container started {age} ago"
+    read = [(pod, lines[pod.metadata.name]) for pod in facts.live_pods if pod.metadata.name in lines]
+    ages = [facts.age_s(line.at or running_since(pod)) or 0.0 for pod, line in read]
+    problem = SILENT if all(age_s >= limit_s for age_s in ages) else QUIET
+    for (pod, line), age_s in zip(read, ages, strict=True):
+        age, seen = duration(age_s), f"log of {safe_name(pod.metadata.name)}: "
+        seen += (
+            f"no line since the container started {age} ago"
+            if line.at is None
+            else f"last line {age} ago: {quote(line.text)}"
+        )
         if age_s >= limit_s and (line.at is not None or problem is SILENT):
-            values = {"age": age, "pod": name, "container": CONTAINER_NAME, "previous": "false"}
-            yield Finding(problem, name, (seen,), values)
+            yield of_pod(problem, pod, age=age, container=CONTAINER_NAME, previous="false").seen_in(seen)
 
 
 def _stuck(facts: Facts) -> Iterator[Finding]:
@@ -336,12 +326,9 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
         # deletionTimestamp is the end of the grace period.
         over_s = facts.age_s(pod.metadata.deletion_timestamp)
         if over_s is not None and over_s > _LATE_S:
-            name = pod.metadata.name
             finalizers = ", ".join(map(safe_name, (pod.metadata.finalizers or ())[:3]))
             held = f", finalizers {finalizers}" if finalizers else ""
-            seen = f"pod {safe_name(name)}: grace period ended {duration(over_s)} ago{held}"
-            values = {"age": duration(over_s), "node": value(pod.spec.node_name), "pod": name}
-            yield Finding(STUCK, name, (seen,), values)
+            yield of_pod(STUCK, pod, f"grace period ended {duration(over_s)} ago{held}", age=duration(over_s))
 
 
 def _services(facts: Facts) -> Iterator[Finding]:
@@ -354,8 +341,7 @@ def _services(facts: Facts) -> Iterator[Finding]:
     for pod in facts.live_pods:
         name = facts.shape.replica_of(pod)
         of = facts.name if is_shared else name
-        service = services.get(of)
-        age_s = facts.age_s(pod.metadata.creation_timestamp)
+        service, age_s = services.get(of), facts.age_s(pod.metadata.creation_timestamp)
         if name not in facts.wanted or age_s is None or age_s < _LATE_S:
             continue
         if service is None:
@@ -377,38 +363,28 @@ def _limits(facts: Facts) -> Iterator[Finding]:
     if limit_s is not None and age_s is not None and not facts.suspended:
         left_s = limit_s - age_s
         if left_s < max(min(_NEAR_S, limit_s / 2), limit_s / 10):
-            seen = f"job: started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
+            seen = f"started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
             values = {"left": duration(left_s), "limit": duration(limit_s), "twice": str(2 * limit_s)}
-            yield Finding(DEADLINE_NEAR, facts.name, (seen,), values)
-    if isinstance(spec, TFJobSpec) and spec.backoff_limit:
-        times = sum(record.total for record in status.restarts)
-        if times >= spec.backoff_limit:
-            seen = f"job: status.restarts counts {times}, backoffLimit is {spec.backoff_limit}"
-            yield Finding(BACKOFF_NEAR, facts.name, (seen,), {"times": str(times), "limit": str(spec.backoff_limit)})
+            yield of_job(facts, DEADLINE_NEAR, seen, **values)
+    times, limit = (
+        sum(record.total for record in status.restarts),
+        spec.backoff_limit if isinstance(spec, TFJobSpec) else 0,
+    )
+    if limit and times >= limit:
+        seen = f"status.restarts counts {times}, backoffLimit is {limit}"
+        yield of_job(facts, BACKOFF_NEAR, seen, times=str(times), limit=str(limit))
 
 
 def _events(facts: Facts) -> Iterator[Finding]:
     restarting = facts.condition(ConditionType.RESTARTING)
     if restarting is not None and facts.missing:
-        exits = tuple(facts.line(each) for each in facts.job_events(EventReason.EXITED_WITH_CODE)[-2:])
-        yield Finding(RESTARTING, facts.name, (*exits, f"job: condition Restarting: {quote(restarting.message)}"))
+        exits = map(facts.line, facts.job_events(EventReason.EXITED_WITH_CODE)[-2:])
+        yield of_job(facts, RESTARTING, f"condition Restarting: {quote(restarting.message)}").seen_in(*exits)
     for event in latest(facts.job_events(EventReason.POD_TEMPLATE_NOT_APPLIED)):
         edited_s = facts.age_s(event.at) or 0.0
         for pod in facts.live_pods if event.type == "Warning" else ():
             kind = facts.wanted.get(facts.shape.replica_of(pod), "")
             age_s = facts.age_s(pod.metadata.creation_timestamp)
             if kind in event.message.partition(":")[0].split(", ") and age_s is not None and age_s > edited_s:
-                yield Finding(OLD_TEMPLATE, pod.metadata.name, (facts.line(event),))
-    about = (
-        (NOT_ADOPTED, (EventReason.FAILED_ADOPT_POD, EventReason.FAILED_ADOPT_SERVICE)),
-        (
-            NOT_DELETED,
-            (EventReason.FAILED_DELETE_POD, EventReason.FAILED_DELETE_SERVICE, EventReason.FAILED_DELETE_POD_GROUP),
-        ),
-        (RELABELLED, tuple(each for each in EventReason if each.name.startswith(("RESTORED_", "FAILED_RESTORE_")))),
-    )
-    for problem, reasons in about:
-        for event in latest(facts.job_events(*reasons)):
-            age_s = facts.age_s(event.at)
-            if age_s is not None and age_s < _LONG_S:
-                yield Finding(problem, facts.name, (facts.line(event),))
+                yield of_event(facts, OLD_TEMPLATE, event, pod)
+    yield from on_job(facts, _ON_JOB)

@@ -9,12 +9,12 @@ from typing import Final
 
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
-from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem, Step, error, problems_in
+from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem, Step, error
 from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule
 
 
 def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
-    return error(id_, rank, title, (LOGS, *to_do), meaning)
+    return error(id_, title, meaning, LOGS, *to_do, rank=rank)
 
 
 _PODS: Final = "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}"
@@ -212,7 +212,6 @@ SHARED_MEMORY: Final = _log(
     (ManifestChange("mount an emptyDir with medium: Memory at /dev/shm"),),
     "Data loaders or NCCL fill /dev/shm",
 )
-PROBLEMS: Final = problems_in(globals())
 
 # Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), Keras, JAX, CUDA, NCCL, HDF5, and of clients of
 # object stores. A group `name` is what the title names; without it, the title quotes the whole line.

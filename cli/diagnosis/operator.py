@@ -10,8 +10,9 @@ from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
-from tfjob_operator.cli.diagnosis.causes import Finding, error, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, Group, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import OperatorDeployment
 from tfjob_operator.cli.model.pods import statuses
@@ -24,158 +25,126 @@ _SERVE: Final = "Install an operator that serves namespace {namespace}, or ask y
 
 NAMESPACE_TERMINATING: Final = error(
     "namespace-terminating",
-    1,
     'Namespace "{namespace}" is being deleted: nothing can be created in it',
-    (
-        "Create the job in another namespace",
-        "The conditions of the namespace list what is left in it: kubectl get namespace {namespace} -o yaml",
-    ),
     "The job's namespace is being deleted",
+    "Create the job in another namespace",
+    "The conditions of the namespace list what is left in it: kubectl get namespace {namespace} -o yaml",
 )
 JOB_DELETING: Final = error(
     "job-being-deleted",
-    2,
     "The job is being deleted {waits}",
-    (
-        (
-            "Ask the owners of metadata.finalizers to remove them: "
-            "kubectl -n {namespace} get tfjob {job} -o jsonpath='{{.metadata.finalizers}}'"
-        ),
-    ),
     "The job has a deletionTimestamp; finalizers may delay its deletion",
+    "Ask the owners of metadata.finalizers to remove them: "
+    "kubectl -n {namespace} get tfjob {job} -o jsonpath='{{.metadata.finalizers}}'",
 )
-MANAGED_ELSEWHERE: Final = error(
+_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+MULTIKUEUE: Final = info(
+    "managed-by-multikueue",
+    "MultiKueue runs the job in another cluster: {cluster}",
+    "spec.runPolicy.managedBy is kueue.x-k8s.io/multikueue; the Workload's status.clusterName has the cluster",
+    "The status is that of the job in this cluster, which has its pods and logs",
+    "kubectl -n {namespace} describe workloads.kueue.x-k8s.io {workload}",
+)
+MANAGED_ELSEWHERE: Final = info(
     "managed-elsewhere",
-    3,
-    "The job is managed by {manager}; this operator ignores it",
-    (
-        "Ask the owner of {manager} about the job",
-        f"To have this operator run it, save the manifest, then in the file remove spec.runPolicy.managedBy: {SAVE}",
-        REPLACE,
-    ),
-    "spec.runPolicy.managedBy names another controller, such as MultiKueue",
+    "Managed by {manager}; this operator ignores the job",
+    "spec.runPolicy.managedBy names another controller",
+    "The status is written by {manager}: ask its owner about the job",
+)
+MANAGER_SILENT: Final = error(
+    "manager-silent",
+    "Managed by {manager}, which has not written a status; this operator ignores the job",
+    "spec.runPolicy.managedBy names another controller, and the job has no conditions",
+    "Ask the owner of {manager} about the job",
+    f"To have this operator run it, save the manifest, then in the file remove spec.runPolicy.managedBy: {SAVE}",
+    REPLACE,
 )
 NOT_RUNNING: Final = error(
     "operator-not-running",
-    10,
     "The operator is not running: its Lease {lease} was last renewed {since}",
-    (
-        _PODS,
-        _LOGS,
-        "Ask your cluster administrator to start the operator",
-    ),
     "The operator's Lease has no holder, or was not renewed in time",
+    _PODS,
+    _LOGS,
+    "Ask your cluster administrator to start the operator",
 )
 NOT_READY: Final = error(
     "operator-not-ready",
-    9,
     "The operator is installed, but {ready} of {wanted} pods are ready",
-    (
-        "See why, and fix what the pods report: kubectl -n {operators} describe pods --selector=name=tf-job-operator",
-        "Ask your cluster administrator to fix its Deployment",
-    ),
     "The operator's Lease is not renewed or does not exist, and its Deployment has no ready pod",
+    "See why, and fix what the pods report: kubectl -n {operators} describe pods --selector=name=tf-job-operator",
+    "Ask your cluster administrator to fix its Deployment",
 )
 SCALED_TO_ZERO: Final = error(
     "operator-scaled-to-zero",
-    9,
     "The operator is stopped: its Deployment {operators}/{deployment} is scaled to 0",
-    (
-        "Start it: kubectl -n {operators} scale deployment {deployment} --replicas=2",
-        "Or ask your cluster administrator to start it",
-    ),
     "The operator's Lease is not renewed or does not exist, and its Deployment has `replicas: 0`",
+    "Start it: kubectl -n {operators} scale deployment {deployment} --replicas=2",
+    "Or ask your cluster administrator to start it",
 )
 ELSEWHERE: Final = error(
     "operator-serves-elsewhere",
-    11,
     "No operator serves namespace {namespace}: those installed serve {served} only",
-    (_SERVE,),
-    (
-        "Every Deployment of an operator has the flag `--namespace` of another namespace, and the job has no status, or no "
-        "operator without a Deployment renews a Lease"
-    ),
+    "Every Deployment of an operator has the flag `--namespace` of another namespace, and the job has no status, or no "
+    "operator without a Deployment renews a Lease",
+    _SERVE,
 )
 MISSING: Final = error(
     "operator-missing",
-    11,
     "No operator is {state} the Lease {lease}",
-    ("kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator", _INSTALL),
     "No operator has a Deployment, and none renews a Lease; or the job has no status, and none has either",
+    "kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator",
+    _INSTALL,
 )
 NOT_ACTING: Final = error(
     "operator-not-acting",
-    12,
     "The operator has not reconciled the job for {age}",
-    (
-        "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
-        f"{_INSTALL}; check its flag --namespace, which may exclude namespace {{namespace}}",
-    ),
-    (
-        "The job has no status a minute after its creation: the operator is down, serves other namespaces, or has no "
-        "permission for TFJobs"
-    ),
+    "The job has no status a minute after its creation: the operator is down, serves other namespaces, or has no "
+    "permission for TFJobs",
+    "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
+    f"{_INSTALL}; check its flag --namespace, which may exclude namespace {{namespace}}",
 )
 NOT_SERVED: Final = error(
     "alpha-not-served",
-    12,
     "The operator is running and has not reconciled the job for {age}: tensorflow.org/v1alpha1 is probably not enabled",
-    (
-        (
-            "Ask your cluster administrator to run the operator with --apis=kubeflow.org/v1,tensorflow.org/v1alpha1 and the "
-            "rights of manifests/addons/alpha"
-        ),
-        "Or convert the job to v1: kubectl -n {namespace} get {resource} {job} -o yaml | kubectl tfjob convert -",
-    ),
     "A TfJob of tensorflow.org has no status a minute after its creation, and the operator's Lease is renewed",
+    "Ask your cluster administrator to run the operator with --apis=kubeflow.org/v1,tensorflow.org/v1alpha1 and the "
+    "rights of manifests/addons/alpha",
+    "Or convert the job to v1: kubectl -n {namespace} get {resource} {job} -o yaml | kubectl tfjob convert -",
 )
 UNSERVED: Final = error(
     "namespace-not-served",
-    12,
     "Probably no operator serves namespace {namespace}: {who} not created, Lease {lease}",
-    (
-        "kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator",
-        _SERVE,
-    ),
     "Replicas have had no pod for a minute without a reason; a Lease is stale or missing, or belongs to other namespaces",
+    "kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator",
+    _SERVE,
+    unless=(Group.OPERATOR,),
 )
 NOT_YET: Final = warning(
     "not-reconciled-yet",
-    15,
     "No operator has reconciled the job yet ({age} after its creation)",
-    ("kubectl get pods --all-namespaces --selector=name=tf-job-operator",),
     "The job has no status ten seconds after its creation; after a minute it is `operator-not-acting`",
+    "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
 )
 EDIT_UNSEEN: Final = warning(
     "edit-not-seen",
-    13,
     "The last edit has not been reconciled yet (generation {generation}, observed {seen})",
-    (OPERATOR_LOGS,),
     "status.observedGeneration is less than metadata.generation",
+    OPERATOR_LOGS,
 )
 END_UNSEEN: Final = error(
     "end-not-seen",
-    13,
     "{who} succeeded {age} ago, but no operator has recorded it",
-    (
-        "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
-        "Ask your cluster administrator whether the operator runs; the job continues when it does",
-    ),
     "A replica's pod has succeeded, and status.finishedIndices lacks it half a minute later",
+    "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
+    "Ask your cluster administrator whether the operator runs; the job continues when it does",
 )
 CRD_OLD: Final = warning(
     "crd-old",
-    14,
     "Status fields are pruned: the installed CRD is outdated or belongs to another operator",
-    (
-        (
-            "Ask your cluster administrator to apply the CRD of the operator's version: "
-            "kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml"
-        ),
-    ),
     "The CRD lacks fields that the operator writes; successes and restarts may be lost",
+    "Ask your cluster administrator to apply the CRD of the operator's version: "
+    "kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml",
 )
-PROBLEMS: Final = problems_in(globals())
 STOPPED: Final = frozenset(
     each.id for each in (NOT_RUNNING, NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, NOT_ACTING, NOT_SERVED, UNSERVED)
 )
@@ -199,25 +168,31 @@ def find(facts: Facts) -> Iterator[Finding]:
     if evidence.namespace is not None and (
         evidence.namespace.status.phase == "Terminating" or evidence.namespace.metadata.deletion_timestamp is not None
     ):
-        yield Finding(
-            NAMESPACE_TERMINATING, facts.name, (f"namespace {safe_name(facts.namespace)}: phase Terminating",)
-        )
+        seen = f"namespace {safe_name(facts.namespace)}: phase Terminating"
+        yield of_job(facts, NAMESPACE_TERMINATING).seen_in(seen)
     if meta.deletion_timestamp is not None:
-        waits = (
-            f"and waits for finalizers: {', '.join(map(safe_name, evidence.finalizers[:3]))}"
-            if evidence.finalizers
-            else ""
-        )
-        seen = f"job: deletionTimestamp is set, {ago(facts.now, meta.deletion_timestamp)}"
-        yield Finding(JOB_DELETING, facts.name, (seen,), {"waits": waits or " "})
+        names = ", ".join(map(safe_name, evidence.finalizers[:3]))
+        seen = f"deletionTimestamp is set, {ago(facts.now, meta.deletion_timestamp)}"
+        yield of_job(facts, JOB_DELETING, seen, waits=names and f"and waits for finalizers: {names}")
     if facts.spec.managed_by not in MANAGED_BY_US:
-        manager = safe_name(facts.spec.managed_by)
-        yield Finding(
-            MANAGED_ELSEWHERE, facts.name, (f"job: spec.runPolicy.managedBy is {manager}",), {"manager": manager}
-        )
+        yield _elsewhere_managed(facts)
     elif not facts.finished or facts.ending is not None:
         yield from _asleep(facts)
     yield from _crd(facts)
+
+
+def _elsewhere_managed(facts: Facts) -> Finding:
+    manager, workload, status = safe_name(facts.spec.managed_by), facts.evidence.workload, facts.job.status
+    seen, values = [f"job: spec.runPolicy.managedBy is {manager}"], {"manager": manager}
+    if facts.spec.managed_by != _MULTIKUEUE:
+        problem = MANAGED_ELSEWHERE if status.conditions or status.phase else MANAGER_SILENT
+        return Finding(problem, facts.name, tuple(seen), values)
+    values["cluster"] = "its Workload has the name"
+    if workload is not None:
+        name, cluster = safe_name(workload.metadata.name), safe_name(workload.status.cluster_name)
+        seen.append(f"workload {name}: status.clusterName is {cluster or 'not set'}")
+        values |= {"workload": workload.metadata.name, "cluster": cluster or "none is chosen yet"}
+    return Finding(MULTIKUEUE, facts.name, tuple(seen), values)
 
 
 def is_renewed(lease: Lease, now: datetime) -> bool:
@@ -251,24 +226,26 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
     elif lease is not None and is_down:
         line, since = renewal(facts, lease)
         where = f"{lease.metadata.namespace}/{lease.metadata.name}"
-        values = {"lease": where, "since": since, "operators": lease.metadata.namespace}
         if serving or not has_all:
-            yield Finding(NOT_RUNNING, facts.name, (line,), values)
+            values = {"lease": where, "since": since, "operators": lease.metadata.namespace}
+            yield of_job(facts, NOT_RUNNING, **values).seen_in(line)
         else:
             values = {"state": _NO_DEPLOYMENT, "lease": f"{where} was last renewed {since}"}
-            yield Finding(MISSING, facts.name, (line,), values)
+            yield of_job(facts, MISSING, **values).seen_in(line)
     elif is_absent and not serving:
         values = {"state": _NO_DEPLOYMENT if has_all else "running:", "lease": "tf-operator does not exist"}
-        yield Finding(MISSING, facts.name, ("job: no status", "lease tf-operator: not found"), values)
+        yield of_job(facts, MISSING, **values).seen_in("job: no status", "lease tf-operator: not found")
     elif is_new and age_s is not None and age_s > SOON_S:
         late = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
-        seen = (f"job: created {duration(age_s)} ago, no status", *_stale(facts))
-        yield Finding(late if age_s > LATE_S else NOT_YET, facts.name, seen, {"age": duration(age_s)})
+        stale = evidence.stale_lease
+        seen = (
+            f"job: created {duration(age_s)} ago, no status",
+            *([renewal(facts, stale)[0]] if stale is not None else ()),
+        )
+        yield of_job(facts, late if age_s > LATE_S else NOT_YET, age=duration(age_s)).seen_in(*seen)
     elif not is_new and 0 < status.observed_generation < facts.job.metadata.generation:
         values = {"generation": str(facts.job.metadata.generation), "seen": str(status.observed_generation)}
-        yield Finding(
-            EDIT_UNSEEN, facts.name, ("job: status.observedGeneration is less than metadata.generation",), values
-        )
+        yield of_job(facts, EDIT_UNSEEN, "status.observedGeneration is less than metadata.generation", **values)
     elif status.begun is not None:
         yield from _unseen(facts)
 
@@ -281,13 +258,7 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
         states = [each.state.terminated for each in statuses(pod) if each.state is not None and each.state.terminated]
         ages = [age for each in states if (age := facts.age_s(each.finished_at)) is not None]
         if ages and min(ages) > _GRACE_S and pod.metadata.deletion_timestamp is None:
-            seen = f"pod {safe_name(pod.metadata.name)}: phase Succeeded, not in status.finishedIndices"
-            yield Finding(END_UNSEEN, pod.metadata.name, (seen,), {"age": duration(min(ages))})
-
-
-def _stale(facts: Facts) -> Iterator[str]:
-    if facts.evidence.stale_lease is not None:
-        yield renewal(facts, facts.evidence.stale_lease)[0]
+            yield of_pod(END_UNSEEN, pod, "phase Succeeded, not in status.finishedIndices", age=duration(min(ages)))
 
 
 def _elsewhere(facts: Facts) -> Finding:
@@ -296,7 +267,7 @@ def _elsewhere(facts: Facts) -> Finding:
         for each in facts.evidence.deployments
     ]
     served = sorted({safe_name(each.served) for each in facts.evidence.deployments})
-    return Finding(ELSEWHERE, facts.name, tuple(seen), {"served": ", ".join(served[:5])})
+    return of_job(facts, ELSEWHERE, served=", ".join(served[:5])).seen_in(*seen)
 
 
 def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Finding:
@@ -306,21 +277,17 @@ def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Findi
     ]
     meta, wanted = deployments[0].metadata, sum(each.spec.replicas for each in deployments)
     if wanted == 0:
-        return Finding(SCALED_TO_ZERO, facts.name, tuple(seen), {"operators": meta.namespace, "deployment": meta.name})
+        return of_job(facts, SCALED_TO_ZERO, operators=meta.namespace, deployment=meta.name).seen_in(*seen)
     for pod in facts.evidence.operator_pods:
+        name = safe_name(pod.metadata.name)
         for status in (pod.status.container_statuses or ()) if pod.metadata.deletion_timestamp is None else ():
-            if status.state is not None and status.state.waiting is not None:
-                waiting = status.state.waiting
-                seen.append(
-                    f"pod {safe_name(pod.metadata.name)} waiting: {safe_name(waiting.reason)}: {quote(waiting.message)}"
-                )
-            if status.last_state is not None and status.last_state.terminated is not None:
-                ended = status.last_state.terminated
-                seen.append(
-                    f"pod {safe_name(pod.metadata.name)} exited with code {ended.exit_code}: {quote(ended.message)}"
-                )
-    values = {"ready": "0", "wanted": str(wanted), "operators": meta.namespace}
-    return Finding(NOT_READY, facts.name, tuple(seen), values)
+            waiting = status.state.waiting if status.state is not None else None
+            ended = status.last_state.terminated if status.last_state is not None else None
+            if waiting is not None:
+                seen.append(f"pod {name} waiting: {safe_name(waiting.reason)}: {quote(waiting.message)}")
+            if ended is not None:
+                seen.append(f"pod {name} exited with code {ended.exit_code}: {quote(ended.message)}")
+    return of_job(facts, NOT_READY, ready="0", wanted=str(wanted), operators=meta.namespace).seen_in(*seen)
 
 
 def _crd(facts: Facts) -> Iterator[Finding]:
@@ -338,4 +305,4 @@ def _crd(facts: Facts) -> Iterator[Finding]:
             if lost:
                 proofs.append(f"CRD tfjobs.kubeflow.org: the schema of v1 lacks status.{', status.'.join(lost)}")
     if proofs:
-        yield Finding(CRD_OLD, facts.name, tuple(proofs))
+        yield of_job(facts, CRD_OLD).seen_in(*proofs)

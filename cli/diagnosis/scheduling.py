@@ -9,8 +9,9 @@ from typing import Final
 from tfjob_operator.api.v1.constants import QUEUE_GATE
 from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, Step, error, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, Problem, Step, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.rows import of_pod
 from tfjob_operator.cli.diagnosis.rules import rule, shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import PodDetails
@@ -25,158 +26,132 @@ _MORE_NODES: Final = "Or ask your cluster administrator for more or larger nodes
 _SMALLER: Final = ManifestChange("request less in resources of the template, or use fewer replicas")
 
 
-def _unscheduled(id_: str, rank: int, to_do: tuple[Step, ...], meaning: str) -> Problem:
-    return error(id_, rank, "Not scheduled ({who}): {short}", to_do, meaning)
+def _unscheduled(id_: str, meaning: str, *to_do: Step, unless: tuple[str, ...] = ()) -> Problem:
+    return error(id_, "Not scheduled ({who}): {short}", meaning, *to_do, unless=unless)
 
 
 GATED: Final = error(
     "scheduling-gated",
-    500,
     'Not scheduled ({who}): waiting for removal of scheduling gate "{gate}"',
-    (
-        "Ask the owner of the gate to remove it: kubectl -n {namespace} get pod {pod} -o jsonpath='{{.spec.schedulingGates}}'",
-    ),
     "The pod has spec.schedulingGates",
+    "Ask the owner of the gate to remove it: kubectl -n {namespace} get pod {pod} -o jsonpath='{{.spec.schedulingGates}}'",
 )
 NO_NODES: Final = _unscheduled(
     "no-nodes",
-    501,
-    ("kubectl get nodes", "Ask your cluster administrator to add nodes, or to check the cluster autoscaler"),
     "The cluster has no nodes",
-)
-TAINT: Final = _unscheduled(
-    "taint-not-tolerated",
-    505,
-    (_TAINTS, ManifestChange("add a toleration for the taint to the template, if the job may run on those nodes")),
-    "Nodes have a taint that the pod does not tolerate",
-)
-PRESSURE: Final = _unscheduled(
-    "node-pressure",
-    506,
-    (DESCRIBE_NODES, "Pods are scheduled when the pressure is over; ask your cluster administrator if it lasts"),
-    "Nodes are under memory, disk or PID pressure",
-)
-CORDONED: Final = _unscheduled(
-    "nodes-cordoned",
-    507,
-    (
-        _TAINTS,
-        "When the maintenance of NODE is over, your cluster administrator makes it schedulable: kubectl uncordon NODE",
-    ),
-    "Nodes are cordoned (marked unschedulable)",
-)
-NOT_READY: Final = _unscheduled(
-    "nodes-not-ready",
-    508,
-    (DESCRIBE_NODES, "Ask your cluster administrator why the nodes are not ready"),
-    "Nodes are not ready or unreachable",
-)
-FULL: Final = _unscheduled(
-    "insufficient-resource",
-    509,
-    ("Compare the requests with Allocatable and Allocated resources: kubectl describe nodes", _SMALLER, _MORE_NODES),
-    "No node has enough of a resource left, or none offers it (device plugin missing, name misspelled)",
-)
-TOO_MANY_PODS: Final = _unscheduled(
-    "too-many-pods",
-    510,
-    ("kubectl get pods --all-namespaces --output=wide", _MORE_NODES),
-    "Nodes are at their limit of pods",
-)
-SELECTOR: Final = _unscheduled(
-    "node-selector",
-    504,
-    ("kubectl get nodes --show-labels", ManifestChange("correct nodeSelector or node affinity in the template")),
-    "No node matches the pod's nodeSelector or node affinity",
-)
-UNBOUND: Final = _unscheduled(
-    "claim-unbound",
-    511,
-    ("kubectl -n {namespace} describe pvc",),
-    "The pod's PersistentVolumeClaim is not bound to a volume",
-)
-VOLUME_ELSEWHERE: Final = _unscheduled(
-    "volume-elsewhere",
-    512,
-    (
-        "Compare the nodeAffinity of the volume with the nodes: kubectl get pv -o yaml",
-        ManifestChange("let the pod run in the zone or on the node of its volume, or mount another claim"),
-    ),
-    "Volume node affinity conflict: the volume can only be used in its zone, or on its node",
-)
-VOLUME_LIMIT: Final = _unscheduled(
-    "volume-limit",
-    513,
-    (ManifestChange("mount fewer volumes, or let replicas share one"), _MORE_NODES),
-    "Nodes are at their limit of attached volumes",
-)
-POD_AFFINITY: Final = _unscheduled(
-    "pod-affinity",
-    514,
-    (ManifestChange("relax podAffinity or podAntiAffinity in the template"), _MORE_NODES),
-    "Pod affinity or anti-affinity rules cannot be satisfied",
-)
-SPREAD: Final = _unscheduled(
-    "topology-spread",
-    515,
-    (
-        ManifestChange("relax topologySpreadConstraints in the template (whenUnsatisfiable: ScheduleAnyway)"),
-        _MORE_NODES,
-    ),
-    "Topology spread constraints cannot be satisfied",
-)
-HOST_PORT: Final = _unscheduled(
-    "host-port-taken",
-    516,
-    (
-        ManifestChange(
-            "remove hostPort and hostNetwork from the template; replicas reach each other through their Services"
-        ),
-    ),
-    "A hostPort is in use on every node",
-)
-DEVICE_CLAIM: Final = _unscheduled(
-    "resource-claim",
-    517,
-    (
-        "kubectl -n {namespace} get resourceclaims -o yaml",
-        "Ask your cluster administrator whether a device is available for the claim",
-    ),
-    "Dynamic resource allocation: no device is available for the pod's ResourceClaim",
-)
-PREEMPTING: Final = warning(
-    "preempting",
-    518,
-    "Not scheduled yet ({who}): lower-priority pods are being preempted on node {node}",
-    (
-        "The pod starts when they have terminated: kubectl get pods --all-namespaces --field-selector=spec.nodeName={node}",
-    ),
-    "The scheduler preempts other pods for the pod",
-)
-NO_SCHEDULER: Final = error(
-    "scheduler-missing",
-    519,
-    "Not scheduled ({who}): no word from scheduler {scheduler} for {age}",
-    (
-        ManifestChange("correct schedulerName in the template, or remove it to use the default scheduler"),
-        "Or ask your cluster administrator whether scheduler {scheduler} is running",
-    ),
-    "Neither a condition nor an event of a scheduler: it is not running, or schedulerName is wrong",
-)
-UNSCHEDULABLE: Final = _unscheduled(
-    "unschedulable",
-    520,
-    ("kubectl -n {namespace} describe pod {pod}", DESCRIBE_NODES),
-    "Any other reason given by the scheduler",
+    "kubectl get nodes",
+    "Ask your cluster administrator to add nodes, or to check the cluster autoscaler",
 )
 AVOIDED: Final = error(
     "nodes-avoided",
-    503,
     "Not scheduled ({who}): the job avoids {nodes}: {short}",
-    ("Wait until then: the operator creates the pods anew that still wait for a node", _MORE_NODES),
     "The job avoids nodes on which it failed, and no other node has room",
+    "Wait until then: the operator creates the pods anew that still wait for a node",
+    _MORE_NODES,
 )
-PROBLEMS: Final = problems_in(globals())
+SELECTOR: Final = _unscheduled(
+    "node-selector",
+    "No node matches the pod's nodeSelector or node affinity",
+    "kubectl get nodes --show-labels",
+    ManifestChange("correct nodeSelector or node affinity in the template"),
+)
+TAINT: Final = _unscheduled(
+    "taint-not-tolerated",
+    "Nodes have a taint that the pod does not tolerate",
+    _TAINTS,
+    ManifestChange("add a toleration for the taint to the template, if the job may run on those nodes"),
+)
+PRESSURE: Final = _unscheduled(
+    "node-pressure",
+    "Nodes are under memory, disk or PID pressure",
+    DESCRIBE_NODES,
+    "Pods are scheduled when the pressure is over; ask your cluster administrator if it lasts",
+)
+CORDONED: Final = _unscheduled(
+    "nodes-cordoned",
+    "Nodes are cordoned (marked unschedulable)",
+    _TAINTS,
+    "When the maintenance of NODE is over, your cluster administrator makes it schedulable: kubectl uncordon NODE",
+)
+NOT_READY: Final = _unscheduled(
+    "nodes-not-ready",
+    "Nodes are not ready or unreachable",
+    DESCRIBE_NODES,
+    "Ask your cluster administrator why the nodes are not ready",
+)
+FULL: Final = _unscheduled(
+    "insufficient-resource",
+    "No node has enough of a resource left, or none offers it (device plugin missing, name misspelled)",
+    "Compare the requests with Allocatable and Allocated resources: kubectl describe nodes",
+    _SMALLER,
+    _MORE_NODES,
+)
+TOO_MANY_PODS: Final = _unscheduled(
+    "too-many-pods", "Nodes are at their limit of pods", "kubectl get pods --all-namespaces --output=wide", _MORE_NODES
+)
+UNBOUND: Final = _unscheduled(
+    "claim-unbound",
+    "The pod's PersistentVolumeClaim is not bound to a volume",
+    "kubectl -n {namespace} describe pvc",
+    unless=(Group.STORAGE,),
+)
+VOLUME_ELSEWHERE: Final = _unscheduled(
+    "volume-elsewhere",
+    "Volume node affinity conflict: the volume can only be used in its zone, or on its node",
+    "Compare the nodeAffinity of the volume with the nodes: kubectl get pv -o yaml",
+    ManifestChange("let the pod run in the zone or on the node of its volume, or mount another claim"),
+)
+VOLUME_LIMIT: Final = _unscheduled(
+    "volume-limit",
+    "Nodes are at their limit of attached volumes",
+    ManifestChange("mount fewer volumes, or let replicas share one"),
+    _MORE_NODES,
+)
+POD_AFFINITY: Final = _unscheduled(
+    "pod-affinity",
+    "Pod affinity or anti-affinity rules cannot be satisfied",
+    ManifestChange("relax podAffinity or podAntiAffinity in the template"),
+    _MORE_NODES,
+)
+SPREAD: Final = _unscheduled(
+    "topology-spread",
+    "Topology spread constraints cannot be satisfied",
+    ManifestChange("relax topologySpreadConstraints in the template (whenUnsatisfiable: ScheduleAnyway)"),
+    _MORE_NODES,
+)
+HOST_PORT: Final = _unscheduled(
+    "host-port-taken",
+    "A hostPort is in use on every node",
+    ManifestChange(
+        "remove hostPort and hostNetwork from the template; replicas reach each other through their Services"
+    ),
+)
+DEVICE_CLAIM: Final = _unscheduled(
+    "resource-claim",
+    "Dynamic resource allocation: no device is available for the pod's ResourceClaim",
+    "kubectl -n {namespace} get resourceclaims -o yaml",
+    "Ask your cluster administrator whether a device is available for the claim",
+)
+PREEMPTING: Final = warning(
+    "preempting",
+    "Not scheduled yet ({who}): lower-priority pods are being preempted on node {node}",
+    "The scheduler preempts other pods for the pod",
+    "The pod starts when they have terminated: kubectl get pods --all-namespaces --field-selector=spec.nodeName={node}",
+)
+NO_SCHEDULER: Final = error(
+    "scheduler-missing",
+    "Not scheduled ({who}): no word from scheduler {scheduler} for {age}",
+    "Neither a condition nor an event of a scheduler: it is not running, or schedulerName is wrong",
+    ManifestChange("correct schedulerName in the template, or remove it to use the default scheduler"),
+    "Or ask your cluster administrator whether scheduler {scheduler} is running",
+)
+UNSCHEDULABLE: Final = _unscheduled(
+    "unschedulable",
+    "Any other reason given by the scheduler",
+    "kubectl -n {namespace} describe pod {pod}",
+    DESCRIBE_NODES,
+    unless=(Group.STORAGE,),
+)
 
 # kubernetes: pkg/scheduler/framework/plugins/*, pkg/scheduler/scheduler.go (ErrReason...), in the words of 1.20 to
 # 1.36. A node is counted under the first filter that it fails (taints, affinity, resources, volumes, other pods), so
@@ -234,38 +209,31 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
-    name, scheduled = pod.metadata.name, condition_of(pod.status.conditions, "PodScheduled")
-    gates = pod.spec.scheduling_gates
-    if gates:
-        gate = value(gates[0].name)
-        seen = f"pod {safe_name(name)}: spec.schedulingGates: {safe_name(gate)}"
-        if gate == QUEUE_GATE:
-            yield Finding(suspension.ONE_BY_ONE, name, (seen,))
-            return
-        yield Finding(GATED, name, (seen,), {"gate": gate, "pod": name}, gate)
+    scheduled, node = condition_of(pod.status.conditions, "PodScheduled"), pod.status.nominated_node_name
+    if pod.spec.scheduling_gates:
+        gate = pod.spec.scheduling_gates[0].name
+        problem = suspension.ONE_BY_ONE if gate == QUEUE_GATE else GATED
+        key = "" if gate == QUEUE_GATE else value(gate)
+        yield of_pod(problem, pod, f"spec.schedulingGates: {safe_name(gate)}", key=key, gate=gate)
         return
     events = latest(facts.pod_events(pod, "FailedScheduling", "Unschedulable"))
     message = events[0].message if events else ""
     if not message and scheduled is not None and scheduled.status == "False":
         message = scheduled.message
-    proofs = tuple(facts.line(event) for event in events) or (
-        (f"pod {safe_name(name)}: PodScheduled is False: {quote(message)}",) if message else ()
-    )
-    values = {"pod": name}
-    if pod.status.nominated_node_name:
-        node = value(pod.status.nominated_node_name)
-        seen = f"pod {safe_name(name)}: nominated for node {safe_name(node)}"
-        yield Finding(PREEMPTING, name, (*proofs, seen), values | {"node": node})
+    proofs = tuple(map(facts.line, events))
+    if message and not events:
+        proofs = (f"pod {safe_name(pod.metadata.name)}: PodScheduled is False: {quote(message)}",)
+    if node:
+        yield of_pod(PREEMPTING, pod, f"nominated for node {safe_name(node)}", node=node).seen_in(*proofs)
     elif message:
         if "pod group" not in message.lower() and "sibling pods" not in message:  # gang.py reports these
-            yield _by_message(facts, name, message, proofs, values)
+            yield _by_message(facts, pod.metadata.name, message, proofs, {"pod": pod.metadata.name})
     else:
         age_s = facts.age_s(pod.metadata.creation_timestamp)
         if age_s is not None and age_s > _LATE_S:
             scheduler = value(pod.spec.scheduler_name) or "default-scheduler"
-            seen = f"pod {safe_name(name)}: created {duration(age_s)} ago, no condition or event of a scheduler"
-            values |= {"scheduler": scheduler, "age": duration(age_s)}
-            yield Finding(NO_SCHEDULER, name, (seen,), values, scheduler)
+            seen = f"created {duration(age_s)} ago, no condition or event of a scheduler"
+            yield of_pod(NO_SCHEDULER, pod, seen, key=scheduler, scheduler=scheduler, age=duration(age_s))
 
 
 def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:

@@ -7,9 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
-from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
-from tfjob_operator.api.v1.validation import queue_warnings
+from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
+    PS,
+    TF_CONFIG,
+    WAS_REJECTED,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    Network,
+)
+from tfjob_operator.api.v1.tf_config import too_long
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
+from tfjob_operator.api.v1.validation import BOUNDS, queue_warnings
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, DESCRIBE_JOB, RESTART, SAVE
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -18,10 +28,10 @@ from tfjob_operator.cli.diagnosis.causes import (
     WhileRunning,
     error,
     info,
-    problems_in,
     warning,
 )
 from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.rows import of_job
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.words import failed_line, quote
 
@@ -29,12 +39,12 @@ _FIX: Final = ManifestChange("correct what is named, or undo the edit; running p
 
 
 def _invalid(id_: str, title: str, fix: str, meaning: str) -> Problem:
-    return error(id_, 200, f"Invalid spec: {title}", (ManifestChange(fix),), meaning)
+    return error(id_, f"Invalid spec: {title}", meaning, ManifestChange(fix))
 
 
 def _renamed(id_: str, title: str, fix: str, meaning: str) -> Problem:
     save = f"Save the manifest, then in the file {fix}: {SAVE}"
-    return error(id_, 200, f"Invalid spec: {title}", (save, CREATE_RENAMED, DELETE_RENAMED), meaning)
+    return error(id_, f"Invalid spec: {title}", meaning, save, CREATE_RENAMED, DELETE_RENAMED)
 
 
 TF_CONFIG_TOO_LONG: Final = _invalid(
@@ -99,116 +109,117 @@ INVALID: Final = _invalid(
 )
 HELD_INVALID: Final = error(
     "held-invalid",
-    210,
     "The job is on hold: an edit made its spec invalid; running pods continue, none is created or replaced",
-    (_FIX,),
     "A running job was edited and its spec became invalid",
+    _FIX,
 )
 HELD_REFUSED: Final = error(
     "held-refused",
-    211,
     "The job is on hold: the API server rejects pods of the edited template; running pods continue",
-    (_FIX,),
     "A running job was edited, and the API server rejects its new template",
+    _FIX,
 )
 HELD_TOO_LARGE: Final = warning(
     "held-too-large",
-    212,
     "The job keeps its current size: the requested size exceeds a limit",
-    (ManifestChange("lower replicas", recreate=False),),
     "A running job was scaled beyond a limit (10,000 replicas, names, TF_CONFIG)",
+    ManifestChange("lower replicas", recreate=False),
 )
 NO_REPLICAS: Final = error(
     "no-replicas",
-    215,
     "All replica types have replicas: 0; nothing runs and the job does not finish",
-    (
-        "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
-        "For other replica types: kubectl -n {namespace} edit tfjob {job}",
-    ),
     "All replica types have replicas: 0",
+    "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
+    "For other replica types: kubectl -n {namespace} edit tfjob {job}",
+)
+OWN_TF_CONFIG: Final = warning(
+    "tf-config-equal",
+    "TF_CONFIG is set in the template of {types}, so all {size} replicas have the same task index",
+    "env of a template sets TF_CONFIG to a constant, and several replicas are made from it",
+    ManifestChange("remove TF_CONFIG from env of the template: the operator sets it for each replica"),
+    rank=905,
+)
+ONLY_PS: Final = warning(
+    "only-parameter-servers",
+    "The job has parameter servers only, which never exit, so it does not finish",
+    "PS is the only replica type with replicas",
+    ManifestChange("add a Chief or a Worker to spec.tfReplicaSpecs", recreate=False),
+    rank=906,
+)
+NETWORK_FIXED: Final = warning(
+    "network-not-updated",
+    "spec.runPolicy.network was edited after the start: the job keeps the network {network}",
+    "The network of a started job cannot change; its pods have names and Services of the former one",
+    ManifestChange("restore spec.runPolicy.network, or use the other network in a new job", recreate=False),
+    rank=907,
 )
 UNKNOWN_FIELD: Final = warning(
     "field-unknown",
-    900,
     "Unknown field, ignored: {mistake}",
-    (
-        ManifestChange("correct the name of the field, or remove it", recreate=False),
-        WhileRunning(f"If existing pods need it, recreate them; work since their last checkpoint is lost: {RESTART}"),
-    ),
     "A field that is not part of the API, most likely misspelled",
+    ManifestChange("correct the name of the field, or remove it", recreate=False),
+    WhileRunning(f"If existing pods need it, recreate them; work since their last checkpoint is lost: {RESTART}"),
+    rank=900,
 )
 CONFLICT: Final = warning(
     "run-policy-conflict",
-    901,
     "spec and spec.runPolicy have different values; runPolicy is used",
-    (ManifestChange("remove one of the two values", recreate=False),),
     "A policy is set in spec and in spec.runPolicy, with different values",
+    ManifestChange("remove one of the two values", recreate=False),
+    rank=901,
 )
 NOT_QUEUED: Final = warning(
     "kueue-replicas-not-counted",
-    903,
     "{mistake}",
-    (ManifestChange("spell the replica types as Kueue does", recreate=False),),
     "A replica type in a spelling that Kueue does not know, such as ps",
+    ManifestChange("spell the replica types as Kueue does", recreate=False),
+    rank=903,
 )
 RULE_MISSPELLED: Final = error(
     "rule-misspelled",
-    699,
     "Rule {rule} of the failure policy has no matcher, so it matches every failure: {mistake}",
-    (ManifestChange("correct the name of the field", recreate=False),),
     "A rule without a matcher ended the job, and one of its fields is unknown, most likely a misspelled matcher",
+    ManifestChange("correct the name of the field", recreate=False),
+    rank=699,
 )
 NO_WORKERS: Final = warning(
     "no-workers-to-scale",
-    902,
     "The job was scaled, but it has no workers",
-    (
-        (
-            "Remove the Worker entry, which has nothing but a number: kubectl -n {namespace} patch tfjob {job} --type=json "
-            '--patch=\'[{{"op":"remove","path":"/spec/tfReplicaSpecs/Worker"}}]\''
-        ),
-    ),
     "kubectl scale, or an autoscaler, of a job without workers",
+    "Remove the Worker entry, which has nothing but a number: kubectl -n {namespace} patch tfjob {job} --type=json "
+    '--patch=\'[{{"op":"remove","path":"/spec/tfReplicaSpecs/Worker"}}]\'',
+    rank=902,
 )
 POLICY_OVERRIDDEN: Final = info(
     "restart-policy-overridden",
-    950,
     "restartPolicy of the pod template is ignored: that of the replica applies",
-    (ManifestChange("remove restartPolicy from the template, unless you rely on it elsewhere", recreate=False),),
     "Replica and template have different restart policies",
+    ManifestChange("remove restartPolicy from the template, unless you rely on it elsewhere", recreate=False),
 )
 ALWAYS: Final = info(
     "restart-policy-always",
-    951,
     "restartPolicy Always of a template is not allowed for Jobs: OnFailure is used",
-    (ManifestChange("set restartPolicy of the template to OnFailure or Never", recreate=False),),
     "An alpha template with restartPolicy: Always",
+    ManifestChange("set restartPolicy of the template to OnFailure or Never", recreate=False),
 )
 RULE_UNREACHABLE: Final = warning(
     "failure-rule-unreachable",
-    904,
     "Failure rule without effect: {mistake}",
-    (
-        ManifestChange(
-            "move the rule in spec.runPolicy.failurePolicy.rules before the other, or remove it", recreate=False
-        ),
-    ),
     "A rule of the failure policy stands behind one that matches all that it does",
+    ManifestChange(
+        "move the rule in spec.runPolicy.failurePolicy.rules before the other, or remove it", recreate=False
+    ),
+    rank=904,
 )
 NEVER_RESTARTED: Final = info(
     "pod-restart-policy-never",
-    953,
     "Pods are created with restartPolicy Never, and restarted by the operator",
-    ("No change is needed. A restart is a new pod, so files that a container wrote outside of volumes are lost",),
     "The failure policy is about replicas with restartPolicy Always or OnFailure",
+    "No change is needed. A restart is a new pod, so files that a container wrote outside of volumes are lost",
 )
-PROBLEMS: Final = problems_in(globals())
 
-# Messages of api/v1/validation.py, controller/tfjob/plan/spec.py, api/v1/tf_config.py and apply/children.py;
-# api/v1alpha1/validation.py and controller/alpha/executor.py.
+# Errors that this release's validation finds: api/v1/{validation,tf_config}.py and api/v1alpha1/validation.py.
 _MISTAKES: Final = (
-    rule(TEMPLATE_REFUSED, r"\b(pod|service|ConfigMap|PodGroup|Job) \S+ was rejected: "),
     rule(TF_CONFIG_TOO_LONG, r"TF_CONFIG lists all \d+ replicas and would have"),
     rule(NAME_TOO_LONG, r"metadata\.name: must be no more than \d+ characters"),
     rule(NAME_INVALID, r"metadata\.name: Invalid value: "),
@@ -219,8 +230,6 @@ _MISTAKES: Final = (
     rule(NO_REPLICA_SPECS, r"spec\.tfReplicaSpecs: Required value"),
     rule(REPLICA_TYPE, r"spec\.tfReplicaSpecs\.[^:]{1,100}: Unsupported value: supported values: \"Chief\""),
 )
-_BETWEEN: Final = re.compile(r"; (?=(?:spec|metadata)\.[^ ]+: )")
-_MORE: Final = re.compile(r"; and (\d{1,9}) more$")
 _MAX_TEXT: Final = 260
 """The most characters of errors quoted in a title: as many errors as fit, but at least one."""
 _ALL_MISTAKES: Final = f"See all mistakes: {DESCRIBE_JOB}"
@@ -229,7 +238,8 @@ _ALSO_OF_FAILED: Final = frozenset(
     {EventReason.UNKNOWN_FIELD, EventReason.POLICY_CONFLICT, EventReason.RULE_UNREACHABLE}
 )
 """Warnings that may explain why a job failed."""
-_STARTS: Final = ("the spec is invalid: ", "invalid job spec: ")
+_STARTS: Final = re.compile(r".{0,600}?\binvalid(?: job spec)?: ")
+"""Precedes the errors in the message of a condition."""
 _HELD: Final[dict[str, Problem]] = {
     ConditionReason.INVALID: HELD_INVALID,
     ConditionReason.REFUSED: HELD_REFUSED,
@@ -253,25 +263,40 @@ def find(facts: Facts) -> Iterator[Finding]:
         return  # an alpha job that could not be read as one
     failed, held = facts.condition(ConditionType.FAILED), facts.condition(ConditionType.HELD)
     if failed is not None and failed.reason == ConditionReason.INVALID:
-        yield _mistake(facts, failed.message, failed_line(failed))
+        yield _mistake(facts, failed_line(failed), _STARTS.sub("", failed.message, count=1))
     elif held is not None and not facts.finished:
         problem = _HELD.get(held.reason, HELD_INVALID)
-        yield Finding(problem, facts.name, (f"job: condition Held, {value(held.reason)}: {quote(held.message)}",))
+        yield of_job(facts, problem, f"condition Held, {value(held.reason)}: {quote(held.message)}")
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
-        yield _mistake(facts, facts.spec.text, f"job: {quote(facts.spec.text)}")
+        yield _mistake(facts, f"job: {quote(facts.spec.text)}")
     if isinstance(facts.spec, TFJobSpec) and (failed is not None or not facts.finished):
         for reason, message in (*facts.spec.warnings, *queue_warnings(facts.job.metadata.labels, facts.spec)):
             if facts.finished and reason not in _ALSO_OF_FAILED:
                 continue
             name = _misspelled_rule(facts, facts.spec, message) if failed is not None else ""
             problem = RULE_MISSPELLED if name else _WARNINGS.get(reason, UNKNOWN_FIELD)
-            values = {"mistake": value(message), "rule": value(name)}
-            yield Finding(problem, facts.name, (f"job: {quote(message)}",), values)
+            yield of_job(facts, problem, quote(message), mistake=message, rule=name)
     if isinstance(facts.spec, TFJobSpec) and not facts.finished:
+        yield from _of_started(facts, facts.spec)
         for replica in facts.spec.replicas.values():
             if replica.overrides_template_policy:
-                seen = f"job: restartPolicy of {replica.type} is {replica.restart_policy}, that of its template differs"
-                yield Finding(POLICY_OVERRIDDEN, facts.name, (seen,))
+                seen = f"restartPolicy of {replica.type} is {replica.restart_policy}, that of its template differs"
+                yield of_job(facts, POLICY_OVERRIDDEN, seen)
+
+
+def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
+    """Yield settings that are valid, and with which the job cannot do its work."""
+    begun, sizes = facts.job.status.begun, {kind: size for kind, size in spec.sizes.items() if size}
+    alike = {kind: size for kind, size in sizes.items() if size > 1 and TF_CONFIG in spec.replicas[kind].template.sets}
+    if alike:
+        types, size = ", ".join(alike), str(sum(alike.values()))
+        seen = f"env of container {CONTAINER_NAME} sets {TF_CONFIG} for {types}"
+        yield of_job(facts, OWN_TF_CONFIG, seen, types=types, size=size)
+    if sizes.keys() == {PS}:
+        yield of_job(facts, ONLY_PS, f"replicas: {PS} {sizes[PS]}, and no other type")
+    if begun is not None and spec.network is not (kept := Network(begun.network or Network.PER_REPLICA)):
+        seen = f"spec.runPolicy.network is {spec.network}, and status.begun.network {kept}"
+        yield of_job(facts, NETWORK_FIXED, seen, network=kept)
 
 
 def _misspelled_rule(facts: Facts, spec: TFJobSpec, message: str) -> str:
@@ -284,30 +309,41 @@ def _misspelled_rule(facts: Facts, spec: TFJobSpec, message: str) -> str:
     return suspect.name if suspect.matches_all and suspect.name == history[-1].rule else ""
 
 
-def _mistake(facts: Facts, message: str, proof: str) -> Finding:
-    found = first_match(_MISTAKES, message)
-    mistake = next((text for start in _STARTS if (text := message.partition(start)[2])), message)
-    parts = _BETWEEN.split(mistake)
-    each = [first_match(_MISTAKES, part) for part in parts]
-    if len(each) > 1 and (found is None or found[0] is not ALPHA_FORM):
-        also = tuple(dict.fromkeys(one[0] for one in each if one is not None))
-        text, is_cut = _those_that_fit(parts)
-        problem = replace(INVALID, to_do=(_ALL_MISTAKES, *INVALID.to_do)) if is_cut else INVALID
-        return Finding(problem, facts.name, (proof,), {"mistake": text}, also=also)
-    return Finding(
-        found[0] if found else INVALID, facts.name, (proof,), {"mistake": shorten(value(mistake), _MAX_TEXT)}
-    )
+def _mistake(facts: Facts, proof: str, message: str = "") -> Finding:
+    """Return the errors that validation finds in the spec; if it finds none, those in the operator's message."""
+    mistakes, more = _mistakes_of(facts)
+    if not mistakes:
+        problem = TEMPLATE_REFUSED if WAS_REJECTED in message else INVALID
+        return Finding(problem, facts.name, (proof,), {"mistake": shorten(value(message), _MAX_TEXT)})
+    each = [first_match(_MISTAKES, str(mistake)) for mistake in mistakes]
+    found = next((one[0] for one in each if one is not None and one[0] is ALPHA_FORM), None)
+    if found is None and len(mistakes) == 1:
+        found = each[0][0] if each[0] is not None else INVALID
+    if found is not None:
+        return Finding(found, facts.name, (proof,), {"mistake": shorten(value(str(mistakes[0])), _MAX_TEXT)})
+    also = tuple(dict.fromkeys(one[0] for one in each if one is not None))
+    text, is_cut = _those_that_fit(mistakes, more)
+    problem = replace(INVALID, to_do=(_ALL_MISTAKES, *INVALID.to_do)) if is_cut else INVALID
+    return Finding(problem, facts.name, (proof,), {"mistake": text}, also=also)
 
 
-def _those_that_fit(mistakes: Sequence[str]) -> tuple[str, bool]:
+def _mistakes_of(facts: Facts) -> tuple[Sequence[Mistake], int]:
+    """Return the errors in the spec, and how many more there are."""
+    spec, meta = facts.spec, facts.job.metadata
+    if isinstance(spec, InvalidSpec):
+        return spec.mistakes, spec.more
+    if not spec.replicas:  # of the alpha dialect
+        return (), 0
+    return [mistake for bound in (*BOUNDS, too_long) if (mistake := bound(meta, spec)) is not None][:1], 0
+
+
+def _those_that_fit(mistakes: Sequence[Mistake], more: int) -> tuple[str, bool]:
     """Return as many whole errors as fit in a title, at least one, and whether some were left out."""
-    *parts, last = mistakes
-    more = int(found[1]) if (found := _MORE.search(last)) is not None else 0
-    parts.append(_MORE.sub("", last))
-    text = shorten(value(parts[0]), _MAX_TEXT)
-    for number, part in enumerate(parts[1:], 1):
+    text = shorten(value(str(mistakes[0])), _MAX_TEXT)
+    for number, mistake in enumerate(mistakes[1:], 1):
+        part = value(str(mistake))
         if len(text) + len(part) + 2 > _MAX_TEXT:
-            more += len(parts) - number
+            more += len(mistakes) - number
             break
-        text = f"{text}; {value(part)}"
+        text = f"{text}; {part}"
     return (f"{text}; and {more} more" if more else text), bool(more)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, problems_in
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
+from tfjob_operator.cli.diagnosis.rows import matched, of_pod
+from tfjob_operator.cli.diagnosis.rules import rule
 from tfjob_operator.cli.model.objects import PersistentVolumeClaim, PodDetails
 from tfjob_operator.cli.model.pods import condition_of
 from tfjob_operator.cli.model.words import quote, safe_name
@@ -20,116 +21,111 @@ _STARTS: Final = "The pod then starts by itself"
 _DRIVER: Final = "Ask your cluster administrator to check the storage driver of the node"
 CLAIM_MISSING: Final = error(
     "claim-missing",
-    480,
     'PersistentVolumeClaim "{claim}" not found (mounted by {who})',
-    ("kubectl -n {namespace} get pvc", f"Create PersistentVolumeClaim {{claim}}. {_STARTS}", _OR_OTHER),
     "The template names a PersistentVolumeClaim that does not exist",
+    "kubectl -n {namespace} get pvc",
+    f"Create PersistentVolumeClaim {{claim}}. {_STARTS}",
+    _OR_OTHER,
 )
 CLASS_MISSING: Final = error(
     "storage-class-missing",
-    481,
     'StorageClass "{name}" of PersistentVolumeClaim "{claim}" not found (mounted by {who})',
-    ("kubectl get storageclasses", "Create another PersistentVolumeClaim with one of them", _OTHER_CLAIM),
     "The claim's storageClassName does not exist",
+    "kubectl get storageclasses",
+    "Create another PersistentVolumeClaim with one of them",
+    _OTHER_CLAIM,
 )
 NO_CLASS: Final = error(
     "claim-without-class",
-    482,
     'PersistentVolumeClaim "{claim}" has no StorageClass, and no PersistentVolume matches it (mounted by {who})',
-    ("kubectl get storageclasses,pv", "Create another PersistentVolumeClaim with a storageClassName", _OTHER_CLAIM),
     "No class, no default class, and no volume that matches",
+    "kubectl get storageclasses,pv",
+    "Create another PersistentVolumeClaim with a storageClassName",
+    _OTHER_CLAIM,
 )
 PROVISIONING: Final = error(
     "provisioning-failed",
-    483,
     'Provisioning a volume for PersistentVolumeClaim "{claim}" failed (mounted by {who})',
-    (_CLAIM, "Ask your cluster administrator, if the message is not about the claim itself"),
     "The storage provisioner reports a failure",
+    _CLAIM,
+    "Ask your cluster administrator, if the message is not about the claim itself",
 )
 CLAIM_LOST: Final = error(
     "claim-lost",
-    484,
     'PersistentVolumeClaim "{claim}" has lost its PersistentVolume (mounted by {who})',
-    (_CLAIM, "Ask your cluster administrator to restore the PersistentVolume", _OR_OTHER),
     "The claim's phase is Lost",
+    _CLAIM,
+    "Ask your cluster administrator to restore the PersistentVolume",
+    _OR_OTHER,
 )
 CLAIM_PENDING: Final = error(
     "claim-pending",
-    485,
     'PersistentVolumeClaim "{claim}" is not bound yet (mounted by {who})',
-    (_CLAIM, "Ask your cluster administrator whether the provisioner of its StorageClass is running"),
     "The claim is Pending, and no event gives a reason",
+    _CLAIM,
+    "Ask your cluster administrator whether the provisioner of its StorageClass is running",
 )
 MULTI_ATTACH: Final = error(
     "volume-in-use",
-    486,
     "A ReadWriteOnce volume is attached to another node (mounted by {who})",
-    (
-        "Find the pod that uses the volume: kubectl -n {namespace} get pods --output=wide",
-        ManifestChange("mount a ReadWriteMany claim, or a claim of its own in each replica type"),
-    ),
     "Multi-Attach error: a ReadWriteOnce volume is wanted on two nodes",
+    "Find the pod that uses the volume: kubectl -n {namespace} get pods --output=wide",
+    ManifestChange("mount a ReadWriteMany claim, or a claim of its own in each replica type"),
 )
 CONFIG_VOLUME: Final = error(
     "config-map-volume-missing",
-    487,
     'ConfigMap "{name}" not found (mounted by {who})',
-    (f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_CONFIG_MAP}=FILE",),
     "A volume is of a ConfigMap that does not exist",
+    f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_CONFIG_MAP}=FILE",
 )
 SECRET_VOLUME: Final = error(
     "secret-volume-missing",
-    488,
     'Secret "{name}" not found (mounted by {who})',
-    (f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_KEYS}=FILE",),
     "A volume is of a Secret that does not exist",
+    f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_KEYS}=FILE",
 )
 KEY_VOLUME: Final = error(
     "volume-key-missing",
-    489,
     'Key "{name}" not found in a ConfigMap or Secret (mounted by {who})',
-    (
-        "kubectl -n {namespace} describe pod {pod}",
-        f"Add the key to OBJECT, the ConfigMap or Secret of the volume. {_STARTS}: kubectl -n {{namespace}} edit OBJECT",
-        ManifestChange("or correct the key in items of the volume"),
-    ),
     "A volume names a key that does not exist",
+    "kubectl -n {namespace} describe pod {pod}",
+    f"Add the key to OBJECT, the ConfigMap or Secret of the volume. {_STARTS}: kubectl -n {{namespace}} edit OBJECT",
+    ManifestChange("or correct the key in items of the volume"),
 )
 DRIVER_MISSING: Final = error(
     "csi-driver-missing",
-    490,
     'CSI driver "{name}" is not registered on the node of {who}',
-    ("kubectl get csinodes -o yaml", _DRIVER),
     "The CSI driver of a volume is not registered on the node",
+    "kubectl get csinodes -o yaml",
+    _DRIVER,
 )
 MOUNT_RIGHTS: Final = error(
     "mount-refused",
-    491,
     "Access denied by the storage server of a volume ({who})",
-    (DESCRIBE_POD, "Check the path and the credentials of the volume, and whether the server exports it to the nodes"),
     "NFS or another server denies the mount",
+    DESCRIBE_POD,
+    "Check the path and the credentials of the volume, and whether the server exports it to the nodes",
 )
 HOST_PATH: Final = error(
     "host-path-missing",
-    492,
     "hostPath does not exist on the node, or has another type ({who})",
-    (DESCRIBE_POD, ManifestChange("correct path and type of the hostPath, or select nodes that have it")),
     "hostPath type check failed",
+    DESCRIBE_POD,
+    ManifestChange("correct path and type of the hostPath, or select nodes that have it"),
 )
 MOUNT_FAILED: Final = error(
     "mount-failed",
-    493,
     "Attaching or mounting a volume failed ({who}): {words}",
-    (DESCRIBE_POD, _DRIVER),
     "FailedMount or FailedAttachVolume, for another reason",
+    DESCRIBE_POD,
+    _DRIVER,
 )
-PROBLEMS: Final = problems_in(globals())
 
 # kubernetes: pkg/controller/volume/persistentvolume/pv_controller.go; messages of the scheduler: plugins/volumebinding
 _CLAIM_RULES: Final = (
     rule(CLASS_MISSING, r'storageclass\.storage\.k8s\.io "(?P<name>[^"]+)" not found'),
     rule(NO_CLASS, r"no persistent volumes available for this claim and no storage class is set"),
-    rule(PROVISIONING, r"failed to provision|provision|rpc error"),
+    rule(PROVISIONING, r""),
 )
 _MISSING: Final = (rule(CLAIM_MISSING, r'persistentvolumeclaim "(?P<claim>[^"]+)" (not found|is being deleted)'),)
 # kubernetes: pkg/volume/{configmap,secret,csi,hostpath}, pkg/controller/volume/attachdetach/reconciler/reconciler.go
@@ -157,45 +153,35 @@ def find(facts: Facts) -> Iterator[Finding]:
             # A timeout only names the volume; the preceding event has the reason.
             specific = [each for each in reported if "timed out waiting for the condition" not in each.message]
             for event in latest(specific) or latest(reported):
-                problem, values = first_match(_MOUNT_RULES, event.message) or (MOUNT_FAILED, {})
-                values = {name: shorten(text) for name, text in values.items()}
-                name = pod.metadata.name
-                yield Finding(problem, name, (facts.line(event),), values | {"pod": name}, values.get("name", ""))
+                yield from matched(_MOUNT_RULES, event.message, pod, facts.line(event))
 
 
 def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolumeClaim]) -> Iterator[Finding]:
-    name = pod.metadata.name
+    mounted = {
+        each.persistent_volume_claim.claim_name for each in pod.spec.volumes or () if each.persistent_volume_claim
+    }
+    absent = {each for each in mounted if each not in claims and facts.is_absent("PersistentVolumeClaim", each)}
+    for name in sorted(mounted):
+        claim, seen = claims.get(name), f"pvc {safe_name(name)}: "
+        if name in absent:
+            yield of_pod(CLAIM_MISSING, pod, key=name, claim=name).seen_in(f"{seen}not found")
+        elif claim is not None and claim.status.phase == "Lost":
+            yield of_pod(CLAIM_LOST, pod, key=name, claim=name).seen_in(f"{seen}phase Lost")
+        elif claim is not None and claim.status.phase == "Pending":
+            yield from _pending(facts, pod, claim, f"{seen}phase Pending")
     scheduled = condition_of(pod.status.conditions, "PodScheduled")
     message = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
-    reported = first_match(_MISSING, message)
-    named_ones = {
-        volume.persistent_volume_claim.claim_name for volume in pod.spec.volumes or () if volume.persistent_volume_claim
-    }
-    for each in sorted(named_ones):
-        values = {"claim": value(each), "pod": name}
-        claim = claims.get(each)
-        if claim is None and facts.is_absent("PersistentVolumeClaim", each):
-            yield Finding(CLAIM_MISSING, name, (f"pvc {safe_name(each)}: not found",), values, each)
-        elif claim is not None and claim.status.phase == "Lost":
-            yield Finding(CLAIM_LOST, name, (f"pvc {safe_name(each)}: phase Lost",), values, each)
-        elif claim is not None and claim.status.phase == "Pending":
-            yield from _pending(facts, name, claim, values)
-    if reported is not None and value(reported[1].get("claim", "")) not in {
-        each for each in named_ones if facts.is_absent("PersistentVolumeClaim", each)
-    }:
-        seen = f"pod {safe_name(name)}: PodScheduled is False: {quote(message)}"
-        yield Finding(CLAIM_MISSING, name, (seen,), reported[1] | {"pod": name}, reported[1]["claim"])
+    seen = f"pod {safe_name(pod.metadata.name)}: PodScheduled is False: {quote(message)}"
+    yield from (each for each in matched(_MISSING, message, pod, seen) if each.key not in absent)
 
 
-def _pending(facts: Facts, pod: str, claim: PersistentVolumeClaim, values: dict[str, str]) -> Iterator[Finding]:
+def _pending(facts: Facts, pod: PodDetails, claim: PersistentVolumeClaim, seen: str) -> Iterator[Finding]:
     """Yield why a claim is unbound; nothing for one that correctly waits for its pod to be scheduled."""
     name = claim.metadata.name
     events = facts.events_of("PersistentVolumeClaim", name, claim.metadata.uid)
-    if events and events[-1].reason == "WaitForFirstConsumer":
-        return
-    for event in latest([each for each in events if each.reason in {"ProvisioningFailed", "FailedBinding"}]):
-        problem, more = first_match(_CLAIM_RULES, event.message) or (PROVISIONING, {})
-        yield Finding(problem, pod, (f"pvc {safe_name(name)}: phase Pending", facts.line(event)), values | more, name)
-        return
-    proofs = (f"pvc {safe_name(name)}: phase Pending", *(facts.line(event) for event in latest(events)))
-    yield Finding(CLAIM_PENDING, pod, proofs, values, name)
+    failures = latest([each for each in events if each.reason in {"ProvisioningFailed", "FailedBinding"}])
+    if failures and events[-1].reason != "WaitForFirstConsumer":
+        yield from matched(_CLAIM_RULES, failures[0].message, pod, seen, facts.line(failures[0]), key=name, claim=name)
+    elif not events or events[-1].reason != "WaitForFirstConsumer":
+        proofs = (facts.line(event) for event in latest(events))
+        yield of_pod(CLAIM_PENDING, pod, key=name, claim=name).seen_in(seen, *proofs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from tfjob_operator.cli.diagnosis import (
     admission,
@@ -24,105 +24,63 @@ from tfjob_operator.cli.diagnosis import (
     suspension,
     tensorboard,
 )
-from tfjob_operator.cli.diagnosis.causes import Finding, Problem, Severity
+from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, Group, Problem, Severity
 from tfjob_operator.cli.diagnosis.facts import Facts
 
-GROUPS: Final[Mapping[str, tuple[Problem, ...]]] = {
-    "The operator": operator.PROBLEMS,
-    "The specification": specification.PROBLEMS,
-    "Suspension and Kueue": suspension.PROBLEMS,
-    "Pods that cannot be created": admission.PROBLEMS,
-    "Jobs of replicas (alpha dialect)": batch_jobs.PROBLEMS,
-    "Gangs": gang.PROBLEMS,
-    "Storage": storage.PROBLEMS,
-    "Scheduling": scheduling.PROBLEMS,
-    "Images": images.PROBLEMS,
-    "Starting": starting.PROBLEMS,
-    "Failing": crashing.PROBLEMS,
-    "Last words": logs.PROBLEMS,
-    "On the way": lifecycle.PROBLEMS,
-    "Ending": ending.PROBLEMS,
-    "Failure policies": attempts.PROBLEMS,
-    "Quoted": fallback.PROBLEMS,
-    "TensorBoard": tensorboard.PROBLEMS,
+_MODULES: Final[Mapping[Group, tuple[int, Any]]] = {
+    Group.OPERATOR: (0, operator),
+    Group.SPEC: (200, specification),
+    Group.SUSPENSION: (300, suspension),
+    Group.ADMISSION: (400, admission),
+    Group.BATCH_JOBS: (430, batch_jobs),
+    Group.GANG: (440, gang),
+    Group.STORAGE: (480, storage),
+    Group.SCHEDULING: (500, scheduling),
+    Group.IMAGES: (600, images),
+    Group.STARTING: (640, starting),
+    Group.CRASHING: (720, crashing),
+    Group.LOGS: (705, logs),
+    Group.LIFECYCLE: (820, lifecycle),
+    Group.ENDING: (965, ending),
+    Group.ATTEMPTS: (860, attempts),
+    Group.FALLBACK: (810, fallback),
+    Group.TENSORBOARD: (920, tensorboard),
 }
-"""All problems by subject, as in docs/design/plugin.md."""
+"""The modules, with the rank of the first problem of each."""
+
+GROUPS: Final[Mapping[Group, tuple[Problem, ...]]] = {
+    group: tuple(each for each in vars(module).values() if isinstance(each, Problem))
+    for group, (_, module) in _MODULES.items()
+}
+"""All problems by subject, as in docs/design/plugin.md, in the order of their definitions."""
 
 PROBLEMS: Final[Mapping[str, Problem]] = {problem.id: problem for group in GROUPS.values() for problem in group}
 
-FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
-    operator.find,
-    specification.find,
-    suspension.find,
-    admission.find,
-    batch_jobs.find,
-    gang.find,
-    storage.find,
-    scheduling.find,
-    images.find,
-    starting.find,
-    crashing.find,
-    lifecycle.find,
-    attempts.find,
-    ending.find,
-    fallback.find,
-    tensorboard.find,
-)
-
-_VAGUE: Final = frozenset(
-    {crashing.KILLED, crashing.TERMINATED, crashing.CRASH_LOOP, admission.NO_PODS, starting.STARTS_SLOWLY}
-)
-_KNOWN: Final = frozenset(
-    each.id
-    for each in PROBLEMS.values()
-    if each.severity is Severity.ERROR and each not in _VAGUE and each not in fallback.PROBLEMS
-)
-
-_RESTARTS: Final = frozenset({attempts.EARLIER_PODS.id, attempts.DELAYED.id})
-SUPERSEDED_BY: Final[Mapping[str, frozenset[str]]] = {
-    operator.UNSERVED.id: operator.STOPPED - {operator.UNSERVED.id},
-    scheduling.UNBOUND.id: frozenset(each.id for each in storage.PROBLEMS),
-    scheduling.UNSCHEDULABLE.id: frozenset(each.id for each in storage.PROBLEMS),
-    starting.STARTS_SLOWLY.id: frozenset(
-        each.id for each in (*storage.PROBLEMS, lifecycle.NODE_AWAY, *fallback.PROBLEMS)
-    ),
-    lifecycle.JOB_FAILED.id: frozenset(
-        each.id
-        for each in (
-            *specification.PROBLEMS,
-            *batch_jobs.PROBLEMS,
-            *crashing.PROBLEMS,
-            *logs.PROBLEMS,
-            *images.PROBLEMS,
-            *starting.PROBLEMS,
-        )
-        if each.severity is Severity.ERROR
-    )
-    | {attempts.NODE_LOST.id},
-    lifecycle.RESTARTING.id: _RESTARTS
-    | frozenset(
-        each.id
-        for each in (*admission.PROBLEMS, *crashing.PROBLEMS)
-        if each.severity is Severity.ERROR and each is not admission.NO_PODS
-    ),
-    admission.NO_PODS.id: frozenset(
-        each.id
-        for each in (
-            *operator.PROBLEMS,
-            *gang.PROBLEMS,
-            *batch_jobs.PROBLEMS,
-            *specification.PROBLEMS,
-            lifecycle.STUCK,
-            lifecycle.RESTARTING,
-            *attempts.PROBLEMS,
-            *fallback.PROBLEMS,
-        )
-    ),
-    crashing.KILLED.id: frozenset({fallback.START.id}),
-    crashing.TERMINATED.id: frozenset({fallback.START.id}),
-    crashing.CRASH_LOOP.id: frozenset({fallback.START.id}),
-    **{each.id: _KNOWN for each in fallback.PROBLEMS},
-    fallback.TERMINATING.id: _KNOWN | {attempts.EARLIER_PODS.id},
-    fallback.RECREATED.id: _KNOWN | _RESTARTS,
+RANKS: Final[Mapping[str, int]] = {
+    problem.id: first + number if problem.rank is None else problem.rank
+    for group, (first, _) in _MODULES.items()
+    for number, problem in enumerate(GROUPS[group])
 }
-"""Causes that are omitted if one of these others was found, since they add nothing to it."""
+"""The places of problems among those of the same severity."""
+
+FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = tuple(
+    module.find for _, module in _MODULES.values() if module is not logs
+)
+
+
+def _ids(name: str) -> frozenset[str]:
+    """Return the IDs that an entry of `Problem.unless` stands for. Raises KeyError for one that is unknown."""
+    errors = {group: [each for each in found if each.severity is Severity.ERROR] for group, found in GROUPS.items()}
+    if name == KNOWN:
+        known = (each for group, found in errors.items() if group is not Group.FALLBACK for each in found)
+        return frozenset(each.id for each in known if not each.vague)
+    return frozenset(each.id for each in errors[name]) if isinstance(name, Group) else frozenset({PROBLEMS[name].id})
+
+
+SUPERSEDED_BY: Final[Mapping[str, frozenset[str]]] = {
+    problem.id: frozenset(
+        each for name in problem.unless for each in _ids(name) if problem.id not in {each, *PROBLEMS[each].unless}
+    )
+    for problem in PROBLEMS.values()
+}
+"""Causes that are omitted if one of these others was found, since they add nothing to it. No two omit each other."""

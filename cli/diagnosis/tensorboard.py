@@ -7,39 +7,58 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.tensorboard import tensor_board_name
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, problems_in, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.rules import shorten, value
+from tfjob_operator.cli.diagnosis.rows import of_event
 from tfjob_operator.cli.model.objects import EventDetails
 
 INVALID: Final = warning(
     "tensorboard-invalid",
-    920,
     "spec.tensorBoard is invalid; the training continues without it: {words}",
-    (ManifestChange("correct spec.tensorBoard", recreate=False),),
     "spec.tensorBoard is invalid",
+    ManifestChange("correct spec.tensorBoard", recreate=False),
 )
 FAILED: Final = warning(
     "tensorboard-failed",
-    921,
     "TensorBoard is not running: {words}",
-    ("kubectl -n {namespace} describe deployments", DESCRIBE_JOB),
     "The Deployment or the Service cannot be created, or its pod does not start",
+    "kubectl -n {namespace} describe deployments",
+    DESCRIBE_JOB,
 )
 UNAVAILABLE: Final = warning(
     "tensorboard-unavailable",
-    922,
     "TensorBoard is unavailable: the operator has no permission for Deployments",
-    ("Ask your cluster administrator to apply the RBAC manifests of the operator's version",),
     "The operator may not list Deployments",
+    "Ask your cluster administrator to apply the RBAC manifests of the operator's version",
 )
-PROBLEMS: Final = problems_in(globals())
+NOT_STARTING: Final = warning(
+    "tensorboard-not-starting",
+    "TensorBoard does not start: {reason}: {words}",
+    "The newest event of its pod or its ReplicaSet is a failure, such as an image that cannot be pulled",
+    "kubectl -n {namespace} describe {kind} {object}",
+    ManifestChange("correct spec.tensorBoard as the message asks", recreate=False),
+)
 _REASONS: Final = {
     EventReason.INVALID_TENSOR_BOARD: INVALID,
     EventReason.FAILED_TENSOR_BOARD: FAILED,
     EventReason.TENSOR_BOARD_UNAVAILABLE: UNAVAILABLE,
 }
+_KINDS: Final = frozenset({"Pod", "ReplicaSet"})
+_FAILURES: Final = frozenset(
+    {
+        "Failed",
+        "BackOff",
+        "FailedScheduling",
+        "FailedMount",
+        "FailedAttachVolume",
+        "FailedCreate",
+        "FailedCreatePodSandBox",
+    }
+)
+_RECENT_S: Final = 600.0
+"""Kubelets and schedulers repeat such events at least every five minutes."""
 _CHILD: Final = re.compile(r"\b(?:deployment|service) ")
 _GOOD: Final = (EventReason.CREATED_TENSOR_BOARD, EventReason.UPDATED_TENSOR_BOARD, EventReason.DELETED_TENSOR_BOARD)
 
@@ -54,7 +73,25 @@ def find(facts: Facts) -> Iterator[Finding]:
             complaint = None
     if complaint is not None:
         problem = _REASONS[EventReason(complaint.reason)]
-        yield Finding(problem, facts.name, (facts.line(complaint),), {"words": shorten(value(complaint.message))})
+        yield of_event(facts, problem, complaint)
+    else:
+        yield from _not_starting(facts)
+
+
+def _not_starting(facts: Facts) -> Iterator[Finding]:
+    """Yield the failure of the TensorBoard's pods, which are not read: the newest event is repeated while the failure lasts."""
+    prefix, found = f"{tensor_board_name(facts.name)}-", list[EventDetails]()
+    for event in facts.evidence.events:
+        about, age_s = event.involved_object, facts.age_s(event.at)
+        if about.kind in _KINDS and about.name.startswith(prefix) and age_s is not None and age_s < _RECENT_S:
+            found.append(event)
+    found.sort(key=lambda event: -(facts.age_s(event.at) or 0.0))
+    if facts.finished or not found or found[-1].reason not in _FAILURES:
+        return
+    # A back-off only names the image; the failure before it has the reason.
+    event = next((each for each in reversed(found) if each.reason in _FAILURES - {"BackOff"}), found[-1])
+    about = event.involved_object
+    yield of_event(facts, NOT_STARTING, event, reason=event.reason, kind=about.kind.lower(), object=about.name)
 
 
 def _takes_back(success: EventDetails, complaint: EventDetails) -> bool:

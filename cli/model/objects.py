@@ -32,9 +32,16 @@ CRDS: Final = Resource(
 )
 
 
+class PodAnnotations(Struct, frozen=True):
+    """The annotations of a diagnosis: what the admission plugin LimitRanger has set."""
+
+    limit_ranger: str = field(default="", name="kubernetes.io/limit-ranger")
+
+
 class LifetimeMeta(ObjectMeta, frozen=True):
     """Metadata with the times of creation and deletion."""
 
+    annotations: PodAnnotations | None = None
     creation_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
     finalizers: tuple[str, ...] | None = None
@@ -105,6 +112,12 @@ class Volume(Struct, frozen=True):
     persistent_volume_claim: ClaimSource | None = None
 
 
+class SchedulingGroup(Struct, frozen=True):
+    """The PodGroup of scheduling.k8s.io with which the pod is scheduled."""
+
+    pod_group_name: str = ""
+
+
 class PodSpecDetails(Struct, frozen=True):
     """The pod spec of a diagnosis."""
 
@@ -114,6 +127,7 @@ class PodSpecDetails(Struct, frozen=True):
     node_name: str = ""
     scheduling_gates: tuple[Named, ...] | None = None
     scheduler_name: str = ""
+    scheduling_group: SchedulingGroup | None = None
     restart_policy: str = ""
     termination_grace_period_seconds: int = 30
 
@@ -321,8 +335,9 @@ class AdmissionCheck(Struct, frozen=True):
 
 
 class WorkloadStatus(Struct, frozen=True):
-    """How far Kueue has processed a workload."""
+    """How far Kueue has processed a workload; `cluster_name` is where MultiKueue runs it."""
 
+    cluster_name: str = ""
     conditions: tuple[ConditionDetails, ...] | None = None
     admission_checks: tuple[AdmissionCheck, ...] | None = None
 
@@ -332,6 +347,20 @@ class Workload(ObjectDetails, frozen=True, tag_field="kind", tag="Workload"):
 
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
+
+
+class PendingWorkload(Struct, frozen=True):
+    """The place of a workload in its queues, from Kueue's visibility API; the first place is 0."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    position_in_local_queue: int = 0
+    position_in_cluster_queue: int = 0
+
+
+class PendingWorkloads(Struct, frozen=True):
+    """The workloads that wait in a queue."""
+
+    items: tuple[PendingWorkload, ...] | None = None
 
 
 class PodGroupSpecDetails(Struct, frozen=True):

@@ -95,12 +95,16 @@ def has_started(pod: PodDetails) -> bool:
 
 
 def exits_of(pod: PodDetails) -> Iterator[Exit]:
-    """Yield the last failed exit of each container of the pod, that of the training container first."""
+    """Yield the last failed exit of each container of the pod, that of the training container first.
+
+    The kubelet also regards an init container as failed that lost a process to a lack of memory and exited with 0.
+    """
     ordered = sorted(statuses(pod), key=lambda each: each.name != CONTAINER_NAME)
+    inits = {each.name for each in pod.status.init_container_statuses or ()}
     for status in ordered:
         for state, over in ((status.state, True), (status.last_state, False)):
             ended = state.terminated if state is not None else None
-            if ended is not None and ended.exit_code != 0:
+            if ended is not None and (ended.exit_code != 0 or (ended.reason == "OOMKilled" and status.name in inits)):
                 yield Exit(pod, status.name, ended, over, status.restart_count)
                 break
 

@@ -7,6 +7,8 @@ gets each key with a higher number, once. Nothing is queued per browser: a slow 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -14,9 +16,11 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from tfjob_operator.api.client.errors import ForbiddenError, StatusError
+from tfjob_operator.cli.model.facts import PodFacts
+from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.objects import PageJob
-from tfjob_operator.cli.page.views import SpecSummary, job_view, row_of, spec_summary_of
+from tfjob_operator.cli.page.views import SpecSummary, job_view, pod_facts_of, row_of, snapshot_of, spec_summary_of
 
 B = TypeVar("B")
 
@@ -103,18 +107,25 @@ class Row(NamedTuple):
 class Board:
     """Converts changes of the caches to updates for browsers. Belongs to one event loop."""
 
-    def __init__(self, about: dict[str, Any], *, bare: bool = False) -> None:
-        """`about` is sent to browsers unchanged, and identifies the server; `bare`: viewers have different permissions."""
+    def __init__(self, about: dict[str, Any], *, bare: bool = False, clock: Callable[[], float] = time.time) -> None:
+        """`about` is sent to browsers unchanged, and identifies the server; `bare`: viewers have different permissions.
+
+        `clock` returns seconds since 1970.
+        """
         self.feed = ChangeFeed[Row]()
         self.places: frozenset[str] = frozenset()
         """The places that have jobs, see `JobKey`."""
         self._about = about
         self._bare = bare
+        self._clock = clock
         self._cluster: Cluster | None = None
         self._dirty: dict[str, None] = {"": None}
         self._woken = asyncio.Event()
         self._shown_synced = False
         self._spec_summaries: dict[str, tuple[PageJob, SpecSummary]] = {}
+        self._pod_facts: dict[str, dict[str, tuple[PodDetails, PodFacts]]] = {}
+        self._due: dict[str, float] = {}
+        """When the reason of a job changes by time alone."""
         self._changes = 0
         self._versions: dict[str, int] = {}
         self._views: dict[tuple[str, bool, bool], tuple[int, bytes]] = {}
@@ -130,13 +141,23 @@ class Board:
         self._woken.set()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if self._shown_synced else POLL_S):
+                async with asyncio.timeout(self._pause_s()):
                     await self._woken.wait()
+            now = self._clock()
+            for key in [key for key, at in self._due.items() if at <= now]:
+                del self._due[key]
+                self.changed(key)
             if not self._woken.is_set() and not cluster.has_synced:
                 continue
             self._woken.clear()
             await asyncio.sleep(BATCH_S)
             await self._publish(cluster)
+
+    def _pause_s(self) -> float | None:
+        """Return when to look again if nothing changes."""
+        first = min(self._due.values(), default=None)
+        waits = [max(first - self._clock(), 0.0)] if first is not None else []
+        return min([*waits, *([] if self._shown_synced else [POLL_S])], default=None)
 
     def version(self, key: str) -> int:
         """Return a number that increases with each change of a job, even if it is deleted and recreated."""
@@ -152,7 +173,11 @@ class Board:
         if kept is None or kept[0] != version:
             shown = self._cluster.pods_of(key) if pods else []
             about = self._cluster.events_of(key) if events else []
-            kept = version, msgspec.json.encode(job_view(job, self._spec_summary(key, job), shown, about))
+            summary = self._spec_summary(key, job)
+            seen = snapshot_of(
+                summary, self._facts_of(key, summary, self._cluster) if pods else None, about, self._clock()
+            )
+            kept = version, msgspec.json.encode(job_view(job, summary, shown, about, seen))
         self._views[key, pods, events] = kept
         while len(self._views) > MAX_VIEWS:
             del self._views[next(iter(self._views))]
@@ -177,15 +202,34 @@ class Board:
     def _row(self, cluster: Cluster, key: str) -> Row | None:
         job = cluster.job(key)
         if job is None:
-            self._spec_summaries.pop(key, None)
-            self._versions.pop(key, None)
+            for known in (self._spec_summaries, self._versions, self._pod_facts, self._due):
+                known.pop(key, None)
             self._views = {view: kept for view, kept in self._views.items() if view[0] != key}
             return None
         summary = self._spec_summary(key, job)
-        pods = cluster.pods_of(key)
-        events = cluster.events_of(key) if not (pods or self._bare) else ()  # some viewers may not see events
-        whole = msgspec.json.encode(row_of(job, summary, pods, events))
-        return Row(whole, msgspec.json.encode(row_of(job, summary, [])) if self._bare else whole)
+        pods, now = self._facts_of(key, summary, cluster), self._clock()
+        seen = snapshot_of(summary, pods, (), now)
+        if seen.needs_events() and not self._bare:  # some viewers may not see events
+            seen = snapshot_of(summary, pods, cluster.events_of(key), now)
+        self._due.pop(key, None)
+        if seen.changes_at is not None:
+            self._due[key] = seen.changes_at
+        whole = msgspec.json.encode(row_of(job, summary, seen))
+        bare = row_of(job, summary, snapshot_of(summary, None, (), now)) if self._bare else None
+        return Row(whole, msgspec.json.encode(bare) if bare is not None else whole)
+
+    def _facts_of(self, key: str, summary: SpecSummary, cluster: Cluster) -> list[PodFacts] | None:
+        """Return the facts of the pods of a job, cached by version of the pod; None without permission to list pods."""
+        if isinstance(cluster.read_errors.get("pods"), ForbiddenError):
+            return None
+        known = self._pod_facts.get(key, {})
+        kept = ((pod, known.get(pod.metadata.uid)) for pod in cluster.pods_of(key))
+        found = {
+            pod.metadata.uid: (pod, one[1] if one is not None and one[0] is pod else pod_facts_of(summary, pod))
+            for pod, one in kept
+        }
+        self._pod_facts[key] = found
+        return [facts for _, facts in found.values()]
 
     def _spec_summary(self, key: str, job: PageJob) -> SpecSummary:
         """Return the parsed spec of a job, cached by version."""

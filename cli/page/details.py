@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 
@@ -22,45 +20,13 @@ from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.commands.tensorboard_ import board_selector
 from tfjob_operator.cli.commands.top_ import ABSENT, POD_METRICS, total
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
-from tfjob_operator.cli.errors import ApiServerError as Refusal
 from tfjob_operator.cli.page.objects import POD_SELECTOR, TENSORFLOW_V1ALPHA1, JobKey
-from tfjob_operator.cli.page.reviews import ResourceAttributes, ResultCache
+from tfjob_operator.cli.page.reviews import ResultCache
+from tfjob_operator.cli.permissions import ResourceAttributes
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.yaml_text import yaml_text
 
 T = TypeVar("T")
-
-_NAME: Final = "[a-z0-9][a-z0-9.-]*"
-
-
-class LimitedSession(Session):
-    """A session that sends only reads that `readable` allows, and rejects other requests as the API server would."""
-
-    def __init__(self, access: Access, readable: frozenset[ResourceAttributes]) -> None:
-        """`readable` are the user's permissions: `get` and `list` of resources."""
-        super().__init__(access)
-        self._readable = readable
-
-    def _send(
-        self, method: str, path: str, query: Mapping[str, Any], *more: Any, **how: Any
-    ) -> http.client.HTTPResponse:
-        if method != "GET" or not any(allows(each, path, query) for each in self._readable):
-            raise Refusal("you are not allowed to read this", code=403, reason="Forbidden")
-        return super()._send(method, path, query, *more, **how)
-
-
-def allows(attributes: ResourceAttributes, path: str, query: Mapping[str, Any]) -> bool:
-    """Return True if a permission covers a read, like the API server's authorizer; False for any watch."""
-    collection = attributes.resource.path(attributes.namespace)
-    if "watch" in query:
-        return False
-    if attributes.verb == "list":
-        named = not attributes.name or query.get("fieldSelector") == f"metadata.name={attributes.name}"
-        return path == collection and named
-    below = f"/{attributes.subresource}" if attributes.subresource else ""
-    found = re.fullmatch(rf"{re.escape(collection)}/({_NAME}){below}", path)
-    return found is not None and attributes.name in {"", found[1]}
-
 
 FRESH_S: Final = 5.0
 """How long a diagnosis is cached: it reads about ten lists."""
@@ -111,14 +77,14 @@ class Details:
         found.get("metadata", {}).pop("managedFields", None)
         return yaml_text(found, sort_keys=False)
 
-    async def diagnosis(self, job: JobKey, readable: frozenset[ResourceAttributes] | None = None) -> bytes:
-        """Return the output of `explain -o json`, limited to `readable` if given, and up to `FRESH_S` seconds old."""
+    async def diagnosis(self, job: JobKey, granted: frozenset[ResourceAttributes] | None = None) -> bytes:
+        """Return the output of `explain -o json`, read with `granted`, None for all, and up to `FRESH_S` seconds old."""
 
         async def make() -> bytes:
             async with self._some:
-                return await call_in_daemon_thread(lambda: self._diagnose(job, readable), "diagnosis")
+                return await call_in_daemon_thread(lambda: self._diagnose(job, granted), "diagnosis")
 
-        return (await self._diagnoses.get((job, readable), make, lambda _: FRESH_S)).value
+        return (await self._diagnoses.get((job, granted), make, lambda _: FRESH_S)).value
 
     async def usage(self, namespace: str) -> dict[str, Usage] | None:
         """Return the usage of the replicas in a namespace by pod, None without the metrics API; it may be `USAGE_S` old."""
@@ -146,10 +112,10 @@ class Details:
                 return f"http://{f'[{host}]' if ':' in host else host}:{service['spec']['ports'][0]['port']}/"
         return ""
 
-    def _diagnose(self, job: JobKey, readable: frozenset[ResourceAttributes] | None) -> bytes:
-        access = self._read(job.namespace)
-        with Session(access) if readable is None else LimitedSession(access, readable) as session:
-            return msgspec.json.encode(diagnose(collect(session, job.full_name, datetime.now(UTC))))
+    def _diagnose(self, job: JobKey, granted: frozenset[ResourceAttributes] | None) -> bytes:
+        with Session(self._read(job.namespace)) as session:
+            evidence = collect(session, job.full_name, datetime.now(UTC), granted=granted)
+        return msgspec.json.encode(diagnose(evidence))
 
 
 def _usage(pod: _PodMetrics) -> Usage:

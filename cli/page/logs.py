@@ -15,12 +15,12 @@ from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.cli.logs.lines import Position, Splitter
+from tfjob_operator.cli.logs.follower import LogFollower, LogRequest, LogSet, RunState, Wait, run_state_of
+from tfjob_operator.cli.logs.lines import LogLine
 from tfjob_operator.cli.model.objects import PodDetails
+from tfjob_operator.cli.model.replicas import ReplicaName, order_of
 from tfjob_operator.cli.page.cluster import Cluster, background_tasks
 from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, newest_of
-from tfjob_operator.cli.timelines.build import training_of
-from tfjob_operator.cli.timelines.values import ReplicaName, order_of
 from tfjob_operator.cli.training import Curves, LogReader
 
 MAX_LOGS: Final = 50
@@ -84,7 +84,7 @@ class Logs:
 
 
 class _Merged:
-    """The merged logs of a job. After a reconnect, lines that were read before are recognized by their timestamps."""
+    """The merged logs of a job."""
 
     def __init__(self, client: RestClient, cluster: Cluster, key: str, options: LogOptions) -> None:
         self._client = client
@@ -92,12 +92,10 @@ class _Merged:
         self._key = key
         self._options = options
         self._queue = asyncio.Queue[list[str] | ForbiddenError | None](_MAX_QUEUED)
-        self._reading: dict[ReplicaName, asyncio.Task[None]] = {}
-        self._positions: dict[str, Position] = {}
-        self._read: dict[ReplicaName, tuple[str, int]] = {}
-        """The container that is being read, or was read last."""
-        self._failed: set[ReplicaName] = set()
-        self._before: dict[ReplicaName, asyncio.Task[None]] = {}
+        self._logs = LogSet(MAX_LOGS, _MAX_LINE)
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        """The newest task that reads the log of a replica."""
+        self._before: dict[str, asyncio.Task[None]] = {}
         """The task that sends the preceding log, if logs are sent in order."""
 
     async def lines(self) -> AsyncGenerator[list[str], None]:
@@ -106,7 +104,9 @@ class _Merged:
             self._follow() if self._options.follow else self._read_all(), name="logs of a job"
         )
         try:
-            first = self._cut(len(self._replicas())) if self._options.follow else []
+            wanted, more = len(self._replicas()), "The command `logs` follows all with --max-log-requests"
+            is_cut = self._options.follow and wanted > MAX_LOGS
+            first = [f"Following {MAX_LOGS} of {wanted} replicas. {more}={wanted}"] if is_cut else []
             while (found := await self._queue.get()) is not None:
                 if isinstance(found, ForbiddenError):
                     raise found
@@ -118,85 +118,92 @@ class _Merged:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _replicas(self) -> dict[ReplicaName, PodDetails]:
-        return replicas_of(self._cluster.pods_of(self._key))
+    def _replicas(self) -> dict[str, PodDetails]:
+        return {_name(place): pod for place, pod in replicas_of(self._cluster.pods_of(self._key)).items()}
 
     async def _read_all(self) -> None:
         await self._queue.put([])
         reading: list[asyncio.Task[None]] = []
-        for place, pod in self._replicas().items():
-            if has_log(pod):
+        for name, pod in self._replicas().items():
+            if (state := state_of(pod)).has_log:
+                log = LogFollower(name, pod.metadata.uid, state._replace(pod_over=True), _MAX_LINE)
                 if reading:
-                    self._before[place] = reading[-1]
-                reading.append(self._start(place, pod))
+                    self._before[name] = reading[-1]
+                reading.append(self._start(log, pod))
                 if len(reading) > PREFETCH:
                     await reading.pop(0)
         await asyncio.gather(*reading)
         await self._queue.put(None)
 
     async def _follow(self) -> None:
-        if not any(map(has_log, self._replicas().values())):
+        if not any(state_of(pod).has_log for pod in self._replicas().values()):
             await self._queue.put([])
         while True:
-            for place, pod in self._replicas().items():
-                if not has_log(pod) or (self._read.get(place) == _mark(pod) and not is_running(pod)):
-                    continue
-                running = [each for each in self._reading.values() if not each.done()]
-                if len(running) >= MAX_LOGS:
-                    break
-                if place not in self._reading or self._reading[place].done():
-                    self._read[place] = _mark(pod)
-                    self._start(place, pod)
+            pods = self._replicas()
+            states = {name: (pod.metadata.uid, state_of(pod)) for name, pod in pods.items()}
+            wanted = {name: each for name, each in states.items() if each[1].has_log or name in self._logs.open}
+            for log in self._logs.update(wanted):
+                self._start(log, pods[log.name])
+            for log in self._logs.stalled(asyncio.get_running_loop().time()):
+                self._reading[log.name].cancel()
+                self._logs.end(log)
             await asyncio.sleep(RETRY_S)
 
-    def _start(self, place: ReplicaName, pod: PodDetails) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._read_pod(place, pod), name=f"log of {_name(place)}")
-        self._reading[place] = task
-        return task
+    def _start(self, log: LogFollower, pod: PodDetails) -> asyncio.Task[None]:
+        self._reading[log.name] = asyncio.create_task(self._read(log, pod), name=f"log of {log.name}")
+        return self._reading[log.name]
 
-    def _cut(self, wanted: int) -> list[str]:
-        more = f"The command `logs` follows all with --max-log-requests={wanted}"
-        return [f"Following {MAX_LOGS} of {wanted} replicas. {more}"] if wanted > MAX_LOGS else []
+    async def _read(self, log: LogFollower, pod: PodDetails) -> None:
+        """Read a log to its end. Only a followed log is read again after an error."""
+        while (step := log.next()) is not None:
+            await self._send(log, [])
+            if isinstance(step, Wait):
+                await asyncio.sleep(max(step.limit_s or 0.0, RETRY_S))
+                continue
+            try:
+                await self._stream(log, pod, step)
+            except ForbiddenError as error:
+                await self._put(log.name, error)
+                return
+            except ApiError as error:
+                if self._options.follow or isinstance(error, NotFoundError):
+                    log.failed(error.code if isinstance(error, StatusError) else 0, _words(error))
+                else:
+                    log.notes.append(f"cannot read logs: {_words(error)}")
+                    log.close()
+        await self._send(log, log.rest())
+        if self._options.follow:
+            self._logs.end(log)
 
-    async def _read_pod(self, place: ReplicaName, pod: PodDetails) -> None:
-        """Read a log to its end. A followed log is read again after an error."""
-        position = self._positions.setdefault(pod.metadata.uid, Position())
-        since = position.since
-        position.resume()
+    async def _stream(self, log: LogFollower, pod: PodDetails, request: LogRequest) -> None:
+        is_first = not (request.is_previous or request.since)
         options = replace(
             self._options,
             container=_container(pod),
             timestamps=True,
-            since=since or "",
-            tail_lines=self._options.tail_lines if since is None else None,
+            previous=request.is_previous or self._options.previous,
+            since=request.since,
+            tail_lines=self._options.tail_lines if is_first else None,
         )
-        splitter = Splitter(_MAX_LINE)
-        try:
-            async with self._client.logs(PODS, pod.metadata.namespace, pod.metadata.name, options) as chunks:
-                await self._queue.put([])
-                self._failed.discard(place)
-                async for chunk in chunks:
-                    await self._put(place, position, splitter.feed(chunk))
-            await self._put(place, position, [rest for rest in [splitter.rest()] if rest])
-        except ForbiddenError as error:
-            await self._send(place, error)
-        except NotFoundError:
-            return  # the pod is gone
-        except ApiError as error:
-            self._read.pop(place, None)
-            if place not in self._failed:
-                self._failed.add(place)
-                await self._send(place, [f"{_name(place)}: cannot read the log: {_words(error)}"])
+        async with self._client.logs(PODS, pod.metadata.namespace, pod.metadata.name, options) as chunks:
+            await self._queue.put([])
+            async for chunk in chunks:
+                if log.is_unverified and self._replicas().get(log.name, pod).metadata.uid != log.uid:
+                    log.close()
+                    return
+                await self._send(log, log.feed(chunk))
+        await self._send(log, log.ended())
 
-    async def _put(self, place: ReplicaName, position: Position, raw: Iterable[bytes]) -> None:
-        found = [line.text for each in raw if (line := position.unseen(each)) is not None]
-        if found:
-            name = _name(place)
-            await self._send(place, [f"{name} | {shown}" for text in found for shown in LogLines().feed(text + b"\n")])
+    async def _send(self, log: LogFollower, lines: Sequence[LogLine]) -> None:
+        """Send lines, and the messages of a log."""
+        notes, log.notes = log.notes, []
+        shown = [f"{log.name} | {text}" for line in lines for text in LogLines().feed(line.text + b"\n")]
+        if shown or notes:
+            await self._put(log.name, [*shown, *(f"{log.name}: {note}" for note in notes)])
 
-    async def _send(self, place: ReplicaName, found: list[str] | ForbiddenError) -> None:
-        if place in self._before:
-            await asyncio.wait([self._before[place]])
+    async def _put(self, name: str, found: list[str] | ForbiddenError) -> None:
+        if name in self._before:
+            await asyncio.wait([self._before[name]])
         await self._queue.put(found)
 
 
@@ -208,7 +215,7 @@ def replicas_of(pods: Iterable[PodDetails]) -> dict[ReplicaName, PodDetails]:
 def metrics_pod(pods: Iterable[PodDetails]) -> PodDetails | None:
     """Return the pod whose log reports metrics, the first replica's; one that already has a log is preferred."""
     found = (pod for place, pod in replicas_of(pods).items() if place.type in _WITH_METRICS)
-    return min(found, key=lambda pod: not has_log(pod), default=None)
+    return min(found, key=lambda pod: not state_of(pod).has_log, default=None)
 
 
 class Run:
@@ -231,18 +238,18 @@ class Run:
             if pod is None:
                 unread = cluster.read_errors.get("pods")
                 self._set_source(self._pod, _words(unread) if unread is not None else "no replica has a pod")
-            elif (mark := _mark(pod)) != seen or is_running(pod):
+            elif (mark := (pod.metadata.uid, (state := state_of(pod)).run)) != seen or not state.over:
                 seen = mark if await self._follow(client, pod) else None
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self, client: RestClient, pod: PodDetails) -> bool:
         """Read a log to its end; return False if it has to be read again."""
-        meta = pod.metadata
+        meta, has_log = pod.metadata, state_of(pod).has_log
         options = LogOptions(container=_container(pod), follow=True)
         self._reader = LogReader()
         try:
             async with client.logs(PODS, meta.namespace, meta.name, options) as chunks:
-                self._set_source(meta.name, "" if has_log(pod) else "no replica has written anything yet")
+                self._set_source(meta.name, "" if has_log else "no replica has written anything yet")
                 async for chunk in chunks:
                     points = self._reader.feed(chunk)
                     self._curves.add(points)
@@ -252,7 +259,7 @@ class Run:
             return False
         self._curves.add(self._reader.close())
         self.changed = True
-        return has_log(pod)
+        return has_log
 
     def body(self) -> bytes:
         """Return the run as JSON."""
@@ -275,22 +282,9 @@ class Run:
             self.changed = True
 
 
-def has_log(pod: PodDetails) -> bool:
-    """Return True if the training container of a pod has started, perhaps before a restart: then it has a log."""
-    main = training_of(pod)
-    states = (main.state, main.last_state) if main is not None else ()
-    return any(state is not None and (state.running or state.terminated) for state in states)
-
-
-def is_running(pod: PodDetails) -> bool:
-    """Return True if the training container is running: its log continues even if a stream of it has ended."""
-    main = training_of(pod)
-    return main is not None and main.state is not None and main.state.running is not None
-
-
-def _mark(pod: PodDetails) -> tuple[str, int]:
-    main = training_of(pod)
-    return pod.metadata.uid, main.restart_count if main is not None else 0
+def state_of(pod: PodDetails) -> RunState:
+    """Return the state of the training container."""
+    return run_state_of(msgspec.to_builtins(pod.status), _container(pod))
 
 
 def _container(pod: PodDetails) -> str:

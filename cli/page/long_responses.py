@@ -16,8 +16,9 @@ from aiohttp import web
 
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.cli.page.authenticator import HEADERS
-from tfjob_operator.cli.page.reviews import ResourceAttributes, ReviewFailedError
+from tfjob_operator.cli.page.reviews import ReviewFailedError
 from tfjob_operator.cli.page.viewers import DeniedError, UnauthenticatedError, Viewer
+from tfjob_operator.cli.permissions import ResourceAttributes
 
 MAX_OPEN: Final = 500
 """The most open responses."""

@@ -72,9 +72,13 @@ _OF_ALPHA_REPLICA: Final = re.compile(
 
 
 class PageJobStatus(JobStatus, frozen=True):
-    """The status of a job. `runtime_id` is a part of the names of its replicas in the alpha dialect, "" in others."""
+    """The status of a job.
+
+    `runtime_id` is a part of the names of its replicas in the alpha dialect, "" in others, and `state` its outcome.
+    """
 
     runtime_id: str = ""
+    state: str = ""
 
 
 class TensorFlowV1Alpha1Status(PageJobStatus, frozen=True):

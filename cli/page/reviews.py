@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from tfjob_operator.api.client.errors import ApiError, StatusError
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.meta import Resource, Struct
+from tfjob_operator.cli.permissions import ResourceAttributes
 
 V = TypeVar("V")
 
@@ -107,26 +108,6 @@ class User(NamedTuple):
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-class ResourceAttributes(NamedTuple):
-    """An action that requires permission. Without a namespace: in all namespaces; without a name: on all objects."""
-
-    verb: str
-    resource: Resource
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
-
-    def refusal(self, user: str) -> str:
-        """Return the message for a denial, which is the API server's."""
-        plural = f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
-        named = f' "{self.name}"' if self.name else ""
-        where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
-        return (
-            f'{self.resource}{named} is forbidden: User "{user}" cannot {self.verb} resource "{plural}" '
-            f'in API group "{self.resource.group}" {where}'
-        )
 
 
 class ReviewFailedError(Exception):

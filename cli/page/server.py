@@ -30,10 +30,11 @@ from tfjob_operator.cli.page.details import Details
 from tfjob_operator.cli.page.logs import MAX_RUNS, Logs, Run
 from tfjob_operator.cli.page.long_responses import LongResponses
 from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, TENSORFLOW_V1ALPHA1_NAME, JobKey, read_key
-from tfjob_operator.cli.page.reviews import DENIED_TTL_S, ResourceAttributes, ReviewFailedError
+from tfjob_operator.cli.page.reviews import DENIED_TTL_S, ReviewFailedError
 from tfjob_operator.cli.page.streams import Streams
 from tfjob_operator.cli.page.viewers import DeniedError, UnauthenticatedError, Viewer
 from tfjob_operator.cli.page.views import MAX_WORDS
+from tfjob_operator.cli.permissions import ResourceAttributes
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -163,7 +164,7 @@ class Page:
     async def _explain(self, request: web.Request) -> web.Response:
         job, viewer = _job(request), _VIEWER.get()
         await viewer.require(ResourceAttributes("get", *job))
-        body = await self._parts.details.diagnosis(job, await viewer.readable(job))
+        body = await self._parts.details.diagnosis(job, await viewer.granted(job))
         return web.Response(body=body, headers={"Content-Type": JSON})
 
     async def _usage(self, request: web.Request) -> web.Response:

@@ -13,8 +13,9 @@ import msgspec
 
 from tfjob_operator.api.core import EVENTS
 from tfjob_operator.cli.page.board import STATE, Board, Row, Update
-from tfjob_operator.cli.page.reviews import STREAM_DENIED_TTL_S, ResourceAttributes
+from tfjob_operator.cli.page.reviews import STREAM_DENIED_TTL_S
 from tfjob_operator.cli.page.viewers import EVERYTHING, Viewer, Visibility
+from tfjob_operator.cli.permissions import ResourceAttributes
 
 HEARTBEAT_S: Final = 10.0
 """The idle time after which a heartbeat is sent; a browser reconnects after 25 s without data."""

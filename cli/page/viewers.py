@@ -17,7 +17,8 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.collecting import LEASE
 from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, JobKey, namespaces_in, read_key
-from tfjob_operator.cli.page.reviews import ALLOWED_TTL_S, DENIED_TTL_S, CachedResult, ResourceAttributes, Reviews, User
+from tfjob_operator.cli.page.reviews import ALLOWED_TTL_S, DENIED_TTL_S, CachedResult, Reviews, User
+from tfjob_operator.cli.permissions import ResourceAttributes
 
 Namespaces = frozenset[str] | None
 """A set of namespaces, or None for all."""
@@ -87,8 +88,8 @@ class Viewer:
         """Return what is visible of these places; a cached denial may be `refused_s` seconds old."""
         return EVERYTHING
 
-    async def readable(self, job: JobKey) -> frozenset[ResourceAttributes] | None:
-        """Return what the viewer may read to explain a job; None leaves that decision to the API server."""
+    async def granted(self, job: JobKey) -> frozenset[ResourceAttributes] | None:
+        """Return the permissions to explain a job; None leaves the decision to the API server."""
         return None
 
 
@@ -131,8 +132,8 @@ class ClusterViewer(Viewer):
         pods, pods_at = await self._where(user, PODS, seen, refused_s)
         return Visibility(jobs, first, pods, places, min(at, now, jobs_at, first_at, pods_at) + ALLOWED_TTL_S)
 
-    async def readable(self, job: JobKey) -> frozenset[ResourceAttributes] | None:
-        """See `Viewer.readable`. A page of one namespace reads no cluster-scoped resources and no other namespaces."""
+    async def granted(self, job: JobKey) -> frozenset[ResourceAttributes] | None:
+        """See `Viewer.granted`. A page of one namespace reads no cluster-scoped resources and no other namespaces."""
         asked = [*reads_of(job), *(READS_OF_CLUSTER if not self._scope else ())]
         answers = await asyncio.gather(*map(self.may, asked))
         return frozenset(attributes for attributes, answer in zip(asked, answers, strict=True) if answer)

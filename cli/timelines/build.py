@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tfjob_operator.api.v1.conditions import ENDING, end_record
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, LIMITS, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1 import states
+from tfjob_operator.api.v1.conditions import ENDING, end_record, is_ending
+from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
+    LIMITS,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    exit_of,
+)
 from tfjob_operator.api.v1.types import names_in
 from tfjob_operator.cli.model.objects import (
     ConditionDetails,
@@ -19,10 +26,10 @@ from tfjob_operator.cli.model.objects import (
     Terminated,
 )
 from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
 from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.timelines import values
 
-_CODE: Final = re.compile(r"exited with code (-?\d{1,10})")
 _PHASES: Final = {"Succeeded": values.PodOutcome.SUCCEEDED, "Failed": values.PodOutcome.FAILED}
 
 
@@ -107,7 +114,7 @@ def history_of_deleted(
         drawn.until(placed or started, values.PodState.WAITING)
         drawn.until(started, values.PodState.STARTING)
     drawn.until(None, values.PodState.RUNNING)
-    code = next((int(found[1]) for event in own if (found := _CODE.search(event.message))), None)
+    code = next((found.code for event in own if (found := exit_of(event.message))), None)
     ending = (
         values.PodOutcome.DELETED if code is None else values.PodOutcome.FAILED if code else values.PodOutcome.SUCCEEDED
     )
@@ -247,7 +254,14 @@ def timeline_of(
         attempts=tuple(_attempts(job, end)),
         happenings=tuple(_happenings(job, own, [*of_jobs, *(event for event in of_pods if _is_of(event, job, pods))])),
         ending=_ending(job),
+        is_over=_state(job) in states.ENDS,
     )
+
+
+def _state(job: values.TimelineJob) -> str:
+    status = job.status
+    pairs = ((each.type, each.status) for each in status.conditions or ())
+    return states.state_of(pairs, is_ending=is_ending(status), phase=status.phase, outcome=status.state)
 
 
 def _attempts(job: values.TimelineJob, end: datetime | None) -> Iterator[values.AttemptSpan]:
@@ -299,18 +313,18 @@ def _is_about(event: EventDetails, job: values.TimelineJob) -> bool:
 
 def _is_of(event: EventDetails, job: values.TimelineJob, pods: Iterable[PodDetails]) -> bool:
     about = event.involved_object.name
-    return _named(job, about) != values.ReplicaName() or any(pod.metadata.name == about for pod in pods)
+    return _named(job, about) != ReplicaName() or any(pod.metadata.name == about for pod in pods)
 
 
 def _is_of_job_of(event: EventDetails, job: values.TimelineJob) -> bool:
     """Return True for events about a replica's batch Job. They report the replica's pods; in v1, events of the TFJob do so."""
     about = event.involved_object
-    return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != values.ReplicaName()
+    return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != ReplicaName()
 
 
-def _named(job: values.TimelineJob, pod: str) -> values.ReplicaName:
+def _named(job: values.TimelineJob, pod: str) -> ReplicaName:
     """Return the replica of a pod by its name alone."""
-    return values.replica_of(None, job.metadata.name, pod, job.status.runtime_id)
+    return replica_of(None, job.metadata.name, pod, job.status.runtime_id)
 
 
 def _replicas(
@@ -319,13 +333,13 @@ def _replicas(
     by_uid: dict[str, list[EventDetails]] = defaultdict(list)
     for event in events:
         by_uid[event.involved_object.uid].append(event)
-    found: dict[values.ReplicaName, list[values.PodHistory]] = defaultdict(list)
+    found: dict[ReplicaName, list[values.PodHistory]] = defaultdict(list)
     for pod in pods:
-        name = values.replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)
+        name = replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)
         found[name].append(history_of(pod, by_uid.pop(pod.metadata.uid, ())))
     gone: dict[str, list[tuple[str, list[EventDetails]]]] = defaultdict(list)
     for uid, about in by_uid.items():
-        if uid and _named(job, about[0].involved_object.name) != values.ReplicaName():
+        if uid and _named(job, about[0].involved_object.name) != ReplicaName():
             gone[about[0].involved_object.name].append((uid, about))
     for pod_name, lives in gone.items():
         name = _named(job, pod_name)
@@ -335,7 +349,7 @@ def _replicas(
     for pod_name, times in _created(own).items():
         name = _named(job, pod_name)
         reported = [*_from_job_events_only(pod_name, times, own, _end(job))]
-        if reported and pod_name not in known and name != values.ReplicaName():
+        if reported and pod_name not in known and name != ReplicaName():
             found[name] += reported
     recorded = {(each.type, each.index): each.total for each in job.status.restarts or ()}
     return tuple(
@@ -344,7 +358,7 @@ def _replicas(
             tuple(sorted(found[name], key=lambda life: (life.start is not None, life.start or 0))),
             max(recorded.get(name, 0), _restarts_seen(found[name]) if name.type else 0),
         )
-        for name in sorted(found, key=values.order_of)
+        for name in sorted(found, key=order_of)
     )
 
 
@@ -442,8 +456,12 @@ def _happenings(
     """Return all happenings in order of time. Repeats are merged, and so are a condition and its event."""
     name = job.metadata.name
     reported: list[values.Happening] = []
+    history = job.status.attempt_history or ()
+    restarts = [(f" restarts as attempt {each.number + 1} ", utc(each.end_time)) for each in history]
     for condition in job.status.conditions or ():
         at = utc(condition.last_transition_time)
+        # A replica may have been restarting before the whole job was: then only the message of Restarting changed.
+        at = next((ended for words, ended in restarts if ended is not None and words in condition.message), at)
         # for other conditions, False carries no information
         shows_end = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}
         if at is not None and (condition.status == "True" or shows_end):
@@ -452,8 +470,7 @@ def _happenings(
     if (ending := _ending(job)) is not None:
         reported.append(values.Happening(ending.start, name, ENDING, ending.message))
     reasons = [*(each.message for each in reported), *(each.message for each in own)]
-    for attempt in job.status.attempt_history or ():
-        at, words = utc(attempt.end_time), f" restarts as attempt {attempt.number + 1} "
+    for attempt, (words, at) in zip(history, restarts, strict=True):
         restarted = attempt.number < job.status.attempt  # otherwise a rule has ended the job
         if at is not None and restarted and not any(words in each for each in reasons):  # its event has expired
             text = f"{words.strip()}: {ended_by(attempt)}"

@@ -92,6 +92,8 @@ def _head(timeline: Timeline, name: str, start: float, end: float, frame: Frame)
     if timeline.end is not None:
         moment = timeline.end.timestamp()
         over = f"finished {_clock(moment, frame, length_s)} after {duration(moment - start)}"
+    elif timeline.is_over:
+        over = "finished"
     elif timeline.ending is not None:
         over = f"ending since {_clock(timeline.ending.start.timestamp(), frame, length_s)}"
     else:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from tfjob_operator.api.meta import Struct
-from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, REPLICA_TYPES
 from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt, StartRecord
 from tfjob_operator.cli.model.objects import ConditionDetails, LifetimeMeta
+from tfjob_operator.cli.model.replicas import ReplicaName
 
 
 class TimelineJobStatus(Struct, frozen=True):
-    """Times, ordered conditions, restart counts, and attempts; `phase` and `runtime_id` exist in the alpha dialect only."""
+    """Times, ordered conditions, restart counts, and attempts; the last three exist in the alpha dialect only."""
 
     conditions: tuple[ConditionDetails, ...] | None = None
     start_time: datetime | None = None
@@ -31,6 +29,7 @@ class TimelineJobStatus(Struct, frozen=True):
     avoided_nodes: tuple[AvoidedNode, ...] | None = None
     begun: StartRecord | None = None
     phase: str = ""
+    state: str = ""
     runtime_id: str = ""
 
 
@@ -106,16 +105,6 @@ class PodHistory:
     is_there: bool = True
 
 
-class ReplicaName(NamedTuple):
-    """A numbered replica of a job.
-
-    `type` is the replica type of v1. For a pod that cannot be assigned, it is "" and `number` is -1.
-    """
-
-    type: str = ""
-    number: int = -1
-
-
 @dataclass(frozen=True, slots=True)
 class ReplicaTimeline:
     """A replica, the histories of its pods, oldest first, and its restarts; recreation after suspension does not count."""
@@ -158,7 +147,7 @@ class Timeline:
     """The history of a job. `end` is None while the job is unfinished; `start` is None if even the job's beginning is unknown.
 
     `attempts` are the last six, if the whole job was restarted. `ending` is the time between decision and end, while pods of a
-    queued job still held its quota; None if the end did not wait.
+    queued job still held its quota; None if the end did not wait. `is_over`: the job has finished, perhaps at an unknown time.
     """
 
     start: datetime | None = None
@@ -169,34 +158,4 @@ class Timeline:
     attempts: tuple[AttemptSpan, ...] = ()
     happenings: tuple[Happening, ...] = ()
     ending: Span | None = None
-
-
-_TYPES: Final = {name.casefold(): name for name in REPLICA_TYPES}
-_LABELS: Final = (
-    (LABEL_PREFIX + LABEL_REPLICA_TYPE, LABEL_PREFIX + LABEL_REPLICA_INDEX),
-    ("tf-replica-type", "tf-replica-index"),
-    (LABEL_REPLICA_TYPE, LABEL_REPLICA_INDEX),
-    ("job_type", "task_index"),
-)
-"""This operator's labels; two older pairs (before 2021); those of the alpha dialect, to which this operator adds its own."""
-_NAME: Final = re.compile(rf"({'|'.join(_TYPES)})(?:-[a-z0-9]{{4}})?-(\d{{1,5}})(?:-[a-z0-9]{{5}})?", re.IGNORECASE)
-"""After the job's name: `worker-0`; in the alpha dialect `worker-x7ab-0-abcde`, with or without the RuntimeId."""
-
-
-def replica_of(labels: Mapping[str, str] | None, job: str, pod: str, runtime_id: str = "") -> ReplicaName:
-    """Return the replica of a pod by labels or name, ReplicaName() if neither helps. Alpha names contain the RuntimeId."""
-    for kind, index in _LABELS:
-        label, number = (labels or {}).get(kind, ""), (labels or {}).get(index, "")
-        if label and number.isascii() and number.isdigit() and len(number) < 6:
-            return ReplicaName(_TYPES.get(label.casefold(), label), int(number))
-    rest = pod.removeprefix(f"{job}-")
-    if runtime_id:
-        rest = rest.replace(f"-{runtime_id}-", "-", 1)
-    found = _NAME.fullmatch(rest) if rest != pod else None
-    return ReplicaName(_TYPES[found[1].casefold()], int(found[2])) if found is not None else ReplicaName()
-
-
-def order_of(name: ReplicaName) -> tuple[int, str, int]:
-    """Return a sort key for a replica: types in the order of REPLICA_TYPES, then all others."""
-    known = REPLICA_TYPES.index(name.type) if name.type in REPLICA_TYPES else len(REPLICA_TYPES)
-    return known, name.type, name.number
+    is_over: bool = False

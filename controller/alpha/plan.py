@@ -27,7 +27,8 @@ from tfjob_operator.api.core import EventType
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ON_HOLD, CleanPodPolicy, ConditionReason, ConditionType
-from tfjob_operator.api.v1.types import InvalidSpec, Mistake, ReplicaStatus, StartRecord, format_indices, parse_indices
+from tfjob_operator.api.v1.indices import format_indices, parse_indices
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, ReplicaStatus, StartRecord
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import V1_TYPES, AlphaEventReason, AlphaState, Dialect, Phase
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus

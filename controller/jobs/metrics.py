@@ -9,11 +9,11 @@ from typing import Any, Final
 import structlog
 
 from tfjob_operator.api.meta import ObjectMeta
-from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import conditions, states
 from tfjob_operator.api.v1.constants import ConditionReason as Reason
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobAttempt, JobCondition, TFJob
-from tfjob_operator.api.v1alpha1.types import AlphaJob
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric, MetricsProvider
 
@@ -64,7 +64,15 @@ log = structlog.get_logger(__name__)
 
 def index_by_state(job: TFJob | AlphaJob) -> Sequence[str]:
     """Return the value of `STATE_INDEX` for a job."""
-    return (f"{job.metadata.namespace}/{conditions.state_of(job.status)}",)
+    return (f"{job.metadata.namespace}/{state_of(job)}",)
+
+
+def state_of(job: TFJob | AlphaJob) -> str:
+    """Return the state of a job, see `states`."""
+    status = job.status
+    pairs = ((each.type, each.status) for each in status.conditions or ())
+    outcome = status.state if isinstance(status, AlphaStatus) else ""
+    return states.state_of(pairs, is_ending=conditions.is_ending(status), phase=status.phase, outcome=outcome)
 
 
 JOB_INDEXERS: Final = {STATE_INDEX: index_by_state}

@@ -44,7 +44,7 @@ from tfjob_operator.api.meta import (
     controller_of,
     owner_uid_key,
 )
-from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
+from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, WAS_REJECTED
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta
 from tfjob_operator.controller.jobs.draft import JobEvent
@@ -291,7 +291,7 @@ class ChildWriter:
             return False
         except ApiError as error:
             if isinstance(error, kind.refusals) and not is_denied(error):
-                raise RefusedError(f"{kind.name} {name} was rejected: {error.status_message}") from error
+                raise RefusedError(f"{kind.name} {name} {WAS_REJECTED}{error.status_message}") from error
             self._warn(job, kind, name, str(error))
             raise
         self._expectations.creation_answered(job, kind.name, name, version_written(written))

@@ -8,7 +8,7 @@ from support.waiting import eventually
 
 FILL = fill_many
 MOST = 200
-UNHEALTHY = {f"sweep-{number}" for numbers in SICK.values() for number in numbers} | {"wide"}
+UNHEALTHY = {f"sweep-{number}" for numbers in SICK.values() for number in numbers} | {"wide", "restarts"}
 
 
 def names(tab: Looking) -> list[str]:
@@ -29,10 +29,9 @@ def test_sick_jobs_stand_first_each_with_its_reason(tab: Looking) -> None:
     )
     assert {*rows} == UNHEALTHY
     assert rows["sweep-0"].startswith("Unschedulable: 0/12 nodes are available")
-    assert rows["sweep-41"] == "exit code 3: ValueError: shapes differ"
+    assert rows["sweep-41"] == "ExitCode:3: ValueError: shapes differ"
     assert rows["sweep-120"] == "ImagePullBackOff: Back-off pulling image train:2"
     assert took["sweep-41"]
-    assert not took["sweep-100"], "it never started"
     assert reads_well(tab.page)
 
 

@@ -65,7 +65,7 @@ def test_a_job_goes_through_its_life_before_ones_eyes(tab: Looking, dashboard: D
     put = dashboard.cluster.put
     put("tfjobs", job("short", "Created", 1, {"Worker": 1}))
     tab.open("/vision/short")
-    tab.shows(".replicas", "No pod")
+    tab.shows(".replicas", "Missing")
     put("pods", pod("short", "Worker", 0, 5, runs(5)))
     put("tfjobs", job("short", "Running", 5, {"Worker": 1}))
     tab.shows(".title .pill", "Running")
@@ -94,7 +94,7 @@ def test_a_failed_job_says_why_on_top(tab: Looking) -> None:
 
     tab.page.route("**/-/explain/**", hold)
     tab.open("/nlp/bert-finetune-2")
-    tab.shows(".why h2", "exit code 1")
+    tab.shows(".why h2", "ExitCode:1")
     at = tab.shows(".tabs").bounding_box()
     eventually(lambda: held, "the diagnosis is asked for")
     held[0].continue_()
@@ -290,7 +290,7 @@ def test_a_user_without_rights_is_told_which_and_sees_jobs_when_they_are_granted
         looking.shows(".banner.missing", "You may not read events and pods")
         assert reads_well(looking.page)
         looking.open("/nlp/bert-finetune-2")
-        looking.shows(".replicas .pill", "Not known")
+        looking.shows(".replicas .pill", "Unknown")
         looking.open(RESNET)
         looking.shows(".blank h1", "This page shows the namespace nlp alone")
 

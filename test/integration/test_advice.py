@@ -266,7 +266,7 @@ ADVICE: Final = [
         {f"{TEMPLATE} restartPolicy": None},
     ),
     Advice(
-        Problem("managed-elsewhere", with_policy(workers(1), managedBy="kueue.x-k8s.io/multikueue")),
+        Problem("manager-silent", with_policy(workers(1), managedBy="example.com/trainer")),
         {"spec runPolicy managedBy": None},
     ),
     Advice(Problem("suspended", with_policy(workers(1), suspend=True))),
@@ -385,7 +385,7 @@ ADVICE: Final = [
     logged("shared-memory-full", {f"{TEMPLATE} volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}),
 ]
 QUICK: Final = """
-    container-name 9mnist template-refused held-invalid no-replicas field-unknown managed-elsewhere suspended
+    container-name 9mnist template-refused held-invalid no-replicas field-unknown manager-silent suspended
     service-account-missing ended-pod-in-the-way name-taken quota-exceeded scheduler-missing image-not-found
     image-no-right command-not-split config-map-missing out-of-memory exit-code crash-loop deadline-exceeded backoff-limit
     deadline-near restarted-after-success python-module-missing
@@ -460,7 +460,8 @@ def test_a_job_runs_once_the_printed_advice_was_followed(played: Played, advice:
 
 NOT_FOLLOWED: Final = {
     "it is to look, to wait, or to ask the owner of something or the administrator": """
-        namespace-terminating job-being-deleted operator-not-running operator-missing operator-not-acting operator-not-ready
+        namespace-terminating job-being-deleted managed-elsewhere managed-by-multikueue
+        operator-not-running operator-missing operator-not-acting operator-not-ready
         operator-scaled-to-zero operator-serves-elsewhere end-not-seen namespace-not-served not-reconciled-yet
         pod-template-not-applied alpha-not-served edit-not-seen crd-old kueue-absent kueue-check-rejected
         kueue-queue-stopped kueue-namespace kueue-preempted kueue-pods-ready-timeout kueue-check kueue-waits
@@ -475,8 +476,9 @@ NOT_FOLLOWED: Final = {
         nodes-avoided nodes-unavailable nodes-not-avoided pod-restart-policy-never ending sidecar-after-training
     """,
     "it takes Kueue or a gang scheduler": """
-        kueue-deactivated kueue-queue-missing kueue-too-large kueue-quota kueue-one-by-one kueue-replicas-not-counted
-        pod-group-refused gang-too-few-pods gang-no-room gang-other-scheduler
+        kueue-deactivated kueue-gave-up kueue-queue-missing kueue-too-large kueue-quota kueue-one-by-one kueue-unreachable
+        kueue-replicas-not-counted scheduling-group-missing pod-group-refused gang-too-few-pods gang-no-room
+        gang-other-scheduler
     """,
     "it takes an operator of the alpha dialect": """
         chief-missing restart-policy-always batch-job-failed batch-job-suspended

@@ -228,7 +228,7 @@ def test_the_plugin_shows_a_job_of_either_api(plane: ControlPlane, world: AlphaC
         status = json.loads(plugin("status", name, "--output=json"))
         found = {kind["type"]: [each["replica"] for each in kind["replicas"]] for kind in status["types"]}
         assert found == {"Master": ["master-0"], "Worker": ["worker-0", "worker-1"]}
-        assert "1 of 1 master running, 2 of 2 workers running" in plugin("explain", name)
+        assert "1 of 1 master ready, 2 of 2 workers ready" in plugin("explain", name)
     world.api("DELETE", "pods", world.pods()["worker-x7ab-1"]["metadata"]["name"])
     eventually(lambda: "worker-1" in plugin("timeline", "old", "--utc"), "the replica is in the timeline")
     world.end("master-x7ab-0")

@@ -39,7 +39,7 @@ def every_field() -> dict[str, Any]:
     """Return a spec with all fields of Go's types, of training-operator and the core API, and those that our CRD adds."""
     spec = example(SPEC) | _added(OURS, SPEC)
     policy = _added(OURS["properties"]["runPolicy"], SPEC["properties"]["runPolicy"])
-    spec["runPolicy"] |= policy | {"managedBy": "kubeflow.org/training-operator"}
+    spec["runPolicy"] |= policy | {"managedBy": "kubeflow.org/training-operator", "ttlSecondsAfterFinished": 3600}
     return dict(spec)
 
 

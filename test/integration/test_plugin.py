@@ -135,7 +135,7 @@ def test_status_and_timeline_show_what_became_of_each_replica(served: Cluster, p
     assert lines[0].startswith("mnist in ")
     assert any("chief-0" in line and "Running" in line for line in lines)
     plugin("suspend", "mnist")
-    eventually(lambda: "Worker: 0 of 2 running\n" in plugin("status", "mnist"), "its pods are gone")
+    eventually(lambda: "Worker: 0 of 2 ready\n" in plugin("status", "mnist"), "its pods are gone")
     told = "TFJobSuspended: TFJob mnist is suspended."
     drawn = eventually(lambda: told in (text := plugin("timeline", "mnist", "--utc")) and text, "it tells of it")
     assert "\nsuspended " in drawn
@@ -147,7 +147,7 @@ def test_replicas_that_cannot_be_made_are_missing(cluster: Cluster, plugin: Plug
     with cluster.operator():
         cluster.create("why", one(serviceAccountName="nobody"))
         eventually(lambda: "FailedCreatePod" in plugin("timeline", "why"), "the refusal is told")
-    assert "Worker: 0 of 1 running, worker-0 missing" in plugin("status", "why")
+    assert "Worker: 0 of 1 ready, worker-0 missing" in plugin("status", "why")
     assert plugin("status", "none", code=1) == 'Error from server (NotFound): tfjobs.kubeflow.org "none" not found\n'
 
 
@@ -188,6 +188,16 @@ def test_watch_prints_what_happens_until_the_job_has_ended(served: Cluster, plug
         served.kubectl("delete", "tfjob", "gone")
         _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (3, "tfjob.kubeflow.org/gone was deleted\n")
+
+
+def test_a_job_that_its_ttl_deleted_is_told_so_with_how_it_ended(served: Cluster, plugin: Plugin) -> None:
+    served.create("brief", with_policy(specs(Worker=replica(run="1s:3")), ttlSecondsAfterFinished=0))
+    eventually(lambda: "brief" not in served.names("tfjobs"), "its TTL deletes it")
+    told = eventually(lambda: " by its TTL " in (text := plugin("explain", "brief", code=1)) and text, "it is told so")
+    found = r'tfjobs.kubeflow.org "brief" not found: it was deleted \d+s ago by its TTL .*, after TFJobFailed: TFJob .*'
+    assert re.fullmatch(rf"Error from server \(NotFound\): {found}\n", told), told
+    served.create("mnist-large", with_policy(one(), suspend=True))
+    assert plugin("status", "mnist-larg", code=1).endswith(" not found: did you mean mnist-large?\n")
 
 
 def uids(cluster: Cluster) -> dict[str, str]:

@@ -43,7 +43,8 @@ SPECIFICATIONS = [
     Problem("template-refused", one(containers=[TRAINING | {"volumeMounts": [{"name": "none", "mountPath": "/x"}]}])),
     Problem("spec-invalid", with_policy(one(), cleanPodPolicy="Sometimes")),
     Problem("container-name", one(containers=[TRAINING | {"name": "main"}])),
-    Problem("managed-elsewhere", with_policy(one(), managedBy="kueue.x-k8s.io/multikueue")),
+    Problem("managed-by-multikueue", with_policy(one(), managedBy="kueue.x-k8s.io/multikueue")),
+    Problem("manager-silent", with_policy(one(), managedBy="example.com/trainer")),
     Problem("no-replicas", specs(Worker=replica(0))),
     Problem("too-many-replicas", specs(Worker=replica(20_000))),
     Problem("tf-config-too-long", specs(Worker=replica(9000))),
@@ -226,7 +227,11 @@ RESERVED = unadmitted("Quota reserved in ClusterQueue shared", "QuotaReserved", 
 FLAVORS = "couldn't assign flavors to pod set worker: "
 QUEUED = {
     "kueue-deactivated": waits_in_kueue(active=False),
-    "kueue-check-rejected": waits_in_kueue(RESERVED, check="Rejected"),
+    "kueue-gave-up": waits_in_kueue(
+        evicted("DeactivatedDueToRequeuingLimitExceeded", "The workload is deactivated due to exceeding the limit"),
+        active=False,
+    ),
+    "kueue-check-rejected": waits_in_kueue(RESERVED, active=False, check="Rejected"),
     "kueue-check": waits_in_kueue(RESERVED, check="Pending"),
     "kueue-queue-missing": waits_in_kueue(unadmitted("LocalQueue research doesn't exist", "Inadmissible")),
     "kueue-queue-stopped": waits_in_kueue(unadmitted("ClusterQueue shared is inactive", "Inadmissible")),

@@ -27,13 +27,6 @@ COLLECT_EVERY: Final = 25
 """Seeds between two garbage collections. The collector is off while a seed is played."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options. pytest knows them if this folder, or a file in it, is on the command line."""
-    group = parser.getgroup("simulation")
-    group.addoption("--seeds", type=int, default=None, help=f"seeds of each simulated scenario (default {SEEDS})")
-    group.addoption("--seed", type=int, default=None, help="the first seed; without --seeds the only one")
-
-
 class Seeds:
     def __init__(
         self, test: str, first: int | None, count: int | None, errors: list[structlog.typing.EventDict]

@@ -117,13 +117,21 @@ def test_no_event_has_a_reason_that_was_renamed() -> None:
     assert new <= reasons
 
 
+KUEUE_FRAMEWORKS = [
+    *("batch/job", "kubeflow.org/mpijob", "ray.io/rayjob", "ray.io/raycluster", "ray.io/rayservice"),
+    *("jobset.x-k8s.io/jobset", "workload.codeflare.dev/appwrapper", "trainer.kubeflow.org/trainjob"),
+    *("pod", "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"),
+]
+"""The integrations that Kueue 0.19.2 enables by default: pasting a shorter list switches others off."""
+
+
 def test_the_page_on_queues_names_the_kinds_rights_and_commands_that_there_are() -> None:
     """Kueue ignores a mistyped entry without a word; with its own commands nothing of the page is typed in another test."""
     settings = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "queues.md").read_text(), re.DOTALL)
     (own, external) = (document(each)["integrations"] for each in settings)
     kinds = [f"{each.kind}.{each.version}.{each.group}" for each in (TFJOBS, alpha.TENSORFLOW.resource)]
     assert external == {"externalFrameworks": kinds}
-    assert f"{TFJOBS.group}/{TFJOBS.kind.lower()}" in own["frameworks"]
+    assert own["frameworks"] == [*KUEUE_FRAMEWORKS, f"{TFJOBS.group}/{TFJOBS.kind.lower()}"]
     role, binding = read_documents(ROOT / "manifests" / "addons" / "kueue" / "role.yaml")
     assert role["rules"] == [
         {"apiGroups": [alpha.TENSORFLOW.resource.group], "resources": ["tfjobs"], "verbs": ["get", "list", "watch"]}

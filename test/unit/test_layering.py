@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "informers": "informers api.decoding api.meta api.protobuf api.retry api.client workqueue",
     "cli": "cli informers api workqueue",
     "cli.model": f"{API_VALUES} api.v1alpha1 cli.durations cli.model",
+    "cli.logs.follower": "cli.logs.follower cli.logs.lines",
     "cli.diagnosis": f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.durations cli.model",
     "cli.training": "cli.training",
     "cli.timelines": SEEN,
@@ -76,8 +77,9 @@ MAY_IMPORT = {
     "controller.observability": "controller.observability api.text workqueue",
 }
 PURE = (
-    "cli.diagnosis cli.model cli.status cli.timelines cli.training controller.alpha.build controller.alpha.children "
-    "controller.alpha.observe controller.alpha.plan controller.config.values controller.tfjob.build controller.tfjob.plan "
+    "cli.diagnosis cli.logs.follower cli.model cli.status cli.timelines cli.training controller.alpha.build "
+    "controller.alpha.children controller.alpha.observe controller.alpha.plan controller.config.values "
+    "controller.tfjob.build controller.tfjob.plan "
     f"{' '.join(VALUES.split()[-3:])} {PAGE_VIEWS} {BOARD}"
 )
 ONLY_IN = {
@@ -89,8 +91,8 @@ ONLY_IN = {
     "click": "cli",
     # Elsewhere it is injected.
     "time": (
-        "workqueue.clock cli.session cli.commands.list_ cli.commands.logs_ cli.commands.restart_ cli.commands.tensorboard_ "
-        "cli.commands.watch_"
+        "workqueue.clock cli.session cli.writes cli.commands.list_ cli.commands.logs_ cli.commands.restart_ "
+        "cli.commands.tensorboard_ cli.commands.watch_ cli.page.board"
     ),
 }
 PURE_LIBRARIES = {

@@ -102,7 +102,7 @@ CHANGES: dict[str, Change] = {
             ('    STALLED = "Stalled"\n', '    HELD = "Held"\n'),
             ('    STALLED = "TFJobStalled"\n', '    SUSPENDED = "TFJobSuspended"\n'),
         ],
-        "cli/listing.py": [('"Stalled", ', '"Succeeded", "Failed")')],
+        "api/v1/states.py": [('"Stalled", ', '"Succeeded", "Failed")')],
         "controller/tfjob/plan/status.py": [(STALL, "def report_spec(")],
         "docs/tfjob.md": [
             ("| `Stalled` | `TFJobStalled` | nothing goes on |\n", "| `Suspended` | `TFJobSuspended`"),
@@ -115,10 +115,10 @@ CHANGES: dict[str, Change] = {
                 '    RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"\n',
                 '    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"\n',
             ),
-            (
-                '    EventReason.RESTART_LIMIT_EXCEEDED: Limit("runPolicy.network", "it has restarted too fast"),\n',
-                "    EventReason.DEADLINE_EXCEEDED:",
-            ),
+            ('        ("RestartLimitExceeded", "runPolicy.network"),\n', '        ("DeadlineExceeded", '),
+        ],
+        "api/v1/states.py": [
+            ('    "RestartLimitExceeded": "it has restarted too fast",\n', '    "DeadlineExceeded": '),
         ],
         "controller/tfjob/plan/plan.py": [(RESTART_LIMIT, "    return past_deadline(draft, spec.active_deadline_s)\n")],
         "docs/tfjob.md": [

@@ -53,7 +53,7 @@ const ICONS = {
 };
 const STATES = {
   Succeeded: ['green', 'done'], Done: ['green', 'done'], Running: ['blue', 'runs'], Failed: ['red', 'failed'], Restarting: ['amber', 'again'],
-  Suspended: ['violet', 'paused'], Created: ['grey', 'waits'], Pending: ['grey', 'waits'], 'No pod': ['grey', 'waits'], Terminating: ['grey', 'paused'],
+  Suspended: ['violet', 'paused'], Created: ['grey', 'waits'], Pending: ['grey', 'waits'], 'No pod': ['grey', 'waits'], Unknown: ['grey', 'waits'], BackOff: ['amber', 'again'], Missing: ['amber', 'waits'], Terminating: ['grey', 'paused'],
   New: ['grey', 'waits'], Ending: ['blue', 'done'],
 };
 const GOOD = new Set(['ContainerCreating', 'PodInitializing']);
@@ -69,21 +69,20 @@ export function pill(state, { big = false, bad = false } = {}) {
 export function meters(replicas, over) {
   return h('div', { class: 'types' }, replicas.map((each) => {
     const wanted = Math.max(each.wanted, 1);
-    const good = over ? each.succeeded : each.ready;
+    const good = over ? each.succeeded : each.ready ?? '?';
     const part = (count, kind) => {
       const bar = h('i', { class: kind });
       bar.style.width = `${Math.min(100, (100 * count) / wanted)}%`;
       return bar;
     };
-    const words = `${each.type}: ${each.ready} of ${each.wanted} ready, ${each.succeeded} succeeded, ${each.failed} failed`;
+    const ready = each.ready ?? 'an unknown number';
+    const words = `${each.type}: ${ready} of ${each.wanted} ready, ${each.succeeded} succeeded, ${each.failed} failed`;
     return h('div', { class: 'type', title: words },
       h('span', { class: 'muted' }, each.type), h('span', { class: 'num' }, `${good}/${each.wanted}`),
-      h('div', { class: 'meter', role: 'img', 'aria-label': words }, part(over ? 0 : each.ready, 'ready'), part(each.succeeded, 'done'), part(each.failed, 'failed')));
+      h('div', { class: 'meter', role: 'img', 'aria-label': words }, part(over ? 0 : each.ready ?? 0, 'ready'), part(each.succeeded, 'done'), part(each.failed, 'failed')));
   }));
 }
 
-export const isOver = (row) => row.state === 'Succeeded' || row.state === 'Failed' || row.state === 'Done';
-export const runs = (row) => ['Running', 'Restarting', 'CleanUp', 'Ending'].includes(row.state);
 export const took = (row) => (row.started === null ? null : (row.ended ?? now()) - row.started);
 export const plural = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;
 

@@ -1,7 +1,7 @@
 // The page of a job: its state, why it is not running, and tabs with details.
 
 import { command, copyButton, forCluster, h, headings, keyed, place, show, tablePanel } from './dom.js';
-import { API, age, isOver, left, meters, now, pill, plural, runs, span, took } from './format.js';
+import { API, age, left, meters, now, pill, plural, span, took } from './format.js';
 import { Curves } from './curves.js';
 import { LogView } from './log.js';
 import { Replicas } from './replicas.js';
@@ -92,9 +92,9 @@ export class JobPage {
 
   showHead() {
     const { row, message, held, mistakes, tensorboard, alpha, attempts } = this.view;
-    const over = isOver(row);
+    const { over } = row;
     const { watch } = this.app;
-    const length = row.state === 'Suspended' ? null : took(row);
+    const length = took(row);
     const words = this.gone ? 'This job was deleted. The page shows its last known state.' : mistakes || held || message;
     const fact = (label, value) => h('div', null, h('dt', null, label), h('dd', null, value));
     const used = attempts.most === null ? '' : `, ${attempts.counted} of ${plural(attempts.most, 'restart')} used`;
@@ -111,7 +111,7 @@ export class JobPage {
         attempts.number > 0 && fact('Attempt', `${attempts.number}${used}`), !over && attempts.next !== null && fact('Next restart in', left(attempts.next)),
         avoided.length > 0 && fact('Avoided nodes', avoided),
         row.queue && fact('Queue', row.queue), fact('Created', age(row.created, ' ago')),
-        length !== null && fact(over ? 'Duration' : runs(row) ? 'Running for' : 'Waiting for', over ? span(length) : age(row.started)),
+        length !== null && fact(over ? 'Duration' : 'Started', over ? span(length) : age(row.started, ' ago')),
         over && row.ended !== null && fact('Ended', age(row.ended, ' ago')))]);
     show(this.menu, this.commands(row, tensorboard, alpha), (commands) => commands.map(([label, text]) => [h('dt', null, label), h('dd', null, command(text))]));
   }
@@ -120,7 +120,7 @@ export class JobPage {
   commands(row, tensorboard, alpha) {
     const name = row.api === API ? row.name : `tfjob.${row.api}/${row.name}`;
     const tfjob = (verb, more = '') => `kubectl tfjob ${verb} -n ${row.namespace} ${name}${more}`;
-    const over = isOver(row);
+    const { over } = row;
     const settled = over || row.state === 'Ending'; // its end is decided
     return [
       tensorboard && ['TensorBoard', tfjob('tensorboard')],
@@ -186,14 +186,13 @@ export class JobPage {
   /** Show the problem: first the row's message, then the diagnosis of `explain`; refreshed on changes and periodically. */
   async explain() {
     const { row, mistakes } = this.view;
-    const over = isOver(row);
+    const { over } = row;
     const ends = row.state === 'Ending';
-    const waits = !over && !ends && row.state !== 'Suspended' && row.replicas.some((each) => each.ready + each.succeeded < each.wanted)
-      && (row.state !== 'Running' || row.replicas.some((each) => each.ready)); // without permission to list pods, none is ready
-    const wrong = !this.gone && !row.deleting && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || ends || waits);
+    const byUser = row.state === 'Suspended' && row.quiet && !row.queue;
+    const wrong = !this.gone && !row.deleting && !byUser && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || ends);
     if (!wrong) this.found = null;
     show(this.why, wrong ? [row.note, row.why, row.state, this.found, this.whole] : [], () => wrong && this.box(row));
-    const due = wrong && (row.note || !waits || Date.now() / 1000 - (row.created ?? 0) > LATE_S);
+    const due = wrong && (!row.quiet || Date.now() / 1000 - (row.created ?? 0) > LATE_S);
     const state = due ? JSON.stringify([row.state, row.note, mistakes]) : '';
     const again = due && !document.hidden && Date.now() - this.asked.at > ASK_AGAIN_MS && !over;
     if (state === this.asked.state && !again) return;
@@ -215,10 +214,10 @@ export class JobPage {
       const [, prose, text] = /^(.*?)(kubectl .*)?$/s.exec(line);
       return h('li', null, prose && h('span', null, prose), text && command(text));
     }));
-    const level = first ? { error: '', warning: ' warning' }[first.severity] ?? ' note-level' : row.note || row.state === 'Failed' ? '' : ' note-level';
+    const level = first ? { error: '', warning: ' warning' }[first.severity] ?? ' note-level' : (row.note && !row.quiet) || row.state === 'Failed' ? '' : ' note-level';
     const box = h('section', { class: `why${level}${this.whole ? ' whole' : ''}`, 'aria-label': 'Why', 'aria-live': 'polite', tabindex: '0' },
       first ? [h('h2', null, first.title), proofs(first), advice(first)]
-        : [h('h2', null, row.note || (isOver(row) || row.state === 'Ending' ? row.state : 'Not all replicas are ready')), h('p', { class: 'muted' }, row.why || this.view.message), !this.found && h('p', { class: 'muted' }, 'Looking for the cause ...')],
+        : [h('h2', null, row.note || row.state), h('p', { class: 'muted' }, row.why || this.view.message), !this.found && h('p', { class: 'muted' }, 'Looking for the cause ...')],
       others.length > 0 && h('details', null, h('summary', null, `${others.length} more`), others.map((cause) => [h('h3', null, cause.title), proofs(cause), advice(cause)])),
       this.found?.unseen && h('details', null, h('summary', null, 'Not checked'), h('p', null, this.found.unseen)),
       !this.whole && h('button', { type: 'button', class: 'button all', hidden: true, onclick: () => { this.whole = true; this.app.later(); } }, 'Show all'));

@@ -1,22 +1,19 @@
 // The list of jobs: those that need attention first, with the reason.
 
 import { command, h, show } from './dom.js';
-import { API, age, isOver, meters, now, pill, runs, span, took } from './format.js';
+import { API, age, left, meters, now, pill, span, took } from './format.js';
 import { Table, compare } from './table.js';
 
 const STATES = ['Failed', 'Restarting', 'Running', 'Created', 'New', 'Suspended', 'Ending', 'Succeeded'];
 const DAY_S = 86_400;
-const STUCK_S = 300;
-const waits = (row) => !isOver(row) && !runs(row) && row.state !== 'Suspended';
-const isStuck = (row) => waits(row) && now() - (row.created ?? now()) > STUCK_S;
 
-/** The priority of a job: 0 needs attention; 1 restarting or waiting; 2 running; 3 suspended; 4 failed long ago; 5 finished. */
+/** The priority of a job: 0 needs attention; 1 restarted or waiting; 2 running; 3 suspended; 4 failed long ago; 5 finished. */
 function rank(row) {
-  if (row.deleting || row.state === 'Succeeded' || row.state === 'Done') return 5;
   if (row.state === 'Failed') return now() - (row.ended ?? row.since ?? 0) < DAY_S ? 0 : 4;
-  if (row.note || row.state === 'Restarting' || isStuck(row)) return 0;
+  if (row.deleting || row.over) return 5;
+  if (row.state === 'Restarting' || (row.note && !row.quiet)) return 0;
   if (row.state === 'Suspended') return 3;
-  return row.restarts || waits(row) ? 1 : 2;
+  return row.note || row.restarts ? 1 : 2;
 }
 
 const order = (a, b) => (b.since ?? b.created ?? 0) - (a.since ?? a.created ?? 0) || compare(a.key, b.key);
@@ -83,16 +80,15 @@ export class List {
 }
 
 function jobRow(row) {
-  const over = isOver(row);
+  const { note, over } = row;
   const length = took(row);
-  const note = row.note || (isStuck(row) ? 'not ready' : '');
   const words = row.deleting ? note : [note, row.why].filter(Boolean).join(': ');
   const cell = (id, label, value, number = true) => h('td', { class: `${id}${number ? ' right num' : ''}${value ? '' : ' none'}`, 'data-label': label }, value);
   return h('tr', { 'data-key': row.key },
     h('td', { class: 'name' }, h('a', { href: `/${row.key}`, 'data-link': true, title: row.name }, row.name), row.api !== API && h('span', { class: 'muted' }, ` ${row.api}`)),
     cell('ns', '', row.namespace, false),
     h('td', { class: 'state' }, pill(row.state)),
-    h('td', { class: `reason${words ? '' : ' none'}`, title: words }, h('div', { class: 'clamp' }, note && h('b', { class: row.deleting ? 'muted' : 'bad' }, note), words.slice(note.length))),
+    h('td', { class: `reason${words ? '' : ' none'}`, title: words }, h('div', { class: 'clamp' }, note && h('b', { class: row.quiet ? 'muted' : 'bad' }, note, row.until !== null && [':', left(row.until)]), words.slice(note.length))),
     h('td', { class: 'ready' }, meters(row.replicas, over)),
     cell('restarts', 'Restarts', row.restarts ? String(row.restarts) : ''),
     cell('queue', 'Queue', row.queue, false),

@@ -1,7 +1,6 @@
 // The live logs of a job, of one replica or all. The number of lines is limited, and they are drawn once per frame.
 
 import { h, show } from './dom.js';
-import { isOver } from './format.js';
 import { urgency } from './replicas.js';
 import { ask, readLines } from './stream.js';
 import { MOST as MOST_REPLICAS } from './table.js';
@@ -36,7 +35,7 @@ export class LogView {
 
   update() {
     const replicas = this.page.view.replicas.filter((each) => each.uid);
-    this.ended = this.page.gone || (isOver(this.page.view.row) && !replicas.some((each) => each.state === 'Running'));
+    this.ended = this.page.gone || (this.page.view.row.over && !replicas.some((each) => each.state === 'Running'));
     if (this.ended && this.status.textContent === FOLLOWING) this.status.textContent = END;
     const wanted = this.app.query.get('replica') ?? '';
     const worst = replicas.toSorted(urgency);

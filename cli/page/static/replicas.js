@@ -45,8 +45,7 @@ export class Replicas {
   }
 
   update() {
-    const hidden = this.app.forbids('pods'); // then it is unknown whether it has a pod
-    const items = this.page.view.replicas.map((each) => ({ ...each, ...this.usage.pods[each.name], ...(hidden && each.state === 'No pod' ? { state: 'Not known' } : {}) }));
+    const items = this.page.view.replicas.map((each) => ({ ...each, ...this.usage.pods[each.name] }));
     this.table.bar.hidden = items.length < 2;
     this.blank.hidden = this.table.update(items) > 0;
     this.blank.textContent = items.length ? 'No replica matches the filter.' : 'This job has no replicas.';
@@ -74,7 +73,7 @@ export class Replicas {
     return h('tr', { 'data-key': each.uid || each.name },
       h('td', { class: 'name' }, h('strong', null, each.type ? `${each.type} ${each.index}` : each.name), h('span', { class: 'sr' }, each.name)),
       h('td', { class: 'state' }, pill(each.state, { bad: Boolean(each.trouble) }), each.state === 'Running' && !each.ready && h('span', { class: 'muted' }, ' not ready'),
-        each.trouble && each.trouble !== each.state && !each.trouble.startsWith('exit code') && h('span', { class: 'bad' }, ` ${each.trouble}`)),
+        each.trouble && each.trouble !== each.state && !each.trouble.startsWith('ExitCode') && h('span', { class: 'bad' }, ` ${each.trouble}`)),
       cell('restarts', 'Restarts', each.restarts ? String(each.restarts) : ''),
       cell('exit', 'Exit code', each.exit === null ? '' : String(each.exit), each.exit ? ' bad' : ''),
       cell('cpu', 'CPU', each.cpu === undefined ? '' : cores(each.cpu)), cell('memory', 'Memory', each.memory === undefined ? '' : bytes(each.memory)),

@@ -1,6 +1,5 @@
 // Browser notifications for the end of jobs, while this tab is open.
 
-import { isOver } from './format.js';
 
 const KEPT = 'watched';
 
@@ -31,7 +30,7 @@ export class Watch {
 
   /** Send notifications for watched jobs in this update that have finished or were deleted. */
   look({ rows, gone }) {
-    for (const row of rows) if (isOver(row)) this.notify(row.key, row.state, row.why || row.note);
+    for (const row of rows) if (row.over) this.notify(row.key, row.state, row.why || row.note);
     for (const key of gone) this.notify(key, 'deleted', '');
   }
 

@@ -21,10 +21,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tfjob_operator.api.core import EventType
+from tfjob_operator.api.core import ContainerStateTerminated, EventType
 from tfjob_operator.api.text import last_words
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
     AttemptReason,
     ConditionReason,
     ConditionType,
@@ -40,6 +41,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     cause_of,
     ended_containers,
     failure_at,
+    last_exit,
     pod_ended_at,
 )
 from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures
@@ -327,12 +329,15 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
 
 
 def attempt_of_end(draft: StatusDraft, ending: Ending, decision: Decision) -> JobAttempt | None:
-    """Return the last attempt of a failed job; None if no replica decided that."""
+    """Return the last attempt of a failed job; None if no replica decided that.
+
+    At the backoffLimit, the last failure of the replica counts: its containers may be running again.
+    """
     if ending.event_reason in {ConditionReason.BY_RULE, EventReason.MAX_RESTARTS_EXCEEDED}:
         return draft.attempt_history[-1]
     if ending.failure is None:
         return None
-    return _attempt(draft, Decision(key=ending.failure.key, failure=ending.failure))
+    return _attempt(draft, Decision(key=ending.failure.key, failure=ending.failure), at_limit=True)
 
 
 def unfinished(replicas: Iterable[Replica], finished: Mapping[str, Collection[int]]) -> list[Replica]:
@@ -405,43 +410,50 @@ def _add_to_history(draft: StatusDraft, decision: Decision) -> None:
     draft.attempt_history = (*draft.attempt_history, _attempt(draft, decision))[-MAX_HISTORY:]
 
 
-def _attempt(draft: StatusDraft, decision: Decision) -> JobAttempt:
+def _attempt(draft: StatusDraft, decision: Decision, *, at_limit: bool = False) -> JobAttempt:
     """Return the current attempt, which ends now. Its start is when its pods could be created."""
     failure, key = decision.failure, decision.key
-    ended = None if failure is None else failure.ended
-    if decision.key is None:
+    failed = failure if failure is not None and (at_limit or has_failed(failure)) else None
+    container, ended = _exit_of(failed) if failed is not None else ("", None)
+    if key is None:
         message = ""
-    elif failure is None or not has_failed(failure):
+    elif failed is None or decision.cause:
         message = decision.cause or _describe_late(decision)
     else:
-        message = failure.pod.status.message if ended is None else ended.message
+        status, last = failed.pod.status, "" if ended is None else ended.message
+        message = (status.message or last) if status.reason else (last or status.message)
     starts = [each for each in (draft.start_time, _attempt_start(draft)) if each is not None]
     return JobAttempt(
         number=draft.attempt,
         start_time=max(starts, default=None),
         end_time=draft.timestamp,
-        reason=_reason(decision),
+        reason=_reason(decision, failed, ended),
         rule="" if decision.rule is None else decision.rule.name,
         action=decision.action or "",
         replica_type="" if key is None else key.type,
         replica_index=None if key is None else key.index,
         pod_name="" if failure is None else failure.pod.metadata.name,
         node_name="" if failure is None else failure.pod.node,
+        container_name=container,
         exit_code=None if ended is None else ended.exit_code,
         message=last_words(message, MAX_MESSAGE),
     )
 
 
-def _reason(decision: Decision) -> str:
+def _exit_of(replica: Replica) -> tuple[str, ContainerStateTerminated | None]:
+    """Return the container that made a pod fail, and how it ended, as in the messages of `cause_of` and `most_restarts`."""
+    return last_exit(replica.pod) or ("" if replica.ended is None else CONTAINER_NAME, replica.ended)
+
+
+def _reason(decision: Decision, failed: Replica | None, ended: ContainerStateTerminated | None) -> str:
     """Return the cause of a decision in one word: a reason known to rules, else that of the pod or its container."""
-    failure = decision.failure
     if decision.key is None:
         return AttemptReason.RESTART_REQUESTED
     if decision.cause:
         return EventReason.NODE_SICK
-    if failure is not None and has_failed(failure):
-        ended = "" if failure.ended is None else failure.ended.reason
-        return next(reasons_of(failure.pod), failure.pod.status.reason or ended or "Error")
+    if failed is not None:
+        exit_reason = "" if ended is None else ended.reason
+        return next(reasons_of(failed.pod), failed.pod.status.reason or exit_reason or "Error")
     if decision.rule is not None and decision.action is not decision.rule.action:
         return AttemptReason.NOT_RUNNING_AGAIN
     return FailureReason.START_DEADLINE_EXCEEDED

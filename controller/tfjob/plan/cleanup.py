@@ -32,6 +32,7 @@ from tfjob_operator.api.v1.constants import (
     EventReason,
     limit_of,
 )
+from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import (
     EndRecord,
     InvalidSpec,
@@ -39,7 +40,6 @@ from tfjob_operator.api.v1.types import (
     ReplicaStatus,
     StartRecord,
     TFJobSpec,
-    parse_indices,
     ranges_of,
 )
 from tfjob_operator.api.v1.validation import MAX_REPLICAS

@@ -48,20 +48,25 @@ def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
     return "; ".join(causes) or "the kubelet reported no container status"
 
 
-def most_restarts(job: str, records: Iterable[IndexRestarts], replicas: Iterable[Replica]) -> str:
-    """Return a sentence about the replica with the most restarts, and its last failure if its pod still shows that.
+def most_restarts(
+    job: str, records: Iterable[IndexRestarts], replicas: Iterable[Replica]
+) -> tuple[str, Replica | None]:
+    """Return a sentence about the replica with the most restarts, and the replica if its pod still shows its last failure.
 
     A failed pod that still exists was not replaced: its failure reached the limit and is not a restart.
     """
-    pods = {replica.pod.metadata.uid: replica.pod for replica in replicas}
+    pods = {replica.pod.metadata.uid: replica for replica in replicas}
     restarts = [(each.total - (each.replaced and each.pod in pods), -each.index, each) for each in records]
     times, _, record = max(restarts, key=lambda each: each[:2])
-    last = _last_exit(pods[record.pod]) if record.pod in pods else ""
+    replica = pods.get(record.pod)
+    last = _describe_last_failure(replica.pod) if replica is not None else ""
     pod = f"Pod {child_name(job, record.type, record.index)}"
     if times == 0:
-        return f"{pod}: {last}" if last else f"{pod} failed"
-    text = f"{pod} was restarted most often ({'once' if times == 1 else f'{times} times'})"
-    return f"{text}; its last failure: {last}" if last else text
+        text = f"{pod}: {last}" if last else f"{pod} failed"
+    else:
+        text = f"{pod} was restarted most often ({'once' if times == 1 else f'{times} times'})"
+        text = f"{text}; its last failure: {last}" if last else text
+    return text, replica if last else None
 
 
 def _pod_level_cause(pod: Pod) -> str:
@@ -97,15 +102,20 @@ def _failed_container(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
     return min(failed, key=lambda each: each[1].finished_at or _NEVER, default=None)
 
 
-def _last_exit(pod: Pod) -> str:
+def last_exit(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
     """Return the last exit of the container that made the pod fail, else of the one the kubelet restarted most often."""
     if failed := _failed_container(pod):
-        return _describe_exit(*failed)
+        return failed
     restarted = [each for each in _statuses(pod) if each.last_state is not None and each.last_state.terminated]
     most = max(restarted, key=lambda each: each.restart_count, default=None)
     if most is None or most.last_state is None or most.last_state.terminated is None:
-        return _pod_level_cause(pod)
-    return _describe_exit(most.name, most.last_state.terminated)
+        return None
+    return most.name, most.last_state.terminated
+
+
+def _describe_last_failure(pod: Pod) -> str:
+    last = last_exit(pod)
+    return _pod_level_cause(pod) if last is None else _describe_exit(*last)
 
 
 def _describe_exit(container: str, ended: ContainerStateTerminated) -> str:
@@ -132,7 +142,7 @@ class Ending:
     at: datetime | None = None
     """When the deciding container terminated, if one decided."""
     failure: Replica | None = None
-    """The replica whose failure decided, if its restart policy did."""
+    """The replica whose failure decided, if its restart policy or the backoffLimit did."""
 
     @classmethod
     def succeeded(cls, message: str, at: datetime | None) -> Ending:
@@ -161,10 +171,10 @@ class Ending:
         return cls(ConditionType.FAILED, reason, message, reason, EventType.WARNING)
 
     @classmethod
-    def by_limit(cls, job: str, limit: EventReason, detail: str = "") -> Ending:
+    def by_limit(cls, job: str, limit: EventReason, detail: str = "", failure: Replica | None = None) -> Ending:
         """Return a failure because one of `LIMITS` is reached; `detail` is appended as another sentence."""
         message = f"Job {job} has failed because {LIMITS[limit].words}{detail and '. '}{detail}"
-        return cls(ConditionType.FAILED, ConditionReason.LIMIT, message, limit, EventType.WARNING)
+        return cls(ConditionType.FAILED, ConditionReason.LIMIT, message, limit, EventType.WARNING, failure=failure)
 
 
 @dataclass(frozen=True, slots=True)

@@ -387,8 +387,8 @@ def _ending(
     if verdict.ending is not None:
         return verdict.ending
     if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
-        detail = most_restarts(meta.name, draft.restarts, replicas)
-        return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail)
+        detail, failure = most_restarts(meta.name, draft.restarts, replicas)
+        return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail, failure)
     if decision.late:
         first = decision.late[0]
         why = f"{len(decision.late)} did not, the first is {first.key.name}"
@@ -451,7 +451,7 @@ def _exit_event(replica: Replica, rule: Rule | None = None) -> JobEvent | None:
     return JobEvent(
         EventType.NORMAL,
         EventReason.EXITED_WITH_CODE,
-        f"Pod: {meta.namespace}.{meta.name} exited with code {ended.exit_code}{detail}",
+        f"{c.EXITED.format(namespace=meta.namespace, pod=meta.name, code=ended.exit_code)}{detail}",
     )
 
 

@@ -31,7 +31,8 @@ from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy
-from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, ReplicaStatus, TFJob, TFJobSpec, parse_indices
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildLabels, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pods import (

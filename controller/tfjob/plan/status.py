@@ -25,6 +25,7 @@ from tfjob_operator.api.core import EventType, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionType, EventReason, Network, RestartPolicy
+from tfjob_operator.api.v1.indices import format_indices, parse_indices
 from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import (
     AvoidedNode,
@@ -36,8 +37,6 @@ from tfjob_operator.api.v1.types import (
     StartRecord,
     TFJob,
     TFJobSpec,
-    format_indices,
-    parse_indices,
 )
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey

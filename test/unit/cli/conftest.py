@@ -53,8 +53,9 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """A server that answers `otherwise` where no response was set."""
+def server(tmp_path: Path, mocker: MockerFixture) -> Iterator[Server]:
+    """A server that answers `otherwise` where no response was set. Reads whose connection was lost are repeated at once."""
+    mocker.patch("tfjob_operator.cli.session.LOST_RETRY_S", 0.0)
 
     told = Server("", tmp_path / "kubeconfig")
 

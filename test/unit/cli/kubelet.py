@@ -139,8 +139,8 @@ class Cluster:
 
 
 @contextmanager
-def serving(served: Cluster) -> Iterator[str]:
-    class Here(_Handler):
+def serving(served: Cluster, handler: "type[Handler] | None" = None) -> Iterator[str]:
+    class Here(handler or Handler):  # type: ignore[misc]
         cluster = served
 
     with http_server.serving(Here) as port:
@@ -151,7 +151,7 @@ def serving(served: Cluster) -> Iterator[str]:
                 served.closed = True
 
 
-class _Handler(http_server.Handler):
+class Handler(http_server.Handler):
     cluster: Cluster
 
     def do_GET(self) -> None:
@@ -170,7 +170,7 @@ class _Handler(http_server.Handler):
         elif parts[-1] != "pods":
             self._object(body)
         elif "watch" in query:
-            self._watch(int(query["resourceVersion"]))
+            self._watch(int(query.get("resourceVersion", 0)))
         else:
             with cluster.condition:
                 meta = {"resourceVersion": str(len(cluster.events))}

@@ -15,25 +15,26 @@ from fakes.jobs import job as v1_job
 from fakes.jobs import pod as v1_pod
 from tfjob_operator.api.v1 import conditions, constants
 from tfjob_operator.api.v1.types import TFJob
-from tfjob_operator.cli import jobs, listing
+from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis import ending
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.facts import Evidence
 from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.page.objects import PageJob
-from tfjob_operator.cli.page.views import job_view, spec_summary_of
 from tfjob_operator.cli.replicas import ReplicaPod
 from tfjob_operator.cli.status import ASCII, job_summary_of, render
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.render import Frame
 from tfjob_operator.cli.timelines.render import render as render_timeline
 from tfjob_operator.cli.watching import LiveState, Printer
-from tfjob_operator.controller.jobs.metrics import index_by_state
+from tfjob_operator.controller.jobs.metrics import index_by_state, state_of
 from tfjob_operator.controller.tfjob.plan import cleanup
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
 from unit.cli.conftest import Server, outcome, pod
 from unit.cli.diagnosis.troubled import Troubled, deployment
+from unit.cli.page.conftest import view_of_page
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"
@@ -97,8 +98,8 @@ SUCCEEDS = "TFJob ns/mnist successfully completed."
 def test_raw_and_typed_statuses_have_the_same_state(outcome: str) -> None:
     """The plugin reads most jobs as JSON, since decoding imports msgspec."""
     bodies = [raw(each) for each in stages(outcome)]
-    assert [listing.state_of(each) for each in bodies] == ["New", "Running", "Ending", outcome]
-    assert [conditions.state_of(each.status) for each in stages(outcome)] == ["Created", "Running", "Ending", outcome]
+    assert [facts.state_of(each) for each in bodies] == ["New", "Running", "Ending", outcome]
+    assert [state_of(each) for each in stages(outcome)] == ["New", "Running", "Ending", outcome]
     for body, tfjob in zip(bodies, stages(outcome), strict=True):
         decided, typed = jobs.decided_end(body), conditions.decided_end(tfjob.status)
         assert (decided is not None) is (typed is not None) is conditions.is_ending(tfjob.status)
@@ -112,7 +113,7 @@ def test_a_record_that_nobody_understands_is_no_end(record: Any) -> None:
     body = an_ending()
     for begun in ({"ending": record}, record):
         body["status"]["begun"] = begun
-        assert listing.state_of(body) == "Running"
+        assert facts.state_of(body) == "Running"
 
 
 def test_the_gauge_counts_an_ending_job_as_such() -> None:
@@ -149,7 +150,7 @@ def test_a_suspended_ending_job_waits_for_no_queue(server: Server) -> None:
 
 def standing(*pods: dict[str, Any], outcome: str = "Succeeded") -> list[str]:
     body = an_ending(outcome)
-    summary = job_summary_of(job_from(body), body, pods_from(pods))
+    summary = job_summary_of(job_from(body), body, pods, NOW)
     return render(summary, NOW, lambda text, _: text, 80, ASCII)
 
 
@@ -378,12 +379,12 @@ def test_a_timeline_shows_since_when_the_job_ends() -> None:
 
 def test_the_page_shows_an_ending_job_and_how_it_ends() -> None:
     """Its pods, which are being deleted, are no problem of a job that succeeds."""
-    for end, note in (("Succeeded", ""), ("Failed", "exit code 3")):
+    for end, note in (("Succeeded", ""), ("Failed", "ExitCode:3")):
         job = msgspec.json.decode(json.dumps(an_ending(end)), type=PageJob)
         failed = a_pod("mnist-chief-0", container("tensorflow", 3))
         failed["status"]["phase"] = "Failed"
-        view = job_view(job, spec_summary_of(job), pods_from([failed]), ())
+        view = view_of_page(job, pods_from([failed]))
         row = view["row"]
-        assert (row["state"], row["since"], row["note"], row["ended"]) == ("Ending", at(60).timestamp(), note, None)
+        assert (row["state"], row["since"], row["ended"], row["note"]) == ("Ending", *2 * [at(60).timestamp()], note)
         assert ("successfully completed" in view["message"]) is (end == "Succeeded")
         assert view["timeline"]["spans"][-1]["kind"] == "ending"

@@ -1,5 +1,6 @@
 """`kubectl tfjob explain` reads what it may, and says what it may not; the causes themselves are tested in `diagnosis/`."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ CORE = "/api/v1/namespaces/team"
 MNIST = "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist"
 TEMPLATE = {"spec": {"containers": [{"name": "tensorflow", "image": "tf:1"}]}}
 SPEC = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": TEMPLATE}}}
-SELECTOR = "tf_job_name%3Dmnist%2Ckubeflow.org&limit=500"
+SELECTOR = "tf_job_name%3Dmnist%2Ckubeflow.org"
 FORBIDDEN = {"message": "no", "reason": "Forbidden"}
 
 
@@ -123,6 +124,29 @@ def test_a_replica_that_has_written_nothing_for_long_is_reported(
     assert ("no log line for" in result.output, "epoch 3" in result.output) == (silent, silent)
 
 
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_the_place_of_a_waiting_job_in_its_queue_is_printed_where_kueue_serves_it(server: Server, version: str) -> None:
+    waiting = server_job()
+    waiting["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    waiting["spec"] = SPEC | {"runPolicy": {"suspend": True}}
+    server.answers(MNIST, waiting)
+    owner = {"kind": "TFJob", "name": "mnist", "uid": waiting["metadata"]["uid"], "controller": True}
+    at = (datetime.now(UTC) - timedelta(minutes=20)).isoformat()
+    meta = {"name": "tfjob-mnist-1a2b3", "ownerReferences": [owner], "creationTimestamp": at}
+    group, visibility = f"kueue.x-k8s.io/{version}", f"visibility.kueue.x-k8s.io/{version}"
+    server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"version": version, "groupVersion": group}})
+    server.answers(f"/apis/{group}/namespaces/team/workloads", items({"metadata": meta, "spec": {"queueName": "q"}}))
+    place = "queue q: position 3, 8 in its ClusterQueue, waiting for 20m"
+    assert "position" not in server.run("explain", "mnist").stdout
+    server.answers("/apis/visibility.kueue.x-k8s.io", {"preferredVersion": {"groupVersion": visibility}})
+    where = f"/apis/{visibility}/namespaces/team/localqueues/q/pendingworkloads"
+    server.answers(where, FORBIDDEN, code=403)
+    assert not re.search("position|pendingworkloads", server.run("explain", "mnist").stdout)
+    found = {"metadata": {"name": "tfjob-mnist-1a2b3"}, "positionInLocalQueue": 2, "positionInClusterQueue": 7}
+    server.answers(where, items({"metadata": {"name": "tfjob-other"}}, found))
+    assert place in server.run("explain", "mnist").stdout
+
+
 def test_commands_name_the_context_that_was_asked(server: Server) -> None:
     """Pasted without it they would go to the cluster of the current context."""
     suspended = server_job()
@@ -187,9 +211,9 @@ def alpha(*entries: dict[str, Any], **status: Any) -> dict[str, Any]:
 def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server: Server) -> None:
     server.answers(MNIST, alpha({"template": TEMPLATE}, state="Running"))
     mine = {"metadata": {"name": "master-x7ab-0", "uid": "b1", "ownerReferences": pod()["metadata"]["ownerReferences"]}}
-    server.answers(f"/apis/batch/v1/namespaces/team/jobs?labelSelector={SELECTOR}", items(mine))
+    server.answers(f"/apis/batch/v1/namespaces/team/jobs?limit=500&labelSelector={SELECTOR}", items(mine))
     pods = items(pod("master-x7ab-0-a", owner="b1"), pod("master-x7ab-0-b", owner="other"))
-    server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", pods)
+    server.answers(f"{CORE}/pods?limit=500&labelSelector={SELECTOR}", pods)
     event = {"metadata": {}, "involvedObject": {"kind": "Job", "name": "master-x7ab-0"}}
     server.answers(f"{CORE}/events", items(event, {"metadata": {}, "involvedObject": {"name": "master-y7ab-0"}}))
     with server.session() as session:
@@ -203,7 +227,7 @@ def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server:
 def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server) -> None:
     server.answers(MNIST, alpha({"template": TEMPLATE}, state="Running"))
     server.answers("/apis/batch/v1/namespaces/team/jobs", FORBIDDEN, code=403)
-    server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))
+    server.answers(f"{CORE}/pods?limit=500&labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))
     with server.session() as session:
         found = collect(session, "mnist", NOW)
     assert [each.metadata.name for each in found.pods] == ["master-x7ab-0-a"]

@@ -12,7 +12,7 @@ import yaml
 from click.testing import Result
 from pytest_mock import MockerFixture
 
-from tfjob_operator.cli import replicas, watches
+from tfjob_operator.cli import watches
 from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import restart_, watch_
 from unit.cli.conftest import Server, job, kubeconfig_of, operator_deployment, operator_lease, pod, run
@@ -96,7 +96,7 @@ def the_pod(index: int, state: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def at_once(mocker: MockerFixture) -> None:
     """Nothing waits, and no program runs."""
-    for module, name in ((replicas, "RETRY_S"), (watches, "RETRY_S"), (watch_, "_MIN_REDRAW_S")):
+    for module, name in ((watches, "RETRY_S"), (watch_, "_MIN_REDRAW_S")):
         mocker.patch.object(module, name, 0.01)
     mocker.patch.object(restart_, "ACKNOWLEDGED_WITHIN_S", 0.0)
     mocker.patch("shutil.which", return_value="/bin/kubectl")

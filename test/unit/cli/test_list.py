@@ -13,9 +13,10 @@ from fakes.recordings import kueue
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
-from tfjob_operator.cli import jobs, listing
+from tfjob_operator.cli import listing
 from tfjob_operator.cli.commands import list_
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model import facts, replicas
 from tfjob_operator.cli.session import StreamBrokenError
 from unit.cli.conftest import Server, job, run
 from unit.cli.conftest import pod as a_pod
@@ -89,10 +90,12 @@ def reasons(found: list[list[str]]) -> dict[str, str]:
 
 def test_labels_and_states_are_those_of_the_operator() -> None:
     """`list` does not import the constants, which would cost a fifth of its time."""
-    v1 = [c.LABEL_PREFIX + name for name in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX)]
-    old = [alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX]
-    assert list(zip(v1, old, strict=True)) == [listing._JOB_LABELS, listing._TYPE_LABELS, listing._INDEX_LABELS]
-    assert (listing.POD_SELECTOR, listing._QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
+    v1 = tuple(c.LABEL_PREFIX + name for name in (c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
+    assert {v1, (alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX)} < {*replicas._LABELS}
+    assert (c.LABEL_PREFIX + c.LABEL_JOB_NAME, alpha.LABEL_JOB_NAME) == facts._JOB_LABELS
+    assert (listing.POD_SELECTOR, facts.QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
+    assert (tuple(c.REPLICA_TYPES), c.CONTAINER_NAME) == (replicas.REPLICA_TYPES, facts.CONTAINER)
+    assert frozenset(c.MANAGED_BY_US) == facts.OURS
     assert {*listing.STATES} == {"New", conditions.ENDING, *c.ConditionType} - {c.ConditionType.HELD}
 
 
@@ -136,8 +139,8 @@ def test_a_container_that_runs_between_two_crashes_is_not_well_yet(server: Serve
         ("Suspended", {}, 600, "Suspended"),
         ("Created", {"suspend": True}, 600, "Suspended"),
         ("Created", {}, 600, "NotReconciled"),
-        ("Restarting", {}, 600, ""),
-        ("Created", {}, 5, ""),
+        ("Restarting", {}, 600, "NotReconciled"),
+        ("Created", {}, 5, "Starting"),
     ],
 )
 def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cases
@@ -157,7 +160,7 @@ def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cas
         (49, "Restarting", {}, "BackOff:4"),
         (49, "Running", waiting("ImagePullBackOff"), "ImagePullBackOff"),
         (49, "Failed", {}, "TFJobFailed"),
-        (-1, "Restarting", {}, ""),
+        (-1, "Restarting", {}, "Restarting"),
     ],
 )
 def test_a_job_that_delays_a_restart_says_for_how_long_and_its_attempts_are_restarts(  # noqa: PLR0917 - cases
@@ -202,6 +205,22 @@ def test_a_failed_job_has_a_reason_when_its_pods_are_gone(
     assert rows()[1] == ["mnist", "Failed", "0/2", "0", "10s", "10m", reason]
 
 
+@pytest.mark.parametrize(
+    ("recorded", "reason"),
+    [(("OOMKilled", 137), "OOMKilled"), (("Error", 3), "ExitCode:3"), (("Evicted", None), "Evicted")],
+)
+def test_the_reason_of_a_failed_job_is_that_of_the_recorded_failure(
+    server: Server, rows: Any, recorded: tuple[str, int | None], reason: str
+) -> None:
+    """Whatever the words of its message."""
+    body = a_job("mnist", "Failed")
+    body["status"]["conditions"][0] |= {"reason": "TFJobFailed", "message": "exited with code 9"}
+    failure = dict(zip(("reason", "exitCode"), recorded, strict=True))
+    body["status"]["begun"] = {"ending": {"type": "Failed", "reason": "TFJobFailed", "failure": failure}}
+    serve(server, body)
+    assert reasons(rows()) == {"mnist": reason}
+
+
 def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: Any) -> None:
     queued, held, gone = a_job("queued", "Suspended"), a_job("held"), a_job("gone")
     queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "gpus"
@@ -237,6 +256,32 @@ def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Serve
     assert " NeverFits " in rows["w9"]
     assert "> maximum capacity (3)" in rows["w9"]
     assert " Queued " in rows["w21"]
+
+
+def test_of_queued_jobs_list_says_what_they_wait_for(server: Server) -> None:
+    """As recorded beside Kueue: the last state but one of each Workload before it ran again or was deleted."""
+    chosen = {"c": -2, "r": -6, "h": 1, "d": -5}
+    found = {name: a_job(name, "Suspended") for name in chosen}
+    workloads = []
+    for name, number in chosen.items():
+        found[name]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
+        body = [each.object for each in kueue("evictions") if f"tfjob-{name}-" in each.object["metadata"]["name"]][
+            number
+        ]
+        owner = body["metadata"]["ownerReferences"][0] | {"uid": f"uid-{name}"}
+        workloads.append(body | {"metadata": body["metadata"] | {"namespace": "team", "ownerReferences": [owner]}})
+    serve(server, *found.values())
+    server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta2"}})
+    path = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
+    server.answers(path, {"metadata": {}, "items": workloads})
+    lines = run("list", f"--kubeconfig={server.kubeconfig}", "-o", "wide").stdout.splitlines()[1:]
+    shown = {line.split()[0]: line for line in lines}
+    assert " CheckRejected " in shown["c"]
+    assert shown["c"].endswith('AdmissionCheck in Rejected state: "stub" (no room at all)')
+    assert " Deactivated " in shown["r"]
+    assert shown["r"].endswith("exceeding the maximum number of re-queuing retries")
+    assert " QueueStopped " in shown["h"]
+    assert " Deactivated " in shown["d"]
 
 
 def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Server, rows: Any) -> None:
@@ -284,7 +329,7 @@ def test_a_list_with_a_bound_ends_with_the_page_that_reaches_it(server: Server) 
     """A namespace may have more events than fit into memory."""
     server.answers(EVENTS, {"metadata": {"continue": "more"}, "items": [{}, {}]})
     with server.session() as session:
-        assert len([*islice(jobs.chunks(session, EVENTS, 3), 9)]) == 2
+        assert len([*islice(session.pages(EVENTS, 3), 9)]) == 2
 
 
 def test_jobs_of_the_first_api_are_listed_below(server: Server, rows: Any) -> None:
@@ -379,7 +424,7 @@ def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, mocker: M
     serve(server, a_job(), pods=[pod(), pod(index=1)])
     crashing, new = pod(**waiting("CrashLoopBackOff", "Running", 92, exitCode=1)), a_job("new", "Created", age_s=5)
     changed = [
-        (1, "MODIFIED", pod()), (1, "MODIFIED", crashing), (1, "DELETED", crashing), (0, "BOOKMARK", {}), (0, "ADDED", new),
+        (1, "MODIFIED", pod()), (1, "MODIFIED", crashing), (1, "DELETED", crashing), (0, "ADDED", new),
         (0, "MODIFIED", new), (2, "ADDED", event(new, "FailedCreatePod", "exceeded quota")), (0, "DELETED", new),
         (1, "ADDED", pod("new"))
     ]  # fmt: skip
@@ -388,7 +433,7 @@ def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, mocker: M
         ["mnist", "Running", "2/2", "0"],
         ["mnist", "Running", "1/2", "92", "CrashLoopBackOff"],
         ["mnist", "Running", "1/2", "0", "NotReconciled"],
-        ["new", "Created", "0/2", "0"],
+        ["new", "Created", "0/2", "0", "Starting"],
         ["new", "Created", "0/2", "0", "QuotaExceeded"],
         ["new", "Created", "0/2", "0", "Terminating"],
         ["mnist", "Running", "2/2", "0"],
@@ -413,11 +458,10 @@ def failing(error: CliError) -> Iterator[Any]:
     "end",
     [
         iter(()),
-        iter([(0, {"type": "ERROR", "object": {"message": "too old"}})]),
         failing(StreamBrokenError("lost")),
         failing(ApiServerError("too old", code=410)),
     ],
-    ids=["ended", "too old", "lost", "refused"],
+    ids=["ended", "lost", "refused"],
 )
 def test_a_watch_that_ends_is_begun_anew_with_what_has_changed(
     server: Server, mocker: MockerFixture, end: Iterator[Any]

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ from tfjob_operator.api.credential_plugin import Plugin
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.session import Session, StreamBrokenError
+from tfjob_operator.cli.session import NoResponseError, Session, StreamBrokenError
 from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server
 
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+OK = b"HTTP/1.1 200 OK\r\n\r\n"
+EVENT = b'{"type": "MODIFIED", "object": {}, "n": %d}\n'
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -57,6 +59,12 @@ def listening(*servers: Callable[[socket.socket], None]) -> Iterator[str]:
             yield f"127.0.0.1:{listener.getsockname()[1]}"
         finally:
             thread.join(10)
+
+
+@pytest.fixture(autouse=True)
+def at_once(mocker: MockerFixture) -> None:
+    """What is repeated is repeated without a delay."""
+    mocker.patch("tfjob_operator.cli.session.LOST_RETRY_S", 0.0)
 
 
 @contextmanager
@@ -121,24 +129,24 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_a_watch_yields_events_until_it_ends_and_the_session_goes_on(server: Server) -> None:
-    server.answers("/w", b'{"a": 1}\n{"a": 2}\n')
+    server.answers("/w", EVENT % 1 + EVENT % 2)
     server.answers("/a", {})
     with Session(Access(server.url)) as session:
-        assert list(session.watch("/w", resourceVersion="7")) == [{"a": 1}, {"a": 2}]
-        assert next(session.watch("/w")) == {"a": 1}
+        assert [each["n"] for each in session.watch("/w", resourceVersion="7")] == [1, 2]
+        assert next(session.watch("/w"))["n"] == 1
         assert session.get("/a") == {}
     assert server.asked[0][1] == "/w?resourceVersion=7&watch=true"
 
 
 @pytest.mark.parametrize(
     "sent",
-    [HEAD + b'9\r\n{"a": 1}\n\r\n20\r\ncut', b'HTTP/1.1 200 OK\r\n\r\n{"a": 1}\n{"a"'],
+    [HEAD + b"%x\r\n%b\r\n20\r\ncut" % (len(EVENT % 1), EVENT % 1), OK + EVENT % 1 + b'{"type"'],
     ids=["in a chunk", "in an event"],
 )
 def test_a_watch_that_breaks_off_says_so_after_what_came_whole(sent: bytes) -> None:
     with connected(saying(sent)) as session:
         events = session.watch("/w")
-        assert next(events) == {"a": 1}
+        assert next(events)["n"] == 1
         with pytest.raises(StreamBrokenError, match=r"connection to .* lost"):
             next(events)
 
@@ -257,8 +265,9 @@ def test_credentials_that_became_too_old_are_renewed_once_for_all_connections(se
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
     access = Access(server.url, plugin=Plugin((str(plugin),), "client.authentication.k8s.io/v1"))
     with Session(access) as one, one.another() as two:
-        server.responses["/a"] = [(200, b"1"), (401, b"{}"), (200, b"2"), (200, b"3"), (401, b"{}")]
-        assert [one.get("/a"), one.get("/a"), two.get("/a")] == [1, 2, 3]
+        answers = [(200, b'{"n": %d}' % number) for number in (1, 2, 3)]
+        server.responses["/a"] = [answers[0], (401, b"{}"), *answers[1:], (401, b"{}")]
+        assert [each.get("/a")["n"] for each in (one, one, two)] == [1, 2, 3]
         with pytest.raises(ApiServerError, match="log in again"):
             two.get("/a")
     assert runs.read_text() == "xxx"
@@ -272,7 +281,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> None:
     with listening(*[saying(EMPTY)] * 3) as address:
         session = Session(Access(f"http://{address}"))
         assert [session.get("/a"), session.get("/a"), session.get("/a")] == [{}, {}, {}]
-    with session, pytest.raises(CliError, match="cannot connect"):
+    with session, pytest.raises(NoResponseError, match=r"connection to .* lost"):
         session.patch("/a", {})
 
 
@@ -290,7 +299,7 @@ CALLS: dict[str, Callable[[Session], Any]] = {
     "POST": lambda session: session.create("/a", {"x": 1}),
     "PATCH": lambda session: session.patch("/a", {"x": 1}),
     "DELETE": lambda session: session.delete("/a", {"x": 1}),
-    "watch": lambda session: next(session.watch("/a")),
+    "watch": lambda session: {"ok": next(session.watch("/a"))["n"]},
     "log": lambda session: json.loads(b"".join(session.stream("/a"))),
 }
 
@@ -301,9 +310,10 @@ def test_a_request_of_any_verb_is_repeated_when_the_server_asks_for_it(
 ) -> None:
     """As by client-go: after 429 and 5xx with the header Retry-After."""
     event = mocker.patch("tfjob_operator.cli.session.Event")
-    event.return_value.wait.return_value = False
+    event.return_value.wait.return_value = event.return_value.is_set.return_value = False
     server.retry_after = "7"
     server.responses["/a"] = [(429, b"{}"), (503, b"<html>"), (200, b'{"ok": 1}')]
+    server.responses["/a?watch"] = [*server.responses["/a"][:2], (200, EVENT % 1)]
     with Session(Access(server.url)) as session:
         assert call(session) == {"ok": 1}
     assert len({(method, path, body) for method, path, _, body in server.asked}) == 1
@@ -341,13 +351,17 @@ def test_no_request_is_repeated_after_the_time_limit(server: Server) -> None:
     assert len(server.asked) == 2
 
 
-def test_a_session_that_is_aborted_repeats_no_request(server: Server) -> None:
+def test_a_session_that_is_aborted_sends_no_request(server: Server, mocker: MockerFixture) -> None:
+    """Whether it waits to repeat one, or begins one."""
     server.retry_after = "0"
     server.answers("/a", {}, code=503)
-    with Session(Access(server.url)) as session:
-        session.abort()
-        with pytest.raises(ApiServerError):
-            session.get("/a")
+    event = mocker.patch("tfjob_operator.cli.session.Event")
+    event.return_value.is_set.return_value = False
+    with Session(Access(server.url)) as session, pytest.raises(ApiServerError):
+        session.get("/a")
+    event.return_value.is_set.return_value = True
+    with Session(Access(server.url)) as session, pytest.raises(CliError, match="lost"):
+        session.get("/a")
     assert len(server.asked) == 1
 
 
@@ -363,3 +377,170 @@ def test_a_server_that_does_not_answer_is_given_up_at_the_end_of_the_session() -
         with pytest.raises(CliError, match="did not answer within"):
             session.get("/a")
         done.set()
+
+
+def dripping(head: bytes, drip: bytes) -> Callable[[socket.socket], None]:
+    """A server of one connection that sends `head` and then `drip` until the client has gone."""
+
+    def serve(taken: socket.socket) -> None:
+        taken.recv(65_536)
+        with suppress(ConnectionError):
+            taken.sendall(head)
+            while True:
+                taken.sendall(drip)
+                time.sleep(0.01)
+
+    return serve
+
+
+DRIPS = {
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
+    "chunk": (HEAD, b"1\r\n \r\n"),
+    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+    "interim responses": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "trailer": (HEAD + b"2\r\n{}\r\n0\r\n", b"X: x\r\n"),
+    "refusal": (b"HTTP/1.1 503 No\r\nContent-Length: 100000\r\n\r\n", b" "),
+}
+
+
+@pytest.mark.parametrize(("head", "drip"), DRIPS.values(), ids=DRIPS)
+def test_a_response_that_comes_slowly_ends_at_the_limit_of_the_request(head: bytes, drip: bytes) -> None:
+    """The limit is one of the whole request, not of each read: none is ever silent."""
+    with (
+        listening(dripping(head, drip)) as address,
+        Session(Access(f"http://{address}", timeout_s=0.2)) as session,
+        pytest.raises(CliError, match=r"did not answer within 0.2s|503"),
+    ):
+        session.get("/a")
+
+
+def test_a_request_that_is_read_slowly_ends_at_the_limit() -> None:
+    done = threading.Event()
+
+    def serve(taken: socket.socket) -> None:
+        while not done.wait(0.01):
+            taken.recv(1)
+
+    with listening(serve) as address, Session(Access(f"http://{address}", timeout_s=0.3)) as session:
+        with pytest.raises(NoResponseError, match=r"did not answer within 0.3s"):
+            session.create("/a", {"x": "x" * 20_000_000})
+        done.set()
+
+
+@pytest.mark.parametrize(
+    ("head", "drip"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" " * 60_000),
+        (HEAD, b"ea60\r\n" + b" " * 60_000 + b"\r\n"),
+        (HEAD + b"-1\r\n", b" " * 60_000),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        (HEAD + b"2\r\n{}\r\n0\r\n", b"X: x\r\n" * 1000),
+    ],
+    ids=["body", "chunks", "negative chunk", "interim responses", "trailer"],
+)
+def test_a_response_has_a_maximum_size(mocker: MockerFixture, head: bytes, drip: bytes) -> None:
+    mocker.patch("tfjob_operator.cli.session._MAX_RESPONSE", 1 << 20)
+    served = dripping(head, drip)
+    mocker.patch("time.sleep")
+    with connected(served) as session, pytest.raises(NoResponseError, match=r"larger than 1Mi|not JSON"):
+        session.get("/a")
+
+
+def test_a_watch_is_not_limited_but_its_events_are(mocker: MockerFixture) -> None:
+    mocker.patch("tfjob_operator.cli.session._MAX_RESPONSE", 20_000)
+    mocker.patch("tfjob_operator.cli.session._MAX_EVENT", 500)
+    events = b"".join(EVENT % number for number in range(1000))
+    with connected(saying(OK + events + b"{" + b" " * 600)) as session:
+        watch = session.watch("/w")
+        assert [next(watch)["n"] for _ in range(1000)] == [*range(1000)]
+        with pytest.raises(StreamBrokenError):
+            next(watch)
+
+
+def test_a_list_has_a_maximum_number_of_pages(server: Server, mocker: MockerFixture) -> None:
+    """A server that gives the same token again and again."""
+    mocker.patch("tfjob_operator.cli.session._MAX_PAGES", 3)
+    server.answers("/a", {"metadata": {"continue": "more"}, "items": []})
+    with Session(Access(server.url)) as session, pytest.raises(CliError, match="more than 3 pages"):
+        list(session.pages("/a"))
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("code", [204, 301, 302, 307])
+def test_only_a_success_is_taken_for_the_response(server: Server, code: int) -> None:
+    """A proxy redirects to its login page, perhaps with JSON in the body."""
+    server.answers("/a", {"x": 1}, code=code)
+    with Session(Access(server.url)) as session, pytest.raises(CliError):
+        session.get("/a")
+
+
+ODD_BODIES = {
+    "nesting": b"[" * 200_000,
+    "nesting of objects": b'{"a":' * 200_000,
+    "NUL": b"\x00{}",
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "digits": b'{"a": %s}' % (b"9" * 5000),
+    "number": b'{"a": 99999999999999999999}',
+    "infinity": b'{"a": 1e999}',
+    "NaN": b'{"a": NaN}',
+    "half a character": b'{"a": "\\ud800"}',
+    "list": b"[]",
+    "text": b'"x"',
+    "cut": b'{"a": ',
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("body", ODD_BODIES.values(), ids=ODD_BODIES)
+def test_what_is_no_json_object_is_told_in_one_line(server: Server, body: bytes) -> None:
+    server.answers("/a", body)
+    server.answers("/a?watch", body + b"\n")
+    with Session(Access(server.url)) as session:
+        with pytest.raises(NoResponseError, match="is not JSON: is it an API server"):
+            session.get("/a")
+        if body:  # otherwise it has just ended
+            with pytest.raises(StreamBrokenError):
+                list(session.watch("/a"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"items": []}, {"metadata": [], "items": []}, {"metadata": {}, "items": {}}, {"metadata": {}, "items": [1]},
+        {"metadata": {}, "items": [{"metadata": 1}]}, {"metadata": {}, "items": [{"metadata": {"name": 1}}]},
+        {"metadata": {}, "items": [{"metadata": {"labels": "x"}}]},
+    ],
+)  # fmt: skip
+def test_a_list_of_other_things_than_objects_is_refused(server: Server, page: Any) -> None:
+    server.answers("/a", page)
+    with Session(Access(server.url)) as session, pytest.raises(NoResponseError):
+        list(session.pages("/a"))
+
+
+@pytest.mark.parametrize("kind", ["ERROR", "BOOKMARK", "ODD"])
+def test_only_changes_are_yielded_and_an_error_event_breaks_a_watch(server: Server, kind: str) -> None:
+    server.answers("/w", b'{"type": "%b", "object": {"message": "too old"}}\n' % kind.encode() + EVENT % 1)
+    with Session(Access(server.url)) as session:
+        if kind == "ERROR":
+            with pytest.raises(StreamBrokenError, match="too old"):
+                list(session.watch("/w"))
+        else:
+            assert [each["n"] for each in session.watch("/w")] == [1]
+
+
+def test_a_read_is_repeated_when_its_connection_is_lost_and_a_write_is_not(server: Server) -> None:
+    """As by client-go. Whether the write took effect is unknown."""
+    cut = [(0, b"")] * 3
+    server.responses["/a"] = [*cut, (200, b'{"x": 1}'), *cut]
+    with Session(Access(server.url)) as session:
+        assert session.get("/a") == {"x": 1}
+        for write in (session.create, session.patch, session.delete):
+            with pytest.raises(NoResponseError, match=r"connection to .* lost"):
+                write("/a", {})
+    assert len(server.asked) == 7
+
+
+def test_a_body_that_breaks_off_is_read_again() -> None:
+    short = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"
+    with listening(saying(short), saying(EMPTY)) as address, Session(Access(f"http://{address}")) as session:
+        assert session.get("/a") == {}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
+from fakes.recordings import kueue
 from tfjob_operator.cli import durations
 from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import version_
@@ -138,10 +139,10 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 def test_jobs_of_the_first_api_are_found_by_name(server: Server) -> None:
     first, full = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs", "tfjob.tensorflow.org/"
-    old = job("a", conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"}
+    old = [job(name, conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"} for name in ("a", "b")]
     server.answers(f"{JOBS}/a", job("a", conditions=("Succeeded",)))
-    server.answers(f"{first}/a", old)
-    server.answers(f"{first}/b", old)
+    server.answers(f"{first}/a", old[0])
+    server.answers(f"{first}/b", old[1])
     ends = {name: server.run("wait", name).exit_code for name in ("a", f"{full}a", "b", "c")}
     assert ends == {"a": 0, f"{full}a": 1, "b": 1, "c": 4}
     assert "is not a job name" in server.run("wait", "job.batch/a").stderr
@@ -211,6 +212,105 @@ def test_a_name_that_is_not_of_a_job_changes_and_reads_none(server: Server, verb
 def test_a_name_may_have_its_kind_in_front_as_kubectl_prints_it(server: Server, name: str) -> None:
     server.answers(f"{JOBS}/mnist", job())
     assert server.run("suspend", name).output == "tfjob.kubeflow.org/mnist suspended\n"
+
+
+QUEUE = {"kueue.x-k8s.io/queue-name": "q"}
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
+
+
+def queued(server: Server, number: int, name: str = "d", *, suspend: bool = True) -> None:
+    """Serve a job of a queue, and its Workload in one of its recorded states."""
+    body = job(spec={"runPolicy": {"suspend": suspend}, "tfReplicaSpecs": {"Worker": ENTRY}})
+    body["metadata"]["labels"] = QUEUE
+    server.answers(f"{JOBS}/mnist", body)
+    server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta2"}})
+    found = [each.object for each in kueue("evictions") if f"tfjob-{name}-" in each.object["metadata"]["name"]][number]
+    meta = {"name": "tfjob-mnist-1a2b3", "ownerReferences": [{"uid": body["metadata"]["uid"]}]}
+    server.answers(WORKLOADS, {"metadata": {}, "items": [{"metadata": {"name": "x"}}, found | {"metadata": meta}]})
+
+
+ACTIVE, PENDING, OFF, REJECTED = ("d", 1), ("h", 1), ("d", 4), ("c", -2)
+PATCH = '-n team patch workloads.kueue.x-k8s.io tfjob-mnist-1a2b3 --type=merge \'--patch={"spec":{"active":%s}}\'\n'
+UNDONE = {
+    "suspend an admitted job": ("suspend mnist", ACTIVE, False, ("would resume it at once", PATCH % "false")),
+    "suspend a waiting job": ("suspend mnist", PENDING, True, ("resumes it when it is admitted", PATCH % "false")),
+    "resume a waiting job": (
+        "resume mnist",
+        PENDING,
+        True,
+        ("ClusterQueue b-hold is inactive", "explain mnist -n team"),
+    ),
+    "resume a job that a user deactivated": ("resume mnist", OFF, True, ("is deactivated", PATCH % "true")),
+    "resume a job that Kueue deactivated": (
+        "resume mnist",
+        REJECTED,
+        True,
+        ('"stub" (no room at all)', "-n team delete workloads.kueue.x-k8s.io tfjob-mnist-1a2b3\n"),
+    ),
+    "scale an admitted job": ("scale mnist worker=4", ACTIVE, False, ("delete all its pods and queue it again",)),
+}
+
+
+@pytest.mark.parametrize("case", UNDONE)
+def test_what_kueue_would_undo_is_refused_with_what_to_do_instead(server: Server, case: str) -> None:
+    words, (name, number), suspend, told = UNDONE[case]
+    queued(server, number, name, suspend=suspend)
+    result = server.run(*words.split())
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"error: mnist not {words.split()[0].rstrip('e')}")
+    assert all(text in result.stderr for text in told), result.stderr
+    assert all(method == "GET" for method, *_ in server.asked)
+    assert server.run(*words.split(), "--force").exit_code == 0
+
+
+def test_what_kueue_would_not_undo_is_done(server: Server) -> None:
+    """It takes the new size of a waiting job. Without a Workload, or without Kueue, nothing undoes anything."""
+    queued(server, 1, "h")
+    assert server.run("scale", "mnist", "worker=4").stdout == "tfjob.kubeflow.org/mnist scaled\n"
+    queued(server, 4, "d")
+    assert server.run("suspend", "mnist").stdout == "tfjob.kubeflow.org/mnist is already suspended\n"
+    server.answers(WORKLOADS, {"metadata": {}, "items": []})
+    assert server.run("resume", "mnist").stdout == "tfjob.kubeflow.org/mnist resumed\n"
+    del server.responses["/apis/kueue.x-k8s.io"]
+    assert server.run("resume", "mnist").stdout == "tfjob.kubeflow.org/mnist resumed\n"
+
+
+def test_without_permission_to_read_workloads_a_queue_label_counts(server: Server) -> None:
+    queued(server, 1, suspend=False)
+    server.answers(WORKLOADS, {"reason": "Forbidden", "message": "no"}, code=403)
+    result = server.run("suspend", "mnist")
+    assert result.exit_code == 1
+    assert "workloads.kueue.x-k8s.io WORKLOAD " in result.stderr
+
+
+def test_restart_of_a_waiting_job_names_its_queue(server: Server) -> None:
+    """`resume`, which helps after `suspend`, would be undone."""
+    queued(server, 1, "h")
+    explain = f"kubectl tfjob {server.flags} explain mnist -n team"
+    told = f"error: mnist is suspended by its queue and has no pods. Details: {explain}\n"
+    assert outcome(server.run("restart", "mnist")) == (1, "", told)
+
+
+@pytest.mark.parametrize("words", ["suspend mnist", "resume mnist", "scale mnist worker=4", "restart mnist"])
+def test_a_job_of_another_controller_is_not_changed(server: Server, words: str) -> None:
+    policy = {"managedBy": "kueue.x-k8s.io/multikueue", "suspend": words.startswith("resume")}
+    server.answers(f"{JOBS}/mnist", job(spec={"runPolicy": policy, "tfReplicaSpecs": {"Worker": ENTRY}}))
+    result = server.run(*words.split())
+    assert result.exit_code == 1
+    told = "error: mnist is managed by kueue.x-k8s.io/multikueue, and the operator ignores it"
+    assert result.stderr.startswith(told)
+    assert all(method == "GET" for method, *_ in server.asked)
+
+
+@pytest.mark.parametrize("words", ["suspend mnist", "scale mnist worker=4"])
+def test_a_copy_of_multikueue_is_changed_in_its_cluster(server: Server, words: str) -> None:
+    body = job(spec={"tfReplicaSpecs": {"Worker": ENTRY}})
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/multikueue-origin": "hub"}
+    server.answers(f"{JOBS}/mnist", body)
+    result = server.run(*words.split())
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "is a copy of a job in the cluster hub, made by MultiKueue: change that job. To " in result.stderr
+    assert server.run(*words.split(), "--force").exit_code == 0
 
 
 def test_scale_keeps_the_letter_case_of_the_job(server: Server) -> None:
@@ -333,7 +433,7 @@ def test_wait_retries_less_and_less_often_until_its_time_is_over(server: Server,
         ((404, status("NotFound")), (), "Error from server (NotFound): no\n"),
         ((403, status("Forbidden")), (), "Error from server (Forbidden): no\n"),
         ((500, b"{}"), (), "Error from server: 500 Internal Server Error: {}\n"),
-        ((0, b""), (), "error: cannot connect to "),
+        ((0, b""), (), "error: connection to "),
         ((200, b"{"), (), "error: the response of "),
         ((200, json.dumps(job()).encode()), (403, status("Forbidden")), "Error from server (Forbidden): no\n"),
         ((200, json.dumps(job()).encode()), (401, status("Unauthorized")), "Error from server (Unauthorized): no: "),

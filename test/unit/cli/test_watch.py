@@ -15,15 +15,15 @@ from click.testing import Result
 from pytest_mock import MockerFixture
 
 from tfjob_operator.api.access import Access
-from tfjob_operator.cli import replicas, watches
+from tfjob_operator.cli import watches
 from tfjob_operator.cli import watching as watching_
 from tfjob_operator.cli.commands import watch_
-from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.replicas import ReplicaPod
-from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.session import Session, StreamBrokenError
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import Progress
-from tfjob_operator.cli.watches import Watch, changes
+from tfjob_operator.cli.watches import Watch, changes, watched
 from tfjob_operator.cli.watching import LiveJob, LiveState, Printer, Screen, progress_line
 from unit.cli.conftest import Server, job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
@@ -37,7 +37,6 @@ NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 def short_pauses(mocker: MockerFixture) -> None:
     """What is read again after a second is read again at once."""
     mocker.patch.object(watching_, "_LOG_RETRY_S", 0.02)
-    mocker.patch.object(replicas, "RETRY_S", 0.02)
     mocker.patch.object(watches, "RETRY_S", 0.02)
     mocker.patch.object(watches, "FIRST_RETRY_DELAY_S", 0.02)
     mocker.patch.object(watches, "MAX_RETRY_DELAY_S", 0.02)
@@ -192,10 +191,12 @@ def test_pods_are_read_again_when_their_watch_has_ended(server: Server) -> None:
     meta = {"resourceVersion": "9"}
     server.answers(f"{JOBS}/mnist", job())
     server.answers(JOBS, b"")
-    listed = f"{PODS}?labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist"
-    server.answers(f"{listed}&limit=500", {"items": [one], "metadata": meta}, {"items": [one, two], "metadata": meta})
+    selector = "labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist"
+    server.answers(
+        f"{PODS}?limit=500&{selector}", {"items": [one], "metadata": meta}, {"items": [one, two], "metadata": meta}
+    )
     error = {"type": "ERROR", "object": {"message": "too old resource version"}}
-    server.answers(f"{listed}&resourceVersion=9&watch=true", json.dumps(error).encode() + b"\n")
+    server.answers(f"{PODS}?{selector}&resourceVersion=9&watch=true", json.dumps(error).encode() + b"\n")
     with Session(Access(server.url, namespace="team")) as session, LiveJob(session, "mnist", time.monotonic) as live:
         until(lambda: names(live) == ["worker-0", "worker-1"])
 
@@ -332,3 +333,50 @@ def test_one_watch_needs_no_thread() -> None:
     coming = changes(session, [ONE])
     assert next(coming) == (0, {"n": 1})
     assert threading.active_count() == before
+
+
+MODIFIED = dict[str, Any](type="MODIFIED", object={})
+
+
+def failing(error: CliError) -> Iterator[Any]:
+    yield 0, MODIFIED
+    raise error
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        iter([(0, MODIFIED)]),
+        failing(StreamBrokenError("lost")),
+        failing(ApiServerError("too old", code=410)),
+    ],
+    ids=["ended", "lost", "refused"],
+)
+def test_a_watch_that_ends_in_any_way_is_begun_anew_after_a_read(mocker: MockerFixture, events: Iterator[Any]) -> None:
+    """After a pause; an error of the read is told. Without the right to watch it ends."""
+    mocker.patch.object(watches, "changes", side_effect=[events, failing(ApiServerError("no", code=403))])
+    reads = iter([("one", ()), CliError("away"), ("two", ())])
+
+    def read() -> Any:
+        found = next(reads)
+        if isinstance(found, CliError):
+            raise found
+        return found
+
+    pause, warn, session = mocker.Mock(), mocker.Mock(), mocker.Mock()
+    seen: list[Any] = []
+    with pytest.raises(ApiServerError, match="no"):
+        seen.extend(watched(session, read, "it", pause=pause, warn=warn))
+    assert seen == [("one", 0, None), ("one", 0, MODIFIED), ("two", 0, None), ("two", 0, MODIFIED)]
+    assert pause.call_count == 2
+    warn.assert_called_once_with("cannot read it, retrying: away")
+
+
+def test_a_bookmark_is_no_version_of_a_job(server: Server) -> None:
+    """It has only a resourceVersion; some servers send it unasked."""
+    bookmark = {"type": "BOOKMARK", "object": {"kind": "TFJob", "metadata": {"resourceVersion": "9"}}}
+    ended = {"type": "MODIFIED", "object": job(conditions=("Succeeded",))}
+    server.answers(f"{JOBS}/mnist", job())
+    server.answers(JOBS, b"".join(json.dumps(each).encode() + b"\n" for each in (bookmark, ended)))
+    result = server.run("wait", "mnist")
+    assert (result.exit_code, result.stdout) == (0, "tfjob.kubeflow.org/mnist Succeeded: is Succeeded\n")

@@ -5,15 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfjob_operator.api.v1.indices import format_indices, parse_indices
 from tfjob_operator.api.v1.types import (
     JobStatus,
     ReplicaStatus,
     TFJob,
     child_name,
-    format_indices,
     is_named,
     names_in,
-    parse_indices,
     ranges_of,
     tfjob_with_unreadable_status,
 )

@@ -45,6 +45,11 @@ CASES: dict[str, Case] = {
     "failed-by-rule": lambda world: world.end(
         "Failed", "PodFailurePolicy", "TFJob team/mnist has failed by rule badGpu: pod mnist-worker-1: its node is sick"
     ),
+    "network-not-updated": lambda world: world.spec["runPolicy"].update(network="shared"),
+    "gang-scheduling-off": lambda world: world.spec["runPolicy"].update(schedulingPolicy={"minAvailable": 3}),
+    "tensorboard-not-starting": lambda world: world.event(
+        "Pod", "mnist-tensorboard-7d9-x2x", "Failed", 'Failed to pull image "board:1": not found'
+    ),
     "namespace-terminating": lambda world: world.namespace["status"].update(phase="Terminating"),
     "job-being-deleted": lambda world: world.job["metadata"].update(
         deletionTimestamp=ago(5), finalizers=["example.com/backup"]),
@@ -83,24 +88,23 @@ CASES: dict[str, Case] = {
     ),
     "limit-reached": lambda world: world.end("Failed", "JobFailed", "Job mnist has failed because of a limit of tomorrow."),
     "job-failed": lambda world: world.end("Failed", "TFJobFailed", "TFJob team/mnist has failed because of a reason."),
-    **table(Troubled._invalid, """
-tf-config-too-long: spec.tfReplicaSpecs: TF_CONFIG lists all 9000 replicas and would have 400000 bytes; the maximum on Linux is
-  131071: use a shorter name for the job or namespace, fewer replicas
-name-too-long: metadata.name: must be no more than 40 characters: the pod and Service of replica a-worker-0 would have names of
-  67 characters, and the maximum is 63
-name-invalid: metadata.name: Invalid value: "9mnist": pods and Services are named after the job: it must consist of lowercase
-  letters, digits and '-', start with a letter and end with a letter or digit
-too-many-replicas: spec.tfReplicaSpecs: requests 20000 replicas; the maximum is 10000
-alpha-form: spec.tfReplicaSpecs: Required value; spec.replicaSpecs: Forbidden: v1alpha1 format; it requires a new job without
-  tfReplicaSpecs
-container-name: spec.tfReplicaSpecs.Worker.template.spec.containers: one container must be named tensorflow; found main
-replica-specs-missing: spec.tfReplicaSpecs: Required value: at least one of Chief, Master, PS, Worker, Evaluator
-replica-type-unknown: spec.tfReplicaSpecs.Helper: Unsupported value: supported values: "Chief", "Master", "PS", "Worker",
-  "Evaluator"
-template-refused: pod mnist-worker-0 was rejected: Pod "mnist-worker-0" is invalid: spec.containers[0].volumeMounts[0].name:
-  Not found
-spec-invalid: spec.runPolicy.backoffLimit: must be a non-negative integer, not a negative number
-"""),
+    "tf-config-too-long": lambda world: world._unfit("mnist", Worker=9000),
+    "name-too-long": lambda world: world._unfit("m" * 60, Worker=1),
+    "name-invalid": lambda world: world._unfit("9mnist", Worker=1),
+    "too-many-replicas": lambda world: world._unfit("mnist", Worker=20000),
+    "alpha-form": lambda world: world._invalid({"replicaSpecs": []}),
+    "container-name": lambda world: world._invalid(
+        {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}}}}
+    ),
+    "replica-specs-missing": lambda world: world._invalid({"tfReplicaSpecs": {}}),
+    "replica-type-unknown": lambda world: world._invalid(
+        {"tfReplicaSpecs": {"Helper": world.workers, "Worker": world.workers}}
+    ),
+    "template-refused": lambda world: world._invalid(
+        world.spec,
+        'pod mnist-worker-0 was rejected: Pod "mnist-worker-0" is invalid: spec.containers[0].volumeMounts[0].name: Not found',
+    ),
+    "spec-invalid": lambda world: world._invalid(world.spec | {"runPolicy": {"backoffLimit": -1}}),
     **table(Troubled._held, """
 held-invalid: InvalidTFJobSpec: spec.runPolicy.backoffLimit: must be a non-negative integer, not a string
 held-refused: RefusedTFJobSpec: pod mnist-worker-1 was rejected: Pod "mnist-worker-1" is invalid: spec.containers[0].image:
@@ -114,6 +118,8 @@ kueue-namespace: Pending: Workload namespace doesn't match ClusterQueue selector
 kueue-too-large: Pending: couldn't assign flavors to pod set worker: insufficient quota for nvidia.com/gpu in flavor a100,
   request > maximum capacity (24 > 16)
 kueue-preempted: Preempted: Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue
+kueue-gave-up: DeactivatedDueToRequeuingLimitExceeded: The workload is deactivated due to exceeding the maximum number of
+  re-queuing retries
 kueue-pods-ready-timeout: PodsReadyTimeout: Exceeded the PodsReady timeout team/tfjob-mnist-1a2b3
 kueue-quota: Pending: couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor default, 3
   more needed
@@ -137,6 +143,9 @@ webhook-denied: admission webhook "validation.gatekeeper.sh" denied the request:
   label team
 webhook-unreachable: Internal error occurred: failed calling webhook "inject.example.com": failed to call webhook: Post
   "https://inject.mesh.svc:443/inject?timeout=10s": dial tcp 10.0.0.9:443: connect: connection refused
+kueue-unreachable: Internal error occurred: failed calling webhook "mpod.kb.io": failed to call webhook: Post
+  "https://kueue-webhook-service.kueue-system.svc:443/mutate--v1-pod?timeout=10s": dial tcp 10.0.0.9:443: connect: connection
+  refused
 admission-policy-denied: pods "mnist-worker-1" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding
   'no-latest-binding' denied request: images must have a tag
 service-account-missing: pods "mnist-worker-1" is forbidden: error looking up service account team/trainer: serviceaccount

@@ -24,14 +24,14 @@ def commands_of(id_: str, width: int) -> list[str]:
 
 def test_a_healthy_job_is_two_lines() -> None:
     assert render(diagnose(world_of().evidence()), 80) == [
-        "mnist: Running for 1h, 1 of 1 PS running, 2 of 2 workers running",
+        "mnist: Running for 1h, 1 of 1 PS ready, 2 of 2 workers ready",
         "Nothing wrong was found.",
     ]
 
 
 def test_a_cause_has_its_title_what_was_seen_and_what_to_do() -> None:
     assert lines_of("service-account-missing", 100) == [
-        "mnist: Running for 1h, 1 of 1 PS running, 1 of 2 workers running",
+        "mnist: Running for 1h, 1 of 1 PS ready, 1 of 2 workers ready",
         "",
         '1. ServiceAccount "trainer" not found (mnist-worker-1 not created) [error: service-account-missing]',
         '   - event of tfjob mnist, 3m ago: FailedCreatePod: Error creating: pods "mnist-worker-1" is',

@@ -32,9 +32,16 @@ class Troubled(World):
         assert self.lease is not None
         return self.lease | {"spec": self.lease["spec"] | {"renewTime": f"2026-11-22T{renewed}.123456Z"} | more}
 
-    def _invalid(self, mistake: str) -> None:
-        self.pods = {}
-        self.end("Failed", "InvalidTFJobSpec", f"TFJob has failed because the spec is invalid: {mistake}")
+    def _invalid(self, spec: dict[str, Any], words: str = "words of tomorrow") -> None:
+        """Fail for a spec, which the plugin validates itself, whatever the words."""
+        self.pods, self.job["spec"] = {}, spec
+        del self.status["begun"]
+        self.end("Failed", "InvalidTFJobSpec", f"TFJob has failed because the spec is invalid: {words}")
+
+    def _unfit(self, name: str, **sizes: int) -> None:
+        """Fail for a name and a size."""
+        self.job["metadata"]["name"] = name
+        self._invalid({"tfReplicaSpecs": {kind: self.workers | {"replicas": size} for kind, size in sizes.items()}})
 
     def _held(self, told: str) -> None:
         reason, _, message = told.partition(": ")
@@ -75,6 +82,12 @@ class Troubled(World):
         ]
         self.events.clear()
 
+    def scheduling_group_missing(self) -> None:
+        pod = self.unscheduled("")
+        pod["spec"]["schedulingGroup"] = {"podGroupName": "gang-a"}
+        pod["status"] = {"phase": "Pending"}
+        self.events.clear()
+
     def _unpulled(self, error: str) -> None:
         self.waiting("ImagePullBackOff", 'Back-off pulling image "registry.example/train:1"')
         self.pod_event("Failed", f'Failed to pull image "registry.example/train:1": {error}')
@@ -101,9 +114,19 @@ class Troubled(World):
 
     # The operator
 
-    def managed_elsewhere(self) -> None:
-        self.spec["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
-        self.pods, self.status["conditions"] = {}, []
+    def managed_elsewhere(self, manager: str = "example.com/trainer") -> None:
+        self.spec["runPolicy"]["managedBy"] = manager
+        self.pods = {}
+
+    def managed_by_multikueue(self) -> None:
+        self.managed_elsewhere("kueue.x-k8s.io/multikueue")
+        self.suspend(clusterName="west-1")
+        self.spec["runPolicy"]["suspend"] = False
+        self.status["conditions"].pop()
+
+    def manager_silent(self) -> None:
+        self.managed_elsewhere()
+        self.status.clear()
 
     def operator_not_running(self) -> None:
         self.lease = self._lease("11:50:00")
@@ -171,6 +194,14 @@ class Troubled(World):
         pod["metadata"]["name"] = "mnist-chief-0"
         self.pods = {"mnist-ps-0": self.pods["mnist-ps-0"], "mnist-chief-0": pod}
         self.services["mnist-chief-0"] = self.services["mnist-worker-0"] | {"metadata": {"name": "mnist-chief-0"}}
+
+    def tf_config_equal(self) -> None:
+        container = self.workers["template"]["spec"]["containers"][0]
+        container["env"] = [{"name": "TF_CONFIG", "value": "{}"}]
+
+    def only_parameter_servers(self) -> None:
+        del self.spec["tfReplicaSpecs"]["Worker"]
+        self.pods = {name: pod for name, pod in self.pods.items() if "-ps-" in name}
 
     def restart_policy_overridden(self) -> None:
         self.workers["restartPolicy"] = "OnFailure"
@@ -334,6 +365,14 @@ class Troubled(World):
         self.pods["mnist-worker-0"]["status"]["phase"] = "Succeeded"
         self.pods[WORKER]["metadata"]["deletionTimestamp"] = ago(-0.3)
 
+    def completion_waits_for_workers(self) -> None:
+        """Worker 0 decides."""
+        self.spec["runPolicy"]["completionGracePeriodSeconds"] = 300
+        self.status["finishedIndices"] = {"Worker": "0"}
+        over = {"exitCode": 0, "reason": "Completed", "startedAt": ago(59), "finishedAt": ago(1)}
+        self.pods["mnist-worker-0"]["status"]["phase"] = "Succeeded"
+        self.container("mnist-worker-0").update(ready=False, state={"terminated": over})
+
     def sidecar_after_training(self) -> None:
         self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.", minutes=0.2)
         pod = self.pods[WORKER]
@@ -423,6 +462,18 @@ class Troubled(World):
 
     _CRASH = "container tensorflow exited with code 42: CUDA error"
 
+    def escalation_near(self) -> None:
+        self._ruled("Never", "RestartReplica")
+        policy = self.spec["runPolicy"]["failurePolicy"]
+        policy["maxRestarts"] = 3
+        policy["rules"][0]["escalation"] = {"afterSeconds": 120, "action": "RestartAll"}
+        restarted = {"type": "Worker", "index": 1, "carried": 1, "pod": "uid-former", "rule": "rule0"}
+        self.status["restarts"] = [restarted | {"failedAt": ago(1)}]
+        self.unscheduled("")
+        self.pods[WORKER]["metadata"]["creationTimestamp"] = ago(0.5)
+        self.pods[WORKER]["status"] = {"phase": "Pending"}
+        self.events.clear()
+
     def attempt_waits_for_pods(self) -> None:
         self._restarted_all()
         self.pods = {WORKER: self.pods[WORKER]}
@@ -430,6 +481,7 @@ class Troubled(World):
 
     def restart_delayed(self) -> None:
         self._restarted_all(2, nextRestartTime=ago(-40 / 60))
+        del self.status["attemptHistory"][0]["exitCode"]
         self.pods = {}
 
     def nodes_avoided(self) -> None:

@@ -13,6 +13,7 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, LastLine
 from tfjob_operator.cli.model import objects
+from tfjob_operator.cli.model.facts import listed, mapping
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 JOB = "mnist"
@@ -29,7 +30,7 @@ LISTS: Final[Mapping[str, type]] = {
 }  # fmt: skip
 SINGLE: Final[Mapping[str, type]] = {
     "namespace": objects.Namespace, "lease": Lease, "stale_lease": Lease, "crd": objects.Crd, "workload": objects.Workload,
-    "pod_group": objects.PodGroupDetails
+    "pod_group": objects.PodGroupDetails, "place": objects.PendingWorkload
 }  # fmt: skip
 """The fields of the evidence, with the slices that they are read as."""
 
@@ -127,6 +128,7 @@ class World:
         self.operator_pods: list[dict[str, Any]] = []
         self.crd: dict[str, Any] | None = None
         self.workload: dict[str, Any] | None = None
+        self.place: dict[str, Any] | None = None
         self.pod_group: dict[str, Any] | None = None
         self.logs: dict[tuple[str, str], str] = {}
         self.forbidden: list[str] = []
@@ -292,6 +294,11 @@ class World:
         def read_all(kind: Any, given: Any) -> tuple[Any, ...]:
             return tuple(read(kind, each) for each in (given.values() if isinstance(given, dict) else given))
 
+        for status in (mapping(pod.get("status")) for pod in self.pods.values()):
+            if not all(each.get("ready") for each in listed(status.get("containerStatuses"))):
+                for each in listed(status.get("conditions")):
+                    if isinstance(each, dict) and each.get("type") in {"Ready", "ContainersReady"}:
+                        each["status"] = "False"  # as the kubelet writes it
         meta = self.job["metadata"]
         alpha = None
         if self.dialect is not None:
@@ -302,6 +309,7 @@ class World:
         return Evidence(
             alpha=alpha,
             job=read(TFJob, self.job | {"kind": "TFJob"}),
+            body=self.job,
             now=NOW,
             created_at=datetime.fromisoformat(meta["creationTimestamp"]),
             finalizers=tuple(meta.get("finalizers", ())),

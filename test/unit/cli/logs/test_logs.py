@@ -11,8 +11,8 @@ import pytest
 from click.testing import Result
 from pytest_mock import MockerFixture
 
-from tfjob_operator.cli import replicas
-from tfjob_operator.cli.logs import following
+from tfjob_operator.cli import watches
+from tfjob_operator.cli.logs import follower, following
 from unit.cli.conftest import job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
 
@@ -52,10 +52,11 @@ class Logs:
 
 @pytest.fixture
 def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
-    for name in ("RETRY_S", "FIRST_RETRY_DELAY_S", "IDLE_S"):
-        mocker.patch.object(following, name, 0.02)
+    for name in ("RETRY_S", "FIRST_DELAY_S"):
+        mocker.patch.object(follower, name, 0.02)
+    mocker.patch.object(following, "IDLE_S", 0.02)
     mocker.patch.object(following, "POLL_S", 0.0)
-    mocker.patch.object(replicas, "RETRY_S", 0.02)
+    mocker.patch.object(watches, "RETRY_S", 0.02)
     cluster = Cluster()
     with serving(cluster) as url:
         kubeconfig = tmp_path / "kubeconfig"
@@ -173,7 +174,7 @@ def test_following_ends_when_the_job_has_ended_and_all_was_printed(logs: Logs) -
 def test_a_restart_in_place_goes_on_in_the_new_log(logs: Logs, mocker: MockerFixture) -> None:
     """What the first run wrote at its very end, after its stream was lost, is printed too."""
     # The watch tells of the restart before the stream is requested again.
-    mocker.patch.object(following, "RETRY_S", 60.0)
+    mocker.patch.object(follower, "RETRY_S", 60.0)
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "one")
     with logs.followed() as ended:
@@ -211,7 +212,7 @@ def test_a_pod_that_goes_in_the_middle_of_a_line_loses_nothing(logs: Logs) -> No
         assert ended().stdout.splitlines() == ["worker-0 | one", "worker-0 | tw"]
 
 
-@pytest.mark.parametrize("cuts", [[0], [1], [40, 0, 77], [33], [34], [35], [100, 100, 100]])
+@pytest.mark.parametrize("cuts", [[0], [34], [40, 0, 77]])
 def test_a_lost_connection_is_made_anew_and_no_line_comes_twice(logs: Logs, cuts: list[int]) -> None:
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "a", "b", "c", at="2026-01-01T00:00:00.5Z")
@@ -247,7 +248,7 @@ def test_a_pod_that_never_started_does_not_keep_it_waiting(logs: Logs) -> None:
 
 
 def test_a_stream_that_stays_silent_after_its_pod_has_gone_is_given_up(logs: Logs, mocker: MockerFixture) -> None:
-    mocker.patch.object(following, "GRACE_S", 0.1)
+    mocker.patch.object(follower, "GRACE_S", 0.1)
     old = logs.cluster.pod("mnist-worker-0", "old")
     logs.cluster.write("mnist-worker-0", "one")
     with logs.followed() as ended:

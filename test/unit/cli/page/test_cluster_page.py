@@ -12,6 +12,8 @@ import pytest
 from hack.page_cluster import PageCluster
 from hack.page_objects import a_board, a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, ended
 from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator
+from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, JobKey
+from tfjob_operator.cli.page.viewers import READS_OF_CLUSTER, reads_of
 from unit.cli.page.browser import (
     MIXED,
     PAGES,
@@ -97,13 +99,13 @@ async def test_what_is_said_of_pods_is_for_who_may_list_pods(cluster: PageCluste
     """
     cluster.grant("ben", "team", verbs="list", resources="tfjobs")
     cluster.put("tfjobs", a_job("stuck", "Created"))
-    cluster.put("events", an_event("stuck", type="Warning", message="exceeded quota"))
+    cluster.put("events", an_event("stuck", type="Warning", reason="FailedCreatePod", message="exceeded quota"))
     async with synced(cluster) as browser:
         assert (await rows_of(browser, Authorization=ANN))["team/mnist"]["replicas"][0]["ready"] == 1
-        assert (await rows_of(browser, Authorization=BEN))["team/mnist"]["replicas"][0]["ready"] == 0
+        assert (await rows_of(browser, Authorization=BEN))["team/mnist"]["replicas"][0]["ready"] is None
         async with browser.stream("stream?job=team/mnist", Authorization=BEN) as events:
             seen = await anext(views(events))
-        assert [each["state"] for each in seen["replicas"]] == ["No pod", "No pod"]
+        assert [each["state"] for each in seen["replicas"]] == ["Unknown", "Unknown"]
         assert seen["events"] == []
         async with browser.stream("stream?job=team/mnist", Authorization=ANN) as events:
             seen = await anext(views(events))
@@ -112,7 +114,9 @@ async def test_what_is_said_of_pods_is_for_who_may_list_pods(cluster: PageCluste
         for who, note in ((ANN, "QuotaExceeded"), (BEN, "")):
             async with browser.stream("stream?job=team/stuck", Authorization=who) as events:
                 assert (await anext(views(events)))["row"]["note"] == note
-            assert (await rows_of(browser, Authorization=who))["team/stuck"]["note"] == "", "not all may see events"
+            assert (await rows_of(browser, Authorization=who))["team/stuck"]["note"] != "QuotaExceeded", (
+                "not all may see events"
+            )
     of_root = {each for each in cluster.reviews if each[0] == "root"}
     assert of_root == {("root", "list", "tfjobs", ""), ("root", "list", "pods", "")}
 
@@ -189,6 +193,58 @@ async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageClus
         cluster.delete("pods", "team", "mnist-worker-0")
         again = await browser.get("/-/explain/team/mnist", Authorization=ANN)
         assert json.loads(again[2]) == found[ANN]
+
+
+HERE = "/api/v1/namespaces/team"
+EXPLAINED = {
+    "tfjobs.tensorflow.org": "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs/old",
+    "pods": f"{HERE}/pods",
+    "pods/log": f"{HERE}/pods/worker-x7ab-0-abcde/log",
+    "events": f"{HERE}/events",
+    "services": f"{HERE}/services",
+    "persistentvolumeclaims": f"{HERE}/persistentvolumeclaims",
+    "resourcequotas": f"{HERE}/resourcequotas",
+    "limitranges": f"{HERE}/limitranges",
+    "jobs": "/apis/batch/v1/namespaces/team/jobs",
+    "namespaces": HERE,
+    "nodes": "/api/v1/nodes/node-1",
+    "leases": "/apis/coordination.k8s.io/v1/leases",
+}
+"""What a diagnosis reads, by the permission that its viewer needs."""
+OF_INFORMERS = {
+    "/apis",
+    "/api/v1/pods",
+    "/api/v1/events",
+    "/apis/kubeflow.org/v1/tfjobs",
+    "/apis/tensorflow.org/v1alpha1/tfjobs",
+}
+
+
+async def test_a_diagnosis_reads_nothing_that_its_viewer_may_not_read(cluster: PageCluster) -> None:
+    """Of each kind: with all permissions it is read, without that one it is not, nor anything that is not in the table."""
+    asked = [*reads_of(JobKey(TENSORFLOW_V1ALPHA1, "team", "old")), *READS_OF_CLUSTER]
+    names = {"/".join(filter(None, (each.resource.plural, each.subresource))) for each in asked}
+    assert names == {each.partition(".")[0] for each in EXPLAINED}
+    cluster.served.add("tfjobs.tensorflow.org")
+    cluster.put("tfjobs.tensorflow.org", a_tensorflow_job("old", "Running"))
+    labels = {"tf_job_name": "old", "tensorflow.org": ""}
+    cluster.put("jobs", {"metadata": {"namespace": "team", "name": "worker-x7ab-0", "labels": labels}})
+    pod = an_alpha_pod("old", status=ended(1))
+    pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    cluster.put("pods", pod)
+    for lacks in ("", *EXPLAINED):
+        cluster.tokens[f"without-{lacks}"] = f"without-{lacks}", ()
+        cluster.grant(f"without-{lacks}", resources=" ".join({*EXPLAINED, "tfjobs"} - {lacks}))
+    async with synced(cluster) as browser:
+        await rows_of(browser, Authorization="Bearer without-")
+        for lacks in ("", *EXPLAINED):
+            cluster.paths.clear()
+            status = await code(browser, "/-/explain/team/tfjob.tensorflow.org/old", f"Bearer without-{lacks}")
+            read = {each for each in cluster.paths if each not in OF_INFORMERS}
+            assert status == (403 if lacks == "tfjobs.tensorflow.org" else 200)
+            allowed = {path for each, path in EXPLAINED.items() if each != lacks}
+            assert read <= allowed, lacks
+            assert lacks or read == allowed
 
 
 async def test_a_review_that_fails_is_neither_yes_nor_no(cluster: PageCluster) -> None:

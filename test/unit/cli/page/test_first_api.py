@@ -28,8 +28,9 @@ from tfjob_operator.cli.page.objects import (
     read_key,
     with_unreadable_status,
 )
-from tfjob_operator.cli.page.views import job_view, row_of, spec_summary_of
+from tfjob_operator.cli.page.views import spec_summary_of
 from unit.cli.page.browser import a_cluster_page, a_page, jobs_in, rows_of, until_jobs, views
+from unit.cli.page.conftest import row_of_page, view_of_page
 
 FIRST = "tfjobs.tensorflow.org"
 KEY = "team/tfjob.tensorflow.org/old"
@@ -46,7 +47,7 @@ def test_a_row_counts_its_replicas_by_v1s_names() -> None:
     job = tensorflow_job("old", "Created", "Running", status=told)
     failed = alpha_pod("old", index=1, suffix="aaaaa", status=ended(1))
     again = alpha_pod("old", index=1, creationTimestamp="2026-03-01T10:05:00Z", status=running(restartCount=2))
-    row = row_of(job, spec_summary_of(job), [again, failed, alpha_pod("old", "MASTER")])
+    row = row_of_page(job, [again, failed, alpha_pod("old", "MASTER")])
     assert (row["key"], row["api"], row["state"], row["restarts"]) == (KEY, "tensorflow.org", "Running", 3)
     counts = {each["type"]: (each["ready"], each["wanted"], each["succeeded"]) for each in row["replicas"]}
     assert counts == {"Master": (1, 1, 0), "Worker": (1, 2, 1)}
@@ -58,11 +59,11 @@ def test_a_replica_is_its_newest_pod_and_one_without_a_pod_has_the_name_of_its_j
     job = tensorflow_job("old", "Running")
     failed = alpha_pod("old", suffix="aaaaa", status=ended(1))
     again = alpha_pod("old", creationTimestamp="2026-03-01T10:05:00Z")
-    shown = job_view(job, spec_summary_of(job), [again, failed], [])["replicas"]
+    shown = view_of_page(job, [again, failed])["replicas"]
     assert [(each["name"], each["state"], each["restarts"]) for each in shown] == [
-        ("master-x7ab-0", "No pod", 0),
+        ("master-x7ab-0", "Missing", 0),
         ("worker-x7ab-0-abcde", "Running", 1),
-        ("worker-x7ab-1", "No pod", 0),
+        ("worker-x7ab-1", "Missing", 0),
     ]
 
 
@@ -88,7 +89,7 @@ def test_pods_that_are_gone_have_a_lane_and_events_are_shown() -> None:
     gone = event("worker-x7ab-1", "Job", 9, reason="SuccessfulDelete", message="Deleted pod: worker-x7ab-1-aaaaa")
     about = {"kind": "Pod", "name": "worker-x7ab-0-bbbbb", "uid": "u"}
     events = [made, gone, event("w", "Pod", 5, reason="Killing", involvedObject=about)]
-    view = job_view(job, spec_summary_of(job), [alpha_pod("old")], events)
+    view = view_of_page(job, [alpha_pod("old")], events)
     lanes = {(each["type"], each["index"]): each["lives"] for each in view["timeline"]["lanes"]}
     assert [life["pod"] for life in lanes["Worker", 0]] == ["worker-x7ab-0-abcde", "worker-x7ab-0-bbbbb"]
     [life] = lanes["Worker", 1]
@@ -103,7 +104,7 @@ def test_a_mistake_of_the_first_api_is_told_and_a_status_that_nobody_can_read_ha
     raw = msgspec.json.encode(a_tensorflow_job("old", "Running", status={"replicaStatuses": "none"}))
     found = with_unreadable_status(TensorFlowV1Alpha1Job)(raw, ValueError())
     assert (found.key, found.status.phase, found.status.runtime_id) == (KEY, "Running", "x7ab")
-    assert row_of(found, spec_summary_of(found), [])["state"] == "Running"
+    assert row_of_page(found)["state"] == "Running"
 
 
 async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(page_cluster: PageCluster) -> None:
@@ -125,11 +126,11 @@ async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(page_cl
             async for view in views(events):
                 if view is not None and view["events"]:
                     break
-        assert [each["state"] for each in view["replicas"]] == ["No pod", "InvalidImageName", "No pod"]
+        assert [each["state"] for each in view["replicas"]] == ["Missing", "InvalidImageName", "Missing"]
         assert [each["reason"] for each in view["events"]] == ["FailedCreate"]
         async with browser.stream("stream?job=team/old") as events:
             view = await anext(views(events))
-        assert [each["state"] for each in view["replicas"]] == ["Running", "No pod"]
+        assert [each["state"] for each in view["replicas"]] == ["Running", "Missing"]
         assert view["events"] == []
         manifests = [(await browser.get(f"/-/manifest/{key}"))[2] for key in (KEY, "team/old")]
         assert [b"kind: TfJob\n" in each for each in manifests] == [True, False]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -77,13 +77,30 @@ async def test_the_logs_of_a_job_come_as_they_are_written_each_line_once(page_cl
         assert await line() == b"worker-1 | hello\n"
         page_cluster.stop()
         said = {await line(), await line()}
-        assert {each.partition(b": cannot read the log: ")[0] for each in said} == {b"worker-0", b"worker-1"}
+        assert {each.partition(b": cannot read logs, retrying: ")[0] for each in said} == {b"worker-0", b"worker-1"}
         page_cluster.start()
         page_cluster.write_log("mnist-worker-0", b"three\n")
         assert await line() == b"worker-0 | three\n"
         page_cluster.put("pods", a_pod("mnist", status=running(restartCount=1)))
         page_cluster.write_log("mnist-worker-0", b"four\n")
         assert await line() == b"worker-0 | four\n"
+
+
+async def test_a_stream_of_a_former_pod_that_never_ends_does_not_keep_the_next_pod_from_being_read(
+    page_cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a dead node. The log of the new pod is read from its beginning."""
+    monkeypatch.setattr("tfjob_operator.cli.logs.follower.GRACE_S", 0.1)
+    page_cluster.put("tfjobs", a_job("mnist", "Running"))
+    page_cluster.put("pods", a_pod("mnist"))
+    page_cluster.write_log("mnist-worker-0", b"zero\n")
+    async with (
+        a_page(page_cluster) as browser,
+        browser.http.get(f"{browser.home}/-/logs/team/mnist?follow=true") as response,
+    ):
+        assert await response.content.readline() == b"worker-0 | zero\n"
+        page_cluster.put("pods", a_pod("mnist", uid="another"))
+        assert await response.content.readline() == b"worker-0 | zero\n"
 
 
 async def test_no_more_logs_are_followed_than_may_be_and_the_first_line_says_so(
@@ -131,6 +148,28 @@ async def test_the_next_logs_are_opened_ahead_and_all_are_sent_in_order() -> Non
     async with asyncio.timeout(60):
         lines = [line async for some in found for line in some]
     assert lines == [f"worker-{number} | {line}" for number in range(len(pods)) for line in ("first", "last")]
+
+
+async def test_a_new_pods_log_is_not_taken_for_that_of_the_former_pod_of_its_name() -> None:
+    """Logs are requested by name: a stream that is opened again may be another pod's. Its lines come once."""
+    pods = [pod("mnist", uid="former")]
+    streams = iter([b"2026-03-01T10:00:00Z one\n", *[b"2026-03-01T10:00:01Z two\n"] * 2])
+
+    @asynccontextmanager
+    async def logs(_kind: Any, _namespace: str, _name: str, options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def chunks() -> AsyncIterator[bytes]:
+            pods[:] = [pod("mnist", uid="next")] if options.since else pods
+            yield next(streams, b"2026-03-01T10:00:02Z end\n")
+
+        yield chunks()
+
+    client, cluster = SimpleNamespace(logs=logs), SimpleNamespace(pods_of=lambda _: pods)
+    found: list[str] = []
+    lines = Logs(cast("Any", client), cast("Any", cluster)).of_job("team/mnist", LogOptions(follow=True))
+    async with aclosing(lines):
+        while "worker-0 | end" not in found:
+            found += await anext(lines)
+    assert found == [f"worker-0 | {line}" for line in ("one", "two", "end")]
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ from pytest_mock import MockerFixture
 
 from support.cases import for_each
 from tfjob_operator.api.client.decoding import decode_response
-from tfjob_operator.api.core import LEASES, PODS
+from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.commands.top_ import POD_METRICS
-from tfjob_operator.cli.model import objects
-from tfjob_operator.cli.page.details import allows
-from tfjob_operator.cli.page.reviews import ResourceAttributes, ReviewFailedError, Reviews, User
+from tfjob_operator.cli.page.reviews import ReviewFailedError, Reviews, User
+from tfjob_operator.cli.permissions import ResourceAttributes
 
 
 class Server:
@@ -137,39 +136,20 @@ def test_a_refusal_reads_like_the_api_servers() -> None:
     )
 
 
-READS: dict[str, ResourceAttributes | None] = {
-    "/api/v1/namespaces/team/pods": ResourceAttributes("list", PODS, "team"),
-    "/api/v1/namespaces/team/pods/p": ResourceAttributes("get", PODS, "team"),
-    "/api/v1/namespaces/team/pods/p/log": ResourceAttributes("get", PODS, "team", subresource="log"),
-    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist": ResourceAttributes("get", TFJOBS, "team", "mnist"),
-    "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods": ResourceAttributes("list", POD_METRICS, "team"),
-    "/api/v1/namespaces/team": ResourceAttributes("get", objects.NAMESPACES, "team", "team"),
-    "/api/v1/namespaces": ResourceAttributes("list", objects.NAMESPACES),
-    "/api/v1/pods": ResourceAttributes("list", PODS),
-    "/api/v1/nodes/node-1": ResourceAttributes("get", objects.NODES),
-    "/apis/coordination.k8s.io/v1/leases?of": ResourceAttributes("list", LEASES, name="of"),
-    "/apis/coordination.k8s.io/v1/leases": None,
-    "/apis/coordination.k8s.io/v1/leases?other": None,
-    "/apis/coordination.k8s.io/v1/leases?of,a=b": None,
-    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/other": None,
-    "/apis": None,
-    "/version": None,
-    "/api/v1/namespaces/team/pods/p/log/x": None,
-    "/api/v1/namespaces/team/../other/pods": None,
-    "/api/v1/namespaces/team/pods/..": None,
-    "/api/v1/namespaces/team/pods/..%2Fsecrets": None,
-}
-
-
-@for_each("read", READS)
-def test_a_read_is_allowed_by_the_right_to_it_and_by_no_other(read: str) -> None:
-    """With its API group, and for a list of one name with `metadata.name` in the field selector; no right allows a watch."""
-    path, _, name = read.partition("?")
-    query = {"fieldSelector": f"metadata.name={name}"} if name else {}
-    rights = [
-        *filter(None, READS.values()),
-        ResourceAttributes("get", PODS, "other"),
-        ResourceAttributes("get", PODS, "team", "q"),
+def test_a_permission_covers_its_own_read_or_that_of_any_name_and_no_other() -> None:
+    """The API group, the subresource, the verb and the namespace count, too. Without a limit all is left to the API server."""
+    read = ResourceAttributes("get", PODS, "team", "p", "log")
+    for granted in (read, read._replace(name="")):
+        assert read.is_granted(frozenset({granted}))
+    others = [
+        read._replace(resource=POD_METRICS),
+        read._replace(subresource=""),
+        read._replace(verb="list", name=""),
+        read._replace(namespace="other"),
+        read._replace(namespace=""),
+        read._replace(name="q"),
     ]
-    assert [each for each in rights if allows(each, path, query)] == [each for each in [READS[read]] if each]
-    assert not any(allows(each, path, {**query, "watch": "true"}) for each in rights)
+    assert not read.is_granted(frozenset(others))
+    assert not read._replace(name="").is_granted(frozenset({read}))
+    assert not read.is_granted(frozenset())
+    assert read.is_granted(None)

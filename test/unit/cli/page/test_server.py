@@ -38,7 +38,9 @@ async def test_a_job_is_told_again_when_its_events_change(page_cluster: PageClus
         assert (await anext(views(events)))["events"] == []
         page_cluster.put("events", an_event("mnist-worker-0", "Pod"))
         assert [each["object"] for each in (await anext(views(events)))["events"]] == ["mnist-worker-0"]
-        page_cluster.put("events", an_event("mnist", type="Warning", message="exceeded quota"))
+        page_cluster.put(
+            "events", an_event("mnist", type="Warning", reason="FailedCreatePod", message="exceeded quota")
+        )
         found = await rows_of(browser)
         async with browser.stream() as changes:
             await until_known(changes, found, lambda: found["team/mnist"]["note"] == "QuotaExceeded")

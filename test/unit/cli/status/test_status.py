@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.gathering import job_from
 from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
 from unit.cli.conftest import Server
 from unit.cli.conftest import pod as a_pod
@@ -16,6 +16,7 @@ from unit.cli.conftest import pod as a_pod
 NOW = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"
+EVENTS = "/api/v1/namespaces/team/events"
 PREFIX = "training.kubeflow.org/"
 
 
@@ -24,7 +25,8 @@ def job(*conditions: str, spec: Any = None, **status: Any) -> dict[str, Any]:
         {"type": each, "status": "True", "message": f"is {each}", "lastTransitionTime": "2026-11-22T12:00:00Z"}
         for each in conditions
     ]
-    meta = {"name": "mnist", "namespace": "team", "uid": "u1", "creationTimestamp": "2026-11-22T12:00:00Z"}
+    meta = {"name": "mnist", "namespace": "team", "uid": "u1", "resourceVersion": "7"}
+    meta["creationTimestamp"] = "2026-11-22T12:00:00Z"
     replicas = {"tfReplicaSpecs": {"Worker": {"replicas": 3}, "PS": {}}}
     return {"metadata": meta, "spec": spec or replicas, "status": {"conditions": told, **status}}
 
@@ -43,7 +45,7 @@ def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]
 
 
 def standing(body: dict[str, Any], *pods: dict[str, Any]) -> JobSummary:
-    return job_summary_of(job_from(body), body, pods_from(pods))
+    return job_summary_of(job_from(body), body, pods, NOW)
 
 
 def shown(body: dict[str, Any], *pods: dict[str, Any], width: int = 80) -> list[str]:
@@ -59,15 +61,16 @@ def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
     crash = container({"waiting": {"reason": "CrashLoopBackOff"}}, ended_so, 4)
     sidecar = [container({"running": {}})[0], crash[0] | {"name": "sidecar"}]
     assert "|    Traceback / ValueError: no data" in shown(job(), pod("mnist-worker-0", containerStatuses=sidecar))
-    assert shown(job("Created", "Running"), pod("mnist-ps-0"), pod("mnist-worker-0", containerStatuses=crash)) == [
-        "mnist in team: Running, created 5m ago",
+    server = pod("mnist-ps-0", conditions=[{"type": "Ready", "status": "True"}])
+    assert shown(job("Created", "Running"), server, pod("mnist-worker-0", containerStatuses=crash)) == [
+        "mnist in team: Running (CrashLoopBackOff), created 5m ago",
         "  Created 5m ago: is Created",
         "  Running 5m ago: is Running",
         "",
         "REPLICA          STATE             NODE    AGE  RESTARTS  EXIT",
-        "PS: 1 of 1 running",
+        "PS: 1 of 1 ready",
         "`- ps-0          Running           node-1  4m   0",
-        "Worker: 0 of 3 running, worker-[1-2] missing",
+        "Worker: 0 of 3 ready, worker-[1-2] missing",
         "|- worker-0      CrashLoopBackOff  node-1  4m   4         1",
         "|    Traceback / ValueError: no data",
         "`- worker-[1-2]  Missing",
@@ -161,7 +164,7 @@ def test_attempts_are_told_with_what_ended_each_and_nodes_that_are_avoided_now()
         "  Avoids node-a (1 failure, 58m left)",
         "",
         "REPLICA          STATE",
-        "Worker: 0 of 3 running",
+        "Worker: 0 of 3 ready",
         "`- worker-[0-2]  BackOff",
     ]
     over = shown(job("Failed", completionTime="2026-11-22T12:05:00Z", **ATTEMPTS))
@@ -237,11 +240,12 @@ def test_what_others_wrote_is_shown_without_its_control_characters() -> None:
 def test_status_reads_the_job_and_its_pods(server: Server) -> None:
     server.answers(f"{JOBS}/mnist", job("Running"))
     server.answers(PODS, {"items": [pod("mnist-ps-0")], "metadata": {"resourceVersion": "9"}})
+    server.answers(EVENTS, {"items": [], "metadata": {}})
     result = server.run("status", "mnist")
     assert result.exit_code == 0
-    assert result.output.startswith("mnist in team: Running, created ")
+    assert result.output.startswith("mnist in team: Running (NotReconciled), created ")
     assert "\x1b" not in result.output
-    assert len(server.asked) == 2
+    assert len(server.asked) == 3, "events, since pods are missing"
     told = json.loads(server.run("status", "mnist", "-o", "json").output)
     assert (told["state"], told["types"][1]["missing"]) == ("Running", "0-2")
     assert "missing: 0-2\n" in server.run("status", "mnist", "-o", "yaml").output
@@ -251,6 +255,7 @@ def test_a_terminal_that_knows_ascii_alone_gets_ascii(server: Server, monkeypatc
     server.answers(f"{JOBS}/mnist", job("Running"))
     odd = pod("mnist-ps-0", "Failed", message="größer")
     server.answers(PODS, {"items": [odd], "metadata": {}})
+    server.answers(EVENTS, {"items": [], "metadata": {}})
     monkeypatch.setenv("LC_ALL", "C")
     output = server.run("status", "mnist").output
     assert output.isascii()

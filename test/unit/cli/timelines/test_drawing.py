@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfjob_operator.cli.model.replicas import ReplicaName
 from tfjob_operator.cli.timelines.render import ASCII, MAX_HAPPENINGS, Frame, render
 from tfjob_operator.cli.timelines.values import (
     AttemptSpan,
@@ -15,7 +16,6 @@ from tfjob_operator.cli.timelines.values import (
     PodHistory,
     PodOutcome,
     PodState,
-    ReplicaName,
     ReplicaTimeline,
     Span,
     Timeline,

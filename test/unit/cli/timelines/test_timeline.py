@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfjob_operator.cli.model import objects
+from tfjob_operator.cli.model.replicas import ReplicaName
 from tfjob_operator.cli.timelines.build import timeline_of
-from tfjob_operator.cli.timelines.values import PodHistory, PodOutcome, ReplicaName, Span, Timeline, job_of
+from tfjob_operator.cli.timelines.values import PodHistory, PodOutcome, Span, Timeline, job_of
 from unit.cli.conftest import pod as a_pod
 
 START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -299,6 +300,18 @@ def test_attempts_are_known_from_their_history_and_told_once() -> None:
         "attemptHistory": [{"number": 0, "startTime": at(0), "endTime": at(90), "rule": "stop"}],
     }
     assert timeline(of=body).attempts == (), "the only one"
+
+
+def test_an_escalation_is_drawn_when_the_whole_job_was_restarted() -> None:
+    """Not when the condition Restarting became True, for the replica that did not run again in time."""
+    body = job(("Created", "True", "TFJobCreated", 0), ("Restarting", "True", "TFJobRestarting", 40))
+    why = "TFJob mnist restarts as attempt 1 because of rule flaky: pod mnist-worker-0 did not run again in time"
+    body["status"]["conditions"][-1]["message"] = why
+    over = {"number": 0, "endTime": at(60), "rule": "flaky", "action": "RestartAll", "reason": "NotRunningAgain"}
+    body["status"] |= {"attempt": 1, "attemptHistory": [over]}
+    for events in ((), [event(60, "RestartedAllReplicas", why)]):
+        told = timeline(events=events, of=body)
+        assert [each.at for each in told.happenings if "attempt 1" in each.message] == [time(60)]
 
 
 def test_a_hold_is_known_from_its_condition_alone() -> None:

@@ -182,15 +182,21 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
     statuses = [(), (CREATED,), (CREATED, held, RUNNING), (CREATED, STOPPED, failed), (RESUMED, CREATED)]
     for number, found in enumerate(statuses):
         indexer.put(f"{number}", TFJob(JobMeta(namespace="team"), status=JobStatus(conditions=found)))
-    assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Running"): 1, ("team", "Failed"): 1}
+    assert jobs.by_state(0.0) == {
+        ("team", "New"): 1,
+        ("team", "Created"): 2,
+        ("team", "Running"): 1,
+        ("team", "Failed"): 1,
+    }
     # The dashboard lists namespaces by this series, also those in which another controller manages all jobs.
     created = "training_operator_jobs_created_total,framework=tensorflow,job_namespace=team"
     assert page(registry)[created] == 0.0
     indexer.put("2", TFJob(JobMeta(namespace="team"), status=JobStatus(conditions=(CREATED, failed))))
-    assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Failed"): 2}
+    assert jobs.by_state(0.0) == {("team", "New"): 1, ("team", "Created"): 2, ("team", "Failed"): 2}
     jobs.observe(JobMeta(namespace="team"), (), (failed,))
-    for key in [*indexer.index_keys(STATE_INDEX, "team/Created"), *indexer.index_keys(STATE_INDEX, "team/Failed")]:
-        indexer.remove(key)
+    for state in ("New", "Created", "Failed"):
+        for key in [*indexer.index_keys(STATE_INDEX, f"team/{state}")]:
+            indexer.remove(key)
     assert jobs.by_state(10.0) == {}
     jobs.by_state(10.0 + KEPT_S)
     assert page(registry)["tf_operator_job_failures_total,namespace=team,reason=JobFailed"] == 1.0

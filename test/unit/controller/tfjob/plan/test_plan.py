@@ -25,7 +25,8 @@ from support.cases import for_each
 from tfjob_operator.api import core
 from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobStatus, Mistake, ReplicaStatus, TFJob
+from tfjob_operator.api.v1.constants import RestartPolicy
+from tfjob_operator.api.v1.types import EndRecord, IndexRestarts, InvalidSpec, JobStatus, Mistake, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.writes import MAX_PER_REASON
@@ -469,12 +470,19 @@ def failed(*statuses: core.ContainerStatus, index: int = 0, **status: Any) -> Po
     return changed(pod("Worker", index), status=core.PodStatus(phase="Failed", container_statuses=statuses, **status))
 
 
-def message_of(*pods: Pod, policy: str = "Never", restarts: tuple[IndexRestarts, ...] = (), **run_policy: Any) -> str:
-    """The last condition's message of a job of three workers with these pods."""
+def end_of(*pods: Pod, policy: str = "Never", restarts: tuple[IndexRestarts, ...] = (), **run_policy: Any) -> EndRecord:
+    """The end of a job of three workers with these pods."""
     tfjob = job(spec(policy, Worker=3, runPolicy=run_policy), status=JobStatus(restarts=restarts))
-    last = synced(tfjob, *pods).status.conditions[-1]
-    assert last.type == "Failed"
-    return last.message
+    status = synced(tfjob, *pods).status
+    record = conditions.end_record(status)
+    assert record is not None
+    assert (record.type, record.message) == ("Failed", status.conditions[-1].message)
+    return record
+
+
+def message_of(*pods: Pod, **given: Any) -> str:
+    """The last condition's message of a job of three workers with these pods."""
+    return end_of(*pods, **given).message
 
 
 @pytest.mark.parametrize(
@@ -554,6 +562,44 @@ def test_the_failure_that_reaches_the_backoff_limit_is_no_restart() -> None:
     assert message_of(last, policy="ExitCode", restarts=(earlier,), backoffLimit=1) == (
         f"{first} was restarted most often (once); its last failure: {exit_}"
     )
+
+
+@pytest.mark.parametrize(
+    ("found", "facts"),
+    [
+        (failed(exited("tensorflow", 1, message="no data")), ("Error", "tensorflow", 1, "no data")),
+        (failed(exited("tensorflow", 137, reason="OOMKilled")), ("OOMKilled", "tensorflow", 137, "")),
+        (
+            failed(exited("tensorflow", 137), reason="Evicted", message="low on memory"),
+            ("Evicted", "tensorflow", 137, "low on memory"),
+        ),
+        (failed(reason="NodeLost", message="Node n is lost"), ("NodeLost", "", None, "Node n is lost")),
+        (
+            failed(init_container_statuses=(exited("fetch", 2, reason="StartError", message="no such file"),)),
+            ("StartError", "fetch", 2, "no such file"),
+        ),
+        (failed(exited("sidecar", 3, 1.0), exited("tensorflow", 143, 2.0)), ("Error", "sidecar", 3, "")),
+        (failed(), ("Error", "", None, "")),
+    ],
+)
+def test_the_record_of_an_end_has_the_facts_of_its_message(found: Pod, facts: tuple[str, str, int | None, str]) -> None:
+    """Under each restart policy: of a pod that is not restarted, or whose restart exceeds the backoffLimit."""
+    for policy in RestartPolicy:
+        if policy is RestartPolicy.EXIT_CODE and found.status.reason:
+            continue  # a disruption, which does not count
+        failure = end_of(found, policy=policy, backoffLimit=0).failure
+        assert failure is not None
+        assert (failure.reason, failure.container_name, failure.exit_code, failure.message) == facts
+        assert (failure.replica_type, failure.replica_index, failure.pod_name) == ("Worker", 0, "mnist-worker-0")
+
+
+def test_at_the_backoff_limit_the_record_has_the_last_exit_of_a_container_that_runs_again() -> None:
+    last = core.ContainerStateTerminated(exit_code=137, reason="OOMKilled", message="allocating")
+    failure = end_of(restarted(0, 1), restarted(1, 4, last), policy="OnFailure", backoffLimit=3).failure
+    assert failure is not None
+    assert (failure.pod_name, failure.container_name) == ("mnist-worker-1", "tensorflow")
+    assert (failure.reason, failure.exit_code, failure.message) == ("OOMKilled", 137, "allocating")
+    assert end_of(restarted(1, 2), restarted(0, 2), policy="OnFailure", backoffLimit=3).failure is None
 
 
 def test_a_message_stays_short_whatever_processes_and_nodes_say() -> None:
