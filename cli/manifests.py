@@ -39,10 +39,29 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     }
 
 
+def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    """Read a number of a sane length: in base 60, as `1:30`, YAML reads long ones in quadratic time. Raises ValueError."""
+    if len(node.value) > _MAX_DIGITS:
+        raise ValueError(_TOO_LONG)
+    read = loader.construct_yaml_int if node.tag.endswith(":int") else loader.construct_yaml_float
+    number: float = read(node)
+    if isinstance(number, int) and not -(2**63) <= number < 2**64:
+        raise ValueError(_TOO_LONG)
+    return number
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number)
+
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1")
 """The versions of kubeflow.org that the CRD serves; tensorflow.org has only v1alpha1."""
 _MAX_DEPTH: Final = 100
 """The nesting levels that are read; deeper specifications are rejected anyway."""
+_MAX_DIGITS: Final = 100
+"""The most characters of a number."""
+_TOO_LONG: Final = "a number has too many digits"
+_MAX_VALUES: Final = 50_000
+"""The most values of a job, which has hundreds; with more, reading and writing would take many seconds."""
 _MAX_NODES: Final = 1_000_000
 """The most values in a file, including those repeated by aliases. API servers and kubectl accept three megabytes."""
 
@@ -134,15 +153,17 @@ def _check_size(file: str, text: str) -> None:
 
 
 def _jobs(file: str, node: yaml.Node) -> Iterator[Manifest]:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    fields = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+    if "kind" in fields and fields["kind"].value == "List":
+        items = fields.get("items")
+        for item in items.value if isinstance(items, yaml.SequenceNode) else ():
+            yield from _jobs(file, item)
+        return
+    if _is_large(node):
+        raise CliError(f"{file}:{node.start_mark.line + 1}: more than {_MAX_VALUES:,} values in an object")
     body = _value(node)
-    if not isinstance(body, dict):
-        return
-    if body.get("kind") == "List" and isinstance(node, yaml.MappingNode):
-        for key, items in node.value:
-            if key.value == "items" and isinstance(items, yaml.SequenceNode):
-                for item in items.value:
-                    yield from _jobs(file, item)
-        return
     group, _, version = str(body.get("apiVersion", "")).partition("/")
     kinds = {TFJOBS.group: TFJOBS.kind, TENSORFLOW.resource.group: TENSORFLOW.resource.kind}
     if kinds.get(group) != body.get("kind"):
@@ -157,13 +178,27 @@ def _jobs(file: str, node: yaml.Node) -> Iterator[Manifest]:
     yield Manifest(file, line, group, version, body, lines)
 
 
+def _is_large(node: yaml.Node) -> bool:
+    """Return True for more than `_MAX_VALUES`, including those repeated by aliases."""
+    left, count = [node], 0
+    while left and count <= _MAX_VALUES:
+        found = left.pop()
+        count += 1
+        if isinstance(found, yaml.MappingNode):
+            left += (each for pair in found.value for each in pair)
+        elif isinstance(found, yaml.SequenceNode):
+            left += found.value
+    return count > _MAX_VALUES
+
+
 def _value(node: yaml.Node) -> Any:
-    """Return the value of a node. Raises YAMLError for an integer with more digits than Python parses."""
+    """Return the value of a node. Raises YAMLError for a value that does not have the type of its tag, or too many digits."""
     loader = _Loader("")
     try:
         return _plain(loader.construct_document(node))
-    except ValueError as error:
-        raise yaml.MarkedYAMLError(problem="a number has too many digits", problem_mark=node.start_mark) from error
+    except (ValueError, KeyError) as error:
+        problem = _TOO_LONG if str(error) == _TOO_LONG else "a value does not match its tag"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
     finally:
         loader.dispose()
 

@@ -105,8 +105,8 @@ def decoded_list(body: bytes) -> dict[str, Any]:
 
 def check_object(found: object) -> None:
     """Raise ValueError if an object has other metadata than API servers send."""
-    meta = found.get("metadata") or {} if isinstance(found, dict) else None
-    if not isinstance(meta, dict):
+    meta = found.get("metadata") if isinstance(found, dict) else None
+    if not isinstance(meta, dict) or not (meta.get("name") and meta.get("uid")):
         raise InvalidObjectError("not an object")
     for key, kind in _META.items():
         if not isinstance(meta.get(key), kind | None):
@@ -375,7 +375,7 @@ class Session:
             return NoResponseError(f"{self._access.shown} did not answer{limit}")
         if isinstance(error, (OSError, http.client.HTTPException)):
             return NoResponseError(f"connection to {self._access.shown} lost: {_why(error)}")
-        return NoResponseError(f"the response of {self._access.shown} is not JSON: is it an API server?")
+        return NoResponseError(f"the response of {self._access.shown} is invalid: is it an API server?")
 
     def _parsed(
         self, response: http.client.HTTPResponse, parse: Callable[[bytes], dict[str, Any]] = decoded

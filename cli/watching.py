@@ -51,7 +51,7 @@ class LiveState(NamedTuple):
     numbers: Mapping[str, float] = {}
     source: str = ""
     warning: str = ""
-    failure: CliError | None = None
+    failure: Exception | None = None
     waits: Waits = Waits()
 
 
@@ -92,7 +92,7 @@ class LiveJob:
             thread.join(_STOP_S)
 
     def wait(self, timeout_s: float) -> LiveState:
-        """Wait for a change, at most `timeout_s`, and return the state. Raises the CliError that ended the watch."""
+        """Wait for a change, at most `timeout_s`, and return the state. Raises the error that ended the watch."""
         self._changed.wait(timeout_s)
         self._changed.clear()
         with self._lock:
@@ -111,7 +111,7 @@ class LiveJob:
             work()
         except _StoppedError:
             return
-        except CliError as error:
+        except Exception as error:  # noqa: BLE001 - the caller raises it
             if not self._stopped.is_set():
                 self._update(failure=error)
         finally:

@@ -43,8 +43,13 @@ KINDS: Final = {
     "events": "Event",
     "jobs": "Job",
     "services": "Service",
+    "workloads": "Workload",
 }
-_GROUPS: Final = {"tfjobs": ("kubeflow.org", "v1"), "tfjobs.tensorflow.org": ("tensorflow.org", "v1alpha1")}
+_GROUPS: Final = {
+    "tfjobs": ("kubeflow.org", "v1"),
+    "tfjobs.tensorflow.org": ("tensorflow.org", "v1alpha1"),
+    "workloads": ("kueue.x-k8s.io", "v1beta2"),
+}
 _DOTTED: Final = {"tensorflow.org", "metrics.k8s.io"}
 """Groups that qualify their resources, because another group has resources with the same names."""
 _Selector = Callable[[str, dict[str, Any]], bool]
@@ -64,7 +69,7 @@ class PageCluster:
         self._logs: defaultdict[str, list[bytes]] = defaultdict(list)
         self.discovery_fails = False
         self.served = {"tfjobs"}
-        """The job resources that are served: `tfjobs`, and `tfjobs.tensorflow.org` of the first API."""
+        """The custom resources that are served: `tfjobs`, `tfjobs.tensorflow.org` of the first API, and Kueue's `workloads`."""
         self.paths: list[str] = []
         """The paths of all requests except reviews."""
         self.forbidden: set[str] = set()

@@ -18,6 +18,7 @@ import msgspec
 from tfjob_operator.api.client.errors import ForbiddenError, StatusError
 from tfjob_operator.cli.model.facts import PodFacts
 from tfjob_operator.cli.model.objects import PodDetails
+from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.cli.page.views import SpecSummary, job_view, pod_facts_of, row_of, snapshot_of, spec_summary_of
@@ -174,9 +175,8 @@ class Board:
             shown = self._cluster.pods_of(key) if pods else []
             about = self._cluster.events_of(key) if events else []
             summary = self._spec_summary(key, job)
-            seen = snapshot_of(
-                summary, self._facts_of(key, summary, self._cluster) if pods else None, about, self._clock()
-            )
+            facts, waits = self._facts_of(key, summary, self._cluster) if pods else None, _waits_of(self._cluster, key)
+            seen = snapshot_of(summary, facts, about, self._clock(), waits)
             kept = version, msgspec.json.encode(job_view(job, summary, shown, about, seen))
         self._views[key, pods, events] = kept
         while len(self._views) > MAX_VIEWS:
@@ -207,10 +207,10 @@ class Board:
             self._views = {view: kept for view, kept in self._views.items() if view[0] != key}
             return None
         summary = self._spec_summary(key, job)
-        pods, now = self._facts_of(key, summary, cluster), self._clock()
-        seen = snapshot_of(summary, pods, (), now)
+        pods, now, waits = self._facts_of(key, summary, cluster), self._clock(), _waits_of(cluster, key)
+        seen = snapshot_of(summary, pods, (), now, waits)
         if seen.needs_events() and not self._bare:  # some viewers may not see events
-            seen = snapshot_of(summary, pods, cluster.events_of(key), now)
+            seen = snapshot_of(summary, pods, cluster.events_of(key), now, waits)
         self._due.pop(key, None)
         if seen.changes_at is not None:
             self._due[key] = seen.changes_at
@@ -254,3 +254,9 @@ class Board:
                 for what, error in cluster.read_errors.items()
             ],
         }
+
+
+def _waits_of(cluster: Cluster, key: str) -> tuple[str, str] | None:
+    """Return what a queued job waits for, None if its Workload is not known."""
+    workload = cluster.workload_of(key)
+    return waits_for(msgspec.to_builtins(workload)) if workload is not None else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, NamedTuple
 
 import msgspec
@@ -18,10 +18,10 @@ from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import EVENTS, PODS
-from tfjob_operator.api.meta import Resource, object_key
+from tfjob_operator.api.meta import Resource, controller_of, object_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.model.objects import BATCH_JOBS, EventDetails, PodDetails
+from tfjob_operator.cli.model.objects import BATCH_JOBS, WORKLOADS, EventDetails, ObjectDetails, PodDetails, Workload
 from tfjob_operator.cli.page.objects import (
     POD_SELECTOR,
     TENSORFLOW_V1ALPHA1,
@@ -103,13 +103,14 @@ class _Groups(msgspec.Struct):
 
 
 async def served(client: RestClient) -> frozenset[Resource]:
-    """Return the served ones of `APIS`. Raises ApiError."""
+    """Return the served ones of `APIS`, and Kueue's Workloads in the version that it prefers. Raises ApiError."""
     try:
         found = msgspec.json.decode(await client.get_page("/apis"), type=_Groups)
     except msgspec.MsgspecError as error:
         raise errors.DecodeError(f"not a list of API groups: {error}") from error
-    there = {(group.name, each.get("version")) for group in found.groups or () for each in group.versions or ()}
-    return frozenset(each for each in APIS if (each.group, each.version) in there)
+    versions = {group.name: [each.get("version", "") for each in group.versions or ()] for group in found.groups or ()}
+    kueue = [replace(WORKLOADS, version=version) for version in versions.get(WORKLOADS.group, ())[:1]]
+    return frozenset([*(each for each in APIS if each.version in versions.get(each.group, ())), *kueue])
 
 
 _IN_ORDER: Final = (errors.ExpiredError, errors.InvalidError, errors.TooLargeResourceVersionError)
@@ -196,9 +197,12 @@ class Cluster:
     """The caches.
 
     `changed` is called with the key of a job when the job, its pods or its events change; with "" when `read_errors` changes.
+    Workloads of Kueue are optional: without permission to read them, nothing is reported.
     """
 
-    def __init__(self, client: RestClient, scope: str, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: RestClient, scope: str, changed: Callable[[str], None], *, reads_workloads: bool = False
+    ) -> None:
         self._client = client
         self._changed = changed
         self.scope = scope
@@ -212,6 +216,8 @@ class Cluster:
         self._pod_events = self._informer_of_events(PODS)
         self._batch_events = self._informer_of_events(BATCH_JOBS)
         self._alpha_jobs_seen = asyncio.Event()
+        self._reads_workloads = reads_workloads
+        self._workloads: SharedIndexInformer[Workload] | None = None
 
     @property
     def has_synced(self) -> bool:
@@ -236,7 +242,9 @@ class Cluster:
     def running(self) -> AbstractAsyncContextManager[None]:
         """Run the informers within the context."""
         jobs = map(self._read_jobs, self._apis.values())
-        return background_tasks(self._pods.run(), self._pod_events.run(), self._read_events_of_batch_jobs(), *jobs)
+        others = [self._read_workloads()] if self._reads_workloads else []
+        own = (self._pods.run(), self._pod_events.run(), self._read_events_of_batch_jobs())
+        return background_tasks(*own, *jobs, *others)
 
     def job(self, key: str) -> PageJob | None:
         """Return a job, None if it does not exist."""
@@ -253,6 +261,12 @@ class Cluster:
     def pod(self, key: str) -> PodDetails | None:
         """Return the pod of a replica, None if it does not exist."""
         return self._pods.indexer.get(key)
+
+    def workload_of(self, key: str) -> Workload | None:
+        """Return Kueue's Workload of a job, None if there is none or it is not read."""
+        job, informer = self.job(key), self._workloads
+        found = informer.indexer.by_index(BY_JOB, key) if informer is not None and job is not None else ()
+        return next((each for each in found if job is not None and _may_be_of(each, job.metadata.uid)), None)
 
     def events_of(self, key: str) -> list[EventDetails]:
         """Return the events about a job, its pods and, in the alpha dialect, their Jobs."""
@@ -308,6 +322,20 @@ class Cluster:
         """Read the Job controller's events as soon as there is a job of the alpha dialect; no other jobs need them."""
         await self._alpha_jobs_seen.wait()
         await self._batch_events.run()
+
+    async def _read_workloads(self) -> None:
+        """Read the Workloads as soon as Kueue is served, in one version until the page ends."""
+        while True:
+            with suppress(errors.ApiError):
+                for resource in await served(self._client):
+                    if resource.group == WORKLOADS.group:
+                        codec = Codec(resource, Workload)
+                        self._workloads, _ = self._informer(
+                            "workloads", resource, codec, _by_owner, note=lambda _: None
+                        )
+                        self._workloads.add_indexers({BY_JOB: _by_owner})
+                        await self._workloads.run()
+            await asyncio.sleep(POLL_S)
 
     def _informer_of_events(self, about: Resource) -> SharedIndexInformer[EventDetails]:
         codec = Codec(EVENTS, EventDetails)
@@ -375,6 +403,13 @@ class Cluster:
         self._changed("")
 
 
-def _may_be_of(pod: PodDetails, uid: str) -> bool:
+def _by_owner(workload: Workload) -> Sequence[str]:
+    """Index Workloads by the key of the job that they belong to."""
+    owner = controller_of(workload.metadata)
+    resources = [each for each in APIS if owner is not None and each.kind == owner.kind]
+    return [str(JobKey(each, workload.metadata.namespace, owner.name)) for each in resources if owner is not None]
+
+
+def _may_be_of(pod: ObjectDetails, uid: str) -> bool:
     owners = [each.uid for each in pod.metadata.owner_references or () if each.controller and each.kind in _OWNERS]
     return not (uid and owners) or uid in owners

@@ -93,7 +93,7 @@ async def reading(
         server, context = ("", "") if shared else (access.shown, access.context)
         about = {"server": server, "context": context, "flags": flags}
         board = Board(about, bare=shared)
-        cluster = Cluster(streams, scope, board.changed)
+        cluster = Cluster(streams, scope, board.changed, reads_workloads=not shared)
         async with cluster.running(), background_tasks(board.run(cluster)):
             details = Details(client, read)
             try:

@@ -36,6 +36,20 @@ def scaled(stage: Stage, job: str) -> None:
     stage.cluster.kubectl("scale", "tfjob", job, "--replicas=5")
 
 
+def moved_to_one_service(stage: Stage, job: str) -> None:
+    """Edit the network once the job has begun."""
+    path = stage.path("tfjobs", job)
+    eventually(lambda: stage.api("GET", path).get("status", {}).get("begun"), f"{job} has begun")
+    stage.api("PATCH", path, {"spec": {"runPolicy": {"network": "shared"}}}, MERGE)
+
+
+def with_one_config() -> dict[str, Any]:
+    """The specification of a job of two workers with the same TF_CONFIG."""
+    found = one(containers=[TRAINING | {"env": [{"name": "TF_CONFIG", "value": "{}"}]}])
+    found["tfReplicaSpecs"]["Worker"]["replicas"] = 2
+    return found
+
+
 SPECIFICATIONS = [
     Problem("service-account-missing", one(serviceAccountName="nobody")),
     Problem("priority-class-missing", one(priorityClassName="urgent")),
@@ -59,6 +73,10 @@ SPECIFICATIONS = [
         {"tfReplicaSpecs": {"worker": replica()}},
         meta={"labels": {"kueue.x-k8s.io/queue-name": "q"}},
     ),
+    Problem("tf-config-equal", with_one_config()),
+    Problem("only-parameter-servers", specs(PS=replica())),
+    Problem("network-not-updated", one(), moved_to_one_service),
+    Problem("gang-scheduling-off", with_policy(one(), schedulingPolicy={"minAvailable": 1})),
     Problem("restart-policy-overridden", one(policy="OnFailure", restartPolicy="Always")),
     Problem("tensorboard-invalid", one() | {"tensorBoard": {"image": "board:1"}}),
     Problem("kueue-absent", with_policy(one(), suspend=True), meta={"labels": {"kueue.x-k8s.io/queue-name": "q"}}),

@@ -163,11 +163,27 @@ BOMB = "\n".join(
 )
 
 
-MANY_DIGITS = JOB.replace("replicas: 1", f"replicas: {'9' * 6000}")
+def replicas(number: str) -> str:
+    return JOB.replace("replicas: 1", f"replicas: {number}")
+
+
+MANY = range(60_000)
+TOO_LONG = "job.yaml:1: not valid YAML: a number has too many digits"
+TOO_LARGE = "job.yaml:1: more than 50,000 values in an object"
 TOO_MUCH = {
     "aliases": (BOMB, "job.yaml:7: more than 1,000,000 values"),
     "levels": ("[" * 200, "job.yaml:1: more than 100 levels of nesting"),
-    "digits": (MANY_DIGITS, "job.yaml:1: not valid YAML: a number has too many digits"),
+    "digits": (replicas("9" * 6000), TOO_LONG),
+    "hexadecimal digits": (replicas("0x" + "f" * 5000), TOO_LONG),
+    "octal digits": (replicas("07" + "7" * 5000), TOO_LONG),
+    "base 60": (replicas("1" + ":59" * 100_000), TOO_LONG),
+    "fraction in base 60": (replicas("1" + ":59" * 100_000 + ".5"), TOO_LONG),
+    "65 bits": (replicas(str(2**64)), TOO_LONG),
+    "fields": (JOB + "".join(f"  a{number}: 1\n" for number in MANY), TOO_LARGE),
+    "anchors": (JOB + "".join(f"  a{number}: &b{number} 1\n" for number in MANY), TOO_LARGE),
+    "merged fields": (JOB + "  a: &a {x: 1}\n  b:\n" + "  - {<<: *a}\n" * len(MANY), TOO_LARGE),
+    "an alias of itself": (JOB + "  a: &a [*a, *a]\n", TOO_LARGE),
+    "tag": (JOB + "  a: !!bool maybe\n", "job.yaml:1: not valid YAML: a value does not match its tag"),
 }
 
 

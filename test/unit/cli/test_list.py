@@ -61,7 +61,8 @@ def event(about: dict[str, Any], reason: str, message: str = "", kind: str = "TF
     meta = about["metadata"]
     group = {"TFJob": "kubeflow.org/v1"}.get(kind, "v1")
     involved = {"apiVersion": group, "kind": kind, "namespace": "team", "name": meta["name"], "uid": meta["uid"]}
-    return {"involvedObject": involved, "reason": reason, "message": message, "type": "Warning"}
+    own = {"name": "e", "uid": "e"}
+    return {"metadata": own, "involvedObject": involved, "reason": reason, "message": message, "type": "Warning"}
 
 
 def serve(server: Server, *found: dict[str, Any], pods: Any = (), events: Any = ()) -> None:
@@ -327,7 +328,7 @@ def test_jobs_and_pods_are_read_in_chunks(server: Server, rows: Any) -> None:
 
 def test_a_list_with_a_bound_ends_with_the_page_that_reaches_it(server: Server) -> None:
     """A namespace may have more events than fit into memory."""
-    server.answers(EVENTS, {"metadata": {"continue": "more"}, "items": [{}, {}]})
+    server.answers(EVENTS, {"metadata": {"continue": "more"}, "items": [a_job(), a_job()]})
     with server.session() as session:
         assert len([*islice(session.pages(EVENTS, 3), 9)]) == 2
 

@@ -18,7 +18,7 @@ from tfjob_operator.cli.commands import watch_
 from unit.cli.conftest import job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, Handler, serving
 
-SEEDS: Final = 6
+SEEDS: Final = 4
 CODES: Final = {"Succeeded": 0, "Failed": 1, "deleted": 3, "replaced": 3}
 UNKNOWN: Final = 4
 HTML: Final = b"<html><b>Welcome to the proxy</b></html>"

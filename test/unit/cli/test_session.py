@@ -27,7 +27,7 @@ from unit.cli.conftest import Server
 
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 OK = b"HTTP/1.1 200 OK\r\n\r\n"
-EVENT = b'{"type": "MODIFIED", "object": {}, "n": %d}\n'
+EVENT = b'{"type": "MODIFIED", "object": {"metadata": {"name": "a", "uid": "u"}}, "n": %d}\n'
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -104,7 +104,7 @@ def test_a_status_becomes_the_line_that_kubectl_prints(server: Server, capsys: p
     ("code", "body", "says"),
     [
         (502, b"<html>\n<b>Bad Gateway</b>" + b"x" * 10_000, "502 Bad Gateway: <html> <b>Bad Gateway</b>xxx"),
-        (200, b"<html>", "is not JSON: is it an API server?"),
+        (200, b"<html>", "is invalid: is it an API server?"),
         (401, b'{"message": "Unauthorized", "reason": "Unauthorized"}', "log in again"),
     ],
 )
@@ -442,7 +442,7 @@ def test_a_response_has_a_maximum_size(mocker: MockerFixture, head: bytes, drip:
     mocker.patch("tfjob_operator.cli.session._MAX_RESPONSE", 1 << 20)
     served = dripping(head, drip)
     mocker.patch("time.sleep")
-    with connected(served) as session, pytest.raises(NoResponseError, match=r"larger than 1Mi|not JSON"):
+    with connected(served) as session, pytest.raises(NoResponseError, match=r"larger than 1Mi|is invalid"):
         session.get("/a")
 
 
@@ -496,7 +496,7 @@ def test_what_is_no_json_object_is_told_in_one_line(server: Server, body: bytes)
     server.answers("/a", body)
     server.answers("/a?watch", body + b"\n")
     with Session(Access(server.url)) as session:
-        with pytest.raises(NoResponseError, match="is not JSON: is it an API server"):
+        with pytest.raises(NoResponseError, match="is invalid: is it an API server"):
             session.get("/a")
         if body:  # otherwise it has just ended
             with pytest.raises(StreamBrokenError):
@@ -507,8 +507,8 @@ def test_what_is_no_json_object_is_told_in_one_line(server: Server, body: bytes)
     "page",
     [
         {"items": []}, {"metadata": [], "items": []}, {"metadata": {}, "items": {}}, {"metadata": {}, "items": [1]},
-        {"metadata": {}, "items": [{"metadata": 1}]}, {"metadata": {}, "items": [{"metadata": {"name": 1}}]},
-        {"metadata": {}, "items": [{"metadata": {"labels": "x"}}]},
+        *({"metadata": {}, "items": [{"metadata": each}]} for each in
+          (1, {}, {"name": "a"}, {"name": 1, "uid": "u"}, {"name": "a", "uid": "u", "labels": "x"})),
     ],
 )  # fmt: skip
 def test_a_list_of_other_things_than_objects_is_refused(server: Server, page: Any) -> None:

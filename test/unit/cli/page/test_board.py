@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.page_objects import job
+from hack.page_objects import CREATED_S, job
 from tfjob_operator.cli.page.board import BATCH_S, MAX_DELETIONS, POLL_S, STATE, Board, ChangeFeed
 from tfjob_operator.cli.page.cluster import background_tasks
 from tfjob_operator.cli.page.objects import PageJob
@@ -75,7 +75,8 @@ def state_of(board: Board) -> dict[str, Any]:
 
 async def test_of_an_empty_cluster_it_is_told_that_all_was_read() -> None:
     """No job, pod or event changes then: browsers would wait for ever."""
-    cluster: Any = SimpleNamespace(scope="", has_synced=False, read_errors={}, places=frozenset())
+    cluster = caches({})
+    cluster.has_synced = False
     board = Board({})
     async with background_tasks(board.run(cluster)):
         await asyncio.sleep(10 * POLL_S)
@@ -88,11 +89,37 @@ async def test_of_an_empty_cluster_it_is_told_that_all_was_read() -> None:
         assert board.feed.rounds == rounds
 
 
+def caches(jobs: dict[str, PageJob | None]) -> Any:
+    """Caches with these jobs and nothing else."""
+    parts = {"job": jobs.get, "workload_of": lambda _: None, **dict.fromkeys(("pods_of", "events_of"), lambda _: [])}
+    return SimpleNamespace(scope="", has_synced=True, read_errors={}, places=frozenset(), **parts)
+
+
+async def test_a_reason_that_changes_with_time_alone_is_sent_again() -> None:
+    """A job without pods is sick after a minute, and a delayed restart is due at its time."""
+    began, loop = asyncio.get_running_loop().time(), asyncio.get_running_loop()
+    delayed = job("delayed", "Restarting", status={"nextRestartTime": "2026-03-01T10:00:20Z"})
+    board = Board({}, clock=lambda: CREATED_S + loop.time() - began)
+    notes: list[list[str]] = []
+    async with background_tasks(board.run(caches({"team/stuck": job("stuck", "Created"), "team/delayed": delayed}))):
+        board.changed("team/stuck")
+        board.changed("team/delayed")
+        for wait_s in (1, 20, 40, 30):
+            await asyncio.sleep(wait_s)
+            rows = {key: json.loads(row.whole) for key, row in board.feed.since(0).changed if row is not None}
+            notes.append([rows["team/stuck"]["note"], rows["team/delayed"]["note"]])
+    assert notes == [
+        ["Starting", "BackOff"],
+        ["Starting", "Restarting"],
+        ["NotReconciled", "Restarting"],
+        ["NotReconciled", "NotReconciled"],
+    ]
+
+
 async def test_a_job_that_is_created_anew_is_another_one_also_for_a_browser_that_missed_the_deletion() -> None:
     """Its changes are not counted from the beginning again."""
     jobs: dict[str, PageJob | None] = {}
-    parts = {"job": jobs.get, "pods_of": lambda _: [], "events_of": lambda _: []}
-    cluster: Any = SimpleNamespace(scope="", has_synced=True, read_errors={}, places=frozenset(), **parts)
+    cluster = caches(jobs)
     board, seen = Board({}), []
     async with background_tasks(board.run(cluster)):
         for each in (job("a", uid="1"), None, job("a", uid="2")):

@@ -31,6 +31,23 @@ async def test_changes_come_as_changes_and_a_browser_that_was_away_gets_what_it_
                 assert (await anext(events))[2]["full"]
 
 
+async def test_a_queued_job_says_what_its_workload_waits_for(page_cluster: PageCluster) -> None:
+    """As soon as Kueue is served; a Workload of an earlier job of the name is another's."""
+    page_cluster.put("tfjobs", a_job("mnist", "Suspended", labels={"kueue.x-k8s.io/queue-name": "gpus"}))
+    async with a_page(page_cluster) as browser:
+        assert (await rows_of(browser))["team/mnist"]["note"] == "Queued"
+        page_cluster.served.add("workloads")
+        unreserved = {"type": "QuotaReserved", "status": "False", "message": "LocalQueue gpus doesn't exist"}
+        for uid in ("earlier", "uid-mnist"):
+            owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": uid, "controller": True}
+            meta = {"name": f"tfjob-{uid}", "namespace": "team", "ownerReferences": [owner]}
+            page_cluster.put("workloads", {"metadata": meta, "status": {"conditions": [unreserved]}})
+        found = await rows_of(browser)
+        async with browser.stream() as changes:
+            await until_known(changes, found, lambda: found["team/mnist"]["note"] == "QueueMissing")
+        assert found["team/mnist"]["why"] == unreserved["message"]
+
+
 async def test_a_job_is_told_again_when_its_events_change(page_cluster: PageCluster) -> None:
     """Though nothing else does. The list shows the event of a pod that could not be created."""
     page_cluster.put("tfjobs", a_job("mnist", "Running"))

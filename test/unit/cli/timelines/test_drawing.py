@@ -157,11 +157,18 @@ def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Serv
     assert result.stdout.startswith("mnist: ")
     assert result.stderr == "no permission to list events: deleted pods are not shown\n"
     about = {"kind": "TFJob", "name": "mnist", "uid": "u1"}
-    event = {"involvedObject": about, "reason": "Seen", "message": "hello", "lastTimestamp": "2026-11-22T12:00:00Z"}
+    meta = {"name": "e", "uid": "e"}
+    event = {
+        "metadata": meta,
+        "involvedObject": about,
+        "reason": "Seen",
+        "message": "hello",
+        "lastTimestamp": "2026-11-22T12:00:00Z",
+    }
     of_pod = event | {"involvedObject": {"kind": "Pod", "name": "mnist-worker-0", "uid": "p"}, "reason": "Started"}
     other = event | {"involvedObject": {"kind": "Pod", "name": "mnistic-worker-0", "uid": "q"}, "reason": "Odd"}
     events = "/api/v1/namespaces/team/events?limit=500&fieldSelector=involvedObject."
-    server.answers(f"{events}name%3Dmnist", {"items": [event, {"message": 5}], "metadata": {}})
+    server.answers(f"{events}name%3Dmnist", {"items": [event, {"metadata": meta, "message": 5}], "metadata": {}})
     server.answers(f"{events}kind%3DPod", {"items": [of_pod], "metadata": {"continue": "more"}})
     server.answers(f"{events}kind%3DPod&continue=more", {"items": [other], "metadata": {}})
     told = server.run("timeline", "mnist").stdout
