@@ -26,7 +26,7 @@ from tfjob_operator.cli.diagnosis.causes import fill
 from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, Facts, LastLine
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.model import objects
+from tfjob_operator.cli.model import facts, objects
 from tfjob_operator.cli.model.pods import condition_of, exits_of, is_training, running_since
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.permissions import ResourceAttributes
@@ -121,7 +121,7 @@ def collect(
         stale_lease=stale_lease,
         deployments=reader.deployments,
         operator_pods=reader.operator_pods,
-        crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{jobs.group_of(whole)}", "CRDs"),
+        crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{facts.group_of(whole)}", "CRDs"),
         workload=workload,
         place=reader.place(workload) if workload is not None else None,
         pod_group=reader.pod_group(name),
@@ -398,7 +398,7 @@ def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
 
 def _alpha(reader: _EvidenceReader, raw: bytes, whole: Mapping[str, Any]) -> AlphaEvidence | None:
     """Return the alpha dialect's data of a job that the alpha controller manages; None for any other job."""
-    dialect = TENSORFLOW if jobs.group_of(whole) == jobs.TENSORFLOW_GROUP else KUBEFLOW
+    dialect = TENSORFLOW if facts.group_of(whole) == facts.TENSORFLOW_GROUP else KUBEFLOW
     try:
         job = msgspec.json.decode(raw, type=AlphaJob)
     except msgspec.ValidationError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tfjob_operator.cli.app import ALIASES, COMMANDS, app
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import GLOBAL_OPTIONS, target_in
 from tfjob_operator.cli.printing import echo
 
@@ -76,8 +77,8 @@ def _jobs(before: Sequence[str], *, older: bool) -> list[str]:
 
     try:
         with target_in(before).session() as session:
-            names = _names(session, jobs.GROUP)
-            first = _names(session, jobs.TENSORFLOW_GROUP) if older else []
+            names = _names(session, facts.GROUP)
+            first = _names(session, facts.TENSORFLOW_GROUP) if older else []
     except CliError:
         return []
     return [*names, *(f"{jobs.FIRST_NAME}/{name}" if name in names else name for name in first)]

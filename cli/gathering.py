@@ -92,7 +92,7 @@ def _events(session: Session, selector: str) -> list[EventDetails]:
     found: list[EventDetails] = []
     where = f"/api/v1/namespaces/{session.namespace}/events"
     for page in session.pages(where, _MAX_EVENTS, fieldSelector=selector):
-        bodies = ({"kind": "Event", **each} for each in page.get("items") or ())
+        bodies = ({"kind": "Event", **each} for each in page["items"])
         found += [event for body in bodies if (event := _decoded(body, EventDetails)) is not None]
     return found
 

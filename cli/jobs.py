@@ -13,20 +13,27 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from tfjob_operator.api.v1.states import ENDS
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model.facts import (
+    GROUP,
+    TENSORFLOW_GROUP,
+    conditions_of,
+    decided_end,
+    group_of,
+    is_alpha,
+    spec_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tfjob_operator.cli.session import Session
 
-GROUP: Final = "kubeflow.org"
 PLURAL: Final = "tfjobs"
 FULL_NAME: Final = f"tfjob.{GROUP}"
 """The prefix of full names of jobs, as printed by kubectl."""
-TENSORFLOW_GROUP: Final = "tensorflow.org"
-"""The group of the oldest version, v1alpha1."""
 FIRST_NAME: Final = f"tfjob.{TENSORFLOW_GROUP}"
 _KINDS: Final = frozenset({"tfjob", "tfjobs"})
 _VERSIONS: Final = {GROUP: "v1", TENSORFLOW_GROUP: "v1alpha1"}
@@ -72,13 +79,26 @@ def get(session: Session, name: str) -> dict[str, Any]:
 
 
 def read(session: Session, name: str, group: str) -> dict[str, Any]:
-    """Return a job of a group. Raises CliError for a response that is another object, such as a proxy's."""
-    where = path(session.namespace, name, group)
-    job = session.get(where)
-    meta = job.get("metadata") or {}
-    if group_of(job) != group or meta.get("name") != name or not all(meta.get(key) for key in _IDENTITY):
-        raise CliError(f"the response to {where} is not the TFJob {name}")
+    """Return a job of a group. Raises CliError."""
+    return checked(session.get(path(session.namespace, name, group)), name, group)
+
+
+def checked(job: dict[str, Any], name: str, group: str = GROUP) -> dict[str, Any]:
+    """Return a response that is this job. Raises NoResponseError for another object, such as a proxy's."""
+    from tfjob_operator.cli.session import NoResponseError, check_object
+
+    try:
+        check_object(job)
+    except ValueError as error:
+        raise NoResponseError(f"the response is not the TFJob {name}: is it an API server?") from error
+    if group_of(job) != group or job["metadata"]["name"] != name or not is_whole(job):
+        raise NoResponseError(f"the response is not the TFJob {name}: is it an API server?")
     return job
+
+
+def is_whole(job: Mapping[str, Any]) -> bool:
+    """Return True if a job has what is needed to change it."""
+    return all(job["metadata"].get(key) for key in _IDENTITY)
 
 
 def _with_hint(session: Session, name: str, error: CliError) -> CliError:
@@ -154,11 +174,6 @@ def path_of(job: Mapping[str, Any], *, alone: bool = True) -> str:
     return path(meta["namespace"], meta["name"] if alone else "", group_of(job))
 
 
-def group_of(job: Mapping[str, Any]) -> str:
-    """Return the API group of a job."""
-    return TENSORFLOW_GROUP if str(job.get("apiVersion", "")).startswith(f"{TENSORFLOW_GROUP}/") else GROUP
-
-
 def full_name(job: Mapping[str, Any]) -> str:
     """Return a job's name as printed by kubectl."""
     return f"tfjob.{group_of(job)}/{job['metadata']['name']}"
@@ -199,28 +214,6 @@ def without_crd(session: Session, error: ApiServerError) -> CliError:
     return error
 
 
-def conditions_of(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the True conditions of a job by type."""
-    found = (job.get("status") or {}).get("conditions") or []
-    return {str(each.get("type")): each for each in found if each.get("status") == "True"}
-
-
-ENDING: Final = "Ending"
-"""The state of a job whose end is decided but not written yet (`api.v1.conditions`, which imports msgspec)."""
-_ENDS: Final = frozenset({"Succeeded", "Failed"})
-
-
-def decided_end(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return how an Ending job ends: the record in its status. None for any other job.
-
-    `api.v1.conditions.decided_end` does the same for a typed status.
-    """
-    begun = (job.get("status") or {}).get("begun")
-    record = begun.get("ending") if isinstance(begun, dict) else None
-    is_record = isinstance(record, dict) and record.get("type") in _ENDS
-    return record if is_record and not conditions_of(job).keys() & _ENDS else None
-
-
 def time_of(text: object) -> datetime | None:
     """Return a time of a job; None if it is missing or invalid. A time without a zone is invalid: it cannot be compared."""
     try:
@@ -232,21 +225,11 @@ def time_of(text: object) -> datetime | None:
 
 def check_unfinished(name: str, job: Mapping[str, Any], hint: str = "") -> None:
     """Raise CliError with a hint if the job has finished, or if its end is decided."""
-    over = conditions_of(job).keys() & _ENDS
+    over = conditions_of(job).keys() & ENDS
     if over:
         raise CliError(f"{name} has finished: {min(over)}{hint}")
     if (end := decided_end(job)) is not None:
         raise CliError(f"{name} is ending, and nothing changes its outcome any more: {end['type']}{hint}")
-
-
-def spec_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the specification of a job, empty if there is none."""
-    return job.get("spec") or {}
-
-
-def is_alpha(job: Mapping[str, Any]) -> bool:
-    """Return True for a job of the alpha dialect, which has `replicaSpecs`."""
-    return group_of(job) == TENSORFLOW_GROUP or any(key.casefold() == "replicaspecs" for key in spec_of(job))
 
 
 def types_of(job: Mapping[str, Any]) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.model.queues import Wait, deactivated_by_kueue, waits_for
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def check_managed_here(name: str, job: Mapping[str, Any], hint: str = "") -> Non
     """Raise CliError with a hint if another controller manages the job, so that the operator ignores it."""
     from tfjob_operator.api.v1.constants import MANAGED_BY_US
 
-    manager = (jobs.spec_of(job).get("runPolicy") or {}).get("managedBy") or ""
+    manager = (facts.spec_of(job).get("runPolicy") or {}).get("managedBy") or ""
     if manager not in MANAGED_BY_US:
         raise CliError(f"{name} is managed by {manager}, and the operator ignores it{hint}")
 
@@ -104,7 +104,7 @@ def _check_original(name: str, job: Mapping[str, Any], force: str) -> None:
 
 def is_suspended(job: Mapping[str, Any]) -> bool:
     """Return True if the spec suspends the job."""
-    return bool((jobs.spec_of(job).get("runPolicy") or {}).get("suspend"))
+    return bool((facts.spec_of(job).get("runPolicy") or {}).get("suspend"))
 
 
 def _activate(target: Target, job: Mapping[str, Any], workload: Mapping[str, Any], *, to: str) -> str:

@@ -13,6 +13,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 from tfjob_operator.cli.watches import Watch, watched
@@ -132,8 +133,8 @@ def pods_path(namespace: str, name: str = "") -> str:
 def selector_of(job: Mapping[str, Any]) -> str:
     """Return the label selector for the pods of a job, in its dialect."""
     name = job["metadata"]["name"]
-    if jobs.is_alpha(job):  # both APIs have this label, each with an additional one
-        return f"{_ALPHA[0]}={name},{jobs.group_of(job)}"
+    if facts.is_alpha(job):  # both APIs have this label, each with an additional one
+        return f"{_ALPHA[0]}={name},{facts.group_of(job)}"
     return f"{_V1[0]}={name}"
 
 
@@ -167,7 +168,7 @@ def find(session: Session, job: Mapping[str, Any], choice: Choice) -> SelectedPo
     items: list[dict[str, Any]] = []
     version = ""
     for page in session.pages(pods_path(session.namespace), labelSelector=selector_of(job)):
-        items += page.get("items") or []
+        items += page["items"]
         version = page["metadata"].get("resourceVersion") or ""
     return SelectedPods(chosen(items, job, choice), version)
 
@@ -191,7 +192,7 @@ def no_pods_error(target: Target, name: str, job: Mapping[str, Any], choice: Cho
             )
         look = target.command(here, "get", "pods", f"--selector={selector_of(job)}")
         return CliError(f"no pods of these replicas of {name}: see {look}")
-    ended = jobs.conditions_of(job)
+    ended = facts.conditions_of(job)
     over = ended.keys() & {"Succeeded", "Failed"}
     failed = ended.get("Failed", {})
     limit = c.limit_of(str(failed.get("reason")), str(failed.get("message")))

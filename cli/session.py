@@ -98,7 +98,8 @@ def decoded_list(body: bytes) -> dict[str, Any]:
     items = found.get("items")
     if not isinstance(found.get("metadata"), dict) or not isinstance(items, list | None):
         raise InvalidObjectError("not a list")
-    for each in items or ():
+    found["items"] = items or []
+    for each in found["items"]:
         check_object(each)
     return found
 
@@ -109,7 +110,9 @@ def check_object(found: object) -> None:
     if not isinstance(meta, dict) or not (meta.get("name") and meta.get("uid")):
         raise InvalidObjectError("not an object")
     for key, kind in _META.items():
-        if not isinstance(meta.get(key), kind | None):
+        value = meta.get(key)
+        texts = value.values() if isinstance(value, dict) else ()
+        if not isinstance(value, kind | None) or not all(isinstance(each, str) for each in texts):
             raise InvalidObjectError(f"invalid metadata.{key}")
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
-from tfjob_operator.api.v1 import conditions as v1_conditions
 from tfjob_operator.api.v1.indices import format_indices
+from tfjob_operator.api.v1.states import ENDING
 from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.facts import PodFacts
@@ -134,7 +134,7 @@ def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
         next_restart_time=utc(status.next_restart_time),
         attempt_history=status.attempt_history or (),
         avoided_nodes=status.avoided_nodes or (),
-        ending=v1_conditions.end_record(status) if v1_conditions.is_ending(status) else None,
+        ending=status.begun.ending if seen.state == ENDING and status.begun is not None else None,
     )
 
 

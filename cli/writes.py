@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import UNKNOWN, ApiServerError, CliError, warn
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.session import NoResponseError
 
 if TYPE_CHECKING:
@@ -108,14 +109,15 @@ def create(session: Session, body: Mapping[str, Any], look: str, *, dry_run: boo
             return False
         created = jobs.time_of(job["metadata"].get("creationTimestamp"))
         is_new = created is not None and created >= started
-        return True if is_new and _contains(jobs.spec_of(job), body["spec"]) else None
+        return True if is_new and _contains(facts.spec_of(job), body["spec"]) else None
 
     def send(_: str = "") -> dict[str, Any]:
         query = {"dryRun": "All"} if dry_run else {}
-        return session.create(jobs.path(session.namespace), body, fieldManager=_MANAGER, **query)
+        made = session.create(jobs.path(session.namespace), body, fieldManager=_MANAGER, **query)
+        return made if dry_run else jobs.checked(made, body["metadata"]["name"])
 
     def read() -> dict[str, Any]:
-        return jobs.read(session, body["metadata"]["name"], jobs.GROUP)
+        return jobs.read(session, body["metadata"]["name"], facts.GROUP)
 
     try:
         job = send() if dry_run else _confirmed(send, read, is_created, look, unclear=frozenset({HTTPStatus.CONFLICT}))
@@ -138,7 +140,8 @@ def patch(
     def send(newer: str) -> dict[str, Any]:
         precondition = {"resourceVersion": newer or version} if newer or version else {}
         only_this = {"metadata": {**change.get("metadata", {}), **precondition}} if precondition else {}
-        return session.patch(jobs.path(session.namespace, name), {**change, **only_this}, fieldManager=_MANAGER)
+        made = session.patch(jobs.path(session.namespace, name), {**change, **only_this}, fieldManager=_MANAGER)
+        return jobs.checked(made, name)
 
     def is_changed(now: dict[str, Any] | None) -> bool | None:
         if now is None or now["metadata"]["uid"] != meta["uid"]:
@@ -149,7 +152,7 @@ def patch(
         return False if is_same_spec and _part(now, change) == _part(job, change) else None
 
     try:
-        changed = _confirmed(send, lambda: jobs.read(session, name, jobs.GROUP), is_changed, look)
+        changed = _confirmed(send, lambda: jobs.read(session, name, facts.GROUP), is_changed, look)
     except ApiServerError as error:
         raise jobs.without_crd(session, error) from error
     return changed or {}

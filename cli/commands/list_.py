@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import click
 
+from tfjob_operator.api.v1 import states
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError, warn
-from tfjob_operator.cli.jobs import GROUP
 from tfjob_operator.cli.listing import COLUMNS, POD_SELECTOR, STATES, Listing
-from tfjob_operator.cli.model.facts import state_of
+from tfjob_operator.cli.model import facts
+from tfjob_operator.cli.model.facts import GROUP, state_of
 from tfjob_operator.cli.model.snapshot import BACK_OFF
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo, run
@@ -94,7 +95,7 @@ class Jobs:
                 error.show()
                 self.failures += 1
             else:
-                self.versions[jobs.group_of(body)] = body["metadata"]["resourceVersion"]
+                self.versions[facts.group_of(body)] = body["metadata"]["resourceVersion"]
                 yield body
 
     def _listed(self) -> Iterator[dict[str, Any]]:
@@ -102,12 +103,12 @@ class Jobs:
         missing: CliError | None = None
         try:
             for page in jobs.pages(self._session, namespace, selector=selector, fields=fields):
-                self.versions[jobs.GROUP] = page["metadata"].get("resourceVersion", "")
+                self.versions[facts.GROUP] = page["metadata"].get("resourceVersion", "")
                 yield from page["items"]
         except jobs.NoTFJobsError as error:
             missing = error
         for page in jobs.tensorflow_pages(self._session, namespace, selector=selector, fields=fields):
-            self.versions[jobs.TENSORFLOW_GROUP] = page["metadata"].get("resourceVersion", "")
+            self.versions[facts.TENSORFLOW_GROUP] = page["metadata"].get("resourceVersion", "")
             yield from page["items"]
         if missing is not None and not self.versions:
             raise missing
@@ -214,7 +215,7 @@ class ListView:
         state, reason = row[self._first + _STATE], row[self._first + _REASON]
         if place not in {self._first + _STATE, self._first + _REASON}:
             return cell
-        good = not reason and state in {"Running", jobs.ENDING, "Succeeded"}
+        good = not reason and state in {"Running", states.ENDING, "Succeeded"}
         color = "green" if good else "red" if reason and tuple(row) not in self._quiet else "yellow"
         return self._screen.paint(cell.rstrip(), color) + " " * (len(cell) - len(cell.rstrip()))
 

@@ -11,6 +11,7 @@ import click
 from tfjob_operator.api.text import one_line
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import seconds, target_options
 from tfjob_operator.cli.printing import confirm, echo
 
@@ -83,15 +84,13 @@ def command(
 
 def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[FinishedJob]:
     for job, group in _jobs(session, namespace, selector):
-        conditions = jobs.conditions_of(job)
-        state = next((each for each in _ENDS if each in conditions), None)
-        meta = job["metadata"]
-        if state is None or "deletionTimestamp" in meta:
+        found, meta = facts.job_facts(job), job["metadata"]
+        if found.state not in _ENDS or found.is_deleted or not jobs.is_whole(job):
             continue
-        at = (job.get("status") or {}).get("completionTime") or conditions[state].get("lastTransitionTime")
         path, name = jobs.path(meta["namespace"], meta["name"], group), f"tfjob.{group}/{meta['name']}"
-        ended = jobs.time_of(at)
-        yield FinishedJob(path, meta["namespace"], name, meta["uid"], meta["resourceVersion"], state, ended)
+        at = found.ended if found.ended is not None else found.since
+        ended = datetime.fromtimestamp(at, UTC) if at is not None else None
+        yield FinishedJob(path, meta["namespace"], name, meta["uid"], meta["resourceVersion"], found.state, ended)
 
 
 def _jobs(session: Session, namespace: str | None, selector: str) -> Iterator[tuple[Mapping[str, Any], str]]:
@@ -99,12 +98,12 @@ def _jobs(session: Session, namespace: str | None, selector: str) -> Iterator[tu
     missing: CliError | None = None
     try:
         for page in jobs.pages(session, namespace, selector=selector):
-            yield from ((job, jobs.GROUP) for job in page["items"])
+            yield from ((job, facts.GROUP) for job in page["items"])
     except jobs.NoTFJobsError as error:
         missing = error
     for page in jobs.tensorflow_pages(session, namespace, selector=selector):
         missing = None
-        yield from ((job, jobs.TENSORFLOW_GROUP) for job in page["items"])
+        yield from ((job, facts.TENSORFLOW_GROUP) for job in page["items"])
     if missing is not None:
         raise missing
 

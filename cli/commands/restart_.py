@@ -13,6 +13,7 @@ from tfjob_operator.api.v1.constants import ANNOTATION_RESTART, ConditionReason
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import UNKNOWN, ApiServerError, CliError, print_each, warn
 from tfjob_operator.cli.managers import QUEUE_LABEL, check_managed_here, is_suspended
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, pods_path, replica_options
@@ -40,7 +41,7 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
     """
     with target.session() as session:
         job = jobs.get(session, name)
-        if choice == Choice() and jobs.is_alpha(job):
+        if choice == Choice() and facts.is_alpha(job):
             text = "is a v1alpha1 job, which cannot be restarted as a whole: choose replicas with --type, --index or --replica"
             raise CliError(f"{name} {text}")
         _check(target, name, job)
@@ -147,7 +148,7 @@ def _check(target: Target, name: str, job: dict[str, Any]) -> None:
     if is_suspended(job):
         resume = target.command(here, "tfjob", "resume", name)
         raise CliError(f"{name} is suspended and has no pods: resume it with {resume}")
-    held = jobs.conditions_of(job).get("Held") or {}
+    held = facts.conditions_of(job).get("Held") or {}
     if (
         held and held.get("reason") != ConditionReason.TOO_LARGE
     ):  # a job that is too large still runs, at its current size

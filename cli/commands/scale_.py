@@ -6,6 +6,7 @@ import click
 
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import force_option, target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.target import Target
@@ -30,10 +31,10 @@ def command(*, target: Target, name: str, sizes: tuple[str, ...], force: bool) -
     wanted = dict(map(_size, sizes))
     with target.session() as session:
         job = jobs.get(session, name)
-        if jobs.is_alpha(job):
+        if facts.is_alpha(job):
             edit = target.command(session.namespace, "edit", jobs.full_name(job))
             raise CliError(f"{name} is a v1alpha1 job: edit its spec.replicaSpecs with {edit}")
-        entries = jobs.spec_of(job).get("tfReplicaSpecs") or {}
+        entries = facts.spec_of(job).get("tfReplicaSpecs") or {}
         keys = {key.lower(): key for key in entries}
         unknown = sorted(wanted.keys() - keys)
         if unknown:
@@ -43,7 +44,7 @@ def command(*, target: Target, name: str, sizes: tuple[str, ...], force: bool) -
         jobs.check_unfinished(name, job)
         changes = {keys[key]: {"replicas": count} for key, count in wanted.items()}
         resized = {key: (entry or {}) | changes.get(key, {}) for key, entry in entries.items()}
-        check({**job, "spec": {**jobs.spec_of(job), "tfReplicaSpecs": resized}}, "scaled")
+        check({**job, "spec": {**facts.spec_of(job), "tfReplicaSpecs": resized}}, "scaled")
         if not force:
             check_scale(session, name, job)
         look = target.command(session.namespace, "get", jobs.full_name(job), "-o", "yaml")

@@ -9,6 +9,7 @@ import click
 
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError, unknown_on_error
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import WithProgram, print_value, seconds, target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.target import Target
@@ -183,9 +184,9 @@ def _base(file: str) -> Mapping[str, Any]:
     found = list(read(file))
     if len(found) != 1:
         raise CliError(f"{file} has {len(found)} TFJobs: --filename takes one")
-    if (found[0].group, found[0].version) != (jobs.GROUP, "v1"):
+    if (found[0].group, found[0].version) != (facts.GROUP, "v1"):
         convert = Target().command(None, "tfjob", "convert", file)
-        raise CliError(f"{file} is not {jobs.GROUP}/v1: convert it with {convert}")
+        raise CliError(f"{file} is not {facts.GROUP}/v1: convert it with {convert}")
     return found[0].body
 
 

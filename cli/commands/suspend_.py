@@ -9,6 +9,7 @@ import click
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError, print_each
 from tfjob_operator.cli.managers import check_resume, check_suspend, is_suspended
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import force_option, target_options
 from tfjob_operator.cli.printing import echo
 
@@ -51,9 +52,9 @@ def _set_all(target: Target, names: Sequence[str], *, to: bool, force: bool) -> 
 
 def _set(target: Target, session: Session, name: str, *, to: bool, force: bool) -> str:
     job = jobs.get(session, name)
-    if jobs.is_alpha(job):
+    if facts.is_alpha(job):
         raise CliError(f"{name} is a v1alpha1 job, which cannot be suspended")
-    ending = jobs.decided_end(job)
+    ending = facts.decided_end(job)
     if ending is None or not to:
         jobs.check_unfinished(name, job)
     if ending is None and not force:
@@ -62,7 +63,7 @@ def _set(target: Target, session: Session, name: str, *, to: bool, force: bool) 
         return f"{jobs.full_name(job)} {'is already suspended' if to else 'is not suspended'}"
     look = target.command(session.namespace, "get", jobs.full_name(job), "-o", "yaml")
     writes.patch(session, job, {"spec": {"runPolicy": {"suspend": to}}}, look)
-    if not to and (held := jobs.conditions_of(job).get("Held")):
+    if not to and (held := facts.conditions_of(job).get("Held")):
         echo(f"warning: {name} is on hold: {held.get('message', '')}", err=True)
     if ending is not None:
         echo(f"warning: {name} ends as {ending['type']}: its pods only lose their grace periods", err=True)

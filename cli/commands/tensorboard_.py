@@ -17,6 +17,7 @@ import click
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.replicas import pods_path
@@ -39,11 +40,11 @@ class JobTensorBoard(NamedTuple):
 
 def board_of(target: Target, name: str, job: Mapping[str, Any]) -> JobTensorBoard:
     """Return the TensorBoard of a job. Raises CliError if it has none."""
-    if not any(key.lower() == "tensorboard" for key in jobs.spec_of(job)):
+    if not any(key.lower() == "tensorboard" for key in facts.spec_of(job)):
         edit = target.command(job["metadata"]["namespace"], "edit", jobs.full_name(job))
         raise CliError(f"{name} has no TensorBoard: set spec.tensorBoard.logDir with {edit}")
     return JobTensorBoard(
-        name, job["metadata"]["uid"], board_selector(job["metadata"]["name"], is_alpha=jobs.is_alpha(job))
+        name, job["metadata"]["uid"], board_selector(job["metadata"]["name"], is_alpha=facts.is_alpha(job))
     )
 
 
@@ -101,7 +102,7 @@ class Forwarding:
         while True:
             path = pods_path(self._session.namespace)
             pods = self._session.get(path, labelSelector=self._board.selector)["items"]
-            ready = next((each for each in pods if _is_ready(each)), None)
+            ready = next((each for each in pods if facts.pod_facts(each).ready), None)
             if ready is not None:
                 self._printed = ""
                 return dict(ready)
@@ -152,7 +153,7 @@ class Forwarding:
     def _is_there(self, uid: str) -> bool:
         path = pods_path(self._session.namespace)
         pods = self._session.get(path, labelSelector=self._board.selector)["items"]
-        return any(each["metadata"]["uid"] == uid and _is_ready(each) for each in pods)
+        return any(each["metadata"]["uid"] == uid and facts.pod_facts(each).ready for each in pods)
 
 
 def _drain(stream: IO[str]) -> None:
@@ -163,12 +164,6 @@ def _drain(stream: IO[str]) -> None:
 
 def _has_begun(process: subprocess.Popen[str]) -> bool:
     return process.stdout is not None and process.stdout.readline().startswith("Forwarding from ")
-
-
-def _is_ready(pod: Mapping[str, Any]) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
-    return ready and "deletionTimestamp" not in pod["metadata"]
 
 
 PORT: Final = 6006

@@ -56,7 +56,9 @@ def _of_cluster(session: Session) -> dict[str, Any]:
     found: dict[str, Any] = {"Kubernetes": UNKNOWN if cluster is None else str(cluster.get("gitVersion", ""))}
     for group in ("kubeflow.org", "tensorflow.org"):
         served = _read(session, f"/apis/{group}")
-        versions = [each["version"] for each in (served or {}).get("versions") or ()]
+        listed = (served or {}).get("versions")
+        found_here = listed if isinstance(listed, list) else ()
+        versions = [str(each.get("version")) for each in found_here if isinstance(each, dict)]
         if versions or group == "kubeflow.org":
             found[group] = versions or (UNKNOWN if served is None else "not served: the CRD is not installed")
     found["operator"] = _operator(session)
@@ -110,8 +112,8 @@ def _claim(namespace: str, proven: set[str]) -> str:
 def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> Iterator[str]:
     import msgspec
 
-    from tfjob_operator.cli.model.objects import OperatorDeployment, PodDetails
-    from tfjob_operator.cli.model.pods import is_ready
+    from tfjob_operator.cli.model.facts import listed, mapping, pod_facts, text
+    from tfjob_operator.cli.model.objects import OperatorDeployment
 
     for each in items:
         try:
@@ -125,9 +127,10 @@ def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> 
         if is_stuck and status.ready_replicas:
             path = f"/api/v1/namespaces/{meta.namespace}/pods"
             pods = _read(session, path, labelSelector="name=tf-job-operator") or {}
-            ready = [pod for pod in msgspec.convert(pods.get("items") or [], list[PodDetails]) if is_ready(pod)]
+            ready = [pod for pod in pods.get("items") or [] if pod_facts(pod).ready]
             more += f"; update to {image} is not ready: {status.updated_replicas} of {wanted} updated"
-            image = ", ".join(sorted({_word(pod.spec.containers[0].image) for pod in ready if pod.spec.containers}))
+            containers = [listed(mapping(pod.get("spec")).get("containers"))[:1] for pod in ready]
+            image = ", ".join(sorted({_word(text(each.get("image"))) for first in containers for each in first}))
         counts = f"{status.ready_replicas} of {wanted} ready{more}"
         claim = _claim(meta.namespace, proven | {found.served})  # whoever owns a namespace decides who serves it
         yield f"{image or 'unknown image'} ({claim}Deployment {meta.namespace}/{meta.name}, {counts})"

@@ -16,7 +16,7 @@ from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import MAX_QUOTED, shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
-from tfjob_operator.cli.model.pods import exits_of, is_ready, statuses
+from tfjob_operator.cli.model.pods import exits_of, statuses
 from tfjob_operator.cli.model.words import quote, safe_name
 
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
@@ -94,7 +94,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """For each replica that is not ready, yield the message that explains it, if there is one."""
     if not facts.wanted:
         return
-    names = {pod.metadata.name for pod in facts.live_pods if is_ready(pod)}
+    names = {each.pod.name for each in facts.snapshot.replicas if each.pod is not None and each.ready}
     for pod in (*facts.pods, *facts.evidence.former):
         if facts.shape.replica_of(pod) in facts.wanted and pod.metadata.deletion_timestamp is not None:
             names.add(pod.metadata.name)

@@ -18,6 +18,7 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.logs.follower import LogFollower, LogRequest, LogSet, Wait, run_state_of
 from tfjob_operator.cli.logs.lines import LineFormatter, LogLine
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.printing import echo, write
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, find, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
@@ -243,7 +244,7 @@ class Following:
         if not job or job["metadata"]["uid"] != self._job["metadata"]["uid"]:
             echo(f"{jobs.full_name(self._job)} was deleted", err=True)
             return True
-        if not jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}:
+        if not facts.conditions_of(job).keys() & {"Succeeded", "Failed"}:
             return False
         self._take(find(self._session, self._job, self._choice).replicas)  # the watch may lag behind
         return not self._has_log() and self._queue.empty()

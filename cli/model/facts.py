@@ -133,9 +133,10 @@ def number(value: object) -> int:
 
 
 def seconds(value: object) -> float | None:
-    """Return a time in seconds since 1970; None if it is missing or invalid."""
+    """Return a time in seconds since 1970; None if it is missing or invalid. A time without a zone cannot be compared."""
     try:
-        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return at.timestamp() if at is not None and at.tzinfo is not None else None
     except (ValueError, OverflowError, OSError):
         return None
 
@@ -147,13 +148,18 @@ def group_of(job: Mapping[str, Any]) -> str:
 
 def conditions_of(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the True conditions of a job by type."""
-    found = listed(mapping(job.get("status")).get("conditions"))
+    found = listed(status_of(job).get("conditions"))
     return {str(each.get("type")): each for each in found if each.get("status") == "True"}
 
 
 def spec_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the specification of a job, empty if there is none."""
     return mapping(job.get("spec"))
+
+
+def status_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the status of a job, empty if there is none."""
+    return mapping(job.get("status"))
 
 
 def is_alpha(job: Mapping[str, Any]) -> bool:
@@ -171,13 +177,13 @@ def decided_end(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def end_record(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the record of how a job ends, in its status. None if that is undecided, or an older operator decided it."""
-    record = mapping(mapping(mapping(job.get("status")).get("begun")).get("ending"))
+    record = mapping(mapping(status_of(job).get("begun")).get("ending"))
     return record if record.get("type") in states.ENDS else None
 
 
 def state_of(job: Mapping[str, Any]) -> str:
     """Return the state of a job, see `states`."""
-    status = mapping(job.get("status"))
+    status = status_of(job)
     pairs = ((str(each.get("type")), str(each.get("status"))) for each in listed(status.get("conditions")))
     phase, outcome = text(status.get("phase")), text(status.get("state"))
     return states.state_of(pairs, is_ending=decided_end(job) is not None, phase=phase, outcome=outcome)
@@ -185,7 +191,7 @@ def state_of(job: Mapping[str, Any]) -> str:
 
 def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
     """Return the facts of a job; `gone`: it was deleted."""
-    meta, status, spec = mapping(job.get("metadata")), mapping(job.get("status")), spec_of(job)
+    meta, status, spec = mapping(job.get("metadata")), status_of(job), spec_of(job)
     state, conditions, decided = state_of(job), conditions_of(job), decided_end(job)
     condition = decided if decided is not None else conditions.get(state, {})
     end = text(condition.get("type")) if decided is not None else state if state in states.ENDS else ""
@@ -237,7 +243,7 @@ def sizes_of(job: Mapping[str, Any]) -> dict[str, int]:
         is_scaled = kind in found and mapping(entries[kind]).keys() == {"replicas"}
         if not is_scaled:  # the scale subresource wrote it: its number counts
             found.setdefault(kind, _size(entry))
-    has_begun = bool(mapping(mapping(job.get("status")).get("begun")))
+    has_begun = bool(mapping(status_of(job).get("begun")))
     if has_begun and len(found) > 1 and not _has_workers(entries):
         found.pop("Worker", None)
     for each in listed(spec.get("replicaspecs")):

@@ -57,11 +57,6 @@ def is_up(pod: PodDetails) -> bool:
     return pod.status.phase == "Running" and not down
 
 
-def is_ready(pod: PodDetails) -> bool:
-    """Return True if the pod is running and all its containers are ready, as in `kubectl get pods`."""
-    return is_up(pod) and all(each.ready for each in pod.status.container_statuses or ())
-
-
 def lookup_location(pod: PodDetails, container: str) -> str:
     """Return where the program of a container was looked up, as words for a title."""
     here = next((one for one in pod.spec.containers or () if one.name == container), ContainerDetails())

@@ -82,6 +82,12 @@ PURE = (
     "controller.tfjob.build controller.tfjob.plan "
     f"{' '.join(VALUES.split()[-3:])} {PAGE_VIEWS} {BOARD}"
 )
+DISPLAYS = (
+    "cli.listing cli.status cli.watching cli.watches cli.timelines.render cli.page.views cli.page.board "
+    "cli.commands.list_ cli.commands.watch_ cli.commands.prune_"
+)
+DECIDERS = "api.core api.v1.conditions cli.model.pods"
+DECIDING_WORDS = {"phase", "containerStatuses", "waiting", "terminated", "lastState", "Ready"}
 ONLY_IN = {
     "kubernetes": "api.client.auth.kubeconfig",
     "aiohttp": "cli.commands.dashboard_ cli.page",  # for the three pages of an operator it would cost 12 MB
@@ -176,6 +182,16 @@ def test_what_decides_and_builds_reads_no_clock_writes_nothing_and_logs_nothing(
     called = {node.func for node in ast.walk(ast.parse(module.path.read_text())) if isinstance(node, ast.Call)}
     names = {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called}
     assert not names & {"now", "today", "open", "print"}, f"{module.name} calls {names}"
+
+
+@for_each("module", [each for each in modules() if within(each.name, DISPLAYS)])
+def test_a_display_has_no_rule_of_its_own(module: Module) -> None:
+    """What a job's state is, what a ready pod is, and why a job does not run is decided in cli/model alone."""
+    rules = [name for name in module.imports if within(name.removeprefix(f"{NAME}."), DECIDERS)]
+    assert not rules, f"{module.name} imports {rules}: read it from a JobSnapshot"
+    nodes = ast.walk(ast.parse(module.path.read_text()))
+    words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    assert not words & DECIDING_WORDS, f"{module.name} has {words & DECIDING_WORDS}: read it from a JobSnapshot"
 
 
 @for_each("module", modules())

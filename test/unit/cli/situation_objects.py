@@ -161,7 +161,7 @@ def workload(*conditions: str, active: bool = True, check: str = "", name: str =
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
-        "metadata": {"name": f"tfjob-{name}-1a2b3", "namespace": "team", "ownerReferences": [owner]},
+        "metadata": {"name": f"tfjob-{name}-1a2b3", "namespace": "team", "uid": "w1", "ownerReferences": [owner]},
         "spec": {"queueName": "gpus", "active": active},
         "status": {"conditions": found, "admissionChecks": checks},
     }

@@ -13,9 +13,8 @@ from pytest_mock import MockerFixture
 from fakes.jobs import at, spec, synced, true_of
 from fakes.jobs import job as v1_job
 from fakes.jobs import pod as v1_pod
-from tfjob_operator.api.v1 import conditions, constants
+from tfjob_operator.api.v1 import conditions, constants, states
 from tfjob_operator.api.v1.types import TFJob
-from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis import ending
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
@@ -101,10 +100,10 @@ def test_raw_and_typed_statuses_have_the_same_state(outcome: str) -> None:
     assert [facts.state_of(each) for each in bodies] == ["New", "Running", "Ending", outcome]
     assert [state_of(each) for each in stages(outcome)] == ["New", "Running", "Ending", outcome]
     for body, tfjob in zip(bodies, stages(outcome), strict=True):
-        decided, typed = jobs.decided_end(body), conditions.decided_end(tfjob.status)
+        decided, typed = facts.decided_end(body), conditions.decided_end(tfjob.status)
         assert (decided is not None) is (typed is not None) is conditions.is_ending(tfjob.status)
         assert decided is None or typed is None or decided["message"] == typed.message
-    assert jobs.ENDING == conditions.ENDING
+    assert states.ENDING == conditions.ENDING
 
 
 @pytest.mark.parametrize("record", [{}, "won", {"type": "Won"}, {"reason": "x"}])

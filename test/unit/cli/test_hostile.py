@@ -3,8 +3,11 @@
 import json
 import re
 import shlex
+from collections.abc import Iterator
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -42,7 +45,7 @@ VERBS = {
     "timeline": ["timeline mnist", "timeline mnist -o json"],
     "explain": ["explain mnist", "explain mnist -o yaml"],
     "logs": ["logs mnist", "logs mnist --container=other"],
-    "wait": ["wait mnist --timeout=1"],
+    "wait": ["wait mnist --timeout=1s"],
     "suspend": ["suspend mnist other"],
     "resume": ["resume mnist other"],
     "scale": ["scale mnist worker=3", "scale mnist ps=3"],
@@ -187,6 +190,64 @@ def test_why_a_server_refuses_is_printed_without_control_characters(
         server.otherwise = refusal
     server.responses = {path: sent for path, sent in server.responses.items() if path.startswith(JOBS)}
     assert_harmless(server.run(*shlex.split(line)))
+
+
+ODD: list[Any] = [
+    None, True, 0, -1, 2**40, 1.5, "", "x", "0-99999999", "0001-01-01T00:00:00Z", "NaN", "1e999Mi", [], {}, [1], ["a"], [[]],
+    [{}], [None], {"a": 1}, {"": {}}, {"name": 1}, {"type": 5}, [{"type": []}], {"items": []}, "a" * 3000, "\u00b2", "1/0",
+]  # fmt: skip
+SEEDS = 60
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values inside a value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        yield (*place, key)
+        yield from places(each, (*place, key))
+
+
+def odd(random: Random, document: Any) -> Any:
+    """The document with some values missing or replaced."""
+    for _ in range(random.choice([1, 1, 2, 4])):
+        *path, last = random.choice([*places(document)] or [()]) or (None,)
+        target = document
+        for key in path:
+            target = target[key]
+        if last is None:
+            return document
+        if random.random() < 0.2:
+            del target[last]
+        else:
+            target[last] = deepcopy(random.choice(ODD))
+    return document
+
+
+def test_no_response_is_too_odd_for_a_command(
+    server: Server, mocker: MockerFixture, request: pytest.FixtureRequest
+) -> None:
+    """JSON of a proxy, of another program, or of a time when the CRD had no schema. `--seeds 10000` tries more."""
+    mocker.patch("time.sleep")
+    mocker.patch("tfjob_operator.cli.writes.READ_WITHIN_S", 0.0)
+    mocker.patch("subprocess.Popen", side_effect=OSError("no kubectl"))
+    lines = [line for line in LINES if "FILE" not in line and line != "completion"]
+    first = request.config.getoption("--seed") or 0
+    for seed in range(first, first + (request.config.getoption("--seeds") or SEEDS)):
+        random = Random(seed)
+        serve(server, random.choice(["Held", "Running", "Failed", "Suspended", "Succeeded"]))
+        for path in random.sample([*server.responses], random.choice([1, 1, 2, 3])):
+            server.responses[path] = [
+                (code, b"\n".join(json.dumps(odd(random, json.loads(line))).encode() for line in body.splitlines()))
+                if body.startswith(b"{")
+                else (code, body)
+                for code, body in server.responses[path]
+            ]
+        line = random.choice(lines)
+        result = server.run(*shlex.split(line))
+        told = f"--seed {seed}: {line}\n{result.output}"
+        assert result.exception is None or isinstance(result.exception, SystemExit), told
+        assert "Traceback" not in result.output, told
+        assert result.exit_code in {0, 1, 3, 4, 124}, told
 
 
 CLUSTER = {"server": "http://127.0.0.1:1"}

@@ -12,12 +12,13 @@ from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
-from tfjob_operator.cli import collecting, jobs, watches
+from tfjob_operator.cli import collecting, watches
 from tfjob_operator.cli.diagnosis.diagnose import state_line
 from tfjob_operator.cli.diagnosis.facts import AlphaEvidence, Evidence, Facts
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.gathering import Waits, job_from, pods_from
 from tfjob_operator.cli.listing import COLUMNS, Listing
+from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.model.objects import EventDetails
 from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
@@ -77,7 +78,7 @@ def events_of(case: Situation) -> list[EventDetails]:
 def alpha_job_of(case: Situation) -> AlphaJob | None:
     """Return the job if the controller of the alpha dialect manages it."""
     found = decoded(case.job, AlphaJob, job_with_unreadable_status)
-    dialect = TENSORFLOW if jobs.group_of(case.job) == jobs.TENSORFLOW_GROUP else KUBEFLOW
+    dialect = TENSORFLOW if facts.group_of(case.job) == facts.TENSORFLOW_GROUP else KUBEFLOW
     return found if found.is_of(dialect) else None
 
 
@@ -95,14 +96,14 @@ def by_list(case: Situation) -> Shown:
 
 
 def page_view(case: Situation) -> dict[str, Any]:
-    is_first = jobs.group_of(case.job) == jobs.TENSORFLOW_GROUP
+    is_first = facts.group_of(case.job) == facts.TENSORFLOW_GROUP
     kind = objects.TensorFlowV1Alpha1Job if is_first else objects.PageJob
     job = decoded(case.job, kind, objects.with_unreadable_status(kind))
     pods = [each for each in pods_from(selected(case)) if cluster._may_be_of(each, job.metadata.uid)]
     summary, events = views.spec_summary_of(job), events_of(case)
-    facts, workload = [views.pod_facts_of(summary, pod) for pod in pods], workload_of(case)
+    found, workload = [views.pod_facts_of(summary, pod) for pod in pods], workload_of(case)
     waits = waits_for(workload) if workload is not None else None
-    return views.job_view(job, summary, pods, events, views.snapshot_of(summary, facts, events, NOW_S, waits))
+    return views.job_view(job, summary, pods, events, views.snapshot_of(summary, found, events, NOW_S, waits))
 
 
 def by_page(case: Situation) -> Shown:
@@ -150,10 +151,10 @@ def by_explain(case: Situation) -> Shown:
     job = collecting._job(msgspec.json.encode(case.job)) if alpha is None else collecting._as_v1(alpha, case.job)
     owners, of_alpha = {job.metadata.uid}, None
     if alpha is not None:
-        of_alpha = AlphaEvidence(TENSORFLOW if jobs.group_of(case.job) == jobs.TENSORFLOW_GROUP else KUBEFLOW, alpha)
+        of_alpha = AlphaEvidence(TENSORFLOW if facts.group_of(case.job) == facts.TENSORFLOW_GROUP else KUBEFLOW, alpha)
     pods = [each for each in pods_from(selected(case)) if of_alpha or collecting._is_of(each, owners)]
-    facts = Facts(Evidence(job=job, now=NOW, pods=pods, events=events_of(case), alpha=of_alpha))
-    state, *counts = state_line(facts).partition(": ")[2].split(", ")
+    known = Facts(Evidence(job=job, now=NOW, pods=pods, events=events_of(case), alpha=of_alpha))
+    state, *counts = state_line(known).partition(": ")[2].split(", ")
     up = [each.split() for each in counts if " ready" in each]
     ready, wanted = (sum(int(words[place]) for words in up) for place in (0, 2))
     return Shown(state.split()[0], f"{ready}/{wanted}" if up else None)

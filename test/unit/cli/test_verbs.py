@@ -225,8 +225,10 @@ def queued(server: Server, number: int, name: str = "d", *, suspend: bool = True
     server.answers(f"{JOBS}/mnist", body)
     server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta2"}})
     found = [each.object for each in kueue("evictions") if f"tfjob-{name}-" in each.object["metadata"]["name"]][number]
-    meta = {"name": "tfjob-mnist-1a2b3", "ownerReferences": [{"uid": body["metadata"]["uid"]}]}
-    server.answers(WORKLOADS, {"metadata": {}, "items": [{"metadata": {"name": "x"}}, found | {"metadata": meta}]})
+    meta = {"name": "tfjob-mnist-1a2b3", "uid": "w", "ownerReferences": [{"uid": body["metadata"]["uid"]}]}
+    server.answers(
+        WORKLOADS, {"metadata": {}, "items": [{"metadata": {"name": "x", "uid": "x"}}, found | {"metadata": meta}]}
+    )
 
 
 ACTIVE, PENDING, OFF, REJECTED = ("d", 1), ("h", 1), ("d", 4), ("c", -2)
@@ -521,7 +523,7 @@ def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
     server.answers(version_.BINDING, BOUND)
     phases = {1: "Running", 9: "Pending"}
     pods = [
-        a_pod(f"tf-operator-{tag}", phases[tag], containerStatuses=[{"ready": tag == 1}])
+        a_pod(f"tf-operator-{tag}", phases[tag], conditions=[{"type": "Ready", "status": str(tag == 1)}])
         | {"spec": {"containers": [{"image": f"tf-operator:{tag}"}]}}
         for tag in (1, 1, 9)
     ]

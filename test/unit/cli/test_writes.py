@@ -212,16 +212,15 @@ def test_a_pod_that_may_have_been_deleted_is_looked_for_by_its_uid(
 def test_prune_prints_once_why_several_jobs_are_not_deleted(server: Server) -> None:
     over = [job(name, conditions=("Succeeded",), uid=f"uid-{name}") for name in ("a1", "b2", "c3", "d4", "e5")]
     server.answers(JOBS, {"metadata": {}, "items": over})
+    forbidden = 'tfjobs.kubeflow.org "%s" is forbidden: User "me" cannot delete it in the namespace "team"'
     for name in ("a1", "c3", "d4"):
-        message = f'tfjobs.kubeflow.org "{name}" is forbidden: User "me" cannot delete it in the namespace "team"'
-        server.answers(f"{JOBS}/{name}", {"message": message, "reason": "Forbidden"}, code=403)
+        server.answers(f"{JOBS}/{name}", {"message": forbidden % name, "reason": "Forbidden"}, code=403)
     server.answers(f"{JOBS}/b2", {})
     server.answers(f"{JOBS}/e5", {"message": "no", "reason": "Conflict"}, code=409)
     result = server.run("prune", "--yes")
     assert (result.exit_code, result.stdout) == (1, "tfjob.kubeflow.org/b2 deleted\n")
     assert result.stderr.splitlines() == [
-        'Error from server (Forbidden): tfjobs.kubeflow.org "a1" is forbidden: User "me" cannot delete it in the namespace '
-        '"team"; the same for 2 more jobs',
+        f"Error from server (Forbidden): {forbidden % 'a1'}; the same for 2 more jobs",
         "error: tfjob.kubeflow.org/e5 has changed and was not deleted: no",
     ]
 
