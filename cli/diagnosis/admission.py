@@ -237,7 +237,7 @@ _RULES: Final = (
     # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/policy/validating/dispatcher.go
     rule(
         POLICY_DENIED,
-        r"ValidatingAdmissionPolicy '(?P<policy>[^']+)' with binding '[^']+' denied request: (?P<words>.+)",
+        r"ValidatingAdmissionPolicy '(?P<policy>[^']+)'( with binding '[^']+')? denied request: (?P<words>.+)",
     ),
     # kubernetes: plugin/pkg/admission/{serviceaccount,priority,runtimeclass}/admission.go
     rule(NO_ACCOUNT, r'error looking up service account [^:]*: serviceaccount "(?P<account>[^"]+)" not found'),
@@ -270,7 +270,8 @@ _RULES: Final = (
     rule(REFUSED, r"(?P<words>unable to create new content in namespace \S+ because it is being terminated)"),
     rule(
         OVERLOADED,
-        r"(?P<words>(timed? ?out|deadline exceeded|too many requests|\b(429|50[0-4])\b|connection refused|etcdserver: )[^;]*)",
+        r"(?P<words>(timed? ?out|deadline exceeded|too many requests|(?<!\S)(429|50[0-4]) |connection refused|etcdserver: )"
+        r"[^;]*)",
     ),
     rule(REFUSED, r"Error creating: (?P<words>.+)"),
 )

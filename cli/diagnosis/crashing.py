@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, exit_of
 from tfjob_operator.api.v1.types import JobCondition, child_name
-from tfjob_operator.cli.diagnosis import starting
+from tfjob_operator.cli.diagnosis import logs, starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
 from tfjob_operator.cli.diagnosis.rows import of_pod
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.failures import failure_of
@@ -94,18 +93,10 @@ SEGFAULT: Final = error(
 )
 ABORTED: Final = error(
     "aborted",
-    "Exit code 134 (SIGABRT, {who}): the program aborted",
+    "The program aborted with exit code 134 (SIGABRT, {who}){words}",
     "Exit code 134: a failed check in native code",
     LOGS,
     _CAUSE,
-)
-PEER_DIED: Final = error(
-    "aborted-after-peer",
-    "Exit code 134 (SIGABRT, {who}): aborted by the runtime after {peer} failed",
-    "Exit code 134, and the last words name a peer or a failed collective operation: the cause is in the log of the peer",
-    LOGS,
-    "See how the peer failed first: kubectl tfjob timeline {job} -n {namespace}",
-    AGAIN,
 )
 COMMAND: Final = error(
     "command-not-found",
@@ -123,7 +114,7 @@ NOT_EXECUTABLE: Final = error(
 )
 USAGE: Final = error(
     "usage-error",
-    "Exit code 2 ({who}): usually wrong arguments",
+    "Exit code 2, usually wrong arguments ({who}){words}",
     "Exit code 2, with which programs reject their arguments",
     LOGS,
     _ARGUMENTS,
@@ -195,12 +186,11 @@ RESTARTED: Final = info(
     rank=960,
 )
 
-_ABORTED: Final = 134
 _BY_CODE: Final = {
     126: NOT_EXECUTABLE,
     127: COMMAND,
     132: ILLEGAL,
-    _ABORTED: ABORTED,
+    134: ABORTED,
     139: SEGFAULT,
     137: KILLED,
     143: TERMINATED,
@@ -212,14 +202,10 @@ _EVICTIONS: Final = (
     rule(EMPTY_DIR, r'Usage of EmptyDir volume "(?P<volume>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"'),
     rule(EVICTED, r"low on resource: (?P<resource>[^\s.]+)"),
 )
+_KILLED: Final = frozenset({137, 143})
+"""Exit codes of signals from outside: the log does not contain the reason."""
 _LAST_WORDS: Final = 150
 """The most bytes of a log quoted in a title."""
-# tensorflow: core/distributed_runtime; tsl/distributed_runtime/coordination; gRPC
-_PEER_DIED: Final = re.compile(
-    r"UNAVAILABLE|Socket closed|Connection reset by peer|heartbeat|CollectiveOps|collective|coordination service|"
-    r"rpc error|failed to connect to all addresses",
-    re.IGNORECASE,
-)
 _TASK: Final = re.compile(r"/job:(\w{1,20})/(?:replica:\d{1,9}/)?task:(\d{1,9})")
 _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 """Reasons for which the kubelet ends a whole pod."""
@@ -360,36 +346,47 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "limit": end.limit or " ",
         "where": end.where,
     }
-    failure = first_match(LOG_RULES, end.words[-8000:]) if end.words.strip() else None
-    more: dict[str, str] = {}
-    if end.code == _ABORTED and _PEER_DIED.search(end.words[-8000:]):
-        problem, more = PEER_DIED, {"peer": _peer(facts, end)}
-    elif end.reason == "OOMKilled":
+    joined = end.words if "\n" in end.words else end.words.replace(" / ", "\n")  # by api.text.last_words
+    last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
+    words = shorten(last.line, _LAST_WORDS) or last_words(end.words, _LAST_WORDS)
+    words = words or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
+    key = ""
+    if end.reason == "OOMKilled":
         problem = OUT_OF_MEMORY
     elif end.reason == "Liveness":
         problem = LIVENESS
     elif end.reason in {"StartError", "ContainerCannotRun"}:
         problem, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
-    elif failure is not None:
-        problem, more = failure
+    elif last.problem is not None:
+        problem, key = last.problem, value(last.values.get("name", ""))
+        more = {"name": last.line} | dict(last.values)
+        if problem is logs.PEER_FAILED:
+            more["name"] = _peer(facts, end, key) or more["name"]
     elif end.init:
         problem = INIT_FAILED
     elif end.code in _BY_CODE:
         problem = _BY_CODE[end.code]
     else:
         problem = CRASH_LOOP if end.loops else FAILED
-        last = last_words(end.words, _LAST_WORDS) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
-        more = {"words": f": {last}" if last else " "}
+        key = str(end.code) if problem is FAILED else ""
     more = {name: shorten(text) for name, text in more.items()}
-    return Finding(problem, end.pod, end.proofs, values | more, "" if problem is not FAILED else str(end.code))
+    return Finding(problem, end.pod, end.proofs, values | more, key)
 
 
-def _peer(facts: Facts, end: _End) -> str:
-    """Return the replica that an aborted one names in its last words, else the one of which an earlier failure is known."""
-    named = (child_name(facts.name, kind, int(index)) for kind, index in _TASK.findall(end.words[-8000:]))
-    failed = ((each.ended.finished_at or facts.now, pod.metadata.name) for pod in facts.pods for each in exits_of(pod))
-    others = (name for name in (*named, *(name for _, name in sorted(failed))) if name != end.pod)
-    return next(others, "another replica")
+def _peer(facts: Facts, end: _End, task: str) -> str:
+    """Return the replica of a task that a runtime names, else the one of which an earlier failure is known; "" if none is."""
+    found = _TASK.match(task)
+    if found is not None and int(found[2]) < {kind.lower(): size for kind, size in facts.sizes.items()}.get(
+        found[1], 0
+    ):
+        others = [child_name(facts.name, found[1], int(found[2]))]
+    else:
+        failed = (
+            (each.ended.finished_at or facts.now, pod.metadata.name) for pod in facts.pods for each in exits_of(pod)
+        )
+        others = [name for _, name in sorted(failed)] if not task else []
+    return next((name for name in others if name != end.pod), "")
 
 
 def _replaced(facts: Facts) -> Iterator[Finding]:

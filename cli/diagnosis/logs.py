@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem, Step, error
-from tfjob_operator.cli.diagnosis.rules import MessageRule, rule
+from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule
 
 
 def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Problem:
@@ -17,7 +21,7 @@ _PODS: Final = "kubectl -n {namespace} get pods --selector=training.kubeflow.org
 PEER_UNKNOWN: Final = _log(
     "peer-name-unresolved",
     705,
-    "Name of another replica does not resolve ({who})",
+    "Host name does not resolve: {name} ({who})",
     (
         (
             "Check that the Services exist: "
@@ -51,7 +55,31 @@ NO_MODULE: Final = _log(
     708,
     "Python module {name} not found in the image ({who})",
     (ManifestChange("use an image with the module installed (pip install), or correct PYTHONPATH in env"),),
-    "ModuleNotFoundError or ImportError",
+    "ModuleNotFoundError",
+)
+IMPORT_FAILED: Final = _log(
+    "python-import-failed",
+    708,
+    "Import failed: {name} ({who})",
+    (
+        ManifestChange(
+            "use an image with versions of the packages that fit together (pip check), in which no script has the name of a "
+            "module"
+        ),
+    ),
+    "ImportError of a module that exists: versions that do not fit together, or circular imports",
+)
+NO_LIBRARY: Final = _log(
+    "shared-library-missing",
+    708,
+    "Shared library {name} not found in the image ({who})",
+    (
+        ManifestChange(
+            "use an image with the library (for CUDA: of the version for which TensorFlow was built), or correct "
+            "LD_LIBRARY_PATH in env"
+        ),
+    ),
+    "The dynamic linker does not find a lib*.so that the program or a Python module needs",
 )
 DISK_FULL: Final = _log(
     "disk-full",
@@ -59,6 +87,25 @@ DISK_FULL: Final = _log(
     "No space left on device ({who})",
     (ManifestChange("mount a larger volume for what the program writes, or delete old checkpoints"),),
     "No space left on device",
+)
+READ_ONLY: Final = _log(
+    "read-only-file-system",
+    709,
+    "Read-only file system: {name} ({who})",
+    (
+        ManifestChange(
+            "mount a volume (an emptyDir for temporary files) where the program writes, or remove readOnly of the volume or "
+            "readOnlyRootFilesystem"
+        ),
+    ),
+    "The program writes to a read-only volume, or to a root file system with readOnlyRootFilesystem",
+)
+OPEN_FILES: Final = _log(
+    "too-many-open-files",
+    709,
+    "Too many open files ({who}): {name}",
+    (ManifestChange("read fewer files at a time, such as with a smaller cycle_length or fewer num_workers in args"),),
+    "The process exceeded its limit of open files, which the container runtime sets",
 )
 PORT_IN_USE: Final = _log(
     "port-in-use",
@@ -70,13 +117,44 @@ PORT_IN_USE: Final = _log(
 NO_ACCESS: Final = _log(
     "data-access-denied",
     711,
-    "Access to data denied ({who})",
+    "Access to data denied: {name} ({who})",
     (
         ManifestChange(
-            "add credentials of the bucket (Secret, ServiceAccount), or securityContext.fsGroup for a volume"
+            "set securityContext.fsGroup for a volume, or runAsUser to the owner of the files, or write to another path"
         ),
     ),
-    "Permission denied, 403 or AccessDenied in the log",
+    "Permission denied for a file, a directory or a server",
+)
+STORE_DENIED: Final = _log(
+    "object-store-denied",
+    711,
+    "Object store denied access: {name} ({who})",
+    (
+        "Ask the owner of the bucket to grant the identity of the pod the permission that the message names",
+        ManifestChange("or correct serviceAccountName in the template, or the Secret with the credentials"),
+    ),
+    "403 or AccessDenied of an object store, such as S3, Cloud Storage or Azure Blob Storage",
+)
+NO_CREDENTIALS: Final = _log(
+    "object-store-credentials-missing",
+    711,
+    "No credentials for the object store ({who}): {name}",
+    (
+        ManifestChange(
+            "set serviceAccountName to an account with access to the bucket, or env from a Secret with its credentials"
+        ),
+    ),
+    "The client library of an object store found no credentials",
+)
+CLOCK: Final = _log(
+    "clock-skew",
+    711,
+    "Clock of the node differs from that of a server ({who}): {name}",
+    (
+        "kubectl -n {namespace} get pod {pod} -o wide",
+        "Ask your cluster administrator to synchronize the clock of its node",
+    ),
+    "A server rejected a signature or a token because of its time",
 )
 NO_FILE: Final = _log(
     "file-not-found",
@@ -99,10 +177,17 @@ TF_CONFIG_BAD: Final = _log(
     (ManifestChange("remove TF_CONFIG from env of the template, and add the replica types that the program needs"),),
     "TensorFlow rejects TF_CONFIG",
 )
+PEER_FAILED: Final = _log(
+    "peer-failed",
+    762,
+    "Stopped because another replica ended: {name} ({who})",
+    (_PODS, "The logs of the replica that ended first have the cause: kubectl tfjob logs {job} -n {namespace}", AGAIN),
+    "TensorFlow, JAX or NCCL ended the process because the connection to another replica broke",
+)
 PEER_AWAY: Final = _log(
     "peer-unreachable",
-    715,
-    "Cannot connect to another replica ({who})",
+    763,
+    "Cannot connect to another replica or a server: {name} ({who})",
     (_PODS, "Check the other replicas first, then NetworkPolicies of the namespace", AGAIN),
     "gRPC UNAVAILABLE, connection refused: a peer failed, or the network separates replicas",
 )
@@ -128,50 +213,264 @@ SHARED_MEMORY: Final = _log(
     "Data loaders or NCCL fill /dev/shm",
 )
 
-# Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), CUDA and NCCL.
+# Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), Keras, JAX, CUDA, NCCL, HDF5, and of clients of
+# object stores. A group `name` is what the title names; without it, the title quotes the whole line.
 RULES: Final[tuple[MessageRule, ...]] = (
     rule(SHARED_MEMORY, r"\bshm\b.{0,300}(no space left|too small|bus error)|insufficient shared memory"),
     rule(
         GPU_MEMORY,
         r"CUDA_ERROR_OUT_OF_MEMORY|CUDA out of memory|OOM when allocating tensor.{0,300}GPU|Dst tensor is not initialized|"
-        r"failed to allocate memory.{0,300}GPU",
+        r"failed to allocate memory.{0,300}GPU|Cuda failure \S*\s?'out of memory'|ALLOC_FAILED|"
+        r"RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
     ),
     rule(
         NO_GPU,
         r"CUDA_ERROR_NO_DEVICE|no CUDA-capable device|CUDA driver version is insufficient|Cannot find any GPU|"
-        r"libcuda\.so\.1: cannot open",
+        r"libcuda\.so\.1: cannot open|Could not satisfy device specification '\S*GPU|"
+        r"Unable to initialize backend '(cuda|gpu)'",
     ),
-    rule(NO_MODULE, r"(ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)"),
-    rule(NO_MODULE, r"ImportError: cannot import name '?(?P<name>\w+)"),
+    rule(NO_LIBRARY, r"(?P<name>[\w.+-]{1,100}\.so[.\d]{0,20}): cannot open shared object file"),
+    rule(NO_MODULE, r"No module named '?(?P<name>[\w.]+)"),
+    rule(IMPORT_FAILED, r"^ImportError: "),
+    rule(starting.WRONG_FORMAT, r"exec format error"),
+    rule(starting.NO_PROGRAM, r"(?m)^\w*sh: (\d+|line \d+): (?P<name>[^:\n]+): (command )?not found$"),
+    rule(starting.NO_PROGRAM, r"(?m)^(\S*/)?env: .?(?P<name>[^\s:]+?)['’]?: No such file or directory$"),
+    rule(starting.NO_PROGRAM, r"(?m)^exec (?P<name>[^:\n]+): no such file or directory$"),
+    rule(
+        CLOCK,
+        r"RequestTimeTooSkewed|difference between the request time and the current time|Token used too early|"
+        r"check your iat and exp values",
+    ),
+    rule(
+        NO_CREDENTIALS,
+        r"NoCredentialsError|DefaultCredentialsError|Anonymous caller does not have storage\.|"
+        r"Unable to locate credentials|CredentialUnavailableError",
+    ),
+    rule(STORE_DENIED, r"HTTP response code 40[13] with body[\s\S]{0,2000}(?P<name>gs://\S+)"),
+    rule(
+        STORE_DENIED,
+        r"does not have storage\.\w+\.\w+ access|\((403|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken)\) "
+        r"when calling|PermissionError: (Access Denied|Forbidden)|AuthorizationPermissionMismatch|AuthenticationFailed|"
+        r"HTTP response code 40[13] |403 (Client Error: )?Forbidden|HTTP Error 403|exceptions\.Forbidden: 403|AccessDenied",
+    ),
     rule(
         PEER_UNKNOWN,
-        r"(Name or service not known|Temporary failure in name resolution|getaddrinfo (failed|.{0,300}not known)|DNS "
-        r"resolution failed(?P<name> for \S+)?|Could not resolve host|nodename nor servname)",
+        r"(?:DNS resolution failed for |errors resolving |Could not resolve host: |Failed to resolve ')(?P<name>[\w.-]*\w)",
     ),
+    rule(
+        PEER_UNKNOWN,
+        r"Name or service not known|Temporary failure in name resolution|getaddrinfo (failed|.{0,300}not known)|DNS "
+        r"resolution failed|nodename nor servname",
+    ),
+    rule(READ_ONLY, r"Read-only file system: b?['\"](?P<name>[^'\"\n]+)"),
+    rule(
+        READ_ONLY,
+        r"(?m)(?:^|cannot \w+ (?:directory |regular file )?|: )['‘]?(?P<name>/[^'’:;\n]*)['’]?[:;] Read-only file system",
+    ),
+    rule(READ_ONLY, r"unable to open file: name = '(?P<name>[^'\n]+)', errno = 30\b"),
+    rule(READ_ONLY, r"Read-only file system"),
     rule(DISK_FULL, r"No space left on device|Disk quota exceeded|ENOSPC"),
+    rule(OPEN_FILES, r"Too many open files"),
     rule(PORT_IN_USE, r"Address already in use|EADDRINUSE|Could not start gRPC server|Failed to bind to"),
     rule(
         TF_CONFIG_BAD,
-        r"TF_CONFIG.{0,300}(must|should|invalid|not|JSONDecodeError)|cluster_spec.{0,300}(must|should)|json\.decoder\.JSONDecodeError",
+        r"TF_CONFIG.{0,300}(must|should|invalid|not)|cluster_spec.{0,300}(must|should)|'\w+' not found in cluster_spec|"
+        r"`task_id` \d+ exceeds the maximum id|There is no id for task_type",
     ),
     rule(BAD_ARGUMENTS, r"unrecognized arguments: (?P<name>[^\n]+)"),
     rule(BAD_ARGUMENTS, r"the following arguments are required: (?P<name>[^\n]+)"),
     rule(BAD_ARGUMENTS, r"Unknown command line flag '(?P<name>[^']+)'"),
-    rule(
-        NO_ACCESS,
-        r"PermissionError: |Permission denied|PermissionDeniedError|AccessDenied|403 Forbidden|does not have "
-        r"storage\.\w+ access|NoCredentialsError",
-    ),
+    rule(BAD_ARGUMENTS, r"error: argument (?P<name>[^:\n]+): (invalid|expected)"),
+    rule(NO_ACCESS, r"(?:Permission denied|Operation not permitted): b?['\"](?P<name>[^'\"\n]+)"),
+    rule(NO_ACCESS, r"(?m)(?:^|: )(?P<name>/[^:;\n]*)[:;] (Permission denied|Operation not permitted)"),
+    rule(NO_ACCESS, r"unable to open file: name = '(?P<name>[^'\n]+)', errno = 13\b"),
+    rule(NO_ACCESS, r"PermissionError: |Permission denied|PermissionDeniedError"),
+    rule(NO_FILE, r"No such file or directory: b?['\"](?P<name>[^'\"\n]+)"),
+    rule(NO_FILE, r"can't open file '(?P<name>[^'\n]+)': \[Errno 2\]"),
+    rule(NO_FILE, r"Failed to find any matching files for (?P<name>\S+)"),
+    rule(NO_FILE, r"(?m)(?:^|: )(?P<name>[^:;\n]+); No such file or directory"),
+    rule(NO_FILE, r"Could not find directory (?P<name>\S+)"),
+    rule(NO_FILE, r"No files matched pattern: (?P<name>[^'\n]+)"),
+    rule(NO_FILE, r"SavedModel file does not exist at: (?P<name>[^\s{]+)"),
+    rule(NO_FILE, r"File not found: filepath=(?P<name>\S+?)\.?(?:\s|$)"),
+    rule(NO_FILE, r"No file or directory found at (?P<name>\S+)"),
+    rule(NO_FILE, r"unable to open file: name = '(?P<name>[^'\n]+)', errno = 2\b"),
     rule(
         NO_FILE,
-        r"(FileNotFoundError: .*?No such file or directory: '?|can't open file '|NotFoundError: (.{0,40}?; "
-        r")?)(?P<name>[^\s';]+)",
+        r"(?m)^(?:\S+: )?(?:cannot \w+ |line \d+: )?['‘]?(?P<name>(?!exec )[^'‘’:\n]+)['’]?: No such file or directory$",
     ),
-    rule(NAN_LOSS, r"NanLossDuringTrainingError|NaN loss during training|Model diverged with loss = NaN"),
+    rule(NO_FILE, r"No such object: (?P<name>[^\s\"]+)"),
+    rule(
+        NO_FILE,
+        r"FileNotFoundError|No such file or directory|NoSuchKey|NoSuchBucket|BlobNotFound|ContainerNotFound|"
+        r"The specified (key|bucket|blob|container) does not exist|\(404\) when calling|HTTP response code 404",
+    ),
+    rule(
+        NAN_LOSS,
+        r"NanLossDuringTrainingError|NaN loss during training|Model diverged with loss = NaN|Invalid loss, terminating",
+    ),
+    rule(PEER_AWAY, r"DEADLINE_EXCEEDED: [\s\S]{0,500}/RegisterTask"),  # JAX: another task is not there yet
+    rule(PEER_FAILED, r"stopped sending heartbeats\):\n(?P<name>\S+)"),
+    rule(
+        PEER_FAILED,
+        r"\A(?=[\s\S]*?(?P<name>/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(another task died|stopped sending heartbeats|"
+        r"heartbeat timeout|Collective ?ops (is |)abort|Socket closed|Connection reset by peer|remote process exited)",
+    ),
     rule(
         PEER_AWAY,
-        r"(UNAVAILABLE: |UnavailableError|failed to connect to all addresses|Connection refused|Socket closed|"
-        r"Connection reset by peer|CollectiveOps abort)",
+        r"\A(?=[\s\S]*?(?P<name>ipv[46]:[\w.:%\[\]-]*\w|/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(UNAVAILABLE: |"
+        r"UnavailableError|failed to connect to all addresses|Connection refused|Could not connect to the endpoint URL)",
     ),
-    rule(PROCESS_MEMORY, r"MemoryError|std::bad_alloc|Cannot allocate memory|ResourceExhaustedError"),
+    rule(
+        PROCESS_MEMORY,
+        r"MemoryError|std::bad_alloc|Cannot allocate memory|OOM when allocating|Unable to allocate |"
+        r"Out of memory allocating ",
+    ),
 )
+
+_LONGEST: Final = 16_384
+_MOST_LINES: Final = 200
+"""The end of a log that is read."""
+_TRACEBACK: Final = ("Traceback (most recent call last):", "During handling of the above exception, another")
+_CAUSED: Final = "The above exception was the direct cause of the following exception:"
+_IGNORED: Final = "Exception ignored "
+# Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
+_MARGIN: Final = re.compile(r"^[ +]+\| (?=\S)")
+_EXCEPTION: Final = re.compile(
+    r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){1,12}_?[A-Z]\w*|_?[A-Z]\w*(?:Error|Exception|Group|Interrupt|Iteration|Exit))"
+    r"(?:: (?P<words>.*)|:?$)"
+)
+# absl: `E0926 17:26:32.075402 157988 client.h:77] text`; TensorFlow: `2026-11-29 02:30:05.881660: E tensorflow/x.cc:29] text`
+_NATIVE: Final = re.compile(
+    r"(?:\d{4}-\d\d-\d\d [\d:.]+: )?(?P<level>[IWEF])(?:\d{4} [\d:.]+ +\d+)? [\w./-]{1,200}:\d+\] (?P<text>.*)"
+)
+_ROOT: Final = re.compile(r"NCCL WARN|OP_REQUIRES failed|insufficient shared memory")
+"""Messages with the reason of an exception that gives none, such as an InternalError of NCCL."""
+_WITH_FRAMES: Final = (
+    rule(TF_CONFIG_BAD, r'tfconfig_cluster_resolver\.py"[\s\S]{0,4000}\njson\.decoder\.JSONDecodeError: '),
+)
+"""An exception that is about a setting only if this function raised it."""
+_CONTINUED: Final = re.compile(r"Additional GRPC error information|:(\{|[A-Z]+:)")
+"""Lines of gRPC after a message of native code."""
+_VAGUE: Final = re.compile(
+    r"(\w+\.)*((Internal|Unknown|XlaRuntime|JaxRuntime|Aborted|Cancelled)Error\b|RuntimeError: (NCCL|DataLoader))"
+)
+_DECORATION: Final = re.compile(r"\x1b\[[\d;]*m|\{\{function_node [^}]{0,400}\}\} ?| ?\[Op:\w+\](?: name: ?)?")
+_FRAME: Final = re.compile(r" {4}|  File ")
+_WRAPPED: Final = re.compile(r"Exception encountered when calling |Graph execution error:|in user code:|$")
+"""The first lines of exceptions of Keras and TensorFlow whose reason is on a later line."""
+_NO_REASON: Final = re.compile(r"Detected at node|Node: |\s|•|Stack trace for op|(Call a|A)rguments received")
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """Why a process ended, by its log: the line with the reason, "" if unknown, and the problem, if it is a known one.
+
+    `values` are those of the problem; `name` is missing if the rule does not know which part of the line is the name.
+    """
+
+    line: str = ""
+    problem: Problem | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Message:
+    """A message of a log. `level` is `X` for an exception, `I`, `W`, `E` or `F` (fatal) for native code, else "" (a line)."""
+
+    level: str
+    lines: list[str]
+    is_cause: bool = False  # of the exception that follows
+
+    def reason(self) -> str:
+        """Return the line that gives the reason: of an exception, its type without the package and its message."""
+        exception = _EXCEPTION.match(self.lines[0]) if self.level == "X" else None
+        if exception is None:
+            return self.lines[0]
+        words = exception["words"] or ""
+        if words.startswith("in user code:"):
+            return next((line.strip() for line in reversed(self.lines) if _EXCEPTION.match(line.strip())), words)
+        if "of RPC that terminated with" in words:
+            words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
+        if _WRAPPED.match(words):
+            words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)
+        return ": ".join(filter(None, (exception["type"].rpartition(".")[2], words)))
+
+    def text(self) -> str:
+        """Return all lines but stack frames, and the reason of an exception as a line of its own."""
+        lines = [line for line in self.lines if not _FRAME.match(line)]
+        return "\n".join([*lines, self.reason()] if self.level == "X" else lines)
+
+
+def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
+    """Return why the process with this log ended.
+
+    The last exception decides, or a later fatal message of native code: lines before it may be about errors that were
+    handled. Without both, the last line that a rule knows decides.
+    """
+    messages = _messages(log)
+    last = next((each for each in reversed(messages) if each.level in {"X", "F"}), None)
+    candidates = list(_causes(messages, last) if last is not None else _lines(messages))
+    for each in candidates:
+        found = first_match(rules, each.text())
+        if found is not None:
+            return LastWords(each.reason(), *found)
+    if last is None:
+        return LastWords()
+    line = next((each.reason() for each in candidates if "NCCL WARN" in each.lines[0]), last.reason())
+    return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
+
+
+def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
+    """Yield the deciding message, the exceptions from which it was raised, and what explains it if it is vague."""
+    yield last
+    chain = [each for each in messages if each.level == "X"]
+    for each in reversed(chain[:-1] if last.level == "X" else []):
+        if not each.is_cause:
+            break
+        yield each
+    if _VAGUE.match(last.lines[0]):
+        yield from (each for each in reversed(messages) if _ROOT.search(each.lines[0]))
+    if "CalledProcessError" in last.lines[0]:
+        yield from _lines(messages)
+
+
+def _lines(messages: Sequence[_Message]) -> Iterator[_Message]:
+    """Yield the lines of the program, and errors of native code after them; earlier ones did not end the program."""
+    ended = True
+    for each in reversed(messages):
+        if each.level == "" or (each.level == "E" and ended):
+            yield each
+        ended = ended and each.level != ""
+
+
+def _messages(log: str) -> list[_Message]:
+    current: _Message | None = None
+    is_ignored = in_frames = False
+    found: list[_Message] = []
+    for raw in log[-_LONGEST:].splitlines()[-_MOST_LINES:]:
+        line = _MARGIN.sub("", _DECORATION.sub("", raw)).rstrip()
+        native, exception = _NATIVE.match(line), _EXCEPTION.match(line)
+        if native:
+            current = _Message(native["level"], [native["text"]])
+            found.append(current)
+            current = current if current.level == "F" else None
+        elif found and found[-1].level and _CONTINUED.match(line):
+            found[-1].lines.append(line)
+        elif line.startswith(_TRACEBACK):
+            current, in_frames = None, True
+        elif line.startswith(_IGNORED):
+            current, is_ignored = None, True
+        elif line == _CAUSED:
+            if found and found[-1].level == "X":
+                found[-1].is_cause = True
+            current = None
+        elif exception:
+            current = _Message("X", [line])
+            found += [] if is_ignored else [current]
+            is_ignored = in_frames = False
+        elif current is not None:
+            current.lines.append(line)
+        elif line and not in_frames:
+            found.append(_Message("", [line]))
+    return found

@@ -173,7 +173,10 @@ _RULES: Final = (
     rule(VOLUME_LIMIT, r"exceed max volume count"),
     rule(HOST_PORT, r"didn't have free ports for the requested pod ports"),
     rule(FULL, r"\bInsufficient (?![^\s,]*/)"),
-    rule(TAINT, r"^(?=.*Insufficient [^\s,]*/)(?=.*(untolerated taint(?!\(?s?\)? \{node\.kubernetes\.io/)|had taint))"),
+    rule(
+        TAINT,
+        r"^(?=.*Insufficient [^\s,]*/)(?=.*(untolerated taint(?!\(?s?\)? \{node(-role)?\.kubernetes\.io/)|had taint))",
+    ),
     rule(FULL, r"\bInsufficient "),
     rule(TOO_MANY_PODS, r"Too many pods"),
     rule(NOT_READY, r"taint\(?s?\)? \{node\.kubernetes\.io/(not-ready|unreachable):"),

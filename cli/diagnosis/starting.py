@@ -132,8 +132,12 @@ RULES: Final = (
     # runc: libcontainer; nvidia-container-toolkit
     rule(DEVICE, r"nvidia-container-cli|nvidia-container-runtime|libnvidia|could not select device driver"),
     rule(WRONG_FORMAT, r"exec format error"),
-    rule(COMMAND_UNSPLIT, r'exec: "(?P<name>[^" ]+ [^"]*)": (executable file not found|stat [^:]*: no such file)'),
-    rule(NO_PROGRAM, r'exec: "(?P<name>[^"]*)": (executable file not found|stat [^:]*: no such file)'),
+    rule(
+        COMMAND_UNSPLIT,
+        r'exec: \\?"(?P<name>[^"\\ ]+ [^"\\]*)\\?": (executable file not found|stat [^:]*: no such file)',
+    ),
+    rule(NO_PROGRAM, r'exec: \\?"(?P<name>[^"\\]*)\\?": (executable file not found|stat [^:]*: no such file)'),
+    rule(NO_PROGRAM, r"executable file `(?P<name>[^`]*)` not found"),  # crun
     rule(NOT_EXECUTABLE, r'exec: "?(?P<name>[^":]*)"?: permission denied'),
     rule(NO_PROGRAM, r'exec "?(?P<name>[^":]*)"?: no such file or directory'),
     rule(NO_WORKING_FOLDER, r"not a directory|chdir to cwd"),

@@ -136,7 +136,7 @@ _MOUNT_RULES: Final = (
     rule(SECRET_VOLUME, r'secret "(?P<name>[^"]+)" not found'),
     rule(KEY_VOLUME, r"references non-existent (config|secret) key: (?P<name>\S+)"),
     rule(DRIVER_MISSING, r"driver name (?P<name>\S+) not found in the list of registered CSI drivers"),
-    rule(MOUNT_RIGHTS, r"mount\S*: .{0,300}(access denied|permission denied)|mount\.nfs: "),
+    rule(MOUNT_RIGHTS, r"mount\S*: .{0,300}(access denied|permission denied|Operation not permitted)"),
     rule(HOST_PATH, r"hostPath type check failed"),
     rule(MOUNT_FAILED, r"(?P<words>.+)"),
 )

@@ -91,6 +91,18 @@ LAST_WORDS = {
     "file-not-found": says("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.tfrecord'"),
     "arguments-unknown": says("train.py: error: unrecognized arguments: --stepz 5"),
     "tf-config-misread": says('ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.'),
+    "python-import-failed": says("ImportError: cannot import name 'Mapping' from 'collections'"),
+    "shared-library-missing": says(
+        "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory"
+    ),
+    "read-only-file-system": says("OSError: [Errno 30] Read-only file system: '/ckpt/model.tmp'"),
+    "too-many-open-files": says("OSError: [Errno 24] Too many open files: '/data/train.tfrecord'"),
+    "object-store-denied": says(
+        "ClientError: An error occurred (403) when calling the HeadObject operation: Forbidden"
+    ),
+    "object-store-credentials-missing": says("botocore.exceptions.NoCredentialsError: Unable to locate credentials"),
+    "clock-skew": says("ClientError: An error occurred (RequestTimeTooSkewed) when calling the GetObject operation"),
+    "peer-failed": says("UnavailableError: Collective ops is aborted by: Socket closed"),
     "peer-unreachable": says("UnavailableError: failed to connect to all addresses"),
     "loss-not-a-number": says("NanLossDuringTrainingError: NaN loss during training."),
     "python-out-of-memory": says("Traceback:\nMemoryError"),

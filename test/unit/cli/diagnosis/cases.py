@@ -50,11 +50,6 @@ CASES: dict[str, Case] = {
     "tensorboard-not-starting": lambda world: world.event(
         "Pod", "mnist-tensorboard-7d9-x2x", "Failed", 'Failed to pull image "board:1": not found'
     ),
-    "aborted-after-peer": lambda world: world.exited(
-        134,
-        log="terminate called after throwing an instance of 'std::runtime_error'\n"
-        "UNAVAILABLE: failed to connect to /job:worker/replica:0/task:0: Socket closed",
-    ),
     "namespace-terminating": lambda world: world.namespace["status"].update(phase="Terminating"),
     "job-being-deleted": lambda world: world.job["metadata"].update(
         deletionTimestamp=ago(5), finalizers=["example.com/backup"]),
@@ -285,6 +280,16 @@ peer-unreachable: tensorflow.python.framework.errors_impl.UnavailableError: fail
 loss-not-a-number: ERROR:tensorflow:Model diverged with loss =
   NaN.\ntensorflow.python.training.basic_session_run_hooks.NanLossDuringTrainingError: NaN loss during training.
 python-out-of-memory: Traceback (most recent call last):\n  File "/train.py", line 9, in <module>\nMemoryError
+python-import-failed: ImportError: cannot import name 'Mapping' from 'collections' (/usr/lib/python3.12/collections/__init__.py)
+shared-library-missing: ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory
+read-only-file-system: OSError: [Errno 30] Read-only file system: '/ckpt/model.tmp'
+too-many-open-files: OSError: [Errno 24] Too many open files: '/data/train-00512.tfrecord'
+object-store-denied: botocore.exceptions.ClientError: An error occurred (403) when calling the HeadObject operation: Forbidden
+object-store-credentials-missing: botocore.exceptions.NoCredentialsError: Unable to locate credentials
+clock-skew: botocore.exceptions.ClientError: An error occurred (RequestTimeTooSkewed) when calling the GetObject operation: The
+  difference between the request time and the current time is too large.
+peer-failed: tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: Error reported from
+  /job:worker/task:0: Task /job:worker/replica:0/task:0 heartbeat timeout.
 shared-memory-full: ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory
   (shm).
 """),

@@ -297,12 +297,12 @@ def test_several_terminating_pods_are_counted_once() -> None:
 
 
 def test_the_peer_of_an_aborted_replica_is_that_of_its_last_words_else_the_first_that_failed() -> None:
-    assert "after mnist-worker-0 failed" in first_of(world_of("aborted-after-peer")).title
+    assert "another replica ended: mnist-worker-0 " in first_of(world_of("peer-failed")).title
     world = world_of()
     world.exited(137, "OOMKilled", name="mnist-ps-0")
     world.exited(134, log="terminate called\nCollective ops is aborted by: heartbeat timeout")
-    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "aborted-after-peer")
-    assert "after mnist-ps-0 failed" in found.title
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "peer-failed")
+    assert "another replica ended: mnist-ps-0 " in found.title
 
 
 @pytest.mark.parametrize(
@@ -1100,6 +1100,25 @@ def test_a_volume_that_hides_the_programs_of_the_image_is_named() -> None:
     container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}, {"name": "tools", "mountPath": "/bin/"}]
     title = first_of(world).title
     assert "in the image (a volume is mounted at /bin and hides it)" in title
+
+
+def test_a_replica_that_lost_its_peer_ranks_after_the_peer_that_failed() -> None:
+    world = world_of()
+    world.exited(1, log="ValueError: shapes (3,) and (4,) do not fit")
+    world.exited(1, name="mnist-worker-0")
+    lost = "UnavailableError: Collective ops is aborted by: Socket closed"
+    world.logs["mnist-worker-0", "tensorflow"] = lost
+    assert ids_of(world)[:2] == ["crash-loop", "peer-failed"]
+
+
+def test_replicas_that_miss_different_files_have_a_cause_each() -> None:
+    world = world_of()
+    for index in range(2):
+        name = f"mnist-worker-{index}"
+        world.exited(1, name=name)
+        world.logs[name, "tensorflow"] = f"FileNotFoundError: [Errno 2] No such file or directory: '/data/{index}'"
+    titles = [cause.title for cause in diagnose(world.evidence()).causes]
+    assert titles == [f"File not found: /data/{index} (mnist-worker-{index})" for index in range(2)]
 
 
 def test_a_log_is_only_named_where_it_is() -> None:
