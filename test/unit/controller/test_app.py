@@ -388,9 +388,7 @@ async def test_the_leader_alone_exports_jobs_by_state_and_observes_starts() -> N
         assert b.metrics.families[JOBS]() == {}
 
 
-@pytest.mark.parametrize(
-    ("apis", "states"), [((V1, ALPHA_APIS[0]), ["New", "Failed"]), ((ALPHA_APIS[0],), ["New"])]
-)
+@pytest.mark.parametrize(("apis", "states"), [((V1, ALPHA_APIS[0]), ["New", "Failed"]), ((ALPHA_APIS[0],), ["New"])])
 async def test_a_job_that_two_caches_hold_is_counted_once(apis: tuple[str, ...], states: list[str]) -> None:
     """Both dialects of kubeflow.org have one collection. An operator of the alpha dialect alone counts its jobs alone."""
     async with a_cluster() as cluster:
