@@ -56,6 +56,8 @@ def _takes_unicode() -> bool:
 PADDING: Final = 3
 """Spaces between columns, and the minimum column width: kubectl's `printers.GetNewTabWriter`."""
 MIN_WIDTH: Final = 6
+_MIN_LAST: Final = 40
+"""The fewest characters of a last column that are shown: a message of less says nothing, and a terminal wraps lines."""
 _LINE_END: Final = re.compile(r"[\f\n\r]")
 
 
@@ -63,7 +65,7 @@ class TablePrinter:
     """Formats rows as lines. Widths are kept, so that the lines of a watch are aligned with those of the list."""
 
     def __init__(self, header: Sequence[str], *, headers: bool = True, width: int = 0) -> None:
-        """`headers` False omits the header; lines are cut at `width`, unless it is 0."""
+        """`headers` False omits the header; lines are cut at `width`, unless it is 0 or too small."""
         self._header = header if headers else None
         self._widths = [MIN_WIDTH] * len(header)
         self._width = width
@@ -89,8 +91,9 @@ class TablePrinter:
         """Return the padded cells of a row, cut at the terminal's width, without trailing blanks."""
         cells = [cell.ljust(self._widths[place]) for place, cell in enumerate(row)]
         if self._width:
-            starts = accumulate(self._widths, initial=0)
-            cells = [cell[: max(self._width - start, 0)] for cell, start in zip(cells, starts, strict=False)]
+            starts = [*accumulate(self._widths, initial=0)]
+            width = max(self._width, starts[len(cells) - 1] + _MIN_LAST)
+            cells = [cell[: max(width - start, 0)] for cell, start in zip(cells, starts, strict=False)]
         while cells and not cells[-1].strip():
             cells.pop()
         return [*cells[:-1], cells[-1].rstrip()] if cells else []

@@ -79,8 +79,12 @@ def test_a_column_is_three_wider_than_its_longest_cell_and_stays_so_for_the_line
     assert [*TablePrinter(("NAME",), headers=False).lines([["a\nb"]])] == ["a..."]
 
 
-def test_lines_end_where_the_terminal_ends() -> None:
-    rows = [["mnist", "Running", "a long message"]]
-    printer = TablePrinter(("NAME", "STATE", "MESSAGE"), width=20)
-    painted = list(printer.lines(rows, lambda place, _, cell: f"<{cell}>" if place else cell))
-    assert painted == ["NAME    STATE     ME", "mnist   <Running   ><a>"]
+@pytest.mark.parametrize(("width", "shown"), [(70, 52), (20, 40)])
+def test_lines_end_where_the_terminal_ends_unless_that_leaves_nothing_of_a_message(width: int, shown: int) -> None:
+    """Then the terminal wraps it, as it does with kubectl's lines."""
+    message = "word" * 20
+    printer = TablePrinter(("NAME", "STATE", "MESSAGE"), width=width)
+    painted = list(
+        printer.lines([["mnist", "Running", message]], lambda place, _, cell: f"<{cell}>" if place else cell)
+    )
+    assert painted == ["NAME    STATE     MESSAGE", f"mnist   <Running   ><{message[:shown]}>"]
