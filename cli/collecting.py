@@ -90,7 +90,7 @@ def collect(
     name = meta["name"]
     alpha = _alpha(reader, raw, whole)
     job = _job(raw) if alpha is None else _as_v1(alpha.job, whole)
-    selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={name}" if alpha is None else selector_of(whole)
+    selector = selector_of(whole)
     owners = {job.metadata.uid} if alpha is None else _owners(alpha)
     labelled = reader.selected(core.PODS, objects.PodDetails, selector) or []
     pods = [pod for pod in labelled if _is_of(pod, owners)]

@@ -130,9 +130,15 @@ def pods_path(namespace: str, name: str = "") -> str:
     return f"/api/v1/namespaces/{namespace}/pods{f'/{name}' if name else ''}"
 
 
+_MAX_LABEL: Final = 63
+"""The most characters of a label's value."""
+
+
 def selector_of(job: Mapping[str, Any]) -> str:
     """Return the label selector for the pods of a job, in its dialect."""
     name = job["metadata"]["name"]
+    if len(name) > _MAX_LABEL:  # the operator creates no pods for such a job
+        return f"{_V1[0]},!{_V1[0]}"
     if facts.is_alpha(job):  # both APIs have this label, each with an additional one
         return f"{_ALPHA[0]}={name},{facts.group_of(job)}"
     return f"{_V1[0]}={name}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -23,6 +23,8 @@ _MAX_QUEUED: Final = 1_000
 """The most queued changes: beyond that, connections are not read, as with a single watch."""
 _POLL_S: Final = 0.2
 """How often a thread that cannot enqueue a change checks whether the consumer still exists."""
+_WAKE_S: Final = 1.0
+"""How often a waiting consumer wakes: a signal that another thread receives, such as that of Ctrl-C, does not wake it."""
 _Item = tuple[int, dict[str, Any] | CliError | None]
 
 
@@ -53,7 +55,10 @@ def changes(
         for number, (own, watch) in enumerate(zip(sessions, watches, strict=True)):
             Thread(target=_listen, args=[own, watch, number, items, over], daemon=True).start()
         while True:
-            number, item = items.get()
+            try:
+                number, item = items.get(timeout=_WAKE_S)
+            except Empty:
+                continue
             if isinstance(item, CliError):
                 raise item
             if item is None:

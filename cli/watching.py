@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.gathering import Waits, job_from, waits_of
+from tfjob_operator.cli.model.snapshot import BACK_OFF
 from tfjob_operator.cli.printing import control, echo
 from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
@@ -252,6 +253,7 @@ class Printer:
 
     def __init__(self) -> None:
         self._job = ""
+        self._reason = ""
         self._replicas: dict[str, str] = {}
         self._tenth = -1
         self._printed: tuple[str, datetime] | None = None
@@ -277,6 +279,12 @@ class Printer:
             message = next((each.message for each in standing.conditions if each.type == standing.state), "")
             message = message if end is None else f"ends as {end.type}: {end.message}"
             lines.append(f"{quoted(standing.name)} {quoted(standing.state)}{message and ': '}{_one_line(message)}")
+        reason = standing.reason.partition(":")[0] if standing.reason.startswith(BACK_OFF) else standing.reason
+        if reason != self._reason and reason not in {"", standing.state}:
+            ready = f"{standing.ready} of {standing.wanted} ready"
+            why = f": {_one_line(standing.message)}" if standing.message else ""
+            lines.append(f"{quoted(standing.name)} {ready}, {quoted(reason)}{why}")
+        self._reason = reason
         now: dict[str, str] = {}
         for each in (replica for kind in standing.types for replica in kind.replicas):
             where = f" on {quoted(each.node)}" if each.node else ""

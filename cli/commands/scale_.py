@@ -7,6 +7,7 @@ import click
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.model import facts
+from tfjob_operator.cli.model.replicas import type_of
 from tfjob_operator.cli.options import force_option, target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.target import Target
@@ -35,7 +36,8 @@ def command(*, target: Target, name: str, sizes: tuple[str, ...], force: bool) -
             edit = target.command(session.namespace, "edit", jobs.full_name(job))
             raise CliError(f"{name} is a v1alpha1 job: edit its spec.replicaSpecs with {edit}")
         entries = facts.spec_of(job).get("tfReplicaSpecs") or {}
-        keys = {key.lower(): key for key in entries}
+        # of two spellings of a type, the number of that of v1 counts: the scale subresource has written it
+        keys = {key.lower(): key for key in sorted(entries, key=lambda key: key == type_of(key))}
         unknown = sorted(wanted.keys() - keys)
         if unknown:
             raise CliError(

@@ -35,15 +35,16 @@ _MESSAGE: Final = ManifestChange("change the template as the message asks")
 _NOT_OF_TEMPLATE: Final = (
     "No field of the job changes its {kind}s: ask your cluster administrator to exempt those of TFJobs"
 )
+_OLD_REQUESTS: Final = WhileRunning(
+    f"Recreate running pods, which hold their old requests; work since their last checkpoint is lost: {RESTART}"
+)
+"""For a quota of amounts. It would not free a count: each pod is created again."""
 QUOTA: Final = error(
     "quota-exceeded",
     'ResourceQuota "{quota}" exceeded ({who} not created): {short}',
     "A ResourceQuota of the namespace is used up",
     "kubectl -n {namespace} describe quota {quota}",
     ManifestChange("use fewer replicas, or request less of what is used up"),
-    WhileRunning(
-        f"Recreate running pods, which hold their old requests; work since their last checkpoint is lost: {RESTART}"
-    ),
     "Or delete pods that are no longer needed, or ask your cluster administrator for a larger quota",
 )
 QUOTA_WANTS: Final = error(
@@ -325,6 +326,9 @@ def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
     values = {name: text.rstrip(",]") for name, text in values.items()}
     if problem is QUOTA:
         values["short"] = _shortage(values)
+        asked = [part.partition("=")[0] for part in values["asked"].split(",")]
+        if not all(name in {"pods", "services"} or name.startswith("count/") for name in asked):
+            problem = replace(problem, to_do=(*problem.to_do, _OLD_REQUESTS))
     if event.reason in _KINDS and _MESSAGE in problem.to_do:
         values["kind"] = _KINDS[event.reason]
         problem = replace(

@@ -135,7 +135,7 @@ def state_line(facts: Facts) -> str:
 
 def _replicas(seen: JobSnapshot) -> str:
     """Return how many replicas of each type are ready, of how many."""
-    sizes = {} if seen.job.is_suspended else seen.job.sizes
+    sizes = seen.job.sizes if (seen.has_pods or seen.job.manager) and not seen.job.is_suspended else {}
     ready = Counter(each.type for each in seen.replicas if each.ready and each.index < sizes.get(each.type, 0))
     done = Counter(each.type for each in seen.replicas if each.has_succeeded)
     if seen.job.manager:

@@ -220,6 +220,12 @@ class Facts:
         """True if the spec suspends the job, so that it should have no pods."""
         return self.spec.suspend
 
+    @property
+    def is_edited(self) -> bool:
+        """True if the status reflects an older spec; a deletion is no edit, though it too has a generation."""
+        meta, seen = self.job.metadata, self.job.status.observed_generation
+        return meta.deletion_timestamp is None and 0 < seen < meta.generation
+
     @cached_property
     def snapshot(self) -> JobSnapshot:
         """The job as all displays show it."""
@@ -227,7 +233,8 @@ class Facts:
         job = evidence.body or msgspec.json.decode(
             msgspec.json.encode(evidence.alpha.job if evidence.alpha else self.job)
         )
-        pods, events = (map(msgspec.to_builtins, each) for each in (evidence.pods, evidence.events))
+        pods = None if "pods" in evidence.forbidden else [msgspec.to_builtins(each) for each in evidence.pods]
+        events = map(msgspec.to_builtins, evidence.events)
         workload = msgspec.to_builtins(evidence.workload) if evidence.workload is not None else None
         return snapshot_of(job, pods, self.now.timestamp(), events, workload)
 
@@ -255,7 +262,9 @@ class Facts:
 
     @cached_property
     def missing(self) -> tuple[str, ...]:
-        """The replicas that should have a pod and have none."""
+        """The replicas that should have a pod and have none; none without permission to read pods."""
+        if "pods" in self.evidence.forbidden:
+            return ()
         present = set(map(self.shape.replica_of, self.pods))
         return tuple(name for name in self.wanted if name not in present)
 

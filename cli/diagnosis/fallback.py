@@ -16,7 +16,7 @@ from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import MAX_QUOTED, shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
-from tfjob_operator.cli.model.pods import exits_of, statuses
+from tfjob_operator.cli.model.pods import condition_of, exits_of, statuses
 from tfjob_operator.cli.model.words import quote, safe_name
 
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
@@ -61,6 +61,14 @@ WARNED: Final = warning(
     _CORRECT,
     unless=(KNOWN,),
 )
+NOT_READY: Final = warning(
+    "replica-not-ready",
+    "{who} is not ready: {words}",
+    "The pod runs, its condition Ready is False, and no event tells why: a readiness probe, a readiness gate, or its node",
+    DESCRIBE_POD,
+    "kubectl describe node {node}",
+    unless=(KNOWN, "pod-warning"),
+)
 NO_NODE: Final = error(
     "node-missing",
     "Node {node} does not exist ({who})",
@@ -102,7 +110,12 @@ def find(facts: Facts) -> Iterator[Finding]:
     for pod in facts.live_pods:
         if pod.metadata.name not in names:
             found = (
-                _sidecar(facts, pod) or _start(facts, pod) or _status(pod) or _node(facts, pod) or _warned(facts, pod)
+                _sidecar(facts, pod)
+                or _start(facts, pod)
+                or _status(pod)
+                or _node(facts, pod)
+                or _warned(facts, pod)
+                or _unready(facts, pod)
             )
             if found is not None:
                 yield found
@@ -179,6 +192,21 @@ def _warned(facts: Facts, pod: PodDetails) -> Finding | None:
         is_probe = head.endswith((" probe failed", " probe errored")) and bool(rest)
         return _quoted(facts, pod, event, WARNED, head if is_probe else event.reason)
     return None
+
+
+def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
+    known = next(
+        (each.pod for each in facts.snapshot.replicas if each.pod and each.pod.name == pod.metadata.name), None
+    )
+    ready = condition_of(pod.status.conditions, "Ready")
+    if known is None or not known.is_up or known.has_succeeded or ready is None or ready.status == "True":
+        return None
+    if known.restarts:
+        return None  # it may just have been restarted: another cause says so
+    node = safe_name(pod.spec.node_name)
+    words = f"its containers are ready, and its node {node} is not" if known.is_on_lost_node else quote(ready.message)
+    seen = f"condition Ready is {safe_name(ready.status)} {safe_name(ready.reason)}: {quote(ready.message)}"
+    return of_pod(NOT_READY, pod, seen, words=words or "its condition Ready is False", node=node or "NODE")
 
 
 def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:

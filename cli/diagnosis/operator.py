@@ -187,7 +187,7 @@ def _elsewhere_managed(facts: Facts) -> Finding:
     if facts.spec.managed_by != _MULTIKUEUE:
         problem = MANAGED_ELSEWHERE if status.conditions or status.phase else MANAGER_SILENT
         return Finding(problem, facts.name, tuple(seen), values)
-    values["cluster"] = "its Workload has the name"
+    values["cluster"] = "its Workload, which could not be read, has the name"
     if workload is not None:
         name, cluster = safe_name(workload.metadata.name), safe_name(workload.status.cluster_name)
         seen.append(f"workload {name}: status.clusterName is {cluster or 'not set'}")
@@ -243,7 +243,7 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
             *([renewal(facts, stale)[0]] if stale is not None else ()),
         )
         yield of_job(facts, late if age_s > LATE_S else NOT_YET, age=duration(age_s)).seen_in(*seen)
-    elif not is_new and 0 < status.observed_generation < facts.job.metadata.generation:
+    elif not is_new and facts.is_edited:
         values = {"generation": str(facts.job.metadata.generation), "seen": str(status.observed_generation)}
         yield of_job(facts, EDIT_UNSEEN, "status.observedGeneration is less than metadata.generation", **values)
     elif status.begun is not None:

@@ -218,13 +218,13 @@ class JobSnapshot:
         job = self.job
         message = text(job.condition.get("message"))
         if job.is_deleted:
-            return "Terminating", message
+            return "Terminating", ""
         if job.end:
             return self._failure(message) if job.end == FAILED else ("", message)
         if job.held is not None:
             return text(job.held.get("reason")), text(job.held.get("message"))
         if job.is_suspended:
-            return self._waits or (("Queued" if job.queue else "Suspended"), message)
+            return self._waits or (("Queued", "") if job.queue else ("Suspended", message))
         if job.manager:
             return "ManagedElsewhere", f"managed by {job.manager}"
         return next(self._hindrances(), ("", message))
@@ -239,7 +239,8 @@ class JobSnapshot:
         failure = failure or mapping(older.failure_in(message))
         if failure.get("exitCode") is not None or text(failure.get("reason")) not in {"", "Error"}:
             return exit_of(failure), message
-        return next(self._problems([pod for pod in self._newest if pod.problem]), ("TFJobFailed", message))
+        problem, why = next(self._problems([pod for pod in self._newest if pod.problem]), ("TFJobFailed", ""))
+        return problem, why or message
 
     def _hindrances(self) -> Iterator[tuple[str, str]]:
         """Yield why fewer replicas than requested are ready or have succeeded, as reason and message; the first one decides."""
@@ -255,7 +256,7 @@ class JobSnapshot:
             yield from self._told_by_events()
         starting = Counter(pod.starting for pod in newest if pod.starting)
         if starting:
-            yield starting.most_common(1)[0][0], text(job.condition.get("message"))
+            yield starting.most_common(1)[0][0], ""
         yield from _first("PodTerminating", "is being deleted", [pod for pod in newest if pod.is_terminating])
         yield from _first(
             "NodeNotReady", "runs on a node that is not ready", [pod for pod in newest if pod.is_on_lost_node]
@@ -271,7 +272,7 @@ class JobSnapshot:
         """Yield the most frequent problem of these pods."""
         for problem, _ in Counter(pod.problem for pod in pods).most_common(1):
             why = next((pod.problem_message for pod in pods if pod.problem == problem and pod.problem_message), "")
-            yield problem, why or text(self.job.condition.get("message"))
+            yield problem, why
 
     def _told_by_events(self) -> Iterator[tuple[str, str]]:
         uids = [self.job.uid] * bool(self._missing) + [pod.uid for pod in self._newest if pod.starting]
@@ -284,7 +285,7 @@ class JobSnapshot:
         """Return what a job waits for that has replicas without a pod."""
         if self.now - self._last_act > _SLOW_S:
             return "NotReconciled", "no operator has created the pods of this job"
-        return "Restarting" if self.job.state == "Restarting" else "Starting", text(self.job.condition.get("message"))
+        return "Restarting" if self.job.state == "Restarting" else "Starting", ""
 
     @cached_property
     def _last_act(self) -> float:

@@ -474,11 +474,13 @@ NOT_FOLLOWED: Final = {
         service-selector-edited disrupted replicas-restarting not-adopted delete-failed children-edited
         replica-without-log-output tensorboard-failed tensorboard-unavailable attempt-waits-for-pods restart-delayed
         nodes-avoided nodes-unavailable nodes-not-avoided pod-restart-policy-never ending sidecar-after-training
+        completion-waits-for-workers escalation-near network-not-updated only-parameter-servers tensorboard-not-starting
+        replica-not-ready clock-skew peer-failed
     """,
     "it takes Kueue or a gang scheduler": """
         kueue-deactivated kueue-gave-up kueue-queue-missing kueue-too-large kueue-quota kueue-one-by-one kueue-unreachable
         kueue-replicas-not-counted scheduling-group-missing pod-group-refused gang-too-few-pods gang-no-room
-        gang-other-scheduler
+        gang-other-scheduler gang-scheduling-off
     """,
     "it takes an operator of the alpha dialect": """
         chief-missing restart-policy-always batch-job-failed batch-job-suspended
@@ -494,6 +496,10 @@ NOT_FOLLOWED: Final = {
     "its steps are those of rows that are followed": """
         node-selector volume-key-missing rejected-by-node init-container-failed job-failed failed-by-rule
         rule-misspelled
+    """,
+    "it takes a container in which a real program fails": """
+        object-store-credentials-missing object-store-denied python-import-failed read-only-file-system
+        shared-library-missing tf-config-equal too-many-open-files
     """,
     "it takes a node that is lost": "node-not-ready node-lost",
     "it takes an operator that is newer than the plugin": "limit-reached",

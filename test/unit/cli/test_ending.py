@@ -172,6 +172,7 @@ def test_watch_prints_a_line_when_the_end_is_decided(capsys: pytest.CaptureFixtu
     lines = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if line.startswith("mnist ")] == [
         "mnist Running: TFJob mnist is running.",
+        "mnist 0 of 3 ready, NotReconciled: no operator has created the pods of this job",
         f"mnist Ending: ends as Succeeded: {SUCCEEDS}",
         f"mnist Succeeded: {SUCCEEDS}",
     ]

@@ -237,7 +237,7 @@ def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Serve
         body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
     serve(server, *found)
     run_list = ("list", f"--kubeconfig={server.kubeconfig}", "-o", "wide")
-    assert run(*run_list).stdout.count(" Queued ") == 3  # there is no Kueue
+    assert run(*run_list).stdout.count(" Queued\n") == 3  # there is no Kueue
     workloads = {
         owner["name"]: seen.object
         | {"metadata": seen.object["metadata"] | {"namespace": "team", "ownerReferences": [owner]}}
@@ -256,7 +256,7 @@ def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Serve
     assert "insufficient unused quota for cpu in flavor default, 3 more needed" in rows["w18"]
     assert " NeverFits " in rows["w9"]
     assert "> maximum capacity (3)" in rows["w9"]
-    assert " Queued " in rows["w21"]
+    assert rows["w21"].endswith(" Queued")
 
 
 def test_of_queued_jobs_list_says_what_they_wait_for(server: Server) -> None:

@@ -244,8 +244,9 @@ def test_only_what_changed_is_a_line(capsys: pytest.CaptureFixture[str]) -> None
         return [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
 
     first = printed(seen())
-    assert first[:2] == ["mnist Running: is Running", "worker-0 Running"]
-    assert first[2].startswith("worker-0: step 450 of 1000 45%")
+    unready = "mnist 0 of 1 ready, NotReady: mnist-worker-0 is not ready"
+    assert first[:3] == ["mnist Running: is Running", unready, "worker-0 Running"]
+    assert first[3].startswith("worker-0: step 450 of 1000 45%")
     assert printed(seen()) == []
     assert printed(seen(2)) == ["worker-1 Running"]
 

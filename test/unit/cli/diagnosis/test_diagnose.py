@@ -1219,7 +1219,7 @@ def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> No
         world = world_of()
         world.container()["ready"] = False
         world.pod_event("Unhealthy", "Readiness probe failed: refused", minutes=minutes)
-        assert not ids_of(world)
+        assert ids_of(world) == ["replica-not-ready"]
 
 
 def test_what_a_kubelet_said_about_a_pod_that_is_gone_is_quoted_until_the_next_one_comes() -> None:

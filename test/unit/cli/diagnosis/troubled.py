@@ -431,6 +431,9 @@ class Troubled(World):
             self.container(name)["ready"] = False
             self.pod_event("Unhealthy", "Readiness probe failed: dial tcp 10.0.0.7:2222: connect: refused", name)
 
+    def replica_not_ready(self) -> None:
+        self.container(WORKER)["ready"] = False
+
     def pods_recreated(self) -> None:
         del self.pods[WORKER]
         self.workers["template"]["spec"]["nodeName"] = "gpu-node-7"
