@@ -322,6 +322,27 @@ def test_scale_keeps_the_letter_case_of_the_job(server: Server) -> None:
     assert json.loads(server.asked[1][3]) == {"spec": {"tfReplicaSpecs": replicas}}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_spellings_of_a_type_scale_changes_the_one_that_counts(server: Server, order: int) -> None:
+    """kubectl scale has added `Worker` beside `worker`."""
+    entries = [("worker", ENTRY), ("Worker", {"replicas": 2})][::order]
+    server.answers(f"{JOBS}/mnist", job(spec={"tfReplicaSpecs": dict(entries)}))
+    assert server.run("scale", "mnist", "worker=4").output == "tfjob.kubeflow.org/mnist scaled\n"
+    assert json.loads(server.asked[1][3]) == {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 4}}}}
+
+
+@pytest.mark.parametrize("verb", ["status", "explain", "logs"])
+def test_a_job_whose_name_is_no_label_can_be_inspected(server: Server, verb: str) -> None:
+    """The operator fails it. A selector with the name would be refused by the API server."""
+    body = job("m" * 64, conditions=("Failed",))
+    server.answers(f"{JOBS}/{'m' * 64}", body)
+    server.answers("/api/v1/namespaces/team/pods", {"metadata": {}, "items": []})
+    server.run(verb, "m" * 64)
+    selectors = [path for _, path, _, _ in server.asked if "/pods?" in path]
+    assert selectors
+    assert not any("m" * 64 in path for path in selectors)
+
+
 @pytest.mark.parametrize(
     ("size", "conditions", "code", "says"),
     [

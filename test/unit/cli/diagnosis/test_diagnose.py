@@ -40,6 +40,33 @@ def test_nothing_is_wrong_with_a_healthy_job() -> None:
     assert diagnosed() == Diagnosis((), "mnist: Running for 1h, 1 of 1 PS ready, 2 of 2 workers ready", "")
 
 
+def test_without_permission_to_read_pods_none_is_called_missing() -> None:
+    """How many are ready is unknown then."""
+    world = world_of()
+    world.pods, world.forbidden = {}, ["pods"]
+    found = diagnose(world.evidence())
+    assert (ids_of(world), found.standing) == ([], "mnist: Running for 1h")
+    assert found.unseen.endswith("no permission to read: pods")
+
+
+def test_a_deletion_is_no_edit_that_waits() -> None:
+    """It too increases the generation."""
+    world = world_of()
+    world.job["metadata"] |= {"generation": 2, "deletionTimestamp": ago(1), "finalizers": ["a/b"]}
+    world.status["observedGeneration"] = 1
+    assert ids_of(world) == ["job-being-deleted"]
+
+
+@pytest.mark.parametrize(("asked", "helps"), [("requests.cpu=2", True), ("count/services=1", False), ("pods=1", False)])
+def test_pods_are_only_to_be_recreated_if_that_frees_quota(asked: str, helps: bool) -> None:
+    """A pod that is deleted is created again, so counts remain as they were."""
+    world, name = world_of(), asked.partition("=")[0]
+    world.refuse(
+        f'pods "{WORKER}" is forbidden: exceeded quota: q, requested: {asked}, used: {name}=4, limited: {name}=4'
+    )
+    assert any("kubectl tfjob restart" in step for step in first_of(world).to_do) is helps
+
+
 def test_there_is_a_case_of_every_trouble_and_no_other() -> None:
     assert CASES.keys() == PROBLEMS.keys()
     assert len(PROBLEMS) == sum(map(len, GROUPS.values())), "two troubles have one ID"
