@@ -120,7 +120,7 @@ def create(session: Session, body: Mapping[str, Any], look: str, *, dry_run: boo
         return jobs.read(session, body["metadata"]["name"], facts.GROUP)
 
     try:
-        job = send() if dry_run else _confirmed(send, read, is_created, look, unclear=frozenset({HTTPStatus.CONFLICT}))
+        job = send() if dry_run else _confirmed(send, read, is_created, look)
     except ApiServerError as error:
         raise jobs.without_crd(session, error) from error
     return job or {}

@@ -153,7 +153,7 @@ CREATIONS: dict[str, tuple[list[Answer], list[Answer], int, int]] = {
     "took effect": ([CUT], [ok(created())], 0, 1),
     "did not": ([CUT, ok(created())], [MISSING], 0, 2),
     "late": ([CUT, TAKEN], [MISSING, ok(created())], 0, 2),
-    "repeated by a proxy": ([TAKEN], [ok(created())], 0, 1),
+    "submitted twice within a second": ([TAKEN], [ok(created())], 1, 1),
     "gateway timeout": ([(504, b"")], [ok(created())], 0, 1),
     "older job": ([CUT], [ok(created(60))], 4, 1),
     "other job": ([CUT], [ok(created(image="y"))], 4, 1),
