@@ -11,6 +11,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,8 @@ from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, P
 
 PLAYWRIGHT: Final = "1.65.2"
 AXE: Final = "4.14.1"
-PACKAGES: Final = ("chromium", "fonts-dejavu-core")
+PACKAGES: Final = ("chromium", "fonts-dejavu-core", "libatomic1")
+"""The last one is for Playwright's Node.js; a bare Debian 12 has it only with a compiler."""
 FETCH_LIMIT_S: Final = 600.0
 
 
@@ -49,7 +51,7 @@ def prepare() -> None:
     """Install what is missing; axe-core only if npm is available. Raises ControlPlaneError."""
     progress = Progress("browser")
     runner = LoggedRunner(packages.root() / "browser.log", progress)
-    if chromium() is None:
+    if chromium() is None or find_library("atomic") is None:
         progress.say("installing Chromium (Debian's package)")
         packages.install(PACKAGES)
     packages.install_wheels(playwright().name, f"playwright=={PLAYWRIGHT}")
