@@ -369,13 +369,7 @@ BUGS: Final[dict[str, Row]] = {
         _since_the_last_attempt,
         "too late.*deletion of",
     ),
-    "a pod is kept for ever": (
-        QUEUES,
-        cleanup,
-        "kept_s",
-        _for_ever,
-        "under .* the pod of|not written|of another attempt",
-    ),
+    "a pod is kept for ever": (QUEUES, cleanup, "kept_s", _for_ever, "under .* the pod of|not written"),
     "no pod is kept": (QUEUES_IN_TIME, Replica, "lingers", property(_never), "kept for its sidecars"),
     "a bound counts from the decision": (QUEUES, cleanup, "_until_given_up_s", _after_the_decision, "frees the quota"),
     "the last condition is written by the cache": (

@@ -263,11 +263,7 @@ class Creator(ChildWriter):
         pods = {
             key.name: key for key in plan.create_pods if not (unreadable and builder.cluster.is_shared_with(key.type))
         }
-        # Pods whose service exists come before others: a service that cannot be created ends the batches, and would keep them
-        # back. A shared service comes first of all.
-        shared = [key for name, key in services.items() if name == job.metadata.name]
-        ready = [key for name, key in pods.items() if name not in services]
-        keys = [*shared, *ready, *(key for name, key in services.items() if name != job.metadata.name)]
+        keys = list((services | pods).values())
         owner = owner_uid_key(job.metadata)
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)

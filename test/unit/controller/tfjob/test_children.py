@@ -120,15 +120,6 @@ async def test_what_was_created_before_a_failure_is_told_and_no_more() -> None:
     assert created(world) == ["Created 6 pods: mnist-worker-0 .. mnist-worker-4, mnist-worker-6"]
 
 
-async def test_a_service_that_is_refused_keeps_no_pod_back_whose_service_exists() -> None:
-    """A quota may count services, and the pods of a restarted job are created anew."""
-    world = Parts()
-    world.client.fail |= {("create", "services", f"mnist-worker-{index}"): QUOTA for index in (1, 2)}
-    with pytest.raises(errors.ForbiddenError):
-        await world.creator.create(JOB, SPEC, Plan(create_pods=SLOTS[:3], create_services=SLOTS[1:3]))
-    assert asked_for(world, "create", "pods") == ["mnist-worker-0"]
-
-
 async def test_a_lost_response_leaves_no_expectation() -> None:
     """WR-07: whether the pod exists is unknown; the next attempt finds out."""
     world = Parts()
