@@ -21,7 +21,7 @@ _MANAGER: Final = "kubectl-tfjob"
 MAX_SENDS: Final = 3
 READ_WITHIN_S: Final = 30.0
 """How long reading the object is retried: an API server that cut a connection may be restarting."""
-_UNCLEAR: Final = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}
+_UNCLEAR: Final = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND})
 """Responses to a repeated request that its predecessor may have caused."""
 
 
@@ -36,16 +36,14 @@ def _confirmed(
     read: Callable[[], dict[str, Any]],
     took_effect: Callable[[dict[str, Any] | None], bool | None],
     look: str,
-    *,
-    unclear: frozenset[int] = frozenset(),
 ) -> dict[str, Any] | None:
     """Return the response to a write. If there is none, return the object if the write took effect, None if it is gone.
 
     `send` takes the resourceVersion that the object must have, "" at first. `took_effect` of an object returns None if that is
-    unknown. `look` is a command for the user. If the write did not take effect, it is sent again. `unclear` are the codes of
-    responses that are not trusted either; 5xx never are. Raises CliError.
+    unknown. `look` is a command for the user. If the write did not take effect, it is sent again.
+    Raises CliError.
     """
-    version = ""
+    version, unclear = "", frozenset[HTTPStatus]()
     failure: CliError
     for attempt in range(MAX_SENDS):
         try:
@@ -68,7 +66,7 @@ def _confirmed(
         if effect is None:
             break
         warn(f"{failure.message}; the request did not take effect and is sent again")
-        version, unclear = found["metadata"].get("resourceVersion", "") if found else "", unclear | _UNCLEAR
+        version, unclear = found["metadata"].get("resourceVersion", "") if found else "", _UNCLEAR
     raise failure if isinstance(failure, ApiServerError) else _unknown(failure, look)
 
 

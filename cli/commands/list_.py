@@ -114,7 +114,7 @@ class Jobs:
             raise missing
 
 
-def read_pods(session: Session, query: Query, listing: Listing, now: float, *, watch: bool = False) -> list[Watch]:
+def read_pods(session: Session, query: Query, listing: Listing, *, watch: bool = False) -> list[Watch]:
     """Read pods and, if needed, Warning events and Workloads; return how to watch them. Raises CliError."""
     from tfjob_operator.cli.watches import Watch
 
@@ -177,7 +177,7 @@ class ListView:
     def show(self, *, watch: bool) -> None:
         """Print the list and, with `watch`, all changes from then on. Raises CliError."""
         now, query = datetime.now(UTC).timestamp(), self._source.query
-        keys, watches = self._fill(self._listing, self._source.read(), now, watch=watch)
+        keys, watches = self._fill(self._listing, self._source.read(), watch=watch)
         self._print(self._listing.ordered(keys, now), now)
         if watch and self._source.versions:
             self._watch(watches)
@@ -186,13 +186,13 @@ class ListView:
             echo(f"No resources found{where}.", err=True)
 
     def _fill(
-        self, listing: Listing, bodies: Iterable[dict[str, Any]], now: float, *, watch: bool
+        self, listing: Listing, bodies: Iterable[dict[str, Any]], *, watch: bool
     ) -> tuple[list[str], list[Watch]]:
         """Store the jobs, and read what their rows need; return the keys of the jobs, and how to watch the rest."""
         keys, query = [listing.put_job(body) for body in bodies], self._source.query
         if not (keys or watch) or (self._names and not query.sort_by):
             return keys, []
-        return keys, read_pods(self._session, query, listing, now, watch=watch)
+        return keys, read_pods(self._session, query, listing, watch=watch)
 
     def _print(self, keys: Sequence[str], now: float) -> None:
         self._shown |= {key: self._cells(key, now) for key in keys}
@@ -234,7 +234,7 @@ class ListView:
         """Print the jobs that were changed or deleted, and return how to watch what their rows need. Raises CliError."""
         now, bodies = datetime.now(UTC).timestamp(), [*self._source.read_again()]
         listing = Listing(sort_by=self._source.query.sort_by)
-        keys, watches = self._fill(listing, filter(self._source.takes, bodies), now, watch=True)
+        keys, watches = self._fill(listing, filter(self._source.takes, bodies), watch=True)
         uids = {str(body["metadata"].get("uid", "")) for body in bodies}
         deleted = [key for key, job in self._listing.jobs.items() if job.uid not in uids]
         for key in deleted:
@@ -386,7 +386,7 @@ def _print_objects(session: Session, source: Jobs, output: str, *, managed: bool
     listing, now = Listing(sort_by=source.query.sort_by), datetime.now(UTC).timestamp()
     found = {listing.put_job(body): body for body in source.read()}
     if source.query.sort_by in _OF_PODS:
-        read_pods(session, source.query, listing, now)
+        read_pods(session, source.query, listing)
     items = [found[key] for key in listing.ordered(found, now)]
     for item in () if managed else items:
         item["metadata"].pop("managedFields", None)

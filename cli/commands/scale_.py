@@ -36,7 +36,7 @@ def command(*, target: Target, name: str, sizes: tuple[str, ...], force: bool) -
             edit = target.command(session.namespace, "edit", jobs.full_name(job))
             raise CliError(f"{name} is a v1alpha1 job: edit its spec.replicaSpecs with {edit}")
         entries = facts.spec_of(job).get("tfReplicaSpecs") or {}
-        # of two spellings of a type, the number of that of v1 counts: the scale subresource has written it
+        # if a type is spelled twice, the entry in the spelling of v1 counts: the scale subresource has written it
         keys = {key.lower(): key for key in sorted(entries, key=lambda key: key == type_of(key))}
         unknown = sorted(wanted.keys() - keys)
         if unknown:

@@ -136,12 +136,9 @@ def state_line(facts: Facts) -> str:
 def _replicas(seen: JobSnapshot) -> str:
     """Return how many replicas of each type are ready, of how many."""
     sizes = seen.job.sizes if (seen.has_pods or seen.job.manager) and not seen.job.is_suspended else {}
-    ready = Counter(each.type for each in seen.replicas if each.ready and each.index < sizes.get(each.type, 0))
     done = Counter(each.type for each in seen.replicas if each.has_succeeded)
-    if seen.job.manager:
-        ready = Counter({kind: min(each.active, sizes.get(kind, 0)) for kind, each in seen.job.counts.items()})
     return "".join(
-        f", {ready[kind]} of {_counted(kind, size)} ready{f', {done[kind]} finished' if done[kind] else ''}"
+        f", {seen.ready_of(kind)} of {_counted(kind, size)} ready{f', {done[kind]} finished' if done[kind] else ''}"
         for kind, size in sizes.items()
         if size
     )

@@ -222,7 +222,7 @@ class Facts:
 
     @property
     def is_edited(self) -> bool:
-        """True if the status reflects an older spec; a deletion is no edit, though it too has a generation."""
+        """True if the status reflects an older spec. A deletion also increases the generation, but is not an edit."""
         meta, seen = self.job.metadata, self.job.status.observed_generation
         return meta.deletion_timestamp is None and 0 < seen < meta.generation
 

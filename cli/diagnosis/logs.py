@@ -309,7 +309,7 @@ RULES: Final[tuple[MessageRule, ...]] = (
         NAN_LOSS,
         r"NanLossDuringTrainingError|NaN loss during training|Model diverged with loss = NaN|Invalid loss, terminating",
     ),
-    rule(PEER_AWAY, r"DEADLINE_EXCEEDED: [\s\S]{0,500}/RegisterTask"),  # JAX: another task is not there yet
+    rule(PEER_AWAY, r"DEADLINE_EXCEEDED: [\s\S]{0,500}/RegisterTask"),  # JAX: another task has not registered yet
     rule(PEER_FAILED, r"stopped sending heartbeats\):\n(?P<name>\S+)"),
     rule(
         PEER_FAILED,

@@ -187,7 +187,7 @@ def _elsewhere_managed(facts: Facts) -> Finding:
     if facts.spec.managed_by != _MULTIKUEUE:
         problem = MANAGED_ELSEWHERE if status.conditions or status.phase else MANAGER_SILENT
         return Finding(problem, facts.name, tuple(seen), values)
-    values["cluster"] = "its Workload, which could not be read, has the name"
+    values["cluster"] = "unknown, because its Workload was not found"
     if workload is not None:
         name, cluster = safe_name(workload.metadata.name), safe_name(workload.status.cluster_name)
         seen.append(f"workload {name}: status.clusterName is {cluster or 'not set'}")

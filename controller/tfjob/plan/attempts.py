@@ -328,7 +328,7 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
     return None
 
 
-def attempt_of_end(draft: StatusDraft, ending: Ending, decision: Decision) -> JobAttempt | None:
+def attempt_of_end(draft: StatusDraft, ending: Ending) -> JobAttempt | None:
     """Return the last attempt of a failed job; None if no replica decided that.
 
     At the backoffLimit, the last failure of the replica counts: its containers may be running again.

@@ -230,7 +230,7 @@ def run(
         if wait_s is not None:
             return Plan(status=draft.freeze(), events=tuple(draft.events), requeue_after_s=wait_s)
         fails = ending.condition is ConditionType.FAILED
-        return conclude(draft, ending, spec, seen, attempt_of_end(draft, ending, decision) if fails else None)
+        return conclude(draft, ending, spec, seen, attempt_of_end(draft, ending) if fails else None)
     grace_s = sidecar_grace_s(spec, defaults)
     if whole:
         if counts:
