@@ -138,7 +138,11 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def _print_bug(*bug: Any) -> None:
-    """Print the traceback of a bug, whose message may quote a server."""
+    """Print the traceback of a bug, whose message may quote a server; a full disk is not a bug."""
+    from errno import EDQUOT, ENOSPC
     from traceback import format_exception
 
+    if isinstance(bug[1], OSError) and bug[1].errno in {EDQUOT, ENOSPC}:
+        echo(f"error: the output cannot be written: {bug[1].strerror}", err=True)
+        return
     echo(*"".join(format_exception(*bug)).split("\n"), err=True, nl=False)

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,6 +136,13 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     writer.stdout.close()
     _, errors = writer.communicate()
     assert "Traceback" not in errors
+
+
+def test_a_full_disk_is_an_error_of_one_line() -> None:
+    command = [sys.executable, "-m", "tfjob_operator.cli", "--help"]
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (1, "error: the output cannot be written: No space left on device\n")
 
 
 def test_jobs_of_the_first_api_are_found_by_name(server: Server) -> None:
