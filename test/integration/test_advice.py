@@ -28,6 +28,7 @@ from integration.test_pod_troubles import STARTING
 from integration.test_troubles import scaled
 from support.waiting import eventually
 from tfjob_operator.cli.commands.explain_ import render
+from tfjob_operator.cli.diagnosis.causes import Diagnosis
 from tfjob_operator.cli.diagnosis.table import PROBLEMS
 
 WORKER: Final = "spec tfReplicaSpecs Worker"
@@ -92,10 +93,10 @@ class User:
         editor = f"{sys.executable} {edits.__file__}"
         self._environment = {**os.environ, "PATH": path, "KUBECONFIG": str(plane.kubeconfig), "KUBE_EDITOR": editor}
 
-    def follow(self, advice: Advice) -> None:
-        """Follow the advice about the first cause, which is the row's trouble."""
+    def follow(self, advice: Advice, explained: Diagnosis) -> None:
+        """Follow the advice about the first cause of `explained`, which is the row's trouble."""
         problem = advice.problem
-        steps = printed(render(self._stage.explain(problem.job, problem.later_s), 10_000))
+        steps = printed(render(explained, 10_000))
         assert steps
         for step in steps:
             follows = step.prose.startswith("Or ") == advice.instead or step.prose.startswith(
@@ -443,8 +444,14 @@ def test_a_job_runs_once_the_printed_advice_was_followed(played: Played, advice:
     stage, problem = played.stage, advice.problem
     if problem.since > stage.minor:
         pytest.skip("this API server cannot have the trouble")
-    eventually(lambda: stage.first(problem) == problem.id, problem.id, yet=lambda: stage.explain(advice.id))
-    played.user.follow(advice)
+
+    def explained() -> Diagnosis | None:
+        found = stage.explain(problem.job, problem.later_s)
+        return found if found.causes and found.causes[0].id == problem.id else None
+
+    # The advice that was seen is followed: a container that crashes runs for a moment between two restarts.
+    advised = eventually(explained, problem.id, yet=lambda: stage.explain(advice.id))
+    played.user.follow(advice, advised)
     job = advice.becomes or advice.id
     # After some refusals the operator retries once a minute, and sooner on an idle machine.
     eventually(lambda: stage.cluster.state(job) == advice.state, f"{job} is {advice.state}", limit_s=150)
