@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD, LOGS, RESTART
 from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, ManifestChange, Problem, WhileRunning, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
@@ -77,20 +78,28 @@ NO_NODE: Final = error(
     ManifestChange("remove nodeName from the template, or correct it"),
     unless=(KNOWN,),
 )
+_WHO_DELETES: Final = "See who deletes the pods: kubectl -n {namespace} get events"
 RECREATED: Final = warning(
     "pods-recreated",
-    "Created {times} times within ten minutes ({who}){words}",
-    "A replica's pod disappears and is created again and again",
+    "Created {times} times within {window} ({who}){words}",
+    "A replica's pod disappears and is created again and again, which RESTARTS does not count",
     DESCRIBE_JOB,
-    "See who deletes the pods: kubectl -n {namespace} get events",
+    _WHO_DELETES,
+    "Evictions by a drain, an autoscaler or a descheduler leave no event; see which nodes are cordoned: kubectl get nodes",
+    unless=(KNOWN, "attempt-waits-for-pods", "restart-delayed"),
+)
+_OF_NODE_NAME: Final = (
+    DESCRIBE_JOB,
+    _WHO_DELETES,
     ManifestChange("correct the template, such as nodeName", recreate=False),
     WhileRunning(f"Then recreate the pods: {RESTART}"),
-    unless=(KNOWN, "attempt-waits-for-pods", "restart-delayed"),
 )
 
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
 _OFTEN: Final = 3
+_TAKEN: Final = frozenset({"Preempted", "TaintManagerEviction"})
+"""Normal events about a pod that is taken away (kubernetes: pkg/scheduler, pkg/controller/tainteviction)."""
 _KILLED: Final = frozenset({137, 143})
 _MAX_NODES: Final = 20
 """Only this many nodes are read; whether others exist is unknown."""
@@ -119,7 +128,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             )
             if found is not None:
                 yield found
-    yield from _recreated(facts, names)
+    yield from _recreated(facts)
 
 
 def _terminating(facts: Facts, pod: PodDetails) -> Finding:
@@ -209,24 +218,35 @@ def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
     return of_pod(NOT_READY, pod, seen, words=words or "its condition Ready is False", node=node or "NODE")
 
 
-def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
+def _recreated(facts: Facts) -> Iterator[Finding]:
+    """Yield the replicas whose pods others deleted more than three times, even if the newest pod is ready."""
     times: Counter[str] = Counter()
     last: dict[str, EventDetails] = {}
+    since_s: dict[str, float] = {}
     for event in facts.job_events(EventReason.CREATED_POD):
         name = event.message.rpartition(" ")[2]
         if (facts.age_s(event.at) or 0.0) < _RECENT_S and name in facts.wanted:
-            times[name] += event.series.count if event.series is not None else max(event.count, 1)
+            times[name] += _count(event)
             last[name] = event
-    node = _node_name(facts)
+            since_s[name] = max(since_s.get(name, 0.0), facts.age_s(event.first_timestamp) or 0.0)
+    node, resumed = _node_name(facts), sum(map(_count, facts.job_events(ConditionReason.RESUMED)))
+    problem = replace(RECREATED, to_do=_OF_NODE_NAME) if node else RECREATED
     for name, count in times.items():
-        if count - _restarts_by_operator(facts, name) > _OFTEN and name not in names:
-            # Events about deleted pods, from their kubelets.
-            warned = [each for each in facts.events_of("Pod", name) if each.type == "Warning"][-1:]
+        if count - resumed - _restarts_by_operator(facts, name) > _OFTEN:
+            # Events about deleted pods, from their kubelets, the scheduler and the node life cycle controller.
+            warned = [each for each in facts.events_of("Pod", name) if each.type == "Warning" or each.reason in _TAKEN][
+                -1:
+            ]
             words = f": nodeName {node} is set in the template" if node else " "
             for event in warned:
                 words = f": {value(event.reason)}: {shorten(value(event.message))}"
             seen = (facts.line(last[name]), *map(facts.line, warned))
-            yield Finding(RECREATED, name, seen, {"times": str(count), "words": words})
+            window = duration(since_s[name]) if since_s[name] > _RECENT_S else "ten minutes"
+            yield Finding(problem, name, seen, {"times": str(count), "window": window, "words": words})
+
+
+def _count(event: EventDetails) -> int:
+    return event.series.count if event.series is not None else max(event.count, 1)
 
 
 def _restarts_by_operator(facts: Facts, replica: str) -> int:

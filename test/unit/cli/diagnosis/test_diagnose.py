@@ -768,6 +768,25 @@ def test_pods_that_the_operator_recreated_were_deleted_by_nobody_else(status: di
         assert "pods-recreated" in ids_of(world), "that was before"
 
 
+@pytest.mark.parametrize("state", ["ready", "terminating"])
+def test_a_replica_that_is_evicted_again_and_again_is_found_while_its_newest_pod_is_well(state: str) -> None:
+    """An eviction by API, as of a drain or a descheduler, leaves no event; and it counts as no restart."""
+    world = world_of()
+    if state == "terminating":
+        world.pods["mnist-worker-1"]["metadata"]["deletionTimestamp"] = ago(0)
+    world.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-1", type_="Normal", count=12, minutes=0, first=25)
+    found = next(each for each in diagnose(world.evidence()).causes if each.id == "pods-recreated")
+    assert found.title == "Created 12 times within 25m (mnist-worker-1)"
+    assert not any("template" in step or "restart" in step for step in found.to_do)
+    world.pod_event(
+        "TaintManagerEviction", "Marking for deletion Pod team/mnist-worker-1", "mnist-worker-1", type_="Normal"
+    )
+    found = next(each for each in diagnose(world.evidence()).causes if each.id == "pods-recreated")
+    assert found.title.endswith(": TaintManagerEviction: Marking for deletion Pod team/mnist-worker-1")
+    world.job_event("TFJobResumed", "TFJob team/mnist is resumed.", type_="Normal", count=9)
+    assert "pods-recreated" not in ids_of(world)
+
+
 def test_a_job_that_avoids_nodes_says_which_and_until_when() -> None:
     world = world_of("nodes-avoided")
     world.unscheduled("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", "mnist-worker-0")

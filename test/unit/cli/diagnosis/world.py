@@ -185,10 +185,14 @@ class World:
         self.status["completionTime"] = ago(minutes)
 
     def event(self, kind: str, name: str, reason: str, message: str, **more: Any) -> None:
-        """Add a Warning of three minutes ago; `more` are `type_`, `minutes` and `count`."""
+        """Add a Warning of three minutes ago; `more` are `type_`, `minutes`, `first` and `count`."""
         uid, minutes = "uid-job" if kind == "TFJob" else f"uid-{name}", more.get("minutes", 3)
         about = {"kind": kind, "name": name, "namespace": NAMESPACE, "uid": uid}
-        times = {"firstTimestamp": ago(minutes + 1), "lastTimestamp": ago(minutes), "eventTime": None}
+        times = {
+            "firstTimestamp": ago(more.get("first", minutes + 1)),
+            "lastTimestamp": ago(minutes),
+            "eventTime": None,
+        }
         said = {
             "reason": reason,
             "message": message,
