@@ -258,12 +258,15 @@ class Creator(ChildWriter):
     async def _create_replicas(
         self, job: TFJob, spec: TFJobSpec, plan: Plan, builder: PodBuilder, *, unreadable: bool
     ) -> None:
-        """Create services and pods. If `unreadable`, skip pods that need the ConfigMap, which could not be created."""
+        """Create services and pods. If `unreadable`, skip pods that need the ConfigMap, which could not be created.
+
+        A quota that refuses a service may allow pods, so those whose service exists are created nevertheless.
+        """
         services = {key.name: key for key in plan.create_services}
         pods = {
             key.name: key for key in plan.create_pods if not (unreadable and builder.cluster.is_shared_with(key.type))
         }
-        keys = list((services | pods).values())
+        keys, only_pods = list((services | pods).values()), False
         owner = owner_uid_key(job.metadata)
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)
@@ -285,16 +288,23 @@ class Creator(ChildWriter):
             del missing[key.name]
 
         async def create_both(key: ReplicaKey) -> None:
-            await create_child(SERVICE, services, new_services, key)
+            nonlocal only_pods
+            try:
+                await create_child(SERVICE, services, new_services, key)
+            except ForbiddenError as error:
+                only_pods = bool(key.type) and _JOB_WIDE_REFUSAL.search(error.message) is not None
+                raise
             await create_child(POD, pods, new_pods, key)
 
-        async def create(number: int) -> None:
-            key = keys[number]
+        async def create(key: ReplicaKey) -> None:
             with bound_contextvars(replica_type=key.type.lower(), pod=key.name):
                 await self._attempt(job.metadata, key, create_both(key))
 
         try:
-            _, error = await slow_start_batch(len(keys), create, at_once=MAX_AT_ONCE)
+            _, error = await slow_start_batch(len(keys), lambda number: create(keys[number]), at_once=MAX_AT_ONCE)
+            if only_pods:
+                others = [key for name, key in pods.items() if name not in services]
+                await slow_start_batch(len(others), lambda number: create(others[number]), at_once=MAX_AT_ONCE)
         finally:
             new_services.close()
             new_pods.close()

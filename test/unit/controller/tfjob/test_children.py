@@ -120,6 +120,34 @@ async def test_what_was_created_before_a_failure_is_told_and_no_more() -> None:
     assert created(world) == ["Created 6 pods: mnist-worker-0 .. mnist-worker-4, mnist-worker-6"]
 
 
+@pytest.mark.parametrize("why", ["exceeded quota", 'services is forbidden: User "o" cannot create'])
+async def test_a_service_that_is_refused_keeps_no_pod_back_whose_service_exists(why: str) -> None:
+    """A quota may count services, and the pods of a restarted job are created anew; the other services come first (SB-01)."""
+    world = Parts()
+    world.client.fail["create", "services", "mnist-worker-5"] = status_error(errors.ForbiddenError, 403, why)
+    with pytest.raises(errors.ForbiddenError):
+        await world.creator.create(JOB, SPEC, Plan(create_pods=SLOTS[:7], create_services=SLOTS[5:7]))
+    assert asked_for(world, "create", "services") == ["mnist-worker-5"]
+    assert asked_for(world, "create", "pods") == [f"mnist-worker-{index}" for index in range(5)]
+
+
+async def test_a_pod_that_is_refused_is_tried_once_and_keeps_no_service_back() -> None:
+    world = Parts()
+    world.client.fail["create", "pods", "mnist-worker-0"] = QUOTA
+    with pytest.raises(errors.ForbiddenError):
+        await world.creator.create(JOB, SPEC, Plan(create_pods=SLOTS[:3], create_services=SLOTS[1:2]))
+    assert asked_for(world, "create", "services") == ["mnist-worker-1"]
+    assert asked_for(world, "create", "pods") == ["mnist-worker-1", "mnist-worker-0", "mnist-worker-2"]
+
+
+async def test_a_shared_service_that_is_refused_keeps_all_pods_back() -> None:
+    world = Parts()
+    world.client.fail["create", "services", "mnist"] = QUOTA
+    with pytest.raises(errors.ForbiddenError):
+        await world.creator.create(JOB, SPEC, Plan(create_pods=SLOTS, create_services=(ReplicaKey.of_all("mnist"),)))
+    assert asked_for(world, "create", "pods") == []
+
+
 async def test_a_lost_response_leaves_no_expectation() -> None:
     """WR-07: whether the pod exists is unknown; the next attempt finds out."""
     world = Parts()
