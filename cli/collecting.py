@@ -113,6 +113,7 @@ def collect(
         events=reader.events(lambda each: _concerns(each, name, claims, _runtime_id(alpha))),
         events_cut=reader.events_cut,
         nodes=reader.nodes_of(pods),
+        unmatched=reader.unmatched(pods),
         quotas=reader.here(objects.RESOURCE_QUOTAS, objects.ResourceQuota, "quotas"),
         limit_ranges=reader.here(objects.LIMIT_RANGES, objects.LimitRange, "limit ranges"),
         claims=reader.claims(sorted(claims)),
@@ -201,6 +202,16 @@ class _EvidenceReader:
             if node is None and "nodes" in self.forbidden:
                 return None
             found += [node] if node is not None else []
+        return found
+
+    def unmatched(self, pods: Sequence[objects.PodDetails]) -> list[str]:
+        """Return the nodeSelectors of pods without a node that no node matches, as label selectors."""
+        selectors = {pod.spec.label_selector for pod in pods if not pod.spec.node_name} - {""}
+        read, found = ResourceAttributes("list", objects.NODES), list[str]()
+        with suppress(ApiServerError):  # few users may list nodes, and it only decides about the order of advice
+            for each in sorted(selectors)[:MAX_NODES] if read.is_granted(self._granted) else ():
+                page = _page(self._session.read(read.path, labelSelector=each, limit=1))
+                found += [each] if not page["items"] else []
         return found
 
     def claims(self, names: Sequence[str]) -> list[objects.PersistentVolumeClaim]:

@@ -124,7 +124,7 @@ class EndRecord(Struct, frozen=True):
     `type`, `reason` and `message` are those of the final condition. `event` is the reason of its event: the limit, if the job
     exceeded one. `time` is when the operator decided. `completion_time` and `replica_statuses` are the values of the status at
     the end. `clean_pod_policy` applies if that of the spec becomes unreadable. `failure` is the last attempt with its failure,
-    if a replica failed.
+    if a replica failed or, at the start deadline, did not run.
     """
 
     type: str = ""

@@ -25,7 +25,7 @@ from tfjob_operator.cli.model.words import ago, ended_by, failed_line, safe_name
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
 START_DEADLINE: Final = error(
     "start-deadline-exceeded",
-    "StartDeadlineExceeded: not all replicas were running within startDeadlineSeconds of {start}",
+    "StartDeadlineExceeded: not all replicas were running within startDeadlineSeconds of {start}{late}",
     "Not all replicas ran at the same time within runPolicy.startDeadlineSeconds",
     DESCRIBE_JOB,
     ManifestChange("correct what kept the named replica from running, or raise spec.runPolicy.startDeadlineSeconds"),

@@ -148,7 +148,7 @@ FAILED: Final = error(
 )
 CRASH_LOOP: Final = error(
     "crash-loop",
-    "CrashLoopBackOff ({who}): container {container} exited with code {code}, {times}",
+    "CrashLoopBackOff ({who}): container {container} exited with code {code}, {times}{words}",
     "A container fails repeatedly, for a reason that only its log has",
     LOGS,
     ManifestChange("correct the template, or the image, according to the log"),
@@ -158,7 +158,7 @@ CRASH_LOOP: Final = error(
 )
 INIT_FAILED: Final = error(
     "init-container-failed",
-    "Init container {container} failed with exit code {code} ({who})",
+    "Init container {container} failed with exit code {code} ({who}){words}",
     "An init container fails, so the training never starts",
     LOGS,
     ManifestChange("correct the init container in the template according to the log"),

@@ -228,6 +228,12 @@ _OF_LIMITS: Final[Mapping[EventReason | None, Problem]] = {
 """Limits with specific advice."""
 
 
+def _late(record: EndRecord | None) -> str:
+    """Return which replica did not run in time, and why, as the operator recorded it."""
+    late = record.failure if record is not None else None
+    return " " if late is None or not late.pod_name else f": {safe_name(late.pod_name)} {shorten(value(late.message))}"
+
+
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield current and imminent problems of a started job."""
     failed = facts.condition(ConditionType.FAILED)
@@ -242,6 +248,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             "field": "spec.runPolicy" if limit is None else f"spec.{LIMITS[limit].field}",
             "limit": "its spec" if deadline_s is None else duration(deadline_s),
             "start": "its spec" if start_s is None else duration(start_s),
+            "late": _late(record),
         }
         problem = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
         before = attempts.history(facts) if problem is attempts.MAX_RESTARTS else ()

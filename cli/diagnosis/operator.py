@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -38,12 +39,21 @@ JOB_DELETING: Final = error(
     "kubectl -n {namespace} get tfjob {job} -o jsonpath='{{.metadata.finalizers}}'",
 )
 _MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+_THERE: Final = "The status is that of the job in that cluster, which has its pods and logs"
 MULTIKUEUE: Final = info(
     "managed-by-multikueue",
     "MultiKueue runs the job in another cluster: {cluster}",
     "spec.runPolicy.managedBy is kueue.x-k8s.io/multikueue; the Workload's status.clusterName has the cluster",
-    "The status is that of the job in this cluster, which has its pods and logs",
+    _THERE,
     "kubectl -n {namespace} describe workloads.kueue.x-k8s.io {workload}",
+)
+_NO_WORKLOAD: Final = (
+    _THERE,
+    "Without its Workload the job runs nowhere: ask your cluster administrator whether Kueue is installed and manages TFJobs",
+)
+_UNREADABLE_WORKLOAD: Final = (
+    _THERE,
+    "Ask your cluster administrator to run: kubectl -n {namespace} get workloads.kueue.x-k8s.io",
 )
 MANAGED_ELSEWHERE: Final = info(
     "managed-elsewhere",
@@ -187,12 +197,18 @@ def _elsewhere_managed(facts: Facts) -> Finding:
     if facts.spec.managed_by != _MULTIKUEUE:
         problem = MANAGED_ELSEWHERE if status.conditions or status.phase else MANAGER_SILENT
         return Finding(problem, facts.name, tuple(seen), values)
-    values["cluster"] = "unknown, because its Workload was not found"
-    if workload is not None:
+    problem = MULTIKUEUE
+    if workload is None and "workloads" in facts.evidence.forbidden:
+        problem = replace(MULTIKUEUE, to_do=_UNREADABLE_WORKLOAD)
+        values["cluster"] = "unknown, because you have no permission to read its Workload"
+    elif workload is None:
+        problem = replace(MULTIKUEUE, to_do=_NO_WORKLOAD)
+        values["cluster"] = "unknown, because its Workload was not found"
+    else:
         name, cluster = safe_name(workload.metadata.name), safe_name(workload.status.cluster_name)
         seen.append(f"workload {name}: status.clusterName is {cluster or 'not set'}")
         values |= {"workload": workload.metadata.name, "cluster": cluster or "none is chosen yet"}
-    return Finding(MULTIKUEUE, facts.name, tuple(seen), values)
+    return Finding(problem, facts.name, tuple(seen), values)
 
 
 def is_renewed(lease: Lease, now: datetime) -> bool:

@@ -227,7 +227,7 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
         yield of_pod(PREEMPTING, pod, f"nominated for node {safe_name(node)}", node=node).seen_in(*proofs)
     elif message:
         if "pod group" not in message.lower() and "sibling pods" not in message:  # gang.py reports these
-            yield _by_message(facts, pod.metadata.name, message, proofs, {"pod": pod.metadata.name})
+            yield _by_message(facts, pod, message, proofs)
     else:
         age_s = facts.age_s(pod.metadata.creation_timestamp)
         if age_s is not None and age_s > _LATE_S:
@@ -236,10 +236,18 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
             yield of_pod(NO_SCHEDULER, pod, seen, key=scheduler, scheduler=scheduler, age=duration(age_s))
 
 
-def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:
-    """Return a finding with the scheduler's message, and advice for the reasons in it."""
-    text = _CUT.split(message[:_LONGEST], 1)[0].rstrip(".")
-    found = list(dict.fromkeys(each.problem for each in _RULES if each.pattern.search(text)))[:_MAX_REASONS]
+def _by_message(facts: Facts, pod: PodDetails, message: str, proofs: tuple[str, ...]) -> Finding:
+    """Return a finding with the scheduler's message, and advice for the reasons in it.
+
+    The message does not tell whether the nodes with a taint are those that the pod selects.
+    """
+    text, name = _CUT.split(message[:_LONGEST], 1)[0].rstrip("."), pod.metadata.name
+    found = list(dict.fromkeys(each.problem for each in _RULES if each.pattern.search(text)))
+    values, selector = {"pod": name}, pod.spec.label_selector
+    if selector in facts.evidence.unmatched:
+        found = [SELECTOR, *(each for each in found if each is not SELECTOR)]
+        proofs += (f"no node has the labels of nodeSelector: {quote(selector)}",)
+    found = found[:_MAX_REASONS]
     nodes = avoided_now(facts.job.status.avoided_nodes, facts.now)
     if nodes and _AFFINITY in text:
         found.insert(0, AVOIDED)

@@ -125,11 +125,17 @@ class PodSpecDetails(Struct, frozen=True):
     init_containers: tuple[ContainerDetails, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
     node_name: str = ""
+    node_selector: dict[str, str] | None = None
     scheduling_gates: tuple[Named, ...] | None = None
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
     restart_policy: str = ""
     termination_grace_period_seconds: int = 30
+
+    @property
+    def label_selector(self) -> str:
+        """The nodeSelector as a label selector; "" if there is none."""
+        return ",".join(sorted(f"{name}={label}" for name, label in (self.node_selector or {}).items()))
 
 
 class DeploymentTemplate(Struct, frozen=True):

@@ -287,11 +287,8 @@ ADVICE: Final = [
         Problem("taint-not-tolerated", one(containers=[TRAINING | {"resources": {"limits": {"nvidia.com/gpu": "1"}}}])),
         {f"{TEMPLATE} tolerations": [{"key": "gpu", "operator": "Exists"}]},
     ),
-    # The scheduler of today does not name the taint, and the GPU node has one: its advice comes first, then that about labels.
-    Advice(
-        Problem("taint-not-tolerated", one(nodeSelector={"pool": "none"}), name="node-selector"),
-        {f"{TEMPLATE} nodeSelector": {"pool": "cpu"}},
-    ),
+    # The scheduler names the taint of the GPU node too, which no job with this nodeSelector could use.
+    Advice(Problem("node-selector", one(nodeSelector={"pool": "none"})), {f"{TEMPLATE} nodeSelector": {"pool": "cpu"}}),
     # Images, and containers that do not start
     *corrected("image-name-invalid", "image-not-found", "image-registry-unreachable", "image-pull-failed"),
     *corrected("image-wrong-platform", "image-signature"),
@@ -501,7 +498,7 @@ NOT_FOLLOWED: Final = {
         limit-range-maximum limit-range-minimum limit-range-ratio
     """,
     "its steps are those of rows that are followed": """
-        node-selector volume-key-missing rejected-by-node init-container-failed job-failed failed-by-rule
+        volume-key-missing rejected-by-node init-container-failed job-failed failed-by-rule
         rule-misspelled
     """,
     "it takes a container in which a real program fails": """

@@ -331,13 +331,15 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
 def attempt_of_end(draft: StatusDraft, ending: Ending) -> JobAttempt | None:
     """Return the last attempt of a failed job; None if no replica decided that.
 
-    At the backoffLimit, the last failure of the replica counts: its containers may be running again.
+    At the backoffLimit, the last failure of the replica counts: its containers may be running again. At the start deadline, the
+    replica has not failed, but its pod shows what keeps it from running.
     """
     if ending.event_reason in {ConditionReason.BY_RULE, EventReason.MAX_RESTARTS_EXCEEDED}:
         return draft.attempt_history[-1]
     if ending.failure is None:
         return None
-    return _attempt(draft, Decision(key=ending.failure.key, failure=ending.failure), at_limit=True)
+    by_restarts = ending.event_reason is not EventReason.START_DEADLINE_EXCEEDED
+    return _attempt(draft, Decision(key=ending.failure.key, failure=ending.failure), at_limit=by_restarts)
 
 
 def unfinished(replicas: Iterable[Replica], finished: Mapping[str, Collection[int]]) -> list[Replica]:

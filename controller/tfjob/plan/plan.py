@@ -394,7 +394,7 @@ def _ending(
         why = f"{len(decision.late)} did not, the first is {first.key.name}"
         for problem in problems_of([first.replica] if first.replica is not None else [])[:1]:
             why = f"{why}: {problem.event.message}"
-        return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why)
+        return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica)
     return past_deadline(draft, spec.active_deadline_s)
 
 

@@ -71,6 +71,22 @@ def test_nodes_are_read_one_by_one_and_those_of_the_jobs_pods_alone(server: Serv
     assert not [path for _, path, *_ in server.asked if path.startswith(("/api/v1/nodes?", "/api/v1/pods"))]
 
 
+@pytest.mark.parametrize(("answer", "unmatched"), [((200, items()), ["pool=h200"]), ((200, items({"metadata": {}})), []),
+                                                   ((403, {}), [])])  # fmt: skip
+def test_one_node_is_asked_for_with_the_labels_of_a_node_selector(
+    server: Server, answer: tuple[int, Any], unmatched: list[str]
+) -> None:
+    """Who may not list nodes is told nothing of it: it only decides about the order of advice."""
+    waiting = pod()
+    waiting["spec"] = {"nodeSelector": {"pool": "h200"}}
+    server.answers(f"{CORE}/pods", items(waiting))
+    server.answers("/api/v1/nodes", answer[1], code=answer[0])
+    found = collected(server)
+    assert (list(found.unmatched), found.forbidden) == (unmatched, [])
+    (asked,) = [path for _, path, *_ in server.asked if path.startswith("/api/v1/nodes")]
+    assert asked == "/api/v1/nodes?labelSelector=pool%3Dh200&limit=1"
+
+
 def test_of_failed_containers_the_end_of_the_log_is_read(server: Server) -> None:
     """If a container was started again, that of its earlier run; only for some containers; one without a log is left out."""
     ended = {"terminated": {"exitCode": 1}}

@@ -200,6 +200,17 @@ def test_a_job_that_multikueue_runs_elsewhere_is_healthy() -> None:
     assert not re.search("replace|managedBy:", " ".join(found.causes[0].to_do))
 
 
+@pytest.mark.parametrize(("forbidden", "step"), [([], "Without its Workload the job runs nowhere: "),
+                                                 (["workloads"], "Ask your cluster administrator to run: ")])  # fmt: skip
+def test_no_command_about_a_workload_that_was_not_read_is_advised(forbidden: list[str], step: str) -> None:
+    """Kueue may not even be installed, and then kubectl knows no Workloads."""
+    world = world_of("managed-by-multikueue")
+    world.workload, world.forbidden = None, forbidden
+    cause = first_of(world)
+    assert cause.to_do[1].startswith(step)
+    assert "WORKLOAD" not in " ".join(cause.to_do)
+
+
 def test_a_job_of_multikueue_that_waits_in_its_queue_is_told_what_for() -> None:
     world = world_of("kueue-check")
     world.spec["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
@@ -654,6 +665,19 @@ def test_the_scheduler_is_quoted_and_its_reasons_are_known(reasons: str, id_: st
     assert (first.id, message.partition(" preemption: ")[0][:50].rstrip(".") in first.title) == (id_, True)
 
 
+@pytest.mark.parametrize("reasons", ["1 node(s) had untolerated taint(s), 2 node(s) didn't match Pod's node affinity/selector",
+                                     "3 node(s) had untolerated taint {gpu: true}"])  # fmt: skip
+def test_a_node_selector_that_no_node_matches_comes_before_the_taints_of_other_nodes(reasons: str) -> None:
+    """A toleration would not help. But if a selected node exists, its taint is what keeps the pod away."""
+    world = world_of()
+    world.unscheduled(f"0/3 nodes are available: {reasons}.")["spec"]["nodeSelector"] = {"pool": "h200", "a": "b"}
+    assert first_of(world).id == "taint-not-tolerated"
+    first = diagnose(replace(world.evidence(), unmatched=["a=b,pool=h200"])).causes[0]
+    assert first.id == "node-selector"
+    assert first.evidence[-1] == "no node has the labels of nodeSelector: a=b,pool=h200"
+    assert any("toleration" in step for step in first.to_do)
+
+
 def test_a_job_that_failed_is_explained_by_the_pod_that_its_condition_names() -> None:
     """Others that failed later may have failed because of it."""
     world = world_of()
@@ -785,6 +809,17 @@ def test_a_replica_that_is_evicted_again_and_again_is_found_while_its_newest_pod
     assert found.title.endswith(": TaintManagerEviction: Marking for deletion Pod team/mnist-worker-1")
     world.job_event("TFJobResumed", "TFJob team/mnist is resumed.", type_="Normal", count=9)
     assert "pods-recreated" not in ids_of(world)
+
+
+def test_a_job_that_failed_at_its_start_deadline_says_which_replica_did_not_run_and_why() -> None:
+    world = world_of("start-deadline-exceeded")
+    assert first_of(world).title.endswith(" of its spec")
+    said = (
+        'did not run in time: Error pod mnist-ps-0 container tensorflow waiting message: Back-off pulling image "t:9"'
+    )
+    failure = {"podName": "mnist-ps-0", "reason": "StartDeadlineExceeded", "message": said}
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "StartDeadlineExceeded", "failure": failure}
+    assert first_of(world).title.endswith(f" of its spec: mnist-ps-0 {said}")
 
 
 def test_a_job_that_avoids_nodes_says_which_and_until_when() -> None:
@@ -1151,6 +1186,7 @@ def test_a_volume_that_hides_the_programs_of_the_image_is_named() -> None:
 def test_a_replica_that_lost_its_peer_ranks_after_the_peer_that_failed() -> None:
     world = world_of()
     world.exited(1, log="ValueError: shapes (3,) and (4,) do not fit")
+    assert first_of(world).title.endswith(" 1, 4 restarts: ValueError: shapes (3,) and (4,) do not fit")
     world.exited(1, name="mnist-worker-0")
     lost = "UnavailableError: Collective ops is aborted by: Socket closed"
     world.logs["mnist-worker-0", "tensorflow"] = lost

@@ -378,6 +378,15 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     late = synced(after(found, waits), *running(but={2: pod("Worker", 2, "Pending"), 1: None}), at_s=101)
     assert true_of(late)[-1] == "Failed"
     assert "2 did not, the first is mnist-worker-1" in late.status.conditions[-1].message
+    pulls = changed(pod("Worker", 2, "Pending"), status__container_statuses=PULLING)
+    late = synced(after(found, waits), *running(but={2: pulls}), at_s=101)
+    assert late.status.begun is not None
+    assert late.status.begun.ending is not None
+    failure = late.status.begun.ending.failure
+    assert failure is not None
+    assert (failure.pod_name, failure.reason) == ("mnist-worker-2", "StartDeadlineExceeded")
+    assert failure.message.endswith("waiting message: no such image")
+    assert (failure.container_name, failure.exit_code) == ("", None)
     ran = synced(found, *running(), at_s=90)
     assert ran.status.begun is not None
     assert ran.status.begun.all_ran
