@@ -254,7 +254,7 @@ def timeline_of(
         attempts=tuple(_attempts(job, end)),
         happenings=tuple(_happenings(job, own, [*of_jobs, *(event for event in of_pods if _is_of(event, job, pods))])),
         ending=_ending(job),
-        is_over=_state(job) in states.ENDS,
+        state=_state(job),
     )
 
 

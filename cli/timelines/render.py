@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Final, NamedTuple
 
-from tfjob_operator.api.text import clean, quoted
+from tfjob_operator.api.text import clean, one_line, quoted
+from tfjob_operator.api.v1 import states
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.timelines.values import (
     AttemptSpan,
@@ -92,12 +94,14 @@ def _head(timeline: Timeline, name: str, start: float, end: float, frame: Frame)
     if timeline.end is not None:
         moment = timeline.end.timestamp()
         over = f"finished {_clock(moment, frame, length_s)} after {duration(moment - start)}"
-    elif timeline.is_over:
+    elif timeline.state in states.ENDS:
         over = "finished"
     elif timeline.ending is not None:
         over = f"ending since {_clock(timeline.ending.start.timestamp(), frame, length_s)}"
-    else:
+    elif timeline.state in {"", ConditionType.RUNNING}:
         over = f"running for {duration(length_s)}"
+    else:
+        over = f"{one_line(timeline.state)} after {duration(length_s)}"
     zone = frame.zone.tzname(frame.now) or "UTC"
     return f"{quoted(name)}: started {_clock(start, frame, length_s)} {zone}, {over}"[: frame.width]
 

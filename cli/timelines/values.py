@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfjob_operator.api.meta import Struct
-from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt, StartRecord
+from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt, StartRecord, with_readable_status
 from tfjob_operator.cli.model.objects import ConditionDetails, LifetimeMeta
 from tfjob_operator.cli.model.replicas import ReplicaName
 
@@ -40,16 +40,12 @@ class TimelineJob(Struct, frozen=True):
     status: TimelineJobStatus = TimelineJobStatus()
 
 
-class _Bare(Struct, frozen=True):
-    metadata: LifetimeMeta = LifetimeMeta()
-
-
 def job_of(raw: bytes | msgspec.Raw) -> TimelineJob:
-    """Decode a job; if its status is invalid, the status is left empty. Raises ValidationError for invalid metadata."""
+    """Decode a job; of an invalid status, the readable fields are kept. Raises ValidationError for invalid metadata."""
     try:
         return msgspec.json.decode(raw, type=TimelineJob, strict=False)
     except msgspec.ValidationError:
-        return TimelineJob(metadata=msgspec.json.decode(raw, type=_Bare, strict=False).metadata)
+        return with_readable_status(bytes(raw), TimelineJob, *TimelineJobStatus.__struct_encode_fields__)
 
 
 class PodState(StrEnum):
@@ -147,7 +143,7 @@ class Timeline:
     """The history of a job. `end` is None while the job is unfinished; `start` is None if even the job's beginning is unknown.
 
     `attempts` are the last six, if the whole job was restarted. `ending` is the time between decision and end, while pods of a
-    queued job still held its quota; None if the end did not wait. `is_over`: the job has finished, perhaps at an unknown time.
+    queued job still held its quota; None if the end did not wait. `state` is the job's, "" if it is unknown.
     """
 
     start: datetime | None = None
@@ -158,4 +154,4 @@ class Timeline:
     attempts: tuple[AttemptSpan, ...] = ()
     happenings: tuple[Happening, ...] = ()
     ending: Span | None = None
-    is_over: bool = False
+    state: str = ""

@@ -167,8 +167,9 @@ def history_of(case: Situation) -> Timeline:
 
 def by_timeline(case: Situation) -> Shown:
     head, *_ = render_timeline(history_of(case), "mnist", Frame(NOW), lambda text, _: text)
-    state = "Ending" if "ending since" in head else OVER if "finished" in head else GOES_ON - {"Ending"}
-    return Shown(state)
+    state = head.partition(" UTC, ")[2].split()[0]
+    words: dict[str, str | frozenset[str]] = {"finished": OVER, "ending": "Ending", "running": "Running"}
+    return Shown(words.get(state, state))
 
 
 def by_wait(case: Situation) -> Shown:
