@@ -39,7 +39,15 @@ class CliError(click.ClickException):
 
 
 def show(error: click.ClickException) -> None:
-    """Print an error of this program or of click, which quotes the command line."""
+    """Print an error of this program or of click, which quotes the command line.
+
+    click also finds options similar that have little more than the dashes in common.
+    """
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        from difflib import get_close_matches
+
+        name = error.option_name.lstrip("-")
+        error.possibilities = [each for each in error.possibilities if get_close_matches(name, [each.lstrip("-")])]
     text = StringIO()
     error.show(text)
     echo(*text.getvalue().removesuffix("\n").split("\n"), err=True)

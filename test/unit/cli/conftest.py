@@ -87,10 +87,10 @@ def server(tmp_path: Path, mocker: MockerFixture) -> Iterator[Server]:
 
 @pytest.fixture
 def pauses(mocker: MockerFixture) -> list[float]:
-    """The pauses of the program, by which the clock advances without a sleep."""
+    """The pauses of the program, by which the clock advances without a sleep, and by nothing else."""
     made: list[float] = []
-    now = time.monotonic
-    mocker.patch("time.monotonic", side_effect=lambda: now() + sum(made))
+    start = time.monotonic()
+    mocker.patch("time.monotonic", side_effect=lambda: start + sum(made))
     mocker.patch("time.sleep", made.append)
     return made
 

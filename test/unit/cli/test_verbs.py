@@ -57,6 +57,7 @@ def test_a_command_line_is_parsed_without_what_only_the_command_needs(words: lis
 ELSEWHERE = "--image=x --dry-run=client"
 WRONG = [
     ("suspnd", "unknown command 'suspnd'. Did you mean suspend?"),
+    ("list --tokn", "Did you mean '--token'?"),
     ("delete mnist", "unknown command 'delete'. Use kubectl delete tfjob NAME."),
     ("create mnist", "unknown command 'create'. Use kubectl create -f FILE."),
     *(
@@ -424,6 +425,10 @@ def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(server: Server,
     assert (result.exit_code, result.stderr) == (124, "timed out waiting for tfjob.kubeflow.org/mnist\n")
     assert len([path for _, path, *_ in server.asked if path.endswith("/mnist")]) > 1
     assert sum(pauses) == pytest.approx(10, abs=0.5)
+
+
+def test_no_option_is_suggested_that_has_little_more_than_dashes_in_common() -> None:
+    assert run("list", "--nope").stderr.endswith("\nError: No such option '--nope'.\n")
 
 
 def status(reason: str) -> bytes:
