@@ -47,7 +47,8 @@ def show(error: click.ClickException) -> None:
         from difflib import get_close_matches
 
         name = error.option_name.lstrip("-")
-        error.possibilities = [each for each in error.possibilities if get_close_matches(name, [each.lstrip("-")])]
+        near = [each for each in error.possibilities if get_close_matches(name, [each.lstrip("-")])]
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     text = StringIO()
     error.show(text)
     echo(*text.getvalue().removesuffix("\n").split("\n"), err=True)

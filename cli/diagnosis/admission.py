@@ -36,7 +36,8 @@ _NOT_OF_TEMPLATE: Final = (
     "No field of the job changes its {kind}s: ask your cluster administrator to exempt those of TFJobs"
 )
 _OLD_REQUESTS: Final = WhileRunning(
-    f"Recreate running pods, which hold their old requests; work since their last checkpoint is lost: {RESTART}"
+    "Only if you lowered the requests: recreate the running pods, which hold their old ones; work since their last checkpoint "
+    f"is lost: {RESTART}"
 )
 """For a quota of amounts. It would not free a count: each pod is created again."""
 QUOTA: Final = error(

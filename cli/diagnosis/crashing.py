@@ -41,6 +41,17 @@ OUT_OF_MEMORY: Final = error(
     ManifestChange("raise resources.limits.memory in the template, or use smaller batches"),
     rank=700,
 )
+NO_MEMORY_LIMIT: Final = error(
+    "memory-without-limit",
+    "OOMKilled: container {container} of {who} has no memory limit: its node had no memory left",
+    "The container was killed (OOMKilled), and has no memory limit of its own",
+    DESCRIBE_NODES,
+    ManifestChange(
+        "set resources.requests.memory in the template to what the job uses, so that it gets a node with enough, and "
+        "resources.limits.memory"
+    ),
+    rank=700,
+)
 EPHEMERAL: Final = error(
     "disk-limit",
     "Evicted ({who}): limit of ephemeral storage exceeded",
@@ -90,6 +101,13 @@ SEGFAULT: Final = error(
     "Exit code 139",
     LOGS,
     ManifestChange("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible"),
+)
+BUS_ERROR: Final = error(
+    "bus-error",
+    "Exit code 135 (SIGBUS), usually because /dev/shm with its 64Mi is full ({who}){words}",
+    "Exit code 135: a memory-mapped file has no room",
+    LOGS,
+    ManifestChange("mount an emptyDir with medium: Memory at /dev/shm"),
 )
 ABORTED: Final = error(
     "aborted",
@@ -191,6 +209,7 @@ _BY_CODE: Final = {
     127: COMMAND,
     132: ILLEGAL,
     134: ABORTED,
+    135: BUS_ERROR,
     139: SEGFAULT,
     137: KILLED,
     143: TERMINATED,
@@ -222,7 +241,7 @@ _OFTEN: Final = 5
 class _End:
     """How a container terminated, from its pod or the job's condition.
 
-    `before` is True if the container was restarted later.
+    `before` is True if the container was restarted later. `limit` is that of its memory, None if it has none.
     """
 
     pod: str
@@ -234,7 +253,7 @@ class _End:
     init: bool = False
     before: bool = False
     loops: int = 0
-    limit: str = ""
+    limit: str | None = ""
     where: str = IN_IMAGE
 
 
@@ -315,21 +334,22 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         each.container,
         ended.exit_code,
         "Liveness" if probe and ended.reason in {"", "Error"} else ended.reason,
-        f"{ended.message}\n{log}",
+        log if log.rstrip().endswith(ended.message.rstrip()) else f"{ended.message}\n{log}",
         tuple(proofs),
         init=each.container in {one.name for one in pod.status.init_container_statuses or ()},
         before=not each.now,
         loops=0 if pod.status.phase == "Failed" else each.restarts,
-        limit=memory_limit(pod, each.container),
+        limit=memory_limit(pod, each.container) or None,
         where=lookup_location(pod, each.container),
     )
 
 
 def memory_limit(pod: PodDetails, name: str) -> str:
-    """Return the memory limit of a container for a title: `of 64Mi`; "" if it has none."""
+    """Return the memory limit of a container, or else of its pod, for a title: `of 64Mi`; "" if there is none."""
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
-    resources = next((one.resources for one in containers if one.name == name), None)
-    memory = ((resources.limits if resources is not None else None) or {}).get("memory")
+    own = next((one.resources for one in containers if one.name == name), None)
+    found = [(each.limits or {}).get("memory") for each in (own, pod.spec.resources) if each is not None]
+    memory = next((each for each in found if each is not None), None)
     noted = pod.metadata.annotations.limit_ranger.split(";") if pod.metadata.annotations is not None else ()
     by_range = any("memory" in each and each.endswith(f"limit for container {name}") for each in noted)
     return "" if memory is None else f"of {value(str(memory))}{', set by a LimitRange' * by_range}"
@@ -353,7 +373,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
     key = ""
     if end.reason == "OOMKilled":
-        problem = OUT_OF_MEMORY
+        problem = NO_MEMORY_LIMIT if end.limit is None else OUT_OF_MEMORY
     elif end.reason == "Liveness":
         problem = LIVENESS
     elif end.reason in {"StartError", "ContainerCannotRun"}:
@@ -446,7 +466,7 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         problem, also = FOR_EVER if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
         if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
             values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}
-            problem, also = OUT_OF_MEMORY, (FOR_EVER,)
+            problem, also = OUT_OF_MEMORY if values["limit"] else NO_MEMORY_LIMIT, (FOR_EVER,)
         elif in_place and killed and _is_young(facts, pod):
             problem, also = LIVENESS, (FOR_EVER,)
             proofs += map(facts.line, killed[-1:])

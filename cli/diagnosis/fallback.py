@@ -161,13 +161,14 @@ def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
 
 
 def _start(facts: Facts, pod: PodDetails) -> Finding | None:
+    is_killed = any(each.ended.exit_code in _KILLED for each in exits_of(pod))
     for event in reversed(facts.pod_events(pod, "FailedPostStartHook")):
         # The kubelet stops repeating the event, but the containers that it killed for that reason are still down.
-        if any(each.ended.exit_code in _KILLED for each in exits_of(pod)) or event in _recent(facts, pod):
+        if is_killed or event in _recent(facts, pod):
             return _quoted(facts, pod, event, START, "Hook postStart failed")
-    for event in reversed(_recent(facts, pod)):
-        if event.reason == "Killing" and "failed startup probe" in event.message:
-            probes = [each for each in _recent(facts, pod) if each.message.startswith("Startup probe failed")]
+    for event in reversed(facts.pod_events(pod, "Killing")):
+        if "failed startup probe" in event.message and (is_killed or event in _recent(facts, pod)):
+            probes = [each for each in facts.pod_events(pod) if each.message.startswith("Startup probe failed")]
             return _quoted(facts, pod, (probes or [event])[-1], START, "Startup probe failed")
     return None
 

@@ -309,6 +309,11 @@ def _pods(facts: Facts) -> Iterator[Finding]:
             yield of_pod(node_away, pod, key=node, timeout=duration(lost_s or 0)).seen_in(*seen)
         if pod.status.phase != "Succeeded":
             yield from in_condition(pod, _DISRUPTION)
+    for name in facts.wanted:  # the pod that was preempted is gone
+        for event in latest([each for each in facts.events_of("Pod", name) if each.reason == "Preempted"]):
+            if (facts.age_s(event.at) or 0.0) < _LONG_S:
+                words = f"Preempted: {shorten(value(event.message))}"
+                yield Finding(DISRUPTED, name, (facts.line(event),), {"reason": words}, words)
 
 
 def _silent(facts: Facts) -> Iterator[Finding]:

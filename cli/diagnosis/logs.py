@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -355,11 +356,18 @@ _CONTINUED: Final = re.compile(r"Additional GRPC error information|:(\{|[A-Z]+:)
 _VAGUE: Final = re.compile(
     r"(\w+\.)*((Internal|Unknown|XlaRuntime|JaxRuntime|Aborted|Cancelled)Error\b|RuntimeError: (NCCL|DataLoader))"
 )
-_DECORATION: Final = re.compile(r"\x1b\[[\d;]*m|\{\{function_node [^}]{0,400}\}\} ?| ?\[Op:\w+\](?: name: ?)?")
+_DECORATION: Final = re.compile(
+    r"^\[rank\d+\]: |\x1b\[[\d;]*m|\{\{function_node [^}]{0,400}\}\} ?| ?\[Op:\w+\](?: name: ?)?"
+)
 _FRAME: Final = re.compile(r" {4}|  File ")
 _WRAPPED: Final = re.compile(r"Exception encountered when calling |Graph execution error:|in user code:|$")
 """The first lines of exceptions of Keras and TensorFlow whose reason is on a later line."""
-_NO_REASON: Final = re.compile(r"Detected at node|Node: |\s|•|Stack trace for op|(Call a|A)rguments received")
+_OF_LAUNCHER: Final = re.compile(r"(\w+\.)*ChildFailedError\b")
+"""The exception of torchrun, after those of the processes that it started."""
+_LEVELS: Final = ("level", "severity", "levelname", "log.level")
+_TEXTS: Final = ("msg", "message", "event", "error")
+_SEVERE: Final = frozenset({"ERROR", "ERR", "CRITICAL", "FATAL", "PANIC", "ALERT", "EMERGENCY"})
+_NO_REASON: Final = re.compile(r"[=-]+$|Detected at node|Node: |\s|•|Stack trace for op|(Call a|A)rguments received")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +384,11 @@ class LastWords:
 
 @dataclass(slots=True)
 class _Message:
-    """A message of a log. `level` is `X` for an exception, `I`, `W`, `E` or `F` (fatal) for native code, else "" (a line)."""
+    """A message of a log.
+
+    `level` is `X` for an exception, `J` for an error in JSON, `I`, `W`, `E` or `F` (fatal) for native code, and "" for a line of
+    the program.
+    """
 
     level: str
     lines: list[str]
@@ -406,10 +418,13 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     """Return why the process with this log ended.
 
     The last exception decides, or a later fatal message of native code: lines before it may be about errors that were
-    handled. Without both, the last line that a rule knows decides.
+    handled. An exception of a launcher decides only without another. Without all of them, the last error in JSON decides, else
+    the last line that a rule knows.
     """
     messages = _messages(log)
-    last = next((each for each in reversed(messages) if each.level in {"X", "F"}), None)
+    ends = [each for each in reversed(messages) if each.level in {"X", "F"}]
+    ends += [each for each in reversed(messages) if each.level == "J"]
+    last = next((each for each in ends if not _OF_LAUNCHER.match(each.lines[0])), ends[0] if ends else None)
     candidates = list(_causes(messages, last) if last is not None else _lines(messages))
     for each in candidates:
         found = first_match(rules, each.text())
@@ -455,6 +470,9 @@ def _messages(log: str) -> list[_Message]:
             current = _Message(native["level"], [native["text"]])
             found.append(current)
             current = current if current.level == "F" else None
+        elif (error := _error_in_json(line)) is not None:
+            current = None
+            found.append(_Message("J", error))
         elif found and found[-1].level and _CONTINUED.match(line):
             found[-1].lines.append(line)
         elif line.startswith(_TRACEBACK):
@@ -474,3 +492,16 @@ def _messages(log: str) -> list[_Message]:
         elif line and not in_frames:
             found.append(_Message("", [line]))
     return found
+
+
+def _error_in_json(line: str) -> list[str] | None:
+    """Return the lines of the message in a line of a structured log; None if it is no error."""
+    if not line.startswith("{") or not line.endswith("}"):
+        return None
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    level = next((fields[name] for name in _LEVELS if name in fields), "")
+    said = [fields[name] for name in _TEXTS if isinstance(fields.get(name), str)]
+    return said[0].splitlines() or [line] if str(level).upper() in _SEVERE and said else None

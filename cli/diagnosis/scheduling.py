@@ -8,8 +8,17 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import QUEUE_GATE
 from tfjob_operator.cli.diagnosis import suspension
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
-from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, Problem, Step, error, warning
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES, RESTART
+from tfjob_operator.cli.diagnosis.causes import (
+    Finding,
+    Group,
+    ManifestChange,
+    Problem,
+    Step,
+    WhileRunning,
+    error,
+    warning,
+)
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import of_pod
 from tfjob_operator.cli.diagnosis.rules import rule, shorten, value
@@ -110,7 +119,11 @@ VOLUME_LIMIT: Final = _unscheduled(
 POD_AFFINITY: Final = _unscheduled(
     "pod-affinity",
     "Pod affinity or anti-affinity rules cannot be satisfied",
-    ManifestChange("relax podAffinity or podAntiAffinity in the template"),
+    ManifestChange("relax podAffinity or podAntiAffinity in the template", recreate=False),
+    WhileRunning(
+        "Then recreate all pods, since anti-affinity of a running one keeps others away too; work since their last checkpoint "
+        f"is lost: {RESTART}"
+    ),
     _MORE_NODES,
 )
 SPREAD: Final = _unscheduled(

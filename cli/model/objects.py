@@ -126,6 +126,7 @@ class PodSpecDetails(Struct, frozen=True):
     volumes: tuple[Volume, ...] | None = None
     node_name: str = ""
     node_selector: dict[str, str] | None = None
+    resources: Resources | None = None
     scheduling_gates: tuple[Named, ...] | None = None
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None

@@ -107,8 +107,8 @@ def exits_of(pod: PodDetails) -> Iterator[Exit]:
 def is_down_after(each: Exit, now: datetime) -> bool:
     """Return True if a container is down because of this exit: it has terminated for good, or waits to be restarted.
 
-    A container with repeated `OOMKilled` counts as down for the first ten minutes of the next run. A failed sidecar matters
-    only if its pod failed.
+    A container with repeated `OOMKilled` counts as down for the first ten minutes of the next run, and one that crashed again
+    and again until it has run longer than the last time. A failed sidecar matters only if its pod failed.
     """
     pod = each.pod
     is_init = each.container in {status.name for status in pod.status.init_container_statuses or ()}
@@ -121,10 +121,12 @@ def is_down_after(each: Exit, now: datetime) -> bool:
     state = next((status.state for status in statuses(pod) if status.name == each.container), None)
     if state is None or state.waiting is not None:
         return state is not None
-    since = state.running.started_at if state.running is not None else None
-    return (
-        since is not None
-        and seconds_between(since, now) < _SOON_S
-        and each.restarts >= 2
-        and each.ended.reason == "OOMKilled"
-    )
+    since, ended = state.running.started_at if state.running is not None else None, each.ended
+    if since is None or each.restarts < 2:
+        return False
+    lasted_s = _SOON_S
+    if ended.reason != "OOMKilled":
+        if ended.started_at is None or ended.finished_at is None:
+            return False
+        lasted_s = min(seconds_between(ended.started_at, ended.finished_at), _SOON_S)
+    return seconds_between(since, now) < lasted_s

@@ -313,7 +313,12 @@ ADVICE: Final = [
     started("host-path-missing", {f"{CONTAINER} workingDir": "/"}),
     started("volume-in-use", {f"{CONTAINER} workingDir": "/"}),
     # Bad ends
-    failed("out-of-memory", "0s:oom-killed", {f"{CONTAINER} resources": {"limits": {"memory": "64Gi"}}}),
+    Advice(
+        Problem("out-of-memory", one("0s:oom-killed", **asks(memory="64Mi"))),
+        RUNS | {f"{CONTAINER} resources": {"limits": {"memory": "64Gi"}}},
+    ),
+    failed("memory-without-limit", "0s:oom-killed", {f"{CONTAINER} resources": {"requests": {"memory": "64Gi"}}}),
+    failed("bus-error", "0s:135", {f"{TEMPLATE} volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}),
     failed("illegal-instruction", "0s:132", {f"{CONTAINER} image": "train:2"}),
     failed("segmentation-fault", "0s:139", {f"{CONTAINER} image": "train:2"}),
     failed("aborted", "0s:134", {}),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from integration.cluster import with_policy
-from integration.stage import FOREVER, MERGE, POD, STRATEGIC, Problem, Stage, Then, judge, one
+from integration.stage import FOREVER, MERGE, POD, STRATEGIC, Problem, Stage, Then, asks, judge, one
 from support.waiting import eventually
 
 
@@ -125,7 +125,9 @@ LIVES = [
         "pod-restart-policy-never",
         with_policy(one(policy="OnFailure"), failurePolicy={"rules": [{"action": "Ignore"}]}),
     ),
-    Problem("out-of-memory", one("1s:oom-killed")),
+    Problem("out-of-memory", one("1s:oom-killed", **asks(memory="64Mi"))),
+    Problem("memory-without-limit", one("1s:oom-killed")),
+    Problem("bus-error", one("1s:135")),
     Problem("evicted", one("1s:evicted")),
     Problem("illegal-instruction", one("1s:132")),
     Problem("aborted", one("1s:134")),

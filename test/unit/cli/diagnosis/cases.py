@@ -21,6 +21,12 @@ def evicted(world: Troubled, words: str) -> None:
     world._pod_failed("Evicted", f"{words} ")
 
 
+def unlimited(world: Troubled) -> None:
+    """Have a container without a limit killed for its memory."""
+    world.exited(137, "OOMKilled")
+    del world.pods[WORKER]["spec"]["containers"][0]["resources"]
+
+
 MANIFEST = "https://registry.example/v2/train/manifests/1"
 UNRESOLVED = (
     'rpc error: code = Unknown desc = failed to pull and unpack image "registry.example/train:1": failed to resolve '
@@ -77,6 +83,7 @@ CASES: dict[str, Case] = {
     "kueue-one-by-one": lambda world: world._gated("kueue.x-k8s.io/admission"),
     "starts-slowly": lambda world: world.creating(minutes=30),
     "out-of-memory": lambda world: world.exited(137, "OOMKilled"),
+    "memory-without-limit": unlimited,
     "pod-deadline": lambda world: world._pod_failed(
         "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
     ),
@@ -254,6 +261,7 @@ evicted: The node was low on resource: memory. Threshold quantity: 100Mi, availa
 illegal-instruction: 132
 segmentation-fault: 139
 aborted: 134
+bus-error: 135
 command-not-found: 127
 command-not-executable: 126
 usage-error: 2

@@ -313,7 +313,9 @@ def test_an_init_container_that_lost_a_process_to_a_lack_of_memory_is_out_of_mem
     world = world_of("init-container-failed")
     ended = world.pods[WORKER]["status"]["initContainerStatuses"][0]["lastState"]["terminated"]
     ended |= {"exitCode": 0, "reason": "OOMKilled"}
-    assert first_of(world).id == "out-of-memory"
+    assert first_of(world).id == "memory-without-limit"
+    world.pods[WORKER]["spec"]["resources"] = {"limits": {"memory": "8Gi"}}
+    assert first_of(world).title.endswith("exceeded its memory limit of 8Gi")
 
 
 def test_a_limit_that_a_limit_range_has_set_is_named_as_such() -> None:
@@ -1181,6 +1183,43 @@ def test_a_volume_that_hides_the_programs_of_the_image_is_named() -> None:
     container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}, {"name": "tools", "mountPath": "/bin/"}]
     title = first_of(world).title
     assert "in the image (a volume is mounted at /bin and hides it)" in title
+
+
+def test_a_container_that_crashed_again_and_again_is_in_the_loop_until_it_runs_longer_than_the_last_time() -> None:
+    """Between two restarts it runs for a moment, and the reason would otherwise be gone from line one."""
+    world = world_of("usage-error")
+    container = world.container()
+    container["state"] = {"running": {"startedAt": ago(0.9)}}  # the run before lasted a minute
+    assert first_of(world).id == "usage-error"
+    container["state"] = {"running": {"startedAt": ago(1.1)}}
+    assert first_of(world).id == "was-restarted"
+
+
+def test_one_line_of_a_log_that_is_also_the_termination_message_is_quoted_once() -> None:
+    world = world_of()
+    world.exited(3, message="sharing batches\n", log="sharing batches\n")
+    assert first_of(world).title.endswith(": sharing batches")
+
+
+@pytest.mark.parametrize("minutes", [1, 30])
+def test_a_container_that_its_startup_probe_killed_is_explained_by_that_when_the_event_is_not_repeated(
+    minutes: int,
+) -> None:
+    """The event recorder of a kubelet writes only one event in five minutes after the first 25."""
+    world = world_of("killed")
+    killing = "Container tensorflow failed startup probe, will be restarted"
+    world.pod_event("Killing", killing, type_="Normal", minutes=minutes)
+    world.pod_event("Unhealthy", "Startup probe failed: dial tcp 10.0.0.7:2222: connection refused", minutes=minutes)
+    assert first_of(world).title.startswith("Startup probe failed (mnist-worker-1): dial tcp 10.0.0.7:2222")
+
+
+def test_a_replica_that_was_preempted_says_for_whom_while_its_next_pod_waits() -> None:
+    world = world_of()
+    world.unscheduled("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.")
+    world.pod_event("Preempted", "Preempted by pod 7f on node node-1", type_="Normal")
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["insufficient-resource", "disrupted"]
+    assert found[1].title == "Disrupted by the cluster (mnist-worker-1): Preempted: Preempted by pod 7f on node node-1"
 
 
 def test_a_replica_that_lost_its_peer_ranks_after_the_peer_that_failed() -> None:
