@@ -20,12 +20,12 @@ from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.pods import is_up
-from tfjob_operator.cli.model.words import ago, ended_by, failed_line, safe_name, seconds_between
+from tfjob_operator.cli.model.words import ago, ended_by, failed_line, format_restarts, safe_name, seconds_between
 
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
 START_DEADLINE: Final = error(
     "start-deadline-exceeded",
-    "StartDeadlineExceeded: not all replicas were running within startDeadlineSeconds of {start}{late}",
+    "StartDeadlineExceeded: not all replicas were running within startDeadlineSeconds of {start} {last}",
     "Not all replicas ran at the same time within runPolicy.startDeadlineSeconds",
     DESCRIBE_JOB,
     ManifestChange("correct what kept the named replica from running, or raise spec.runPolicy.startDeadlineSeconds"),
@@ -33,7 +33,7 @@ START_DEADLINE: Final = error(
 )
 MAX_RESTARTS: Final = error(
     "max-restarts-exceeded",
-    "MaxRestartsExceeded: the whole job was restarted as often as maxRestarts allows",
+    "MaxRestartsExceeded: the whole job was restarted as often as maxRestarts allows {last}",
     "A rule restarts the whole job, which runPolicy.failurePolicy.maxRestarts does not allow again",
     DESCRIBE_JOB,
     ManifestChange("fix what made the replicas fail, and raise spec.runPolicy.failurePolicy.maxRestarts if needed"),
@@ -175,7 +175,7 @@ def _delayed(facts: Facts) -> Iterator[Finding]:
     left_s = -(facts.age_s(at) or 0.0)
     if at is not None and left_s > 0:
         waits = [
-            f"{safe_name(each.type).lower()}-{each.index}, restarted {each.total} times: next pod in {duration(over_s)}"
+            f"{safe_name(each.type).lower()}-{each.index}, {format_restarts(each.total)}: next pod in {duration(over_s)}"
             for each in facts.job.status.restarts
             if (over_s := -(facts.age_s(each.next_time) or 0.0)) > 0
         ]

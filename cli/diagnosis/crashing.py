@@ -76,7 +76,7 @@ EVICTED: Final = error(
 )
 POD_DEADLINE: Final = error(
     "pod-deadline",
-    "DeadlineExceeded ({who}): activeDeadlineSeconds of the pod template",
+    "DeadlineExceeded, activeDeadlineSeconds of the pod template ({who}){words}",
     "The pod's own deadline",
     ManifestChange("raise or remove activeDeadlineSeconds in the pod template (that of runPolicy is the job's)"),
     rank=703,
@@ -292,17 +292,28 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
         yield _classified(facts, end)
 
 
-def _taken(pod: str, reason: str, message: str, proof: str) -> Finding:
-    """Return why the kubelet ended a whole pod."""
+def _taken(pod: str, reason: str, message: str, proof: str, waits: str = "") -> Finding:
+    """Return why the kubelet ended a whole pod; `waits` is what had kept it from starting."""
     problem, values = first_match(_EVICTIONS, message) or (EVICTED, {"resource": "resources"})
-    return Finding(POD_DEADLINE if reason == "DeadlineExceeded" else problem, pod, (proof,), values | {"pod": pod})
+    if reason == "DeadlineExceeded":
+        problem, values = POD_DEADLINE, {"words": f": {shorten(value(waits))}" if waits else " "}
+    return Finding(problem, pod, (proof,), {**values, "pod": pod})
+
+
+def _waits(pod: PodDetails) -> str:
+    """Return what keeps a container of a pod from starting, "" if nothing does."""
+    for each in statuses(pod):
+        waiting = each.state.waiting if each.state is not None else None
+        if waiting is not None and waiting.message:
+            return f"container {each.name} did not start: {waiting.reason}: {waiting.message}"
+    return ""
 
 
 def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     status, name = pod.status, pod.metadata.name
     if status.phase == "Failed" and status.reason in _OF_POD:
         seen = f"pod {safe_name(name)}: {safe_name(status.reason)}: {quote(status.message)}"
-        yield _taken(name, status.reason, status.message, seen)
+        yield _taken(name, status.reason, status.message, seen, _waits(pod))
         return
     ends = [each for each in exits_of(pod) if is_down_after(each, facts.now)]
     for each in ends[:1]:
@@ -421,10 +432,13 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
         if (end := exit_of(event.message))
     }
     for pod, (event, ended) in exits.items():
-        if pod in facts.missing and times.get(pod, 0):
+        if pod in facts.missing and pod in times:  # a rule may have ignored it, so that it counts as no restart
             words, proofs = event.message.partition(f" {ended.code}: ")[2], (facts.line(event),)
             yield _classified(
-                facts, _End(pod, CONTAINER_NAME, ended.code, ended.reason, words, proofs, before=True, loops=times[pod])
+                facts,
+                _End(
+                    pod, CONTAINER_NAME, ended.code, ended.reason, words, proofs, before=True, loops=max(times[pod], 1)
+                ),
             )
     last = history[-1] if history and history[-1].number == facts.job.status.attempt - 1 else None
     if last is not None and last.exit_code is not None and last.pod_name not in exits:

@@ -98,7 +98,7 @@ _OF_NODE_NAME: Final = (
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
 _OFTEN: Final = 3
-_TAKEN: Final = frozenset({"Preempted", "TaintManagerEviction"})
+TAKEN: Final = frozenset({"Preempted", "TaintManagerEviction"})
 """Normal events about a pod that is taken away (kubernetes: pkg/scheduler, pkg/controller/tainteviction)."""
 _KILLED: Final = frozenset({137, 143})
 _MAX_NODES: Final = 20
@@ -235,7 +235,7 @@ def _recreated(facts: Facts) -> Iterator[Finding]:
     for name, count in times.items():
         if count - resumed - _restarts_by_operator(facts, name) > _OFTEN:
             # Events about deleted pods, from their kubelets, the scheduler and the node life cycle controller.
-            warned = [each for each in facts.events_of("Pod", name) if each.type == "Warning" or each.reason in _TAKEN][
+            warned = [each for each in facts.events_of("Pod", name) if each.type == "Warning" or each.reason in TAKEN][
                 -1:
             ]
             words = f": nodeName {node} is set in the template" if node else " "

@@ -27,6 +27,7 @@ from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.fallback import TAKEN
 from tfjob_operator.cli.diagnosis.rows import Condition, OnJob, in_condition, of_event, of_job, of_pod, on_job
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
@@ -46,7 +47,7 @@ DEADLINE: Final = error(
 )
 BACKOFF_LIMIT: Final = error(
     "backoff-limit",
-    "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows",
+    "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows {last}",
     "The job reached runPolicy.backoffLimit",
     DESCRIBE_JOB,
     ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed"),
@@ -228,10 +229,16 @@ _OF_LIMITS: Final[Mapping[EventReason | None, Problem]] = {
 """Limits with specific advice."""
 
 
-def _late(record: EndRecord | None) -> str:
-    """Return which replica did not run in time, and why, as the operator recorded it."""
-    late = record.failure if record is not None else None
-    return " " if late is None or not late.pod_name else f": {safe_name(late.pod_name)} {shorten(value(late.message))}"
+def _last_failure(record: EndRecord | None) -> str:
+    """Return which replica reached the limit, and how, as the operator recorded it."""
+    last = record.failure if record is not None else None
+    if last is None or not last.pod_name:
+        return " "
+    words = shorten(value(last.message))
+    if last.reason == EventReason.START_DEADLINE_EXCEEDED:
+        return f"({safe_name(last.pod_name)} {words})"
+    how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"
+    return f"({safe_name(last.pod_name)}, {how}{words and ': '}{words})"
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -248,7 +255,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             "field": "spec.runPolicy" if limit is None else f"spec.{LIMITS[limit].field}",
             "limit": "its spec" if deadline_s is None else duration(deadline_s),
             "start": "its spec" if start_s is None else duration(start_s),
-            "late": _late(record),
+            "last": _last_failure(record),
         }
         problem = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
         before = attempts.history(facts) if problem is attempts.MAX_RESTARTS else ()
@@ -310,9 +317,9 @@ def _pods(facts: Facts) -> Iterator[Finding]:
         if pod.status.phase != "Succeeded":
             yield from in_condition(pod, _DISRUPTION)
     for name in facts.wanted:  # the pod that was preempted is gone
-        for event in latest([each for each in facts.events_of("Pod", name) if each.reason == "Preempted"]):
+        for event in latest([each for each in facts.events_of("Pod", name) if each.reason in TAKEN]):
             if (facts.age_s(event.at) or 0.0) < _LONG_S:
-                words = f"Preempted: {shorten(value(event.message))}"
+                words = f"{event.reason}: {shorten(value(event.message))}"
                 yield Finding(DISRUPTED, name, (facts.line(event),), {"reason": words}, words)
 
 

@@ -386,8 +386,8 @@ class LastWords:
 class _Message:
     """A message of a log.
 
-    `level` is `X` for an exception, `J` for an error in JSON, `I`, `W`, `E` or `F` (fatal) for native code, and "" for a line of
-    the program.
+    `level` is `X` for an exception, `J` for an error in JSON, `I`, `W`, `E` or `F` (fatal) for native code, and "" for a line
+    of the program.
     """
 
     level: str

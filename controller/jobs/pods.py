@@ -191,7 +191,9 @@ def problems_of_pod(pod: Pod) -> Iterator[StartProblem]:
     for container in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
         waiting = container.state.waiting
         if waiting is not None and waiting.reason in WAITING_REASONS:
-            message = f"Error pod {name} container {container.name} waiting message: {waiting.message}"
+            message = (
+                f"Error pod {name} container {container.name} waiting message: {waiting.message or waiting.reason}"
+            )
             yield _problem(uid, container.name, waiting.reason, message)
 
 

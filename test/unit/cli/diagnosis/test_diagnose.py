@@ -299,6 +299,9 @@ def test_the_first_line_of_a_restart_loop_is_the_failure_and_not_the_delay() -> 
     world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 2, "nextTime": ago(-1)}]
     world.status["nextRestartTime"] = ago(-1)
     world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1: ImportError: No module named jax")
+    world.status["restarts"][0]["carried"] = 0
+    assert first_of(world).id == "python-module-missing", "a rule ignored the failure"
+    world.status["restarts"][0]["carried"] = 2
     assert ids_of(world)[:2] == ["python-module-missing", "restart-delayed"]
 
 
@@ -813,7 +816,7 @@ def test_a_replica_that_is_evicted_again_and_again_is_found_while_its_newest_pod
     assert "pods-recreated" not in ids_of(world)
 
 
-def test_a_job_that_failed_at_its_start_deadline_says_which_replica_did_not_run_and_why() -> None:
+def test_a_job_that_failed_at_a_limit_says_which_replica_reached_it_and_how() -> None:
     world = world_of("start-deadline-exceeded")
     assert first_of(world).title.endswith(" of its spec")
     said = (
@@ -821,7 +824,11 @@ def test_a_job_that_failed_at_its_start_deadline_says_which_replica_did_not_run_
     )
     failure = {"podName": "mnist-ps-0", "reason": "StartDeadlineExceeded", "message": said}
     world.status["begun"]["ending"] = {"type": "Failed", "event": "StartDeadlineExceeded", "failure": failure}
-    assert first_of(world).title.endswith(f" of its spec: mnist-ps-0 {said}")
+    assert first_of(world).title.endswith(f" of its spec (mnist-ps-0 {said})")
+    ended: dict[str, Any] = {"podName": "mnist-ps-0", "exitCode": 1, "message": "RuntimeError: NCCL error"}
+    for event in ("MaxRestartsExceeded", "BackoffLimitExceeded"):
+        world.status["begun"]["ending"] = {"type": "Failed", "event": event, "failure": ended}
+        assert first_of(world).title.endswith(" allows (mnist-ps-0, exit code 1: RuntimeError: NCCL error)")
 
 
 def test_a_job_that_avoids_nodes_says_which_and_until_when() -> None:
@@ -896,7 +903,7 @@ def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> Non
     record = {"type": "Worker", "index": 1, "carried": 3, "nextTime": ago(-50 / 60)}
     delayed.status["restarts"] = [record, {"type": "Worker", "index": 0, "carried": 1, "nextTime": ago(1)}]
     assert first_of(delayed).evidence[1:] == (
-        "worker-1, restarted 3 times: next pod in 50s",
+        "worker-1, 3 restarts: next pod in 50s",
         "job: attempt 1 ended 30s ago: rule badGpu (RestartAll), worker-1 on node-0: CUDA error",
     )
 
@@ -1211,6 +1218,15 @@ def test_a_container_that_its_startup_probe_killed_is_explained_by_that_when_the
     world.pod_event("Killing", killing, type_="Normal", minutes=minutes)
     world.pod_event("Unhealthy", "Startup probe failed: dial tcp 10.0.0.7:2222: connection refused", minutes=minutes)
     assert first_of(world).title.startswith("Startup probe failed (mnist-worker-1): dial tcp 10.0.0.7:2222")
+
+
+def test_a_pod_that_reached_its_deadline_before_it_started_says_what_kept_it() -> None:
+    world = world_of("pod-deadline")
+    title = first_of(world).title
+    waits = {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "keys" not found'}}
+    world.pods["mnist-worker-1"]["status"]["containerStatuses"] = [{"name": "tensorflow", "state": waits}]
+    said = ': container tensorflow did not start: CreateContainerConfigError: secret "keys" not found'
+    assert first_of(world).title == title + said
 
 
 def test_a_replica_that_was_preempted_says_for_whom_while_its_next_pod_waits() -> None:
