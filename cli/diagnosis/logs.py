@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
@@ -499,8 +500,8 @@ def _error_in_json(line: str) -> list[str] | None:
     if not line.startswith("{") or not line.endswith("}"):
         return None
     try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
         return None
     level = next((fields[name] for name in _LEVELS if name in fields), "")
     said = [fields[name] for name in _TEXTS if isinstance(fields.get(name), str)]

@@ -277,11 +277,18 @@ def _counts_of(statuses: object) -> dict[str, Counters]:
 
 
 def _restarts_of(status: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Yield type, index and number of restarts of each replica whose restarts the operator has counted."""
+    """Yield type, index and number of restarts of each replica whose restarts the operator has counted.
+
+    The failure that reached the backoffLimit was counted, but its pod was not replaced.
+    """
+    end = mapping(mapping(status.get("begun")).get("ending"))
+    last = mapping(end.get("failure")) if end.get("event") == "BackoffLimitExceeded" else {}
     for each in listed(status.get("restarts")):
         if isinstance(each.get("index"), int):
-            counts = (each.get(key) for key in ("carried", "inPlace", "replaced"))
-            yield text(each.get("type")), each["index"], sum(int(count) for count in counts if isinstance(count, int))
+            kind, index = text(each.get("type")), each["index"]
+            is_last = (last.get("replicaType"), last.get("replicaIndex")) == (kind, index)
+            keys = ("carried", "inPlace") if is_last else ("carried", "inPlace", "replaced")
+            yield kind, index, sum(int(count) for key in keys if isinstance(count := each.get(key), int))
 
 
 def _delayed_of(status: Mapping[str, Any]) -> Iterator[tuple[ReplicaName, float]]:

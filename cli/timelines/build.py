@@ -352,6 +352,15 @@ def _replicas(
         if reported and pod_name not in known and name != ReplicaName():
             found[name] += reported
     recorded = {(each.type, each.index): each.total for each in job.status.restarts or ()}
+    end = end_record(job.status)
+    if end is not None and end.event == EventReason.BACKOFF_LIMIT_EXCEEDED and end.failure is not None:
+        # The pod of this failure was counted, but not replaced.
+        last = (end.failure.replica_type, end.failure.replica_index)
+        recorded |= {
+            (each.type, each.index): each.total - each.replaced
+            for each in job.status.restarts or ()
+            if (each.type, each.index) == last
+        }
     return tuple(
         values.ReplicaTimeline(
             name,

@@ -320,6 +320,13 @@ LIMITS: Final = {
 for limit, words in LIMITS.items():
     expect(f"failed at a limit: {limit}", f"Failed 0/2 0 {limit}", failed("JobFailed", f"Job mnist has failed because {words}"),
            pod(1, ended(1)))
+expect("failed at its backoffLimit: the last failure was counted, and no pod replaces it",
+       "Failed 0/2 2 BackoffLimitExceeded",
+       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+           "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
+               "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1}}},
+              restarts=[{"type": "Worker", "index": 1, "carried": 2, "replaced": True, "pod": "uid-mnist-worker-1"}]),
+       pod(1, ended(1)), Worker_1=("Failed", False, False, 2))
 expect("failed at a limit that only the record of its end names", "Failed 0/2 0 DeadlineExceeded",
        failed("JobFailed", "Too late.",
               begun={"ending": {"type": "Failed", "reason": "JobFailed", "event": "DeadlineExceeded"}}))
