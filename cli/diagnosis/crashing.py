@@ -345,7 +345,7 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         each.container,
         ended.exit_code,
         "Liveness" if probe and ended.reason in {"", "Error"} else ended.reason,
-        log if log.rstrip().endswith(ended.message.rstrip()) else f"{ended.message}\n{log}",
+        f"{log}\n" if log.rstrip().endswith(ended.message.rstrip()) else f"{ended.message}\n{log}",
         tuple(proofs),
         init=each.container in {one.name for one in pod.status.init_container_statuses or ()},
         before=not each.now,

@@ -235,9 +235,8 @@ def _recreated(facts: Facts) -> Iterator[Finding]:
     for name, count in times.items():
         if count - resumed - _restarts_by_operator(facts, name) > _OFTEN:
             # Events about deleted pods, from their kubelets, the scheduler and the node life cycle controller.
-            warned = [each for each in facts.events_of("Pod", name) if each.type == "Warning" or each.reason in TAKEN][
-                -1:
-            ]
+            told = [each for each in facts.events_of("Pod", name) if each.type == "Warning" or each.reason in TAKEN]
+            warned = told[-1:]
             words = f": nodeName {node} is set in the template" if node else " "
             for event in warned:
                 words = f": {value(event.reason)}: {shorten(value(event.message))}"

@@ -266,6 +266,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield from _kept(facts)
     else:
         yield from _pods(facts)
+        yield from _taken(facts)
         yield from _services(facts)
         yield from _limits(facts)
         yield from _events(facts)
@@ -316,9 +317,16 @@ def _pods(facts: Facts) -> Iterator[Finding]:
             yield of_pod(node_away, pod, key=node, timeout=duration(lost_s or 0)).seen_in(*seen)
         if pod.status.phase != "Succeeded":
             yield from in_condition(pod, _DISRUPTION)
-    for name in facts.wanted:  # the pod that was preempted is gone
+
+
+def _taken(facts: Facts) -> Iterator[Finding]:
+    """Yield replicas whose pods were taken away within the last minutes, of which only an event tells once they are gone."""
+    told = {
+        pod.metadata.name for pod in facts.pods if condition_of(pod.status.conditions, _DISRUPTION.type) is not None
+    }
+    for name in (each for each in facts.wanted if each not in told):
         for event in latest([each for each in facts.events_of("Pod", name) if each.reason in TAKEN]):
-            if (facts.age_s(event.at) or 0.0) < _LONG_S:
+            if (facts.age_s(event.at) or 0.0) < _LONG_S and not event.message.startswith("Cancelling deletion"):
                 words = f"{event.reason}: {shorten(value(event.message))}"
                 yield Finding(DISRUPTED, name, (facts.line(event),), {"reason": words}, words)
 

@@ -426,7 +426,9 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     ends = [each for each in reversed(messages) if each.level in {"X", "F"}]
     ends += [each for each in reversed(messages) if each.level == "J"]
     last = next((each for each in ends if not _OF_LAUNCHER.match(each.lines[0])), ends[0] if ends else None)
-    candidates = list(_causes(messages, last) if last is not None else _lines(messages))
+    candidates = list(_causes(messages, last) if last is not None else ())
+    if last is None or last.level == "J":
+        candidates += _lines(messages)
     for each in candidates:
         found = first_match(rules, each.text())
         if found is not None:

@@ -1236,6 +1236,8 @@ def test_a_replica_that_was_preempted_says_for_whom_while_its_next_pod_waits() -
     found = diagnose(world.evidence()).causes
     assert [each.id for each in found] == ["insufficient-resource", "disrupted"]
     assert found[1].title == "Disrupted by the cluster (mnist-worker-1): Preempted: Preempted by pod 7f on node node-1"
+    world.pod_event("TaintManagerEviction", "Cancelling deletion of Pod team/mnist-worker-1", type_="Normal", minutes=1)
+    assert ids_of(world) == ["insufficient-resource"]
 
 
 def test_a_replica_that_lost_its_peer_ranks_after_the_peer_that_failed() -> None:
