@@ -362,7 +362,8 @@ def _shortage(values: dict[str, str]) -> str:
 def _by_quota(facts: Facts) -> Iterator[Finding]:
     """Yield a quota without room for another pod, else a finding of unknown reason, as events expire after an hour."""
     age_s = facts.age_s(facts.job.status.start_time)
-    if facts.evidence.pod_group is not None or age_s is None or age_s < _LATE_S:
+    waits_s = -(facts.age_s(facts.job.status.next_restart_time) or 0.0)
+    if facts.evidence.pod_group is not None or age_s is None or age_s < _LATE_S or waits_s > 0:
         return
     who = facts.missing[0]
     for quota in sorted(facts.evidence.quotas, key=lambda each: each.metadata.name):

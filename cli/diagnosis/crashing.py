@@ -14,8 +14,9 @@ from tfjob_operator.cli.diagnosis import logs, starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.rows import of_pod
+from tfjob_operator.cli.diagnosis.rows import matched, of_pod
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
+from tfjob_operator.cli.model.facts import listed, mapping
 from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import (
@@ -215,6 +216,8 @@ _BY_CODE: Final = {
     143: TERMINATED,
     2: USAGE,
 }
+_SIGNALS: Final = {129: "SIGHUP", 131: "SIGQUIT", 133: "SIGTRAP", 136: "SIGFPE", 138: "SIGUSR1", 141: "SIGPIPE"}
+"""Exit codes of signals that have no problem of their own."""
 # kubernetes: pkg/kubelet/eviction/helpers.go
 _EVICTIONS: Final = (
     rule(EPHEMERAL, r"exceeded its local ephemeral storage limit|local storage usage exceeds"),
@@ -288,7 +291,10 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
         yield _taken(failure.pod_name, failure.reason, failure.message, proof)
     elif failure.exit_code is not None:
         container = value(failure.container_name) or CONTAINER_NAME
-        end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
+        limit = _limit_of_template(facts, failure.pod_name, container)
+        end = _End(
+            failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,), limit=limit
+        )
         yield _classified(facts, end)
 
 
@@ -306,6 +312,12 @@ def _waits(pod: PodDetails) -> str:
         waiting = each.state.waiting if each.state is not None else None
         if waiting is not None and waiting.message:
             return f"container {each.name} did not start: {waiting.reason}: {waiting.message}"
+        if (
+            each.state is not None
+            and each.state.running is not None
+            and each in (pod.status.init_container_statuses or ())
+        ):
+            return f"init container {each.name} has not ended"
     return ""
 
 
@@ -313,7 +325,10 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     status, name = pod.status, pod.metadata.name
     if status.phase == "Failed" and status.reason in _OF_POD:
         seen = f"pod {safe_name(name)}: {safe_name(status.reason)}: {quote(status.message)}"
-        yield _taken(name, status.reason, status.message, seen, _waits(pod))
+        if waits := _waits(pod):
+            seen = f"pod {safe_name(name)}: {quote(waits)}"
+            yield from matched(starting.REASONS_OF_START, waits, pod, seen)
+        yield _taken(name, status.reason, status.message, seen, waits)
         return
     ends = [each for each in exits_of(pod) if is_down_after(each, facts.now)]
     for each in ends[:1]:
@@ -355,6 +370,19 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     )
 
 
+def _limit_of_template(facts: Facts, pod: str, container: str) -> str | None:
+    """Return the memory limit for the container of a pod that is gone: None for none, "" if a LimitRange may have set one."""
+    replicas = mapping(mapping((facts.evidence.body or {}).get("spec")).get("tfReplicaSpecs"))
+    for kind, replica in replicas.items() if not facts.evidence.limit_ranges else ():
+        if pod.startswith(f"{facts.name}-{kind.lower()}-"):
+            spec = mapping(mapping(mapping(replica).get("template")).get("spec"))
+            own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
+            found = [mapping(mapping(each.get("resources")).get("limits")).get("memory") for each in (*own, spec)]
+            memory = next((each for each in found if each is not None), None)
+            return f"of {value(str(memory))}" if memory is not None else None if own else ""
+    return ""
+
+
 def memory_limit(pod: PodDetails, name: str) -> str:
     """Return the memory limit of a container, or else of its pod, for a title: `of 64Mi`; "" if there is none."""
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
@@ -371,7 +399,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
     values = {
         "pod": end.pod,
         "container": value(end.container),
-        "code": str(end.code),
+        "code": f"{end.code} ({_SIGNALS[end.code]})" if end.code in _SIGNALS else str(end.code),
         "times": format_restarts(end.loops),
         "previous": str(end.before).lower(),
         "limit": end.limit or " ",
@@ -434,10 +462,11 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
     for pod, (event, ended) in exits.items():
         if pod in facts.missing and pod in times:  # a rule may have ignored it, so that it counts as no restart
             words, proofs = event.message.partition(f" {ended.code}: ")[2], (facts.line(event),)
+            limit, loops = _limit_of_template(facts, pod, CONTAINER_NAME), times[pod]
             yield _classified(
                 facts,
                 _End(
-                    pod, CONTAINER_NAME, ended.code, ended.reason, words, proofs, before=True, loops=max(times[pod], 1)
+                    pod, CONTAINER_NAME, ended.code, ended.reason, words, proofs, before=True, loops=loops, limit=limit
                 ),
             )
     last = history[-1] if history and history[-1].number == facts.job.status.attempt - 1 else None
@@ -445,9 +474,20 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
         seen = f"job: attempt {last.number} ended {ago(facts.now, last.end_time) or 'some time ago'}: {ended_by(last)}"
         container = value(last.container_name) or CONTAINER_NAME
         pod = last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0)
-        loops = facts.job.status.attempt
+        limit, loops = _limit_of_template(facts, pod, container), facts.job.status.attempt
         yield _classified(
-            facts, _End(pod, container, last.exit_code, last.reason, last.message, (seen,), before=True, loops=loops)
+            facts,
+            _End(
+                pod,
+                container,
+                last.exit_code,
+                last.reason,
+                last.message,
+                (seen,),
+                before=True,
+                loops=loops,
+                limit=limit,
+            ),
         )
 
 

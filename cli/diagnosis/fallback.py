@@ -17,7 +17,7 @@ from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import MAX_QUOTED, shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
-from tfjob_operator.cli.model.pods import condition_of, exits_of, statuses
+from tfjob_operator.cli.model.pods import condition_of, exits_of, is_down_after, statuses
 from tfjob_operator.cli.model.words import quote, safe_name
 
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
@@ -101,6 +101,7 @@ _OFTEN: Final = 3
 TAKEN: Final = frozenset({"Preempted", "TaintManagerEviction"})
 """Normal events about a pod that is taken away (kubernetes: pkg/scheduler, pkg/controller/tainteviction)."""
 _KILLED: Final = frozenset({137, 143})
+_PLAIN: Final = frozenset({"", "Error"})
 _MAX_NODES: Final = 20
 """Only this many nodes are read; whether others exist is unknown."""
 _NODE_NAME: Final = re.compile(rb'"nodeName"\s*:\s*"([^"]{1,253})"')
@@ -151,7 +152,10 @@ def terminating(facts: Facts, pod: PodDetails) -> tuple[str, str]:
 def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
     inits = {each.name for each in pod.status.init_container_statuses or ()}
     for each in exits_of(pod):
-        if each.container != CONTAINER_NAME and each.container not in inits and pod.status.phase == "Running":
+        beside = each.container != CONTAINER_NAME and each.container not in inits
+        if (
+            beside and pod.status.phase == "Running" and not is_down_after(each, facts.now)
+        ):  # crashing.py reports a loop
             log, code = facts.log(pod.metadata.name, each.container), str(each.ended.exit_code)
             last = quote((log or each.ended.message).strip().rpartition("\n")[2])
             seen = f"container {safe_name(each.container)} exited with code {code}{last and ': '}{last}"
@@ -170,6 +174,16 @@ def _start(facts: Facts, pod: PodDetails) -> Finding | None:
         if "failed startup probe" in event.message and (is_killed or event in _recent(facts, pod)):
             probes = [each for each in facts.pod_events(pod) if each.message.startswith("Startup probe failed")]
             return _quoted(facts, pod, (probes or [event])[-1], START, "Startup probe failed")
+    probed = {each.name for each in pod.spec.containers or () if each.startup_probe is not None}
+    for each in exits_of(pod):  # events are kept for an hour
+        if (
+            each.container in probed
+            and each.ended.exit_code in _KILLED
+            and each.restarts
+            and each.ended.reason in _PLAIN
+        ):
+            words = f"exit code {each.ended.exit_code}, and the container has a startupProbe"
+            return of_pod(START, pod, words, reason="Startup probe may have failed", words=words)
     return None
 
 

@@ -23,13 +23,13 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts
+from tfjob_operator.cli.diagnosis import attempts, starting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import TAKEN
 from tfjob_operator.cli.diagnosis.rows import Condition, OnJob, in_condition, of_event, of_job, of_pod, on_job
-from tfjob_operator.cli.diagnosis.rules import shorten, value
+from tfjob_operator.cli.diagnosis.rules import first_match, shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.pods import condition_of, running_since
 from tfjob_operator.cli.model.words import ago, failed_line, quote, safe_name
@@ -204,6 +204,7 @@ _LATE_S: Final = 60.0
 _DAY_S: Final = 86_400.0
 """How long the pods of a finished job are not reported, since users read their logs."""
 _LONG_S: Final = 600.0
+_LONG_TEXT: Final = 300
 """Older events about a repair do not describe the current state."""
 _DISRUPTION: Final = Condition(DISRUPTED, "DisruptionTarget")
 _DELETIONS: Final = (
@@ -234,7 +235,7 @@ def _last_failure(record: EndRecord | None) -> str:
     last = record.failure if record is not None else None
     if last is None or not last.pod_name:
         return " "
-    words = shorten(value(last.message))
+    words = shorten(value(last.message), _LONG_TEXT)
     if last.reason == EventReason.START_DEADLINE_EXCEEDED:
         return f"({safe_name(last.pod_name)} {words})"
     how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"
@@ -257,6 +258,10 @@ def find(facts: Facts) -> Iterator[Finding]:
             "start": "its spec" if start_s is None else duration(start_s),
             "last": _last_failure(record),
         }
+        late = record.failure if record is not None and limit is EventReason.START_DEADLINE_EXCEEDED else None
+        if late is not None and (found := first_match(starting.REASONS_OF_START, late.message)):
+            problem, named = found
+            yield Finding(problem, late.pod_name, (failed_line(failed),), {"pod": late.pod_name, **named})
         problem = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
         before = attempts.history(facts) if problem is attempts.MAX_RESTARTS else ()
         yield Finding(problem, facts.name, (failed_line(failed), *before), values)

@@ -346,6 +346,8 @@ _EXCEPTION: Final = re.compile(
 _NATIVE: Final = re.compile(
     r"(?:\d{4}-\d\d-\d\d [\d:.]+: )?(?P<level>[IWEF])(?:\d{4} [\d:.]+ +\d+)? [\w./-]{1,200}:\d+\] (?P<text>.*)"
 )
+_THROWN: Final = re.compile(r"\s+what\(\):\s+(.+)")
+"""What std::terminate prints of an exception of C++ that nothing caught."""
 _ROOT: Final = re.compile(r"NCCL WARN|OP_REQUIRES failed|insufficient shared memory")
 """Messages with the reason of an exception that gives none, such as an InternalError of NCCL."""
 _WITH_FRAMES: Final = (
@@ -367,6 +369,12 @@ _OF_LAUNCHER: Final = re.compile(r"(\w+\.)*ChildFailedError\b")
 """The exception of torchrun, after those of the processes that it started."""
 _LEVELS: Final = ("level", "severity", "levelname", "log.level")
 _TEXTS: Final = ("msg", "message", "event", "error")
+_TRACEBACKS: Final = ("exc_info", "exception", "exc_text")
+_LOGFMT: Final = re.compile(
+    r"(?:\S+=\S+ )*?(?:level|lvl|severity)=(?:error|err|fatal|critical|panic)\b.*?\b(?:msg|message|error|err)="
+    r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<word>\S+))',
+    re.IGNORECASE,
+)
 _SEVERE: Final = frozenset({"ERROR", "ERR", "CRITICAL", "FATAL", "PANIC", "ALERT", "EMERGENCY"})
 _NO_REASON: Final = re.compile(r"[=-]+$|Detected at node|Node: |\s|•|Stack trace for op|(Call a|A)rguments received")
 
@@ -387,8 +395,8 @@ class LastWords:
 class _Message:
     """A message of a log.
 
-    `level` is `X` for an exception, `J` for an error in JSON, `I`, `W`, `E` or `F` (fatal) for native code, and "" for a line
-    of the program.
+    `level` is `X` for an exception, `J` for an error of a structured log, `I`, `W`, `E` or `F` (fatal) for native code, and ""
+    for a line of the program.
     """
 
     level: str
@@ -419,8 +427,8 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     """Return why the process with this log ended.
 
     The last exception decides, or a later fatal message of native code: lines before it may be about errors that were
-    handled. An exception of a launcher decides only without another. Without all of them, the last error in JSON decides, else
-    the last line that a rule knows.
+    handled. An exception of a launcher decides only without another. Without all of them, the last error of a structured log
+    decides, else the last line that a rule knows.
     """
     messages = _messages(log)
     ends = [each for each in reversed(messages) if each.level in {"X", "F"}]
@@ -468,14 +476,10 @@ def _messages(log: str) -> list[_Message]:
     found: list[_Message] = []
     for raw in log[-_LONGEST:].splitlines()[-_MOST_LINES:]:
         line = _MARGIN.sub("", _DECORATION.sub("", raw)).rstrip()
-        native, exception = _NATIVE.match(line), _EXCEPTION.match(line)
-        if native:
-            current = _Message(native["level"], [native["text"]])
-            found.append(current)
-            current = current if current.level == "F" else None
-        elif (error := _error_in_json(line)) is not None:
-            current = None
-            found.append(_Message("J", error))
+        exception = _EXCEPTION.match(line)
+        if (begun := _begun(line)) is not None:
+            found.append(begun)
+            current = begun if begun.level == "F" else None
         elif found and found[-1].level and _CONTINUED.match(line):
             found[-1].lines.append(line)
         elif line.startswith(_TRACEBACK):
@@ -497,8 +501,20 @@ def _messages(log: str) -> list[_Message]:
     return found
 
 
-def _error_in_json(line: str) -> list[str] | None:
-    """Return the lines of the message in a line of a structured log; None if it is no error."""
+def _begun(line: str) -> _Message | None:
+    """Return the message of native code or of a structured log that begins with this line."""
+    if (thrown := _THROWN.match(line)) is not None:
+        return _Message("F", [thrown[1]])
+    if (native := _NATIVE.match(line)) is not None:
+        return _Message(native["level"], [native["text"]])
+    error = _error_of(line)
+    return _Message("J", error) if error is not None else None
+
+
+def _error_of(line: str) -> list[str] | None:
+    """Return the lines of the message in a line of a structured log, JSON or logfmt; None if it is no error."""
+    if (found := _LOGFMT.match(line)) is not None:
+        return [(found["quoted"] or found["word"] or "").replace('\\"', '"')]
     if not line.startswith("{") or not line.endswith("}"):
         return None
     try:
@@ -506,5 +522,10 @@ def _error_in_json(line: str) -> list[str] | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     level = next((fields[name] for name in _LEVELS if name in fields), "")
-    said = [fields[name] for name in _TEXTS if isinstance(fields.get(name), str)]
-    return said[0].splitlines() or [line] if str(level).upper() in _SEVERE and said else None
+    said = [
+        fields[name] for name in (*_TRACEBACKS, *_TEXTS) if isinstance(fields.get(name), str) and fields[name].strip()
+    ]
+    if str(level).upper() not in _SEVERE or not said:
+        return None
+    lines: list[str] = said[0].strip().splitlines()
+    return lines[-1:] if any(name in fields for name in _TRACEBACKS) else lines

@@ -143,6 +143,8 @@ RULES: Final = (
     rule(NO_WORKING_FOLDER, r"not a directory|chdir to cwd"),
     rule(CANNOT_START, r"(?P<words>.+)"),
 )
+REASONS_OF_START: Final = RULES[:-1]
+"""Those that name a cause: the last one matches any message."""
 _REASONS: Final = frozenset(
     {
         "CreateContainerConfigError",

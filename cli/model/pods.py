@@ -22,6 +22,8 @@ _SOON_S: Final = 600.0
 """A restart is resolved once the container has been running this long: the kubelet resets its back-off after ten minutes."""
 
 
+_LOOP_S: Final = 10.0
+"""The least time that a container runs before it is out of a crash loop. Stamps have whole seconds, and runs differ."""
 _PROGRAMS: Final = frozenset(
     {"", "/bin", "/sbin", "/usr", "/usr/bin", "/usr/sbin", "/usr/local", "/usr/local/bin", "/opt"}
 )
@@ -108,7 +110,7 @@ def is_down_after(each: Exit, now: datetime) -> bool:
     """Return True if a container is down because of this exit: it has terminated for good, or waits to be restarted.
 
     A container with repeated `OOMKilled` counts as down for the first ten minutes of the next run, and one that crashed again
-    and again until it has run longer than the last time. A failed sidecar matters only if its pod failed.
+    and again until it has run clearly longer than the last time. A failed sidecar matters only if its pod failed.
     """
     pod = each.pod
     is_init = each.container in {status.name for status in pod.status.init_container_statuses or ()}
@@ -128,5 +130,5 @@ def is_down_after(each: Exit, now: datetime) -> bool:
     if ended.reason != "OOMKilled":
         if ended.started_at is None or ended.finished_at is None:
             return False
-        lasted_s = min(seconds_between(ended.started_at, ended.finished_at), _SOON_S)
+        lasted_s = min(2 * seconds_between(ended.started_at, ended.finished_at) + _LOOP_S, _SOON_S)
     return seconds_between(since, now) < lasted_s

@@ -174,10 +174,11 @@ ProblemKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class StartProblem:
-    """Why a pod does not start, and its event. It is reported once, not at every sync."""
+    """Why a pod does not start, and its event. It is reported once, not at every sync. `words` do not name the pod."""
 
     key: ProblemKey
     event: JobEvent
+    words: str = ""
 
 
 def problems_of_pod(pod: Pod) -> Iterator[StartProblem]:
@@ -187,14 +188,14 @@ def problems_of_pod(pod: Pod) -> Iterator[StartProblem]:
         yield queued_separately(f"pod {name} has the scheduling gate {QUEUE_GATE}")
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
-            yield _problem(uid, "", condition.reason, f"Error pod {name} condition message: {condition.message}")
+            message = f"Error pod {name} condition message: {condition.message}"
+            yield _problem(uid, "", condition.reason, message, f"{condition.reason}: {condition.message}")
     for container in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
         waiting = container.state.waiting
         if waiting is not None and waiting.reason in WAITING_REASONS:
-            message = (
-                f"Error pod {name} container {container.name} waiting message: {waiting.message or waiting.reason}"
-            )
-            yield _problem(uid, container.name, waiting.reason, message)
+            said = waiting.message or waiting.reason
+            message = f"Error pod {name} container {container.name} waiting message: {said}"
+            yield _problem(uid, container.name, waiting.reason, message, f"container {container.name}: {said}")
 
 
 def queued_separately(proof: str) -> StartProblem:
@@ -209,5 +210,5 @@ def problem_of_job(reason: str, message: str) -> StartProblem:
     return _problem("", "", reason, message)
 
 
-def _problem(uid: str, container: str, reason: str, message: str) -> StartProblem:
-    return StartProblem((uid, container, reason), JobEvent(EventType.WARNING, reason, message))
+def _problem(uid: str, container: str, reason: str, message: str, words: str = "") -> StartProblem:
+    return StartProblem((uid, container, reason), JobEvent(EventType.WARNING, reason, message), words)

@@ -39,6 +39,7 @@ from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TA
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     cause_of,
+    describe_last_failure,
     ended_containers,
     failure_at,
     last_exit,
@@ -472,9 +473,17 @@ def _cause(decision: Decision) -> str:
 
 def _describe_late(decision: Decision) -> str:
     """Return a message saying that a replica did not run in time, with the problem of its pod."""
-    problems = problems_of([decision.failure] if decision.failure is not None else [])
     again = " again" if decision.rule is not None and decision.action is not decision.rule.action else ""
-    return f"did not run{again} in time" + (f": {problems[0].event.message}" if problems else "")
+    why = why_late(decision.failure)
+    return f"did not run{again} in time{why and ': '}{why}"
+
+
+def why_late(replica: Replica | None) -> str:
+    """Return what keeps the pod of a replica from running, "" if that is unknown."""
+    if replica is None:
+        return ""
+    problems = problems_of([replica])
+    return problems[0].words if problems else describe_last_failure(replica.pod)
 
 
 def _running_s(draft: StatusDraft) -> float:

@@ -59,7 +59,7 @@ def most_restarts(
     restarts = [(each.total - (each.replaced and each.pod in pods), -each.index, each) for each in records]
     times, _, record = max(restarts, key=lambda each: each[:2])
     replica = pods.get(record.pod)
-    last = _describe_last_failure(replica.pod) if replica is not None else ""
+    last = describe_last_failure(replica.pod) if replica is not None else ""
     pod = f"Pod {child_name(job, record.type, record.index)}"
     if times == 0:
         text = f"{pod}: {last}" if last else f"{pod} failed"
@@ -113,7 +113,8 @@ def last_exit(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
     return most.name, most.last_state.terminated
 
 
-def _describe_last_failure(pod: Pod) -> str:
+def describe_last_failure(pod: Pod) -> str:
+    """Return how a pod, or the container that the kubelet restarted most often, last failed; "" if neither did."""
     last = last_exit(pod)
     return _pod_level_cause(pod) if last is None else _describe_exit(*last)
 

@@ -57,6 +57,7 @@ from tfjob_operator.controller.tfjob.plan.attempts import (
     restart_all,
     restart_requested,
     unfinished,
+    why_late,
 )
 from tfjob_operator.controller.tfjob.plan.cleanup import (
     clean_up,
@@ -392,8 +393,8 @@ def _ending(
     if decision.late:
         first = decision.late[0]
         why = f"{len(decision.late)} did not, the first is {first.key.name}"
-        for problem in problems_of([first.replica] if first.replica is not None else [])[:1]:
-            why = f"{why}: {problem.event.message}"
+        if known := why_late(first.replica):
+            why = f"{why}: {known}"
         return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica)
     return past_deadline(draft, spec.active_deadline_s)
 

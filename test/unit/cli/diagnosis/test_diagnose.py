@@ -301,6 +301,9 @@ def test_the_first_line_of_a_restart_loop_is_the_failure_and_not_the_delay() -> 
     world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1: ImportError: No module named jax")
     world.status["restarts"][0]["carried"] = 0
     assert first_of(world).id == "python-module-missing", "a rule ignored the failure"
+    world.events[-1]["message"] = f"Pod: team.{WORKER} exited with code 136"
+    assert first_of(world).title == f"Failed ({WORKER}): container tensorflow exited with code 136 (SIGFPE)"
+    world.events[-1]["message"] = f"Pod: team.{WORKER} exited with code 1: ImportError: No module named jax"
     world.status["restarts"][0]["carried"] = 2
     assert ids_of(world)[:2] == ["python-module-missing", "restart-delayed"]
 
@@ -822,9 +825,12 @@ def test_a_job_that_failed_at_a_limit_says_which_replica_reached_it_and_how() ->
     said = (
         'did not run in time: Error pod mnist-ps-0 container tensorflow waiting message: Back-off pulling image "t:9"'
     )
-    failure = {"podName": "mnist-ps-0", "reason": "StartDeadlineExceeded", "message": said}
+    failure: dict[str, Any] = {"podName": "mnist-ps-0", "reason": "StartDeadlineExceeded", "message": said}
     world.status["begun"]["ending"] = {"type": "Failed", "event": "StartDeadlineExceeded", "failure": failure}
     assert first_of(world).title.endswith(f" of its spec (mnist-ps-0 {said})")
+    failure["message"] = 'did not run in time: container tensorflow: secret "keys" not found'
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["start-deadline-exceeded", "secret-missing"]
     ended: dict[str, Any] = {"podName": "mnist-ps-0", "exitCode": 1, "message": "RuntimeError: NCCL error"}
     for event in ("MaxRestartsExceeded", "BackoffLimitExceeded"):
         world.status["begun"]["ending"] = {"type": "Failed", "event": event, "failure": ended}
@@ -915,6 +921,14 @@ def test_a_job_that_failed_is_explained_when_its_pods_are_gone() -> None:
     found = diagnose(world.evidence())
     assert found.causes[0].id == "out-of-memory"
     assert found.standing == "mnist: Failed 10m ago, after 50m"
+    for resources, id_ in (({}, "memory-without-limit"), ({"limits": {"memory": "1Gi"}}, "out-of-memory")):
+        containers = [{"name": "tensorflow", "resources": resources}]
+        world.spec["tfReplicaSpecs"]["Worker"]["template"] = {"spec": {"containers": containers}}
+        first = first_of(world)
+        assert (first.id, "exceeded its memory limit of 1Gi" in first.title) == (id_, bool(resources))
+    world.limit_ranges = [{"metadata": {"name": "range"}}]
+    world.spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resources"] = {}
+    assert first_of(world).id == "out-of-memory", "its limit may be that of the LimitRange"
 
 
 def test_a_quota_that_is_used_up_is_told_when_its_event_has_expired() -> None:
@@ -1192,13 +1206,15 @@ def test_a_volume_that_hides_the_programs_of_the_image_is_named() -> None:
     assert "in the image (a volume is mounted at /bin and hides it)" in title
 
 
-def test_a_container_that_crashed_again_and_again_is_in_the_loop_until_it_runs_longer_than_the_last_time() -> None:
+def test_a_container_that_crashed_again_and_again_is_in_the_loop_until_it_runs_clearly_longer_than_the_last_time() -> (
+    None
+):
     """Between two restarts it runs for a moment, and the reason would otherwise be gone from line one."""
     world = world_of("usage-error")
     container = world.container()
-    container["state"] = {"running": {"startedAt": ago(0.9)}}  # the run before lasted a minute
+    container["state"] = {"running": {"startedAt": ago(2.1)}}  # the run before lasted a minute
     assert first_of(world).id == "usage-error"
-    container["state"] = {"running": {"startedAt": ago(1.1)}}
+    container["state"] = {"running": {"startedAt": ago(2.2)}}
     assert first_of(world).id == "was-restarted"
 
 
@@ -1218,15 +1234,24 @@ def test_a_container_that_its_startup_probe_killed_is_explained_by_that_when_the
     world.pod_event("Killing", killing, type_="Normal", minutes=minutes)
     world.pod_event("Unhealthy", "Startup probe failed: dial tcp 10.0.0.7:2222: connection refused", minutes=minutes)
     assert first_of(world).title.startswith("Startup probe failed (mnist-worker-1): dial tcp 10.0.0.7:2222")
+    world.events.clear()
+    assert first_of(world).id == "killed"
+    world.pods[WORKER]["spec"]["containers"][0]["startupProbe"] = {"tcpSocket": {"port": 2222}}
+    title = "Startup probe may have failed (mnist-worker-1): exit code 137, and the container has a startupProbe"
+    assert first_of(world).title == title
 
 
 def test_a_pod_that_reached_its_deadline_before_it_started_says_what_kept_it() -> None:
     world = world_of("pod-deadline")
     title = first_of(world).title
+    world.pods["mnist-worker-1"]["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {}}}]
+    assert first_of(world).title == f"{title}: init container fetch has not ended"
+    world.pods["mnist-worker-1"]["status"]["initContainerStatuses"] = []
     waits = {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "keys" not found'}}
     world.pods["mnist-worker-1"]["status"]["containerStatuses"] = [{"name": "tensorflow", "state": waits}]
     said = ': container tensorflow did not start: CreateContainerConfigError: secret "keys" not found'
-    assert first_of(world).title == title + said
+    found = diagnose(world.evidence()).causes
+    assert [each.title for each in found] == ['Secret "keys" not found (env of mnist-worker-1)', title + said]
 
 
 def test_a_replica_that_was_preempted_says_for_whom_while_its_next_pod_waits() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ WORKER = "mnist-worker-1"
 """The pod that has the trouble, where a case is about one."""
 REPLICAS = ("mnist-ps-0", "mnist-worker-0", WORKER)
 CONTAINER: Final = {"name": "tensorflow", "image": "registry.example/train:1"}
+RESOURCES: Final = {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}}
 LISTS: Final[Mapping[str, type]] = {
     "pods": objects.PodDetails, "former": objects.PodDetails, "services": objects.ReplicaService,
     "events": objects.EventDetails, "nodes": objects.NodeDetails,
@@ -56,13 +58,12 @@ def _labels(name: str) -> dict[str, str]:
 
 
 def _pod(name: str, number: int) -> dict[str, Any]:
-    resources = {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}}
     running = {"running": {"startedAt": ago(59)}}
     return {
         "kind": "Pod",
         "metadata": _meta(name, labels=_labels(name)),
         "spec": {
-            "containers": [CONTAINER | {"resources": resources}],
+            "containers": [CONTAINER | {"resources": deepcopy(RESOURCES)}],
             "nodeName": f"node-{number % 2}",
             "restartPolicy": "Never",
             "schedulerName": "default-scheduler",
@@ -88,7 +89,10 @@ class World:
 
     def __init__(self) -> None:
         replicas = {
-            kind: {"replicas": count, "template": {"spec": {"containers": [dict(CONTAINER)]}}}
+            kind: {
+                "replicas": count,
+                "template": {"spec": {"containers": [CONTAINER | {"resources": deepcopy(RESOURCES)}]}},
+            }
             for kind, count in (("PS", 1), ("Worker", 2))
         }
         self.job: dict[str, Any] = {

@@ -385,7 +385,7 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     failure = late.status.begun.ending.failure
     assert failure is not None
     assert (failure.pod_name, failure.reason) == ("mnist-worker-2", "StartDeadlineExceeded")
-    assert failure.message.endswith("waiting message: no such image")
+    assert failure.message == "did not run in time: container tensorflow: no such image"
     assert (failure.container_name, failure.exit_code) == ("", None)
     ran = synced(found, *running(), at_s=90)
     assert ran.status.begun is not None
