@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 from importlib import import_module
@@ -144,5 +145,7 @@ def _print_bug(*bug: Any) -> None:
 
     if isinstance(bug[1], OSError) and bug[1].errno in {EDQUOT, ENOSPC}:
         echo(f"error: the output cannot be written: {bug[1].strerror}", err=True)
+        # Otherwise the interpreter writes the rest at its exit, and if that fails, exits with 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     echo(*"".join(format_exception(*bug)).split("\n"), err=True, nl=False)
