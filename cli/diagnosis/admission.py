@@ -48,6 +48,13 @@ QUOTA: Final = error(
     ManifestChange("use fewer replicas, or request less of what is used up"),
     "Or delete pods that are no longer needed, or ask your cluster administrator for a larger quota",
 )
+_OF_SERVICES: Final = (
+    "kubectl -n {namespace} describe quota {quota}",
+    "Delete Services that are no longer needed, or ask your cluster administrator for a larger quota",
+    ManifestChange(
+        "use fewer replicas: each has a Service, unless a new job sets runPolicy.network to shared", recreate=False
+    ),
+)
 QUOTA_WANTS: Final = error(
     "quota-wants-requests",
     'ResourceQuota "{quota}" requires {wanted} on every container ({who} not created)',
@@ -330,6 +337,8 @@ def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
         asked = [part.partition("=")[0] for part in values["asked"].split(",")]
         if not all(name in {"pods", "services"} or name.startswith("count/") for name in asked):
             problem = replace(problem, to_do=(*problem.to_do, _OLD_REQUESTS))
+        elif any(name in {"services", "count/services"} for name in asked):
+            problem = replace(problem, to_do=_OF_SERVICES)
     if event.reason in _KINDS and _MESSAGE in problem.to_do:
         values["kind"] = _KINDS[event.reason]
         problem = replace(

@@ -13,6 +13,7 @@ from typing import Final
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_JOB_NAME, LABEL_PREFIX
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, WhileRunning, fill
 from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.model.pods import is_up
 
 DESCRIBE_POD: Final = "kubectl -n {namespace} describe pod {pod}"
 DESCRIBE_JOB: Final = "kubectl -n {namespace} describe tfjob {job}"
@@ -39,6 +40,7 @@ _EDIT: Final = "kubectl -n {namespace} edit tfjob {job}"
 _RECREATE: Final = (
     "Delete the affected pods, which are recreated from the edited template: kubectl -n {namespace} delete "
 )
+_RECREATE_RUNNING: Final = _RECREATE.replace("template:", "template; work since their last checkpoint is lost:")
 SAVE: Final = "kubectl -n {namespace} get tfjob {job} -o yaml > {job}.saved.yaml"
 REPLACE: Final = (
     "Replace the job, which deletes its pods with their logs and starts it anew: "
@@ -130,8 +132,9 @@ def _recreated(facts: Facts, whom: Sequence[str]) -> Iterator[str]:
     else:
         present = {pod.metadata.name for pod in facts.pods}
         names, kind = [name for name in whom if name in present], "pod"
+    trains = any(pod.metadata.name in names and is_up(pod) for pod in facts.pods)
     if names:
-        yield f"{_RECREATE}{kind} {' '.join(names[:_MAX_PODS])}"
+        yield f"{_RECREATE_RUNNING if trains else _RECREATE}{kind} {' '.join(names[:_MAX_PODS])}"
 
 
 def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from tfjob_operator.cli.diagnosis.rows import matched, of_pod
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.facts import listed, mapping
 from tfjob_operator.cli.model.failures import failure_of
-from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
+from tfjob_operator.cli.model.objects import ContainerStatusDetails, EventDetails, PodDetails
 from tfjob_operator.cli.model.pods import (
     IN_IMAGE,
     Exit,
@@ -73,6 +73,7 @@ EVICTED: Final = error(
     "The kubelet evicted the pod because its node was low on memory or disk",
     DESCRIBE_NODES,
     ManifestChange("set resources.requests to what the job uses, so that it gets a node with enough"),
+    ManifestChange("or set restartPolicy of the replica to ExitCode, under which an evicted pod is recreated"),
     rank=702,
 )
 POD_DEADLINE: Final = error(
@@ -84,8 +85,8 @@ POD_DEADLINE: Final = error(
 )
 LIVENESS: Final = error(
     "liveness-probe",
-    "Liveness probe failed ({who}): the kubelet restarts the container",
-    "The kubelet restarts the container because its liveness probe fails",
+    "Liveness probe failed ({who}): the kubelet killed the container",
+    "The kubelet killed the container because its liveness probe failed",
     LOGS,
     ManifestChange("remove livenessProbe from the template, or raise its initialDelaySeconds and failureThreshold"),
     rank=704,
@@ -188,6 +189,13 @@ AFTER_SUCCESS: Final = warning(
     "A container exits with code 0, and its restart policy starts it again",
     ManifestChange("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),
 )
+AFTER_PROBE: Final = warning(
+    "succeeded-after-probe",
+    "Succeeded, but its liveness probe had failed ({who}): exit code 0 after SIGTERM counts as success",
+    "The kubelet killed a container for its liveness probe, and its program exited with 0",
+    LOGS,
+    "Let the program exit with 143 after SIGTERM if its work is not finished",
+)
 FOR_EVER: Final = warning(
     "restarts-for-ever",
     "Restarted {times} times ({who}), {now}",
@@ -216,6 +224,8 @@ _BY_CODE: Final = {
     143: TERMINATED,
     2: USAGE,
 }
+_BY_SIGNAL: Final = frozenset({1, 137, 143})
+"""Exit codes of a container that the kubelet killed. Some programs exit with 1 after SIGTERM."""
 _SIGNALS: Final = {129: "SIGHUP", 131: "SIGQUIT", 133: "SIGTRAP", 136: "SIGFPE", 138: "SIGUSR1", 141: "SIGPIPE"}
 """Exit codes of signals that have no problem of their own."""
 # kubernetes: pkg/kubelet/eviction/helpers.go
@@ -268,11 +278,20 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield from _of_failed_job(facts, failed)
         return
     if facts.finished:
+        yield from _stopped_well(facts)
         return
     for pod in facts.pods:
         yield from _of_pod(facts, pod)
     yield from _replaced(facts)
     yield from _restarted(facts)
+
+
+def _stopped_well(facts: Facts) -> Iterator[Finding]:
+    """Yield replicas of a succeeded job that the kubelet killed, and that exited with 0 then."""
+    for pod in facts.pods:
+        probe = _liveness(facts, pod) if pod.status.phase == "Succeeded" else ()
+        values = {"container": CONTAINER_NAME, "previous": "false"}
+        yield from (of_pod(AFTER_PROBE, pod, **values).seen_in(facts.line(each)) for each in probe)
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
@@ -352,7 +371,7 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     proofs = [f"pod {safe_name(name)}: container {safe_name(each.container)} {how}{words}"]
     if log:
         proofs.append(f"log of {safe_name(name)}: {quote(log)}")
-    probe = latest([event for event in facts.pod_events(pod, "Killing") if "liveness" in event.message])
+    probe = _liveness(facts, pod) if ended.exit_code in _BY_SIGNAL else ()
     skipped = latest(facts.pod_events(pod, "InvalidEnvironmentVariableNames"))
     proofs += [facts.line(event) for event in (*probe, *skipped)]
     return _End(
@@ -367,6 +386,23 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         loops=0 if pod.status.phase == "Failed" else each.restarts,
         limit=memory_limit(pod, each.container) or None,
         where=lookup_location(pod, each.container),
+    )
+
+
+def _liveness(facts: Facts, pod: PodDetails) -> tuple[EventDetails, ...]:
+    """Return the newest event about a liveness probe that let the kubelet kill a container of a pod, or of those before it.
+
+    If the container is restarted, the kubelet names the probe when it kills; otherwise only the failed probe does.
+    """
+    events = facts.events_of("Pod", pod.metadata.name)
+    killed = any(each.reason == "Killing" for each in events)
+    return latest(
+        [
+            each
+            for each in events
+            if (each.reason == "Killing" and "liveness" in each.message)
+            or (killed and each.reason == "Unhealthy" and each.message.startswith("Liveness probe failed"))
+        ]
     )
 
 
@@ -405,9 +441,10 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "limit": end.limit or " ",
         "where": end.where,
     }
-    joined = end.words if "\n" in end.words else end.words.replace(" / ", "\n")  # by api.text.last_words
+    joined = logs.plain(end.words)
+    joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
     last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
-    words = shorten(last.line, _LAST_WORDS) or last_words(end.words, _LAST_WORDS)
+    words = shorten(last.line, _LAST_WORDS) or last_words(logs.plain(end.words), _LAST_WORDS)
     words = words or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
     key = ""
@@ -424,6 +461,8 @@ def _classified(facts: Facts, end: _End) -> Finding:
             more["name"] = _peer(facts, end, key) or more["name"]
     elif end.init:
         problem = INIT_FAILED
+    elif end.code == 0:
+        problem = AFTER_SUCCESS
     elif end.code in _BY_CODE:
         problem = _BY_CODE[end.code]
     else:
@@ -516,12 +555,12 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             seen.append(f"container {safe_name(each.container)} {how}")
         exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
         proofs = [facts.line(event) for event, _ in exits[-1:]]
-        killed = [each for each in facts.pod_events(pod, "Killing") if "liveness" in each.message]
+        killed = _liveness(facts, pod)
         problem, also = FOR_EVER if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
         if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
             values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}
             problem, also = OUT_OF_MEMORY if values["limit"] else NO_MEMORY_LIMIT, (FOR_EVER,)
-        elif in_place and killed and _is_young(facts, pod):
+        elif killed and _is_young(facts, pod):
             problem, also = LIVENESS, (FOR_EVER,)
             proofs += map(facts.line, killed[-1:])
         elif problem is RESTARTED:

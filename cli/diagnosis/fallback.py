@@ -17,7 +17,7 @@ from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import MAX_QUOTED, shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
-from tfjob_operator.cli.model.pods import condition_of, exits_of, is_down_after, statuses
+from tfjob_operator.cli.model.pods import condition_of, exits_of, statuses
 from tfjob_operator.cli.model.words import quote, safe_name
 
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
@@ -50,6 +50,7 @@ SIDECAR: Final = error(
     "sidecar-failed",
     "Container {container} exited with code {code} ({who}){words}",
     "A container beside `tensorflow` failed while the pod runs",
+    "The training goes on: only container tensorflow decides how a replica ends",
     LOGS,
     ManifestChange("correct container {container} in the template according to the log"),
     unless=(KNOWN,),
@@ -153,10 +154,9 @@ def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
     inits = {each.name for each in pod.status.init_container_statuses or ()}
     for each in exits_of(pod):
         beside = each.container != CONTAINER_NAME and each.container not in inits
-        if (
-            beside and pod.status.phase == "Running" and not is_down_after(each, facts.now)
-        ):  # crashing.py reports a loop
+        if beside and pod.status.phase == "Running":
             log, code = facts.log(pod.metadata.name, each.container), str(each.ended.exit_code)
+            code += f" ({safe_name(each.ended.reason)})" * (each.ended.reason not in _PLAIN)
             last = quote((log or each.ended.message).strip().rpartition("\n")[2])
             seen = f"container {safe_name(each.container)} exited with code {code}{last and ': '}{last}"
             values = {"container": each.container, "code": code, "previous": str(not each.now).lower()}

@@ -23,7 +23,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts, starting
+from tfjob_operator.cli.diagnosis import attempts, logs, starting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -235,7 +235,8 @@ def _last_failure(record: EndRecord | None) -> str:
     last = record.failure if record is not None else None
     if last is None or not last.pod_name:
         return " "
-    words = shorten(value(last.message), _LONG_TEXT)
+    said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.last_words
+    words = shorten(value(logs.read(logs.plain(said)).line or last.message), _LONG_TEXT)
     if last.reason == EventReason.START_DEADLINE_EXCEEDED:
         return f"({safe_name(last.pod_name)} {words})"
     how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"

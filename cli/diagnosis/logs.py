@@ -359,6 +359,7 @@ _CONTINUED: Final = re.compile(r"Additional GRPC error information|:(\{|[A-Z]+:)
 _VAGUE: Final = re.compile(
     r"(\w+\.)*((Internal|Unknown|XlaRuntime|JaxRuntime|Aborted|Cancelled)Error\b|RuntimeError: (NCCL|DataLoader))"
 )
+_ESCAPES: Final = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _DECORATION: Final = re.compile(
     r"^\[rank\d+\]: |\x1b\[[\d;]*m|\{\{function_node [^}]{0,400}\}\} ?| ?\[Op:\w+\](?: name: ?)?"
 )
@@ -402,6 +403,7 @@ class _Message:
     level: str
     lines: list[str]
     is_cause: bool = False  # of the exception that follows
+    is_handled: bool = False  # when the exception that follows was raised
 
     def reason(self) -> str:
         """Return the line that gives the reason: of an exception, its type without the package and its message."""
@@ -421,6 +423,11 @@ class _Message:
         """Return all lines but stack frames, and the reason of an exception as a line of its own."""
         lines = [line for line in self.lines if not _FRAME.match(line)]
         return "\n".join([*lines, self.reason()] if self.level == "X" else lines)
+
+
+def plain(log: str) -> str:
+    """Return a log without escape sequences, and of lines that were written over each other the last one."""
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", log).split("\n"))
 
 
 def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
@@ -444,6 +451,9 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     if last is None:
         return LastWords()
     line = next((each.reason() for each in candidates if "NCCL WARN" in each.lines[0]), last.reason())
+    handled = [each for each in messages if each.is_handled and first_match(rules, each.text()) is not None]
+    if handled and last.level == "X":
+        line = f"{line}, while handling {handled[-1].reason()}"
     return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
 
 
@@ -483,6 +493,8 @@ def _messages(log: str) -> list[_Message]:
         elif found and found[-1].level and _CONTINUED.match(line):
             found[-1].lines.append(line)
         elif line.startswith(_TRACEBACK):
+            if found and line != _TRACEBACK[0]:
+                found[-1].is_handled = found[-1].level == "X"
             current, in_frames = None, True
         elif line.startswith(_IGNORED):
             current, is_ignored = None, True

@@ -116,7 +116,7 @@ def is_down_after(each: Exit, now: datetime) -> bool:
     is_init = each.container in {status.name for status in pod.status.init_container_statuses or ()}
     if pod.metadata.deletion_timestamp is not None:
         return False
-    if each.container != CONTAINER_NAME and not is_init and pod.status.phase != "Failed" and each.now:
+    if each.container != CONTAINER_NAME and not is_init and pod.status.phase != "Failed":
         return False
     if each.now:
         return True

@@ -65,6 +65,7 @@ def test_pods_are_only_to_be_recreated_if_that_frees_quota(asked: str, helps: bo
         f'pods "{WORKER}" is forbidden: exceeded quota: q, requested: {asked}, used: {name}=4, limited: {name}=4'
     )
     assert any("kubectl tfjob restart" in step for step in first_of(world).to_do) is helps
+    assert any("network to shared" in step for step in first_of(world).to_do) is ("services" in asked)
 
 
 def test_there_is_a_case_of_every_trouble_and_no_other() -> None:
@@ -831,7 +832,8 @@ def test_a_job_that_failed_at_a_limit_says_which_replica_reached_it_and_how() ->
     failure["message"] = 'did not run in time: container tensorflow: secret "keys" not found'
     found = diagnose(world.evidence()).causes
     assert [each.id for each in found] == ["start-deadline-exceeded", "secret-missing"]
-    ended: dict[str, Any] = {"podName": "mnist-ps-0", "exitCode": 1, "message": "RuntimeError: NCCL error"}
+    said = "Epoch 3/10 / Traceback (most recent call last): / RuntimeError: NCCL error / closing"
+    ended: dict[str, Any] = {"podName": "mnist-ps-0", "exitCode": 1, "message": said}
     for event in ("MaxRestartsExceeded", "BackoffLimitExceeded"):
         world.status["begun"]["ending"] = {"type": "Failed", "event": event, "failure": ended}
         assert first_of(world).title.endswith(" allows (mnist-ps-0, exit code 1: RuntimeError: NCCL error)")
@@ -1252,6 +1254,40 @@ def test_a_pod_that_reached_its_deadline_before_it_started_says_what_kept_it() -
     said = ': container tensorflow did not start: CreateContainerConfigError: secret "keys" not found'
     found = diagnose(world.evidence()).causes
     assert [each.title for each in found] == ['Secret "keys" not found (env of mnist-worker-1)', title + said]
+
+
+def test_a_liveness_probe_that_kills_for_good_is_named_although_the_kubelet_does_not_name_it() -> None:
+    """Without a restart its event only says that the container is stopped."""
+    world = world_of()
+    world.failed(137)
+    world.pod_event("Killing", "Stopping container tensorflow", type_="Normal")
+    assert first_of(world).id == "killed"
+    world.pod_event("Unhealthy", "Liveness probe failed: cat: /tmp/heartbeat: No such file or directory")
+    first = first_of(world)
+    assert first.title == "Liveness probe failed (mnist-worker-1): the kubelet killed the container"
+    assert any("/tmp/heartbeat" in line for line in first.evidence)
+
+
+def test_advice_that_deletes_a_pod_whose_training_runs_says_what_is_lost() -> None:
+    first = first_of(world_of("sidecar-failed"))
+    assert first.to_do[0].startswith("The training goes on")
+    assert "; work since their last checkpoint is lost: kubectl -n team delete pod" in first.to_do[-1]
+    assert not any("is lost" in step for step in first_of(world_of("crash-loop")).to_do)
+
+
+def test_what_a_terminal_would_not_show_is_not_quoted() -> None:
+    world = world_of()
+    world.exited(3, log="1/9 [=>...]\r9/9 [=====]\r\n\x1b[31m[ERROR]\x1b[0m no batch left\n")
+    assert first_of(world).title.endswith(": 9/9 [=====] / [ERROR] no batch left")
+
+
+def test_a_replica_that_was_restarted_after_its_success_has_no_failure_to_be_mended() -> None:
+    """Its restarts have reached the backoffLimit, and its pod ended with 0."""
+    world = world_of("backoff-limit")
+    failure = {"podName": WORKER, "exitCode": 0, "replicaType": "Worker", "replicaIndex": 1, "reason": "Completed"}
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "BackoffLimitExceeded", "failure": failure}
+    world.pods = {}
+    assert "restarted-after-success" in ids_of(world)
 
 
 def test_a_replica_that_was_preempted_says_for_whom_while_its_next_pod_waits() -> None:

@@ -357,6 +357,15 @@ class Troubled(World):
         self.status["replicaStatuses"] = {"PS": {"succeeded": 1}, "Worker": {"succeeded": 2}}
         self.status["finishedIndices"] = {"Worker": "0"}
 
+    def succeeded_after_probe(self) -> None:
+        self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+        self.status["replicaStatuses"] = {"PS": {"succeeded": 1}, "Worker": {"succeeded": 2}}
+        self.status["finishedIndices"] = {"Worker": "0-1", "PS": "0"}
+        for pod in self.pods.values():
+            pod["status"]["phase"] = "Succeeded"
+        self.pod_event("Unhealthy", "Liveness probe failed: cat: /tmp/heartbeat: No such file or directory")
+        self.pod_event("Killing", "Stopping container tensorflow", type_="Normal")
+
     def ending(self) -> None:
         """The other worker is being deleted."""
         message = "TFJob team/mnist successfully completed."
