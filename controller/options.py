@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from tfjob_operator.api.v1.constants import MIN_NODE_LOST_TIMEOUT_S
+from tfjob_operator.api.v1.constants import MIN_NODE_LOST_TIMEOUT_S, RETRYABLE_EXIT_CODES
 from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
 
 PROGRAM: Final = "tfjob-operator"
@@ -63,6 +63,7 @@ class Options:
     enable_gang_scheduling: create a PodGroup for each job, so that its pods are scheduled all together or not at all.
     gang_scheduler_name: `volcano`, or the name of a scheduler with the coscheduling plugin.
     restart_backoff: delay restarts of failed programs, as a kubelet does for containers.
+    retryable_exit_codes: after these, the restart policy ExitCode restarts a replica.
     completion_grace_s: how long workers may continue after the job has succeeded.
     node_lost_timeout_s: how long a node may be not ready before it counts as lost, for jobs that do not set this timeout; 0 for
         never.
@@ -90,6 +91,7 @@ class Options:
     enable_gang_scheduling: bool = False
     gang_scheduler_name: str = "volcano"
     restart_backoff: bool = True
+    retryable_exit_codes: frozenset[int] = RETRYABLE_EXIT_CODES
     completion_grace_s: float = 30.0
     node_lost_timeout_s: float = 0.0
     fallback_to_logs: bool = True
@@ -187,6 +189,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--gang-scheduler-name", type=_subdomain, default="volcano", metavar="NAME",
         help="name of the gang scheduler (default volcano)")  # fmt: skip
     add("--restart-backoff", default=True, help="delay restarts of failed programs (default true)", **switch)
+    add("--retryable-exit-codes", type=_exit_codes, default=RETRYABLE_EXIT_CODES, metavar="LIST",
+        help=f"exit codes and ranges after which restartPolicy ExitCode restarts a replica, such as 130,137-143 "
+        f"(default {','.join(map(str, sorted(RETRYABLE_EXIT_CODES)))})")  # fmt: skip
     add("--completion-grace-period", dest="completion_grace_s", type=_duration, default=30.0, metavar="DURATION",
         help="how long workers may run after the job has succeeded; 0 deletes them at once (default 30s)")  # fmt: skip
     add("--node-lost-timeout", dest="node_lost_timeout_s", type=_node_timeout, default=0.0, metavar="DURATION",
@@ -258,6 +263,18 @@ def _node_timeout(text: str) -> float:
     if 0 < found < MIN_NODE_LOST_TIMEOUT_S:
         raise argparse.ArgumentTypeError(f"must be 0 or at least 1m, not {text!r}")
     return found
+
+
+def _exit_codes(text: str) -> frozenset[int]:
+    """Return the exit codes in a list of numbers and ranges, such as 130,137-143."""
+    found: set[int] = set()
+    for each in text.split(","):
+        first, dash, last = each.partition("-")
+        ends = [int(number) for number in (first, last if dash else first) if re.fullmatch(r"[0-9]{1,3}", number)]
+        if len(ends) != 2 or not 1 <= ends[0] <= ends[1] <= 255:
+            raise argparse.ArgumentTypeError(f"must be a list of exit codes or ranges from 1 to 255, not {text!r}")
+        found.update(range(ends[0], ends[1] + 1))
+    return frozenset(found)
 
 
 def _boolean(text: str) -> bool:

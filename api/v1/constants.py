@@ -40,8 +40,11 @@ MAX_VARIABLE: Final = 131_071
 """The longest environment string (`NAME=value`, in bytes) that Linux passes to a process: MAX_ARG_STRLEN is 32 pages of 4
 KiB, including the terminating NUL."""
 
-RETRYABLE_EXIT_CODES: Final = frozenset({130, 137, 138, 143})
-"""Exit codes after SIGINT, SIGKILL, SIGUSR1 (reserved for users) and SIGTERM. Every other code except 0 is permanent."""
+RETRYABLE_EXIT_CODES: Final = frozenset({130, 134, 137, 138, 143})
+"""Exit codes after SIGINT, SIGABRT, SIGKILL, SIGUSR1 (reserved for users) and SIGTERM. Every other code except 0 is permanent.
+
+The runtimes of JAX and XLA abort (134) when another replica has died.
+"""
 EVENT_SOURCE: Final = "tf-operator"
 
 # Labels. Older SDKs and scripts read the short names; the newer SDK and Kueue read the prefixed ones. Names with `tf-`

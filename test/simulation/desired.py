@@ -17,7 +17,7 @@ FOREIGN: Final = "kueue.x-k8s.io/multikueue"
 """The `managedBy` of jobs that belong to another controller."""
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 """The label of a queued job."""
-RETRYABLE: Final = frozenset({130, 137, 138, 143})
+RETRYABLE: Final = frozenset({130, 134, 137, 138, 143})
 
 
 @dataclass(frozen=True, slots=True)

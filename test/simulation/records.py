@@ -38,7 +38,7 @@ def is_final(fate: Fate, policy: str) -> bool:
     if fate.end in {None, End.SUCCEEDED} or fate.leaving:
         return False
     if policy == "ExitCode":
-        return fate.end is End.FAILED and fate.exit_code not in {130, 137, 138, 143}
+        return fate.end is End.FAILED and fate.exit_code not in {130, 134, 137, 138, 143}
     return not fate.orderly if policy == "Never" else fate.fatal
 
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from tfjob_operator.api.core import POD_GROUP_PENDING, EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.conditions import is_over
-from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES, EventReason
 from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, PodGroup, ReplicaKey, Service
@@ -36,13 +36,15 @@ class Defaults(NamedTuple):
 
     `delays`: restarts of failed programs are delayed. `completion_grace_s`: how long workers may continue after the job has
     succeeded. `node_lost_timeout_s`: a node that is not ready for this long is lost; 0 disables this. `last_words`: a container
-    that fails without a termination message reports the end of its log.
+    that fails without a termination message reports the end of its log. `retryable`: the exit codes after which the restart
+    policy ExitCode restarts a replica.
     """
 
     delays: bool = True
     completion_grace_s: int = 30
     node_lost_timeout_s: int = 0
     last_words: bool = True
+    retryable: frozenset[int] = RETRYABLE_EXIT_CODES
 
 
 DEFAULTS: Final = Defaults()

@@ -254,14 +254,14 @@ def _is_final_failure(replica: Replica, restarting: Collection[str]) -> bool:
     return replica.outcome is Outcome.FAILED and not (replica.terminating or replica.pod.metadata.uid in restarting)
 
 
-def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
+def should_restart(replica: Replica, spec: TFJobSpec, retryable: Collection[int] = c.RETRYABLE_EXIT_CODES) -> bool:
     """Return True if a failed pod is to be deleted and recreated under the same name.
 
     A pod keeps the policy with which it was created; edits apply to later pods (U15). Under Always and OnFailure the kubelet
     restarts containers in place, but not a pod that is itself Failed because of an eviction or a lost node (B38). Under
-    ExitCode, the exit code decides, except for disrupted pods: their exit code only reflects the reaction to SIGTERM. If the
-    container's own policy forbids a restart, Always and OnFailure recreate only disrupted pods. Even under Never, disrupted
-    workers of an elastic job (B50) and any disrupted replica that exited with 0 are recreated.
+    ExitCode, those with a `retryable` exit code are, and all disrupted ones: their exit code only reflects the reaction to
+    SIGTERM. If the container's own policy forbids a restart, Always and OnFailure recreate only disrupted pods. Even under
+    Never, disrupted workers of an elastic job (B50) and any disrupted replica that exited with 0 are recreated.
     """
     policy = replica.restart_policy or _policy_without_label(replica, spec)
     if replica.outcome is not Outcome.FAILED:
@@ -272,7 +272,7 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
         # The exit code of a pod that exceeded its own deadline does not count either: the limit in its spec made it fail.
         if replica.ended is None or replica.pod.status.reason == DEADLINE_EXCEEDED:
             return replica.disrupted
-        return replica.disrupted or replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
+        return replica.disrupted or replica.ended.exit_code in retryable
     return replica.disrupted or not replica.container_policy_forbids_restart
 
 

@@ -206,7 +206,7 @@ def run(
         for replica in seen.replicas
         if not replica.terminating
         and replica.index not in finished[replica.type]
-        and (should_restart(replica, spec) or (handled and replica.pod.metadata.uid in handled))
+        and (should_restart(replica, spec, defaults.retryable) or (handled and replica.pod.metadata.uid in handled))
     ]
     behind = bool(seen.replicas) and seen.replicas[0].attempt > draft.attempt  # the status of an older release
     requested = (behind or draft.job.metadata.annotations is not None) and restart_requested(draft, seen.replicas)

@@ -35,7 +35,7 @@ def test_without_flags_the_defaults_hold() -> None:
 FLAGS = """
 --kubeconfig=f --master=https://other --namespace=team --apis=tensorflow.org/v1alpha1,kubeflow.org/v1 --threadiness=4
 --resync-period=1h30m --qps=5 --burst=20 --json-log-format=false --log-level=debug --controller-config-file=/etc/config/file
---enable-gang-scheduling --gang-scheduler-name=scheduler-plugins-scheduler --tensorboard-service-types=NodePort,ClusterIP
+--retryable-exit-codes=7,130-132 --enable-gang-scheduling --gang-scheduler-name=scheduler-plugins-scheduler --tensorboard-service-types=NodePort,ClusterIP
 --monitoring-address=127.0.0.1 --monitoring-port=0 --leader-elect-lease-duration=30s --leader-elect-renew-deadline=20s
 --leader-elect-retry-period=500ms --leader-elect-resource-name=mine --leader-elect-resource-namespace=there
 """
@@ -58,6 +58,7 @@ def test_every_flag_is_read() -> None:
         burst=20,
         json_log_format=False,
         log_level="debug",
+        retryable_exit_codes=frozenset({7, 130, 131, 132}),
         controller_config_file="/etc/config/file",
         own_namespace="home",
         own_deployment="operator",
@@ -108,6 +109,10 @@ def test_durations_are_those_that_go_prints(text: str, seconds: float) -> None:
         (["--apis=kubeflow.org/v2"], {}, "argument --apis: must be a list of kubeflow.org/v1, kubeflow.org/v1alpha1"),
         (["--apis="], {}, "argument --apis: must be a list of"),
         (["--tensorboard-service-types=No"], {}, "--tensorboard-service-types: must be a list of ClusterIP, "),
+        *(
+            ([f"--retryable-exit-codes={codes}"], {}, "must be a list of exit codes or ranges from 1 to 255, not '")
+            for codes in ("", "0", "256", "9-7", "1,,2", "-1", "1-", "1-2-3", "some", "1 2", "\u0661")
+        ),
         (["--burst=-1"], {}, "argument --burst: must be a positive integer, not '-1'"),
         (["--qps=-1"], {}, "argument --qps: must be a non-negative number, not '-1'"),
         (["--qps=nan"], {}, "not 'nan'"),

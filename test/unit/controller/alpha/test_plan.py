@@ -118,7 +118,7 @@ def fate(code: int, reason: str = "") -> str:
     """What an exit code of the chief means according to the document, as one of three constants."""
     if code == 0:
         return SUCCEEDS
-    return RESTARTS if code in {130, 137, 138, 143} and reason != "OOMKilled" else FAILS
+    return RESTARTS if code in {130, 134, 137, 138, 143} and reason != "OOMKilled" else FAILS
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["pod ended", "restarted in place"])

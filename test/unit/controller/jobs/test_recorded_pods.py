@@ -213,7 +213,7 @@ def is_final_for(verdict: Verdict, policy: str) -> bool:
     if verdict in {ORDERLY, FATAL}:
         return verdict == FATAL
     if policy == RestartPolicy.EXIT_CODE:
-        return verdict not in {TAKEN, 130, 137, 138, 143}
+        return verdict not in {TAKEN, 130, 134, 137, 138, 143}
     return policy == RestartPolicy.NEVER
 
 
