@@ -501,6 +501,9 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
     for pod, (event, ended) in exits.items():
         if pod in facts.missing and pod in times:  # a rule may have ignored it, so that it counts as no restart
             words, proofs = event.message.partition(f" {ended.code}: ")[2], (facts.line(event),)
+            if ended.reason in _OF_POD:
+                yield _taken(pod, ended.reason, words, *proofs)
+                continue
             limit, loops = _limit_of_template(facts, pod, CONTAINER_NAME), times[pod]
             yield _classified(
                 facts,

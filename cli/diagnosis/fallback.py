@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, EventReason
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD, LOGS, RESTART
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, EventReason, exit_of
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS, RESTART
 from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, ManifestChange, Problem, WhileRunning, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
@@ -88,6 +88,11 @@ RECREATED: Final = warning(
     _WHO_DELETES,
     "Evictions by a drain, an autoscaler or a descheduler leave no event; see which nodes are cordoned: kubectl get nodes",
     unless=(KNOWN, "attempt-waits-for-pods", "restart-delayed"),
+)
+_OF_DISRUPTION: Final = (
+    DESCRIBE_JOB,
+    "A pod that is evicted, preempted or lost with its node is replaced without counting toward backoffLimit",
+    DESCRIBE_NODES,
 )
 _OF_NODE_NAME: Final = (
     DESCRIBE_JOB,
@@ -238,14 +243,19 @@ def _recreated(facts: Facts) -> Iterator[Finding]:
     times: Counter[str] = Counter()
     last: dict[str, EventDetails] = {}
     since_s: dict[str, float] = {}
+    # The operator writes at most 25 events at once, and then one in five minutes: the last may be old, and the pod is young.
+    young = {
+        pod.metadata.name for pod in facts.pods if (facts.age_s(pod.metadata.creation_timestamp) or 0.0) < _RECENT_S
+    }
     for event in facts.job_events(EventReason.CREATED_POD):
         name = event.message.rpartition(" ")[2]
-        if (facts.age_s(event.at) or 0.0) < _RECENT_S and name in facts.wanted:
+        if name in facts.wanted and (name in young or (facts.age_s(event.at) or 0.0) < _RECENT_S):
             times[name] += _count(event)
             last[name] = event
             since_s[name] = max(since_s.get(name, 0.0), facts.age_s(event.first_timestamp) or 0.0)
     node, resumed = _node_name(facts), sum(map(_count, facts.job_events(ConditionReason.RESUMED)))
     problem = replace(RECREATED, to_do=_OF_NODE_NAME) if node else RECREATED
+    exits = {end.pod: each for each in facts.job_events(EventReason.EXITED_WITH_CODE) if (end := exit_of(each.message))}
     for name, count in times.items():
         if count - resumed - _restarts_by_operator(facts, name) > _OFTEN:
             # Events about deleted pods, from their kubelets, the scheduler and the node life cycle controller.
@@ -254,6 +264,9 @@ def _recreated(facts: Facts) -> Iterator[Finding]:
             words = f": nodeName {node} is set in the template" if node else " "
             for event in warned:
                 words = f": {value(event.reason)}: {shorten(value(event.message))}"
+            if name in exits and not warned:  # the operator itself replaces pods that failed by a disruption
+                warned, problem = [exits[name]], replace(RECREATED, to_do=_OF_DISRUPTION)
+                words = f": {shorten(value(exits[name].message.partition(f'{name} ')[2]))}"
             seen = (facts.line(last[name]), *map(facts.line, warned))
             window = duration(since_s[name]) if since_s[name] > _RECENT_S else "ten minutes"
             yield Finding(problem, name, seen, {"times": str(count), "window": window, "words": words})

@@ -443,9 +443,11 @@ def _supersede(replica: Replica) -> PodDeletion:
 def _exit_event(replica: Replica, rule: Rule | None = None) -> JobEvent | None:
     if replica.ended is None:
         return None
-    meta, ended = replica.pod.metadata, replica.ended
+    meta, ended, status = replica.pod.metadata, replica.ended, replica.pod.status
     # The pod's log is deleted with it, so the event keeps what the pod reports about its end (B57).
     parts = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
+    if status.reason:  # what ended the whole pod, such as an eviction
+        parts = [status.reason, status.message.strip()]
     detail = "".join(f": {part}" for part in parts if part)
     if rule is not None:
         detail += f" (rule {rule.name}: {rule.action.value})"

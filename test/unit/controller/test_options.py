@@ -35,7 +35,8 @@ def test_without_flags_the_defaults_hold() -> None:
 FLAGS = """
 --kubeconfig=f --master=https://other --namespace=team --apis=tensorflow.org/v1alpha1,kubeflow.org/v1 --threadiness=4
 --resync-period=1h30m --qps=5 --burst=20 --json-log-format=false --log-level=debug --controller-config-file=/etc/config/file
---retryable-exit-codes=7,130-132 --enable-gang-scheduling --gang-scheduler-name=scheduler-plugins-scheduler --tensorboard-service-types=NodePort,ClusterIP
+--retryable-exit-codes=7,130-132
+--enable-gang-scheduling --gang-scheduler-name=scheduler-plugins-scheduler --tensorboard-service-types=NodePort,ClusterIP
 --monitoring-address=127.0.0.1 --monitoring-port=0 --leader-elect-lease-duration=30s --leader-elect-renew-deadline=20s
 --leader-elect-retry-period=500ms --leader-elect-resource-name=mine --leader-elect-resource-namespace=there
 """

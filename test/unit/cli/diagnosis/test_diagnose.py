@@ -801,6 +801,21 @@ def test_pods_that_the_operator_recreated_were_deleted_by_nobody_else(status: di
         assert "pods-recreated" in ids_of(world), "that was before"
 
 
+def test_a_replica_whose_pods_the_kubelet_evicts_again_and_again_is_found_when_events_are_no_longer_written() -> None:
+    """The operator's events on a job are limited; it deletes and replaces such pods itself."""
+    world = world_of()
+    world.job_event("SuccessfulCreatePod", f"Created pod: {WORKER}", type_="Normal", count=25, minutes=17, first=18)
+    message = f"Pod: team.{WORKER} exited with code 143: Evicted: The node was low on resource: memory."
+    world.job_event("ExitedWithCode", message, type_="Normal", count=25, minutes=17)
+    assert "pods-recreated" not in ids_of(world)
+    world.pods[WORKER]["metadata"]["creationTimestamp"] = ago(0.1)
+    found = next(each for each in diagnose(world.evidence()).causes if each.id == "pods-recreated")
+    assert found.title == (
+        f"Created 25 times within 18m ({WORKER}): exited with code 143: Evicted: The node was low on resource: memory."
+    )
+    assert "kubectl describe nodes" in found.to_do
+
+
 @pytest.mark.parametrize("state", ["ready", "terminating"])
 def test_a_replica_that_is_evicted_again_and_again_is_found_while_its_newest_pod_is_well(state: str) -> None:
     """An eviction by API, as of a drain or a descheduler, leaves no event; and it counts as no restart."""

@@ -248,9 +248,11 @@ def test_exit_codes_are_retried_or_final_by_the_table(code: int) -> None:
     The administrator may choose another table, such as that of training-operator 1.9.
     """
     tfjob = begun(spec("ExitCode", Worker=2))
-    for table in ({130, 134, 137, 138, 143}, frozenset(range(128, 256))):
-        how = {} if 134 in table and 128 not in table else {"defaults": Defaults(retryable=frozenset(table))}
-        decided = decide(tfjob, pod("Worker", 0), pod("Worker", 1, "Failed", code), **how)
+    for defaults, table in (
+        (Defaults(), {130, 134, 137, 138, 143}),
+        (Defaults(retryable=frozenset(range(128, 256))), set(range(128, 256))),
+    ):
+        decided = decide(tfjob, pod("Worker", 0), pod("Worker", 1, "Failed", code), defaults=defaults)
         gone, state = (["mnist-worker-1"], "Restarting") if code in table else ([], "Failed")
         assert names(decided)["delete pods"] == gone
         assert true_of(after(tfjob, decided)) == ["Created", state]
@@ -261,6 +263,10 @@ def test_a_restart_tells_how_the_container_ended_before_its_pod_goes() -> None:
     decided = decide(begun(spec("ExitCode", Worker=1)), pod("Worker", 0, "Failed", 137))
     exited = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
     assert decided.delete_pods[0].event == exited
+    evicted = changed(pod("Worker", 0, "Failed", 143), status__reason="Evicted", status__message="low on memory. ")
+    (deletion,) = decide(begun(spec("ExitCode", Worker=1)), evicted).delete_pods
+    assert deletion.event is not None
+    assert deletion.event.message == "Pod: ns.mnist-worker-0 exited with code 143: Evicted: low on memory."
     message = "TFJob mnist is restarting because Worker replica(s) failed."
     assert decided.events == (JobEvent("Warning", "TFJobRestarting", message),)
 
