@@ -26,6 +26,8 @@ REDRAW_S: Final = 1.0
 """How often the job is redrawn without changes, since ages grow."""
 _MIN_REDRAW_S: Final = 0.1
 """The minimum time between redraws: while a job of a thousand pods starts, it may change a thousand times per second."""
+_SETTLE_S: Final = 1.0
+"""How long pods may be gone before that is shown: a job is often deleted with them, of which another watch tells."""
 
 
 @click.command("watch")
@@ -56,9 +58,14 @@ def watch(session: Session, name: str, *, no_color: bool = False, uid: str | Non
     look = partial(terminal, no_color=no_color)
     shown = Screen(look) if look().is_terminal else Printer()
     full = f"{jobs.FULL_NAME}/{name}"
+    before = 0
     with LiveJob(session, name, time.monotonic, uid) as live:
         while True:
             seen = live.wait(REDRAW_S)
+            if len(seen.replicas or ()) < before:
+                time.sleep(_SETTLE_S)
+                seen = live.wait(0)
+            before = len(seen.replicas or ())
             if seen.is_gone:
                 echo(f"{full} was deleted", err=True)
                 raise click.exceptions.Exit(GONE)

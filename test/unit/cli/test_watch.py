@@ -11,6 +11,7 @@ from threading import Thread
 from typing import Any, Self
 
 import pytest
+from click.exceptions import Exit
 from click.testing import Result
 from pytest_mock import MockerFixture
 
@@ -41,6 +42,7 @@ def short_pauses(mocker: MockerFixture) -> None:
     mocker.patch.object(watches, "FIRST_RETRY_DELAY_S", 0.02)
     mocker.patch.object(watches, "MAX_RETRY_DELAY_S", 0.02)
     mocker.patch.object(watch_, "_MIN_REDRAW_S", 0.02)
+    mocker.patch.object(watch_, "_SETTLE_S", 0.02)
 
 
 @pytest.fixture
@@ -93,6 +95,19 @@ def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, tmp_path: Path, 
             code,
             f"tfjob.kubeflow.org/mnist {condition}: is {condition}",
         )
+
+
+def test_pods_that_go_with_their_job_are_not_called_missing(mocker: MockerFixture, capsys: Any) -> None:
+    """Another watch tells of the job, after that of its pods."""
+    running = [ReplicaPod("worker", index, {"metadata": {"name": f"mnist-worker-{index}"}}) for index in (0, 1)]
+    alive = LiveState(job=job(), replicas=running)
+    live = mocker.patch.object(watching_, "LiveJob").return_value.__enter__.return_value
+    live.wait.side_effect = [alive, alive._replace(replicas=[]), LiveState(is_gone=True)]
+    with pytest.raises(Exit):
+        watch_.watch(mocker.Mock(), "mnist", no_color=True)
+    told = capsys.readouterr()
+    assert "Missing" not in told.out
+    assert told.err.endswith("was deleted\n")
 
 
 def test_a_job_that_is_deleted_ends_it(cluster: Cluster, tmp_path: Path) -> None:
