@@ -99,8 +99,8 @@ ILLEGAL: Final = error(
 )
 SEGFAULT: Final = error(
     "segmentation-fault",
-    "Exit code 139 (SIGSEGV, {who}): crash in native code",
-    "Exit code 139",
+    "Exit code 139 (SIGSEGV): crash in native code ({who}){words}",
+    "Exit code 139: also an abort of a program that is process 1 of its container",
     LOGS,
     ManifestChange("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible"),
 )
