@@ -199,6 +199,8 @@ _RULES: Final = (
     rule(SELECTOR, r"node\(s\) didn't match (Pod's node affinity|node selector|the requested node name)"),
     rule(TAINT, r"untolerated taint|had taint"),
 )
+_BEFORE_SELECTOR: Final = frozenset({SELECTOR, TAINT, NOT_READY, PRESSURE, CORDONED})
+"""The reasons of filters up to the one of nodeSelector: kube-scheduler does not try others on a node that fails one."""
 _AFFINITY: Final = "didn't match Pod's node affinity"
 _LATE_S: Final = 60.0
 """Schedulers process a new pod within seconds."""
@@ -252,12 +254,13 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
 def _by_message(facts: Facts, pod: PodDetails, message: str, proofs: tuple[str, ...]) -> Finding:
     """Return a finding with the scheduler's message, and advice for the reasons in it.
 
-    The message does not tell whether the nodes with a taint are those that the pod selects.
+    The message does not tell whether the nodes with a taint are those that the pod selects. Other reasons are those of nodes
+    that it selects.
     """
     text, name = _CUT.split(message[:_LONGEST], 1)[0].rstrip("."), pod.metadata.name
     found = list(dict.fromkeys(each.problem for each in _RULES if each.pattern.search(text)))
     values, selector = {"pod": name}, pod.spec.label_selector
-    if selector in facts.evidence.unmatched:
+    if selector in facts.evidence.unmatched and _BEFORE_SELECTOR.issuperset(found):
         found = [SELECTOR, *(each for each in found if each is not SELECTOR)]
         proofs += (f"no node has the labels of nodeSelector: {quote(selector)}",)
     found = found[:_MAX_REASONS]

@@ -240,7 +240,7 @@ PROBLEMS = {
     "crash-loop": [entry("MASTER", "forever"), entry("WORKER", "0.1s:1", restartPolicy="OnFailure")],
     "image-pull-failed": [entry("MASTER", "image-pull-back-off")],
     "exit-code": [entry("MASTER", "0.1s:3")],
-    "out-of-memory": [entry("MASTER", "0.1s:oom-killed")],
+    "memory-without-limit": [entry("MASTER", "0.1s:oom-killed")],
     "service-account-missing": [entry("MASTER", "forever", serviceAccountName="nobody")],
     "priority-class-missing": [entry("MASTER", "forever", priorityClassName="nothing")],
     "template-refused": [entry("MASTER", "forever", hostname="No_Name")],

@@ -159,15 +159,21 @@ UNSCHEDULED = [
 ]
 
 
+POOLS = ("tainted", "pressed", "cordoned", "gone")
+"""Where the nodes are whose taint the scheduler names."""
 NO_NODES = Problem("no-nodes", one(), unscheduled("no nodes available to schedule pods"))
 
 
 def test_why_pods_have_no_node_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """Claims are real objects; the scheduler is quoted."""
+    """Claims and nodes are real objects; the scheduler is quoted."""
+    for pool in POOLS:
+        stage.api("POST", "/api/v1/nodes", {"metadata": {"name": f"of-{pool}", "labels": {"pool": pool}}})
     try:
         with stage.cluster.operator():
             judge(capsys, stage, [NO_NODES, *UNSCHEDULED])
     finally:
+        for pool in POOLS:
+            stage.api("DELETE", f"/api/v1/nodes/of-{pool}")
         for claim in stage.api("GET", "persistentvolumeclaims")["items"]:
             path = f"persistentvolumeclaims/{claim['metadata']['name']}"
             stage.api("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)  # their controller does not run here

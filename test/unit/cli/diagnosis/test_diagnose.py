@@ -685,6 +685,9 @@ def test_a_node_selector_that_no_node_matches_comes_before_the_taints_of_other_n
     assert first.id == "node-selector"
     assert first.evidence[-1] == "no node has the labels of nodeSelector: a=b,pool=h200"
     assert any("toleration" in step for step in first.to_do)
+    world.events[-1]["message"] = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s)."
+    first = diagnose(replace(world.evidence(), unmatched=["a=b,pool=h200"])).causes[0]
+    assert first.id == "insufficient-resource", "the node without room was selected, before it disappeared"
 
 
 def test_a_job_that_failed_is_explained_by_the_pod_that_its_condition_names() -> None:
