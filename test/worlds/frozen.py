@@ -158,7 +158,7 @@ class Freezer:
             return ("dict", value.default_factory, *parts)
         if kind is OrderedDict:
             return ("ordered", *[(key, freeze(part, now, rvs)) for key, part in value.items()])
-        if kind is set:
+        if kind in {set, frozenset}:
             return ("set", kind, *[freeze(part, now, rvs) for part in _ordered(value)])
         if kind in {list, deque}:
             return ("list", kind, *[freeze(part, now, rvs) for part in value])
