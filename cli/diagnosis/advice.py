@@ -132,8 +132,8 @@ def _recreated(facts: Facts, whom: Sequence[str]) -> Iterator[str]:
     else:
         present = {pod.metadata.name for pod in facts.pods}
         names, kind = [name for name in whom if name in present], "pod"
-    trains = any(pod.metadata.name in names and is_up(pod) for pod in facts.pods)
     if names:
+        trains = any(pod.metadata.name in names and is_up(pod) for pod in facts.pods)
         yield f"{_RECREATE_RUNNING if trains else _RECREATE}{kind} {' '.join(names[:_MAX_PODS])}"
 
 

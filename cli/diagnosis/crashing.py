@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
@@ -29,7 +30,15 @@ from tfjob_operator.cli.model.pods import (
     running_since,
     statuses,
 )
-from tfjob_operator.cli.model.words import ago, ended_by, failed_line, format_restarts, quote, safe_name
+from tfjob_operator.cli.model.words import (
+    ago,
+    ended_by,
+    failed_line,
+    format_restarts,
+    quote,
+    safe_name,
+    seconds_between,
+)
 
 _ARGUMENTS: Final = ManifestChange("correct command and args in the template")
 _CAUSE: Final = ManifestChange(
@@ -224,8 +233,9 @@ _BY_CODE: Final = {
     143: TERMINATED,
     2: USAGE,
 }
-_BY_SIGNAL: Final = frozenset({1, 137, 143})
-"""Exit codes of a container that the kubelet killed. Some programs exit with 1 after SIGTERM."""
+_KILLED_BY: Final = frozenset({137, 143})
+_PROBED_S: Final = 90.0
+"""The default grace period is 30 s, and the kubelet needs some seconds more."""
 _SIGNALS: Final = {129: "SIGHUP", 131: "SIGQUIT", 133: "SIGTRAP", 136: "SIGFPE", 138: "SIGUSR1", 141: "SIGPIPE"}
 """Exit codes of signals that have no problem of their own."""
 # kubernetes: pkg/kubelet/eviction/helpers.go
@@ -254,7 +264,8 @@ _OFTEN: Final = 5
 class _End:
     """How a container terminated, from its pod or the job's condition.
 
-    `before` is True if the container was restarted later. `limit` is that of its memory, None if it has none.
+    `before` is True if the container was restarted later. `limit` is that of its memory: None if it has none, "" if its
+    pod is gone.
     """
 
     pod: str
@@ -288,10 +299,14 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _stopped_well(facts: Facts) -> Iterator[Finding]:
     """Yield replicas of a succeeded job that the kubelet killed, and that exited with 0 then."""
+    values = {"container": CONTAINER_NAME, "previous": "false"}
     for pod in facts.pods:
-        probe = _liveness(facts, pod) if pod.status.phase == "Succeeded" else ()
-        values = {"container": CONTAINER_NAME, "previous": "false"}
-        yield from (of_pod(AFTER_PROBE, pod, **values).seen_in(facts.line(each)) for each in probe)
+        training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+        ended = training.state.terminated if training is not None and training.state is not None else None
+        if ended is not None and ended.exit_code == 0:
+            meta = pod.metadata
+            for event in _liveness(facts, meta.name, meta.uid, CONTAINER_NAME, ended.finished_at):
+                yield of_pod(AFTER_PROBE, pod, **values).seen_in(facts.line(event))
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
@@ -310,10 +325,7 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
         yield _taken(failure.pod_name, failure.reason, failure.message, proof)
     elif failure.exit_code is not None:
         container = value(failure.container_name) or CONTAINER_NAME
-        limit = _limit_of_template(facts, failure.pod_name, container)
-        end = _End(
-            failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,), limit=limit
-        )
+        end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
         yield _classified(facts, end)
 
 
@@ -327,17 +339,14 @@ def _taken(pod: str, reason: str, message: str, proof: str, waits: str = "") -> 
 
 def _waits(pod: PodDetails) -> str:
     """Return what keeps a container of a pod from starting, "" if nothing does."""
-    for each in statuses(pod):
-        waiting = each.state.waiting if each.state is not None else None
-        if waiting is not None and waiting.message:
-            return f"container {each.name} did not start: {waiting.reason}: {waiting.message}"
-        if (
-            each.state is not None
-            and each.state.running is not None
-            and each in (pod.status.init_container_statuses or ())
-        ):
+    for each in pod.status.init_container_statuses or ():
+        if each.state is not None and each.state.running is not None:
             return f"init container {each.name} has not ended"
-    return ""
+    waits = ((each.name, each.state.waiting) for each in statuses(pod) if each.state is not None)
+    said = (
+        f"container {name} did not start: {why.reason}: {why.message}" for name, why in waits if why and why.message
+    )
+    return next(said, "")
 
 
 def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
@@ -371,7 +380,7 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     proofs = [f"pod {safe_name(name)}: container {safe_name(each.container)} {how}{words}"]
     if log:
         proofs.append(f"log of {safe_name(name)}: {quote(log)}")
-    probe = _liveness(facts, pod) if ended.exit_code in _BY_SIGNAL else ()
+    probe = _liveness(facts, name, pod.metadata.uid, each.container, ended.finished_at)
     skipped = latest(facts.pod_events(pod, "InvalidEnvironmentVariableNames"))
     proofs += [facts.line(event) for event in (*probe, *skipped)]
     return _End(
@@ -389,21 +398,29 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     )
 
 
-def _liveness(facts: Facts, pod: PodDetails) -> tuple[EventDetails, ...]:
-    """Return the newest event about a liveness probe that let the kubelet kill a container of a pod, or of those before it.
+def _liveness(facts: Facts, pod: str, uid: str, container: str, ended_at: datetime | None) -> tuple[EventDetails, ...]:
+    """Return the newest event about the liveness probe that let the kubelet kill a container, which ended then.
 
-    If the container is restarted, the kubelet names the probe when it kills; otherwise only the failed probe does.
+    If the container is restarted, the kubelet names the probe when it kills. Otherwise it only stops the container, soon after
+    the probe failed for the last time.
     """
-    events = facts.events_of("Pod", pod.metadata.name)
-    killed = any(each.reason == "Killing" for each in events)
+    events = facts.events_of("Pod", pod, uid)
+    stops = any(each.reason == "Killing" and f"container {container}" in each.message for each in events)
     return latest(
         [
             each
             for each in events
             if (each.reason == "Killing" and "liveness" in each.message)
-            or (killed and each.reason == "Unhealthy" and each.message.startswith("Liveness probe failed"))
+            or (stops and each.message.startswith("Liveness probe failed") and _is_soon(each.at, ended_at))
         ]
     )
+
+
+def _is_soon(probed_at: datetime | None, ended_at: datetime | None) -> bool:
+    """Return True if a container ended within the usual grace period of a failed probe; one kubelet writes both times."""
+    if probed_at is None or ended_at is None:
+        return False
+    return abs(seconds_between(probed_at, ended_at)) <= _PROBED_S
 
 
 def _limit_of_template(facts: Facts, pod: str, container: str) -> str | None:
@@ -438,7 +455,6 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "code": f"{end.code} ({_SIGNALS[end.code]})" if end.code in _SIGNALS else str(end.code),
         "times": format_restarts(end.loops),
         "previous": str(end.before).lower(),
-        "limit": end.limit or " ",
         "where": end.where,
     }
     joined = logs.plain(end.words)
@@ -449,7 +465,8 @@ def _classified(facts: Facts, end: _End) -> Finding:
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
     key = ""
     if end.reason == "OOMKilled":
-        problem = NO_MEMORY_LIMIT if end.limit is None else OUT_OF_MEMORY
+        limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
+        problem, more = NO_MEMORY_LIMIT if limit is None else OUT_OF_MEMORY, {"limit": limit or " "}
     elif end.reason == "Liveness":
         problem = LIVENESS
     elif end.reason in {"StartError", "ContainerCannotRun"}:
@@ -461,8 +478,9 @@ def _classified(facts: Facts, end: _End) -> Finding:
             more["name"] = _peer(facts, end, key) or more["name"]
     elif end.init:
         problem = INIT_FAILED
-    elif end.code == 0:
+    elif end.code == 0 and end.reason in {"", "Error", "Completed"}:
         problem = AFTER_SUCCESS
+        values["times"] = format_restarts(end.loops) if end.loops else "until its limit of restarts"
     elif end.code in _BY_CODE:
         problem = _BY_CODE[end.code]
     else:
@@ -504,32 +522,17 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
             if ended.reason in _OF_POD:
                 yield _taken(pod, ended.reason, words, *proofs)
                 continue
-            limit, loops = _limit_of_template(facts, pod, CONTAINER_NAME), times[pod]
             yield _classified(
-                facts,
-                _End(
-                    pod, CONTAINER_NAME, ended.code, ended.reason, words, proofs, before=True, loops=loops, limit=limit
-                ),
+                facts, _End(pod, CONTAINER_NAME, ended.code, ended.reason, words, proofs, before=True, loops=times[pod])
             )
     last = history[-1] if history and history[-1].number == facts.job.status.attempt - 1 else None
     if last is not None and last.exit_code is not None and last.pod_name not in exits:
         seen = f"job: attempt {last.number} ended {ago(facts.now, last.end_time) or 'some time ago'}: {ended_by(last)}"
         container = value(last.container_name) or CONTAINER_NAME
         pod = last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0)
-        limit, loops = _limit_of_template(facts, pod, container), facts.job.status.attempt
+        loops = facts.job.status.attempt
         yield _classified(
-            facts,
-            _End(
-                pod,
-                container,
-                last.exit_code,
-                last.reason,
-                last.message,
-                (seen,),
-                before=True,
-                loops=loops,
-                limit=limit,
-            ),
+            facts, _End(pod, container, last.exit_code, last.reason, last.message, (seen,), before=True, loops=loops)
         )
 
 
@@ -558,7 +561,9 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             seen.append(f"container {safe_name(each.container)} {how}")
         exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
         proofs = [facts.line(event) for event, _ in exits[-1:]]
-        killed = _liveness(facts, pod)
+        killed = _liveness(facts, name, pod.metadata.uid, CONTAINER_NAME, None)
+        if exits and exits[-1][1].code in _KILLED_BY:
+            killed = killed or _liveness(facts, name, "", CONTAINER_NAME, exits[-1][0].at)
         problem, also = FOR_EVER if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
         if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
             values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}

@@ -50,7 +50,7 @@ SIDECAR: Final = error(
     "sidecar-failed",
     "Container {container} exited with code {code} ({who}){words}",
     "A container beside `tensorflow` failed while the pod runs",
-    "The training goes on: only container tensorflow decides how a replica ends",
+    "A failed sidecar does not end the training: a replica ends as its container tensorflow does",
     LOGS,
     ManifestChange("correct container {container} in the template according to the log"),
     unless=(KNOWN,),
@@ -254,20 +254,22 @@ def _recreated(facts: Facts) -> Iterator[Finding]:
             last[name] = event
             since_s[name] = max(since_s.get(name, 0.0), facts.age_s(event.first_timestamp) or 0.0)
     node, resumed = _node_name(facts), sum(map(_count, facts.job_events(ConditionReason.RESUMED)))
-    problem = replace(RECREATED, to_do=_OF_NODE_NAME) if node else RECREATED
     exits = {end.pod: each for each in facts.job_events(EventReason.EXITED_WITH_CODE) if (end := exit_of(each.message))}
     for name, count in times.items():
         if count - resumed - _restarts_by_operator(facts, name) > _OFTEN:
             # Events about deleted pods, from their kubelets, the scheduler and the node life cycle controller.
-            told = [each for each in facts.events_of("Pod", name) if each.type == "Warning" or each.reason in TAKEN]
-            warned = told[-1:]
+            reported = [
+                each for each in facts.events_of("Pod", name) if each.type == "Warning" or each.reason in TAKEN
+            ][-1:]
+            problem = replace(RECREATED, to_do=_OF_NODE_NAME) if node else RECREATED
             words = f": nodeName {node} is set in the template" if node else " "
-            for event in warned:
+            for event in reported:
                 words = f": {value(event.reason)}: {shorten(value(event.message))}"
-            if name in exits and not warned:  # the operator itself replaces pods that failed by a disruption
-                warned, problem = [exits[name]], replace(RECREATED, to_do=_OF_DISRUPTION)
+            if not reported and name in exits and _count(exits[name]) > _OFTEN:
+                # The operator itself replaces pods that failed because of a disruption.
+                reported, problem = [exits[name]], replace(RECREATED, to_do=_OF_DISRUPTION)
                 words = f": {shorten(value(exits[name].message.partition(f'{name} ')[2]))}"
-            seen = (facts.line(last[name]), *map(facts.line, warned))
+            seen = (facts.line(last[name]), *map(facts.line, reported))
             window = duration(since_s[name]) if since_s[name] > _RECENT_S else "ten minutes"
             yield Finding(problem, name, seen, {"times": str(count), "window": window, "words": words})
 

@@ -204,8 +204,9 @@ _LATE_S: Final = 60.0
 _DAY_S: Final = 86_400.0
 """How long the pods of a finished job are not reported, since users read their logs."""
 _LONG_S: Final = 600.0
-_LONG_TEXT: Final = 300
 """Older events about a repair do not describe the current state."""
+_LONG_TEXT: Final = 300
+"""The most characters of a recorded failure in a title."""
 _DISRUPTION: Final = Condition(DISRUPTED, "DisruptionTarget")
 _DELETIONS: Final = (
     EventReason.FAILED_DELETE_POD,
@@ -327,10 +328,10 @@ def _pods(facts: Facts) -> Iterator[Finding]:
 
 def _taken(facts: Facts) -> Iterator[Finding]:
     """Yield replicas whose pods were taken away within the last minutes, of which only an event tells once they are gone."""
-    told = {
-        pod.metadata.name for pod in facts.pods if condition_of(pod.status.conditions, _DISRUPTION.type) is not None
-    }
-    for name in (each for each in facts.wanted if each not in told):
+    conditions_of = {pod.metadata.name: pod.status.conditions for pod in facts.pods}
+    for name in facts.wanted:
+        if condition_of(conditions_of.get(name), _DISRUPTION.type) is not None:
+            continue
         for event in latest([each for each in facts.events_of("Pod", name) if each.reason in TAKEN]):
             if (facts.age_s(event.at) or 0.0) < _LONG_S and not event.message.startswith("Cancelling deletion"):
                 words = f"{event.reason}: {shorten(value(event.message))}"

@@ -213,7 +213,7 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
         sizes=sizes_of(job),
         done={type_of(key): value for key, value in mapping(status.get("finishedIndices")).items() if text(value)},
         counts=_counts_of(status.get("replicaStatuses")),
-        restarts={ReplicaName(type_of(kind), index): times for kind, index, times in _restarts_of(status)},
+        restarts={ReplicaName(type_of(kind), index): times for kind, index, times in restarts_of(status)},
         delayed=dict(_delayed_of(status)),
         attempt=number(status.get("attempt")),
         created=seconds(meta.get("creationTimestamp")),
@@ -276,7 +276,7 @@ def _counts_of(statuses: object) -> dict[str, Counters]:
     return found
 
 
-def _restarts_of(status: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+def restarts_of(status: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """Yield type, index and number of restarts of each replica whose restarts the operator has counted.
 
     The failure that reached the backoffLimit was counted, but its pod was not replaced.

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from tfjob_operator.api.v1 import states
 from tfjob_operator.api.v1.conditions import ENDING, end_record, is_ending
 from tfjob_operator.api.v1.constants import (
@@ -18,6 +20,7 @@ from tfjob_operator.api.v1.constants import (
     exit_of,
 )
 from tfjob_operator.api.v1.types import names_in
+from tfjob_operator.cli.model.facts import restarts_of
 from tfjob_operator.cli.model.objects import (
     ConditionDetails,
     ContainerStatusDetails,
@@ -351,16 +354,8 @@ def _replicas(
         reported = [*_from_job_events_only(pod_name, times, own, _end(job))]
         if reported and pod_name not in known and name != ReplicaName():
             found[name] += reported
-    recorded = {(each.type, each.index): each.total for each in job.status.restarts or ()}
-    end = end_record(job.status)
-    if end is not None and end.event == EventReason.BACKOFF_LIMIT_EXCEEDED and end.failure is not None:
-        # The pod of this failure was counted, but not replaced.
-        last = (end.failure.replica_type, end.failure.replica_index)
-        recorded |= {
-            (each.type, each.index): each.total - each.replaced
-            for each in job.status.restarts or ()
-            if (each.type, each.index) == last
-        }
+    status = msgspec.to_builtins(job.status)
+    recorded = {(kind, index): count for kind, index, count in restarts_of(status)}
     return tuple(
         values.ReplicaTimeline(
             name,

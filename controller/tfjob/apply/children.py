@@ -292,7 +292,7 @@ class Creator(ChildWriter):
             try:
                 await create_child(SERVICE, services, new_services, key)
             except ForbiddenError as error:
-                only_pods = bool(key.type) and _JOB_WIDE_REFUSAL.search(error.message) is not None
+                only_pods |= bool(key.type) and _JOB_WIDE_REFUSAL.search(error.message) is not None
                 raise
             await create_child(POD, pods, new_pods, key)
 

@@ -817,6 +817,9 @@ def test_a_replica_whose_pods_the_kubelet_evicts_again_and_again_is_found_when_e
         f"Created 25 times within 18m ({WORKER}): exited with code 143: Evicted: The node was low on resource: memory."
     )
     assert "kubectl describe nodes" in found.to_do
+    world.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-0", type_="Normal", count=9)
+    other = next(each for each in diagnose(world.evidence()).causes if each.whom != (WORKER,))
+    assert "exited" not in other.title
 
 
 @pytest.mark.parametrize("state", ["ready", "terminating"])
@@ -1284,11 +1287,21 @@ def test_a_liveness_probe_that_kills_for_good_is_named_although_the_kubelet_does
     first = first_of(world)
     assert first.title == "Liveness probe failed (mnist-worker-1): the kubelet killed the container"
     assert any("/tmp/heartbeat" in line for line in first.evidence)
+    world.events[-1]["lastTimestamp"] = ago(9)
+    assert first_of(world).id == "killed", "the probe had recovered"
+
+
+def test_a_program_that_fails_beside_a_stopped_sidecar_was_not_killed_for_its_liveness_probe() -> None:
+    world = world_of()
+    world.exited(1, log="KeyError: 'label'")
+    world.pod_event("Unhealthy", "Liveness probe failed: timeout")
+    world.pod_event("Killing", "Stopping container istio-proxy", type_="Normal")
+    assert first_of(world).title.endswith("KeyError: 'label'")
 
 
 def test_advice_that_deletes_a_pod_whose_training_runs_says_what_is_lost() -> None:
     first = first_of(world_of("sidecar-failed"))
-    assert first.to_do[0].startswith("The training goes on")
+    assert first.to_do[0].startswith("A failed sidecar does not end the training")
     assert "; work since their last checkpoint is lost: kubectl -n team delete pod" in first.to_do[-1]
     assert not any("is lost" in step for step in first_of(world_of("crash-loop")).to_do)
 
@@ -1305,7 +1318,19 @@ def test_a_replica_that_was_restarted_after_its_success_has_no_failure_to_be_men
     failure = {"podName": WORKER, "exitCode": 0, "replicaType": "Worker", "replicaIndex": 1, "reason": "Completed"}
     world.status["begun"]["ending"] = {"type": "Failed", "event": "BackoffLimitExceeded", "failure": failure}
     world.pods = {}
-    assert "restarted-after-success" in ids_of(world)
+    causes = {each.id: each.title for each in diagnose(world.evidence()).causes}
+    assert causes["restarted-after-success"] == (
+        f"Restarted after exit code 0 ({WORKER}, until its limit of restarts): its restartPolicy is Always"
+    )
+    failure["reason"] = "NodeLost"
+    assert "restarted-after-success" not in ids_of(world), "it saved a checkpoint, and its node took it away"
+
+
+def test_no_operator_is_said_to_be_missing_while_the_next_restart_is_delayed() -> None:
+    world = world_of("namespace-not-served")
+    assert first_of(world).id == "namespace-not-served"
+    world.status["nextRestartTime"] = ago(-1)
+    assert "namespace-not-served" not in ids_of(world)
 
 
 def test_a_replica_that_was_preempted_says_for_whom_while_its_next_pod_waits() -> None:

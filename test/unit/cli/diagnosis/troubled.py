@@ -361,8 +361,10 @@ class Troubled(World):
         self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
         self.status["replicaStatuses"] = {"PS": {"succeeded": 1}, "Worker": {"succeeded": 2}}
         self.status["finishedIndices"] = {"Worker": "0-1", "PS": "0"}
-        for pod in self.pods.values():
+        ended = {"exitCode": 0, "reason": "Completed", "finishedAt": ago(3)}
+        for name, pod in self.pods.items():
             pod["status"]["phase"] = "Succeeded"
+            self.container(name)["state"] = {"terminated": ended}
         self.pod_event("Unhealthy", "Liveness probe failed: cat: /tmp/heartbeat: No such file or directory")
         self.pod_event("Killing", "Stopping container tensorflow", type_="Normal")
 

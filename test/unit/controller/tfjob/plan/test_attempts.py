@@ -387,6 +387,11 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     assert (failure.pod_name, failure.reason) == ("mnist-worker-2", "StartDeadlineExceeded")
     assert failure.message == "did not run in time: container tensorflow: no such image"
     assert (failure.container_name, failure.exit_code) == ("", None)
+    last = core.LastState(terminated=core.ContainerStateTerminated(exit_code=1, message="PermissionError: /data"))
+    looping = core.ContainerStatus(name="fetch", restart_count=4, state=core.ContainerState(), last_state=last)
+    failing = changed(pod("Worker", 2, "Pending"), status__init_container_statuses=(looping,))
+    late = synced(after(found, waits), *running(but={2: failing}), at_s=101)
+    assert late.status.conditions[-1].message.endswith("container fetch exited with code 1: PermissionError: /data")
     ran = synced(found, *running(), at_s=90)
     assert ran.status.begun is not None
     assert ran.status.begun.all_ran
