@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -239,39 +239,43 @@ def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
 
 
 def _recreated(facts: Facts) -> Iterator[Finding]:
-    """Yield the replicas whose pods others deleted more than three times, even if the newest pod is ready."""
-    times: Counter[str] = Counter()
-    last: dict[str, EventDetails] = {}
-    since_s: dict[str, float] = {}
-    # The operator writes at most 25 events at once, and then one in five minutes: the last may be old, and the pod is young.
-    young = {
-        pod.metadata.name for pod in facts.pods if (facts.age_s(pod.metadata.creation_timestamp) or 0.0) < _RECENT_S
-    }
+    """Yield the replicas whose pods others deleted or disrupted more than three times, even if the newest pod is ready."""
+    made, ended = defaultdict[str, list[EventDetails]](list), defaultdict[str, list[EventDetails]](list)
     for event in facts.job_events(EventReason.CREATED_POD):
-        name = event.message.rpartition(" ")[2]
-        if name in facts.wanted and (name in young or (facts.age_s(event.at) or 0.0) < _RECENT_S):
-            times[name] += _count(event)
-            last[name] = event
-            since_s[name] = max(since_s.get(name, 0.0), facts.age_s(event.first_timestamp) or 0.0)
-    node, resumed = _node_name(facts), sum(map(_count, facts.job_events(ConditionReason.RESUMED)))
-    exits = {end.pod: each for each in facts.job_events(EventReason.EXITED_WITH_CODE) if (end := exit_of(each.message))}
-    for name, count in times.items():
-        if count - resumed - _restarts_by_operator(facts, name) > _OFTEN:
-            # Events about deleted pods, from their kubelets, the scheduler and the node life cycle controller.
-            reported = [
-                each for each in facts.events_of("Pod", name) if each.type == "Warning" or each.reason in TAKEN
-            ][-1:]
-            problem = replace(RECREATED, to_do=_OF_NODE_NAME) if node else RECREATED
-            words = f": nodeName {node} is set in the template" if node else " "
-            for event in reported:
-                words = f": {value(event.reason)}: {shorten(value(event.message))}"
-            if not reported and name in exits and _count(exits[name]) > _OFTEN:
-                # The operator itself replaces pods that failed because of a disruption.
-                reported, problem = [exits[name]], replace(RECREATED, to_do=_OF_DISRUPTION)
-                words = f": {shorten(value(exits[name].message.partition(f'{name} ')[2]))}"
-            seen = (facts.line(last[name]), *map(facts.line, reported))
-            window = duration(since_s[name]) if since_s[name] > _RECENT_S else "ten minutes"
-            yield Finding(problem, name, seen, {"times": str(count), "window": window, "words": words})
+        made[event.message.rpartition(" ")[2]].append(event)
+    for event in facts.job_events(EventReason.EXITED_WITH_CODE):
+        if (end := exit_of(event.message)) is not None:
+            ended[end.pod].append(event)
+    # The operator writes at most 25 events about creations at once, and then one in five minutes: the last one may be old.
+    created_at = {pod.metadata.name: pod.metadata.creation_timestamp for pod in facts.pods}
+    resumed = sum(map(_count, facts.job_events(ConditionReason.RESUMED)))
+    for name in facts.wanted.keys() & made:
+        times = max(sum(map(_count, made[name])), sum(map(_count, ended[name])))
+        if times - resumed - _restarts_by_operator(facts, name) <= _OFTEN:
+            continue
+        moments = (made[name][-1].at, *(each.at for each in ended[name][-1:]), created_at.get(name))
+        if min((facts.age_s(each) or 0.0 for each in moments if each is not None), default=0.0) < _RECENT_S:
+            since_s = max(facts.age_s(each.first_timestamp) or 0.0 for each in made[name])
+            window = duration(since_s) if since_s > _RECENT_S else "ten minutes"
+            problem, words, proofs = _why_recreated(facts, name, ended[name])
+            seen = (facts.line(made[name][-1]), *map(facts.line, proofs))
+            yield Finding(problem, name, seen, {"times": str(times), "window": window, "words": words or " "})
+
+
+def _why_recreated(
+    facts: Facts, name: str, ended: Sequence[EventDetails]
+) -> tuple[Problem, str, Sequence[EventDetails]]:
+    """Return the problem with its advice, the words for its title, and the event that has them, if one does."""
+    node = _node_name(facts)
+    problem = replace(RECREATED, to_do=_OF_NODE_NAME) if node else RECREATED
+    # Events about deleted pods, from their kubelets, the scheduler and the node life cycle controller.
+    for event in reversed(facts.events_of("Pod", name)):
+        if event.type == "Warning" or event.reason in TAKEN:
+            return problem, f": {value(event.reason)}: {shorten(value(event.message))}", [event]
+    if sum(map(_count, ended)) > _OFTEN:  # the operator itself replaces pods that failed because of a disruption
+        words = value(ended[-1].message.partition(f"{name} ")[2])
+        return replace(RECREATED, to_do=_OF_DISRUPTION), f": {shorten(words)}", ended[-1:]
+    return problem, f": nodeName {node} is set in the template" if node else "", ()
 
 
 def _count(event: EventDetails) -> int:

@@ -101,7 +101,7 @@ def _head(timeline: Timeline, name: str, start: float, end: float, frame: Frame)
     elif timeline.state in {"", ConditionType.RUNNING}:
         over = f"running for {duration(length_s)}"
     else:
-        over = f"{one_line(timeline.state)} after {duration(length_s)}"
+        over = f"{one_line(timeline.state)}, age {duration(length_s)}"
     zone = frame.zone.tzname(frame.now) or "UTC"
     return f"{quoted(name)}: started {_clock(start, frame, length_s)} {zone}, {over}"[: frame.width]
 

@@ -167,7 +167,7 @@ def history_of(case: Situation) -> Timeline:
 
 def by_timeline(case: Situation) -> Shown:
     head, *_ = render_timeline(history_of(case), "mnist", Frame(NOW), lambda text, _: text)
-    state = head.partition(" UTC, ")[2].split()[0]
+    state = head.partition(" UTC, ")[2].split()[0].rstrip(",")
     words: dict[str, str | frozenset[str]] = {"finished": OVER, "ending": "Ending", "running": "Running"}
     return Shown(words.get(state, state))
 
