@@ -404,6 +404,7 @@ class _Message:
     lines: list[str]
     is_cause: bool = False  # of the exception that follows
     is_handled: bool = False  # when the exception that follows was raised
+    is_member: bool = False  # an ExceptionGroup, or a member of one
 
     def reason(self) -> str:
         """Return the line that gives the reason: of an exception, its type without the package and its message."""
@@ -441,7 +442,10 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     ends = [each for each in reversed(messages) if each.level in {"X", "F"}]
     ends += [each for each in reversed(messages) if each.level == "J"]
     last = next((each for each in ends if not _OF_LAUNCHER.match(each.lines[0])), ends[0] if ends else None)
-    candidates = list(_causes(messages, last) if last is not None else ())
+    candidates: list[_Message] = []
+    if last is not None:
+        candidates += _members(messages) if last.is_member else _causes(messages, last)
+        last = candidates[0]
     if last is None or last.level == "J":
         candidates += _lines(messages)
     for each in candidates:
@@ -455,6 +459,14 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     if handled and last.level == "X":
         line = f"{line}, while handling {handled[-1].reason()}"
     return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
+
+
+def _members(messages: Sequence[_Message]) -> Iterator[_Message]:
+    """Yield the members of the last ExceptionGroup in their order: the first one was raised first."""
+    chain = [each for each in messages if each.level == "X"]
+    count = next((number for number, each in enumerate(reversed(chain)) if not each.is_member), len(chain))
+    members = chain[len(chain) - count :]
+    yield from [each for each in members if "Group: " not in each.lines[0]] or members[-1:]
 
 
 def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
@@ -485,7 +497,8 @@ def _messages(log: str) -> list[_Message]:
     is_ignored = in_frames = False
     found: list[_Message] = []
     for raw in log[-_LONGEST:].splitlines()[-_MOST_LINES:]:
-        line = _MARGIN.sub("", _DECORATION.sub("", raw)).rstrip()
+        margined = _DECORATION.sub("", raw)
+        line = _MARGIN.sub("", margined).rstrip()
         exception = _EXCEPTION.match(line)
         if (begun := _begun(line)) is not None:
             found.append(begun)
@@ -503,7 +516,7 @@ def _messages(log: str) -> list[_Message]:
                 found[-1].is_cause = True
             current = None
         elif exception:
-            current = _Message("X", [line])
+            current = _Message("X", [line], is_member=_MARGIN.match(margined) is not None)
             found += [] if is_ignored else [current]
             is_ignored = in_frames = False
         elif current is not None:

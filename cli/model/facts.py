@@ -279,16 +279,16 @@ def _counts_of(statuses: object) -> dict[str, Counters]:
 def restarts_of(status: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """Yield type, index and number of restarts of each replica whose restarts the operator has counted.
 
-    The failure that reached the backoffLimit was counted, but its pod was not replaced.
+    The failures that exceeded the backoffLimit, or were waiting for their restart then, were counted, but their pods were not
+    replaced.
     """
     end = mapping(mapping(status.get("begun")).get("ending"))
-    last = mapping(end.get("failure")) if end.get("event") == "BackoffLimitExceeded" else {}
+    is_at_limit = end.get("event") == "BackoffLimitExceeded"
+    keys = ("carried", "inPlace") if is_at_limit else ("carried", "inPlace", "replaced")
     for each in listed(status.get("restarts")):
         if isinstance(each.get("index"), int):
-            kind, index = text(each.get("type")), each["index"]
-            is_last = (last.get("replicaType"), last.get("replicaIndex")) == (kind, index)
-            keys = ("carried", "inPlace") if is_last else ("carried", "inPlace", "replaced")
-            yield kind, index, sum(int(count) for key in keys if isinstance(count := each.get(key), int))
+            count = sum(int(count) for key in keys if isinstance(count := each.get(key), int))
+            yield text(each.get("type")), each["index"], count
 
 
 def _delayed_of(status: Mapping[str, Any]) -> Iterator[tuple[ReplicaName, float]]:

@@ -246,6 +246,8 @@ class JobSnapshot:
         """Yield why fewer replicas than requested are ready or have succeeded, as reason and message; the first one decides."""
         job, newest = self.job, self._newest
         pods = [pod for pod in newest if pod.problem and (pod.recovers is None or self.now < pod.recovers)]
+        if pods and not any(pod.node for pod in pods):  # a pod that cannot be created comes before one without a node
+            yield from self._told_by_events([self.job.uid] * bool(self._missing))
         yield from self._problems(pods)
         if job.next_restart is not None and job.next_restart > self.now:
             at = datetime.fromtimestamp(job.next_restart, UTC)
@@ -253,7 +255,8 @@ class JobSnapshot:
         if not self.has_pods:
             return
         if self._is_stuck:
-            yield from self._told_by_events()
+            starting_uids = [pod.uid for pod in newest if pod.starting]
+            yield from self._told_by_events([self.job.uid] * bool(self._missing) + starting_uids)
         starting = Counter(pod.starting for pod in newest if pod.starting)
         if starting:
             yield starting.most_common(1)[0][0], ""
@@ -274,8 +277,8 @@ class JobSnapshot:
             why = next((pod.problem_message for pod in pods if pod.problem == problem and pod.problem_message), "")
             yield problem, why
 
-    def _told_by_events(self) -> Iterator[tuple[str, str]]:
-        uids = [self.job.uid] * bool(self._missing) + [pod.uid for pod in self._newest if pod.starting]
+    def _told_by_events(self, uids: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield the newest Warning about these objects."""
         event = max((self._events[uid] for uid in uids if uid in self._events), default=None)
         if event is not None:
             is_quota = "exceeded quota" in event.message

@@ -98,12 +98,13 @@ def history_of_deleted(
     until: datetime | None,
     *,
     created: datetime | None = None,
+    is_known: bool = True,
 ) -> values.PodHistory:
     """Return the history of a deleted pod, as far as events show it.
 
     `about_it` are events of the job that name the pod; `until` is the creation time of the next pod of its name, if any.
-    `created` is the pod's creation time according to the job's events. A pod without events of its own counts as running from
-    `created` on.
+    `created` is the pod's creation time according to the job's events. A pod ran if an event says that it started, was killed or
+    exited, or if its own events may have expired: not `is_known`.
     """
     times = sorted(time for event in events for time in (utc(event.first_timestamp), utc(event.at)) if time is not None)
     start = times[0] if times else created
@@ -113,11 +114,13 @@ def history_of_deleted(
     drawn = _Drawing(start)
     placed = min(_times(events, "Scheduled"), default=None)
     started = min(_times(events, "Started"), default=None)
-    if events:
-        drawn.until(placed or started, values.PodState.WAITING)
+    code = next((found.code for event in own if (found := exit_of(event.message))), None)
+    has_run = not is_known or started is not None or code is not None or bool(_times(events, "Killing"))
+    if placed is not None or not has_run:
+        drawn.until(placed, values.PodState.WAITING)
+    if started is not None or not has_run:
         drawn.until(started, values.PodState.STARTING)
     drawn.until(None, values.PodState.RUNNING)
-    code = next((found.code for event in own if (found := exit_of(event.message))), None)
     ending = (
         values.PodOutcome.DELETED if code is None else values.PodOutcome.FAILED if code else values.PodOutcome.SUCCEEDED
     )
@@ -349,9 +352,10 @@ def _replicas(
         there = [life.start for life in found[name] if life.pod == pod_name and life.start is not None]
         found[name] += _deleted(pod_name, lives, min(there, default=None), own)
     known = {life.pod for lives in found.values() for life in lives}
+    oldest = min((time for event in events if (time := utc(event.first_timestamp) or utc(event.at))), default=None)
     for pod_name, times in _created(own).items():
         name = _named(job, pod_name)
-        reported = [*_from_job_events_only(pod_name, times, own, _end(job))]
+        reported = [*_from_job_events_only(pod_name, times, own, _end(job), oldest)]
         if reported and pod_name not in known and name != ReplicaName():
             found[name] += reported
     status = msgspec.to_builtins(job.status)
@@ -406,12 +410,20 @@ def _is_creation(event: EventDetails) -> bool:
 
 
 def _from_job_events_only(
-    pod: str, times: Iterable[datetime], own: Sequence[EventDetails], until: datetime | None
+    pod: str,
+    times: Iterable[datetime],
+    own: Sequence[EventDetails],
+    until: datetime | None,
+    oldest: datetime | None,
 ) -> Iterator[values.PodHistory]:
-    """Yield the histories of pods that are known only from the job's events, newest first; pods without an end are omitted."""
+    """Yield the histories of pods that are known only from the job's events, newest first; pods without an end are omitted.
+
+    `oldest` is the time of the oldest event of any pod: a pod that was created since has no events because it never started.
+    """
     about = _about(pod, own)
     for start in sorted(times, reverse=True):
-        made = history_of_deleted(pod, "", (), about, until, created=start)
+        is_known = oldest is not None and start >= oldest
+        made = history_of_deleted(pod, "", (), about, until, created=start, is_known=is_known)
         until = start
         if made.end is not None:
             yield made

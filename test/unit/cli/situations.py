@@ -210,6 +210,8 @@ expect("a volume was not mounted at first", "Running 2/2 0", UP, *pods(),
        events=[event("FailedMount", 'MountVolume.SetUp failed for volume "d": secret "d" not found', 5, "mnist-worker-1")])
 expect("a pod crashes, and another one is refused", "Running 0/2 6 CrashLoopBackOff", UP,
        pod(0, LOOP), events=[event("FailedCreatePod", QUOTA)])
+expect("a pod is not created, and another one is not scheduled", "Created 0/2 0 QuotaExceeded", CREATED,
+       pod(0, with_condition(UNBOUND, "PodScheduled", "False", "Unschedulable")) | {"spec": {}}, events=[event("FailedCreatePod", QUOTA)])
 expect("a pod is not created, and another one is pending", "Created 0/2 0 QuotaExceeded", CREATED, pod(0, UNBOUND),
        events=[event("FailedCreatePod", QUOTA)])
 expect("a pod is deleted, and another one is on a lost node", "Running 0/2 0 PodTerminating", UP, pod(0, LOST),
@@ -327,6 +329,14 @@ expect("failed at its backoffLimit: the last failure was counted, and no pod rep
                "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1}}},
               restarts=[{"type": "Worker", "index": 1, "carried": 2, "replaced": True, "pod": "uid-mnist-worker-1"}]),
        pod(1, ended(1)), Worker_1=("Failed", False, False, 2))
+expect("failed at its backoffLimit when two pods failed at once: neither was replaced",
+       "Failed 0/2 1 BackoffLimitExceeded",
+       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+           "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
+               "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1}}},
+              restarts=[{"type": "Worker", "index": 0, "carried": 0, "replaced": True, "pod": "uid-mnist-worker-0"},
+                        {"type": "Worker", "index": 1, "carried": 1, "replaced": True, "pod": "uid-mnist-worker-1"}]),
+       pod(0, ended(1)), pod(1, ended(1)), Worker_0=("Failed", False, False, 0), Worker_1=("Failed", False, False, 1))
 expect("failed at a limit that only the record of its end names", "Failed 0/2 0 DeadlineExceeded",
        failed("JobFailed", "Too late.",
               begun={"ending": {"type": "Failed", "reason": "JobFailed", "event": "DeadlineExceeded"}}))

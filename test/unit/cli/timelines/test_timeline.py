@@ -213,6 +213,23 @@ def test_events_of_the_job_alone_tell_of_pods_too() -> None:
     assert [[life.is_there for life in each.lives] for each in there] == [[False, False], [True]]
 
 
+def test_a_pod_without_an_event_of_its_own_never_started_if_such_events_are_known() -> None:
+    """Events expire: a pod that is older than the oldest known event of a pod may have run."""
+    events = [
+        pod_event(10, "Started", "p0", "mnist-ps-0"),
+        event(5, "SuccessfulCreatePod", "Created pod: mnist-worker-0"),
+        event(9, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"),
+        event(11, "SuccessfulCreatePod", "Created pod: mnist-worker-1"),
+        event(13, "SuccessfulDeletePod", "Deleted pod: mnist-worker-1"),
+        pod_event(12, "FailedScheduling", "p2", "mnist-worker-2"),
+        event(12, "SuccessfulCreatePod", "Created pod: mnist-worker-2"),
+        event(15, "SuccessfulDeletePod", "Deleted pod: mnist-worker-2"),
+    ]
+    lives = {each.name: drawn(each.lives[0]) for each in timeline([], events).replicas}
+    workers = [lives[ReplicaName("Worker", index)] for index in range(3)]
+    assert workers == ["running 5-9", "waiting 11-13", "waiting 12-15"]
+
+
 def test_pods_of_the_alpha_dialect_that_are_gone_are_told_by_the_runtime_id() -> None:
     """Their names have the job's RuntimeId in them, and not its name."""
     of = job()
