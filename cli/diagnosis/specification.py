@@ -9,6 +9,7 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
+    EVALUATOR,
     PS,
     TF_CONFIG,
     WAS_REJECTED,
@@ -145,6 +146,14 @@ ONLY_PS: Final = warning(
     "PS is the only replica type with replicas",
     ManifestChange("add a Chief or a Worker to spec.tfReplicaSpecs", recreate=False),
     rank=906,
+)
+NOTHING_TRAINS: Final = warning(
+    "nothing-trains",
+    "Nothing trains: the replicas of {types} are scaled to 0, and only {others} run",
+    "Chief, Master and Worker have replicas: 0, and PS or Evaluator have not",
+    "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
+    "For other replica types: kubectl -n {namespace} edit tfjob {job}",
+    rank=908,
 )
 NETWORK_FIXED: Final = warning(
     "network-not-updated",
@@ -292,7 +301,11 @@ def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
         types, size = ", ".join(alike), str(sum(alike.values()))
         seen = f"env of container {CONTAINER_NAME} sets {TF_CONFIG} for {types}"
         yield of_job(facts, OWN_TF_CONFIG, seen, types=types, size=size)
-    if sizes.keys() == {PS}:
+    training = [kind for kind in spec.sizes if kind not in {PS, EVALUATOR}]
+    if sizes and training and not sizes.keys() & set(training):
+        types, others = ", ".join(training), ", ".join(sizes)
+        yield of_job(facts, NOTHING_TRAINS, f"replicas: {types} 0; {others} not", types=types, others=others)
+    elif sizes.keys() == {PS}:
         yield of_job(facts, ONLY_PS, f"replicas: {PS} {sizes[PS]}, and no other type")
     if begun is not None and spec.network is not (kept := Network(begun.network or Network.PER_REPLICA)):
         seen = f"spec.runPolicy.network is {spec.network}, and status.begun.network {kept}"

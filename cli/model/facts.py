@@ -346,7 +346,7 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
         is_up=is_up,
         is_on_lost_node=is_up and _is_on_lost_node(conditions),
         starting=_starting(phase, every) if not (problem or is_terminating) else "",
-        restarts=max((number(each.get("restartCount")) for each in regular), default=0),
+        restarts=sum(number(each.get("restartCount")) for each in regular),
         problem=problem,
         problem_message=why,
         recovers=recovers,

@@ -86,7 +86,7 @@ def history_of(pod: PodDetails, events: Sequence[EventDetails] = ()) -> values.P
         exit_code=ended.exit_code if ended is not None and ending is not None else None,
         reason=status.reason or (ended.reason if ended is not None else ""),
         message=status.message or (ended.message if ended is not None else ""),
-        restarts=training.restart_count if (training := training_of(pod)) is not None else 0,
+        restarts=sum(each.restart_count for each in pod.status.container_statuses or ()),
     )
 
 

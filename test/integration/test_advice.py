@@ -256,6 +256,7 @@ ADVICE: Final = [
         Problem("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))), {f"{WORKER} replicas": 1}
     ),
     Advice(Problem("no-replicas", workers(0)), fill={"COUNT": "2"}),
+    Advice(Problem("nothing-trains", specs(Worker=replica(0), Evaluator=replica(run=FOREVER))), fill={"COUNT": "2"}),
     Advice(Problem("field-unknown", with_policy(workers(1), backofLimit=3)), {"spec runPolicy backofLimit": None}),
     Advice(
         Problem("run-policy-conflict", with_policy(workers(1), backoffLimit=3) | {"backoffLimit": 4}),

@@ -75,6 +75,7 @@ SPECIFICATIONS = [
     ),
     Problem("tf-config-equal", with_one_config()),
     Problem("only-parameter-servers", specs(PS=replica())),
+    Problem("nothing-trains", specs(Worker=replica(0), Evaluator=replica())),
     Problem("network-not-updated", one(), moved_to_one_service),
     Problem("gang-scheduling-off", with_policy(one(), schedulingPolicy={"minAvailable": 1})),
     Problem("restart-policy-overridden", one(policy="OnFailure", restartPolicy="Always")),

@@ -117,6 +117,8 @@ expect("a sidecar has ended, and the training runs", "Running 1/2 0 NotReady", U
        pod(1, beside(running(ready=False), {"terminated": exit_of(0, "Completed")})))
 expect("a sidecar has failed, and the training runs", "Running 1/2 0 ExitCode:3", UP, pod(0),
        pod(1, beside(running(ready=False), {"terminated": exit_of(3)})))
+expect("the kubelet restarted the training and a sidecar: all containers count, as in `kubectl get pods`", "Running 2/2 3", UP,
+       pod(0, beside(running(restarts=2), WORKS, restartCount=1)), pod(1), Worker_0=("Running", True, True, 3))
 LOST: Final = with_condition(running(), "Ready", "False")
 expect("both pods are on a lost node for 28m", "Running 0/2 0 NodeNotReady", UP, *pods(status=LOST),
        Worker_0=UNREADY, Worker_1=UNREADY)

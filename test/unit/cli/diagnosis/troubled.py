@@ -203,6 +203,10 @@ class Troubled(World):
         del self.spec["tfReplicaSpecs"]["Worker"]
         self.pods = {name: pod for name, pod in self.pods.items() if "-ps-" in name}
 
+    def nothing_trains(self) -> None:
+        self.workers["replicas"] = 0
+        self.pods = {name: pod for name, pod in self.pods.items() if "-ps-" in name}
+
     def restart_policy_overridden(self) -> None:
         self.workers["restartPolicy"] = "OnFailure"
         self.workers["template"]["spec"]["restartPolicy"] = "Always"
