@@ -316,7 +316,7 @@ def replica_view(replica: ReplicaSnapshot, facts: PodFacts, pod: PodDetails) -> 
         "started": seconds(running.started_at if running is not None else pod.status.start_time),
         "message": clean(facts.message or facts.problem_message, MAX_WORDS),
         "containers": [each.name for each in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))],
-        "inPlace": facts.restarts,
+        "inPlace": main.restart_count if main is not None else 0,
     }
 
 

@@ -103,8 +103,8 @@ def history_of_deleted(
     """Return the history of a deleted pod, as far as events show it.
 
     `about_it` are events of the job that name the pod; `until` is the creation time of the next pod of its name, if any.
-    `created` is the pod's creation time according to the job's events. A pod ran if an event says that it started, was killed or
-    exited, or if its own events may have expired: not `is_known`.
+    `created` is the pod's creation time according to the job's events. A pod ran if an event says that it started, was killed
+    or exited, or if its own events may have expired: not `is_known`.
     """
     times = sorted(time for event in events for time in (utc(event.first_timestamp), utc(event.at)) if time is not None)
     start = times[0] if times else created

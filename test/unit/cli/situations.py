@@ -213,7 +213,8 @@ expect("a volume was not mounted at first", "Running 2/2 0", UP, *pods(),
 expect("a pod crashes, and another one is refused", "Running 0/2 6 CrashLoopBackOff", UP,
        pod(0, LOOP), events=[event("FailedCreatePod", QUOTA)])
 expect("a pod is not created, and another one is not scheduled", "Created 0/2 0 QuotaExceeded", CREATED,
-       pod(0, with_condition(UNBOUND, "PodScheduled", "False", "Unschedulable")) | {"spec": {}}, events=[event("FailedCreatePod", QUOTA)])
+       pod(0, with_condition(UNBOUND, "PodScheduled", "False", "Unschedulable")) | {"spec": {}},
+       events=[event("FailedCreatePod", QUOTA)])
 expect("a pod is not created, and another one is pending", "Created 0/2 0 QuotaExceeded", CREATED, pod(0, UNBOUND),
        events=[event("FailedCreatePod", QUOTA)])
 expect("a pod is deleted, and another one is on a lost node", "Running 0/2 0 PodTerminating", UP, pod(0, LOST),
