@@ -122,7 +122,8 @@ NO_ACCESS: Final = _log(
     "Access to data denied: {name} ({who})",
     (
         ManifestChange(
-            "set securityContext.fsGroup for a volume, or runAsUser to the owner of the files, or write to another path"
+            "set securityContext.fsGroup for a volume, defaultMode for a Secret or ConfigMap, or runAsUser to the owner of the "
+            "files, or write to another path"
         ),
     ),
     "Permission denied for a file, a directory or a server",
@@ -164,6 +165,18 @@ NO_FILE: Final = _log(
     "File not found: {name} ({who})",
     (ManifestChange("mount the volume that has the file, or correct its path in args"),),
     "A file or directory that the program names does not exist",
+)
+NO_TOKEN: Final = _log(
+    "service-account-token-missing",
+    712,
+    "No service account token in the pod: {name} ({who})",
+    (
+        ManifestChange(
+            "remove automountServiceAccountToken: false from the template or set it to true there, which overrides the "
+            "ServiceAccount"
+        ),
+    ),
+    "The program calls the API server, and automountServiceAccountToken is false in the template or the ServiceAccount",
 )
 BAD_ARGUMENTS: Final = _log(
     "arguments-unknown",
@@ -283,6 +296,10 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(BAD_ARGUMENTS, r"the following arguments are required: (?P<name>[^\n]+)"),
     rule(BAD_ARGUMENTS, r"Unknown command line flag '(?P<name>[^']+)'"),
     rule(BAD_ARGUMENTS, r"error: argument (?P<name>[^:\n]+): (invalid|expected)"),
+    rule(
+        NO_TOKEN,
+        r"Service token file does not exist|No such file or directory: ['\"]/var/run/secrets/kubernetes\.io/serviceaccount",
+    ),
     rule(NO_ACCESS, r"(?:Permission denied|Operation not permitted): b?['\"](?P<name>[^'\"\n]+)"),
     rule(NO_ACCESS, r"(?m)(?:^|: )(?P<name>/[^:;\n]*)[:;] (Permission denied|Operation not permitted)"),
     rule(NO_ACCESS, r"unable to open file: name = '(?P<name>[^'\n]+)', errno = 13\b"),

@@ -371,6 +371,7 @@ ADVICE: Final = [
         for id_ in ("file-not-found", "loss-not-a-number", "port-in-use")
     ),
     logged("gpu-not-visible", {f"{CONTAINER} image": "train:2"}),
+    logged("service-account-token-missing", {f"{TEMPLATE} automountServiceAccountToken": True}),
     logged("data-access-denied", {f"{TEMPLATE} securityContext": {"fsGroup": 1000}}),
     Advice(
         Problem(

@@ -88,6 +88,7 @@ LAST_WORDS = {
     "disk-full": says("ResourceExhaustedError: /ckpt/model.tmp; No space left on device"),
     "port-in-use": says('E grpc server_chttp2.cc:40] {"description":"Address already in use"}'),
     "data-access-denied": says("PermissionError: [Errno 13] Permission denied: '/data/train'"),
+    "service-account-token-missing": says("ConfigException: Service token file does not exist."),
     "file-not-found": says("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.tfrecord'"),
     "arguments-unknown": says("train.py: error: unrecognized arguments: --stepz 5"),
     "tf-config-misread": says('ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.'),

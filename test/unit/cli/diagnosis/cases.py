@@ -281,6 +281,7 @@ python-module-missing: Traceback (most recent call last):\n  File "/train.py", l
 disk-full: tensorflow.python.framework.errors_impl.ResourceExhaustedError: /ckpt/model.tmp; No space left on device
 port-in-use: E grpc server_chttp2.cc:40] {"description":"Address already in use"}\nUnknownError: Could not start gRPC server
 data-access-denied: PermissionError: [Errno 13] Permission denied: '/data/train'
+service-account-token-missing: 'kubernetes.config.config_exception.ConfigException: Service token file does not exist.'
 file-not-found: FileNotFoundError: [Errno 2] No such file or directory: '/data/train.tfrecord'
 arguments-unknown: usage: train.py [-h] [--steps STEPS]\ntrain.py: error: unrecognized arguments: --stepz 5
 tf-config-misread: ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.
