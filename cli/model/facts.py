@@ -103,6 +103,7 @@ class PodFacts(NamedTuple):
     has_succeeded: bool
     has_failed: bool
     is_terminating: bool
+    grace_ends: float | None
     is_up: bool
     is_on_lost_node: bool
     starting: str
@@ -343,6 +344,7 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
         has_succeeded=has_succeeded,
         has_failed=phase == FAILED,
         is_terminating=is_terminating,
+        grace_ends=seconds(meta.get("deletionTimestamp")),
         is_up=is_up,
         is_on_lost_node=is_up and _is_on_lost_node(conditions),
         starting=_starting(phase, every) if not (problem or is_terminating) else "",

@@ -42,7 +42,7 @@ _PATIENCE_S: Final = 300.0
 BACK_OFF: Final = "BackOff:"
 """The reason of a job with a delayed restart, followed by the remaining time."""
 _SLOW_S: Final = 60.0
-"""The seconds within which the operator should have created a job's pods."""
+"""The seconds within which the operator should have created a job's pods, and a kubelet stopped one after its grace period."""
 _PLAIN: Final = frozenset({"", "TFJobFailed"})
 """Reasons of a failed job that add nothing to the state."""
 
@@ -167,6 +167,7 @@ class JobSnapshot:
         if self.job.end or self.job.is_deleted:
             return None
         times = [pod.recovers for pod in self._newest if pod.recovers is not None]
+        times += [pod.grace_ends + _SLOW_S for pod in self._newest if pod.grace_ends is not None]
         times += [self._last_act + _SLOW_S, self._last_act + _PATIENCE_S] if self.reason else []
         times += [self.job.next_restart] if self.job.next_restart is not None else []
         return min((at for at in times if at > self.now), default=None)
@@ -224,7 +225,7 @@ class JobSnapshot:
         if job.held is not None:
             return text(job.held.get("reason")), text(job.held.get("message"))
         if job.is_suspended:
-            return self._waits or (("Queued", "") if job.queue else ("Suspended", message))
+            return self._waits or next(self._kept(), None) or (("Queued", "") if job.queue else ("Suspended", message))
         if job.manager:
             return "ManagedElsewhere", f"managed by {job.manager}"
         return next(self._hindrances(), ("", message))
@@ -270,6 +271,11 @@ class JobSnapshot:
             yield self._without_pod()
         unready = [pod for pod in newest if pod.is_up and not (pod.ready or pod.has_succeeded)]
         yield from _first("NotReady", "is not ready", unready)
+
+    def _kept(self) -> Iterator[tuple[str, str]]:
+        """Yield the pods of a suspended job that exist long after their grace period."""
+        kept = [each for each in self._newest if each.grace_ends is not None and self.now - each.grace_ends > _SLOW_S]
+        yield from _first("PodTerminating", "exists long after its grace period", kept)
 
     def _problems(self, pods: Sequence[PodFacts]) -> Iterator[tuple[str, str]]:
         """Yield the most frequent problem of these pods."""

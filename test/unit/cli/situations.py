@@ -376,6 +376,8 @@ expect("suspended", "Suspended 0/2 0 Suspended", job("Created", "-Running", "Sus
        Worker_0=ASIDE, Worker_1=ASIDE)
 expect("suspended, and its pods end", "Suspended 0/2 0 Suspended", job("Created", "-Running", "Suspended:5", policy=STOP),
        *(pod(index, **deleted(5)) for index in range(2)), Worker_0=("Terminating", False, False, 0))
+expect("suspended, and a finalizer keeps a pod", "Suspended 0/2 0 PodTerminating",
+       job("Created", "-Running", "Suspended:600", policy=STOP), pod(**deleted(500, finalizers=["example.com/backup"])))
 expect("suspended, and the operator has not seen it", "Running 2/2 0 Suspended",
        job("Created", "Running", policy=STOP), *pods())
 expect("created suspended, and seen by no operator", "New 0/2 0 Suspended", job(policy=STOP))
