@@ -45,10 +45,12 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
             "pipx install --force '.[cli,dashboard]', or from its wheel, pipx install --force 'FILE.whl[cli,dashboard]'"
         ) from error
     import asyncio
+    import signal
     import tempfile
 
     from tfjob_operator.cli.page.run import run
 
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # clean up as after Ctrl-C
     with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:
         print_link = _printer(None if no_browser or not _has_display() else private)
         scope = True if everywhere else False if target.namespace else None

@@ -53,7 +53,7 @@ def main() -> int:
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up after SIGTERM as after Ctrl-C
     try:
-        return build() if given.verb == "build" else run(given.command)
+        return build() if given.verb == "build" else run(given.command[given.command[:1] == ["--"] :])
     except ControlPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

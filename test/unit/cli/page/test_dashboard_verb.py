@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,12 +57,16 @@ def test_a_server_that_is_not_there_is_one_line(page_cluster: PageCluster) -> No
     assert line.startswith("error: ")
 
 
-def test_ctrl_c_ends_it_quietly(page_cluster: PageCluster) -> None:
-    """With the exit code of shells."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_quietly_and_leaves_no_file(
+    page_cluster: PageCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """With the exit code that shells give to Ctrl-C."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with page_of(page_cluster.kubeconfig, *DASHBOARD) as (process, _):
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said, _ = process.communicate(timeout=60)
-    assert (process.returncode, said.strip()) == (130, "")
+    assert (process.returncode, said.strip(), [*tmp_path.iterdir()]) == (130, "", [])
 
 
 def test_commands_on_the_page_are_for_the_cluster_that_was_asked(mocker: MockerFixture) -> None:
