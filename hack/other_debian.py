@@ -27,6 +27,11 @@ INSTALL_LIMIT_S: Final = 1800.0  # two minutes with a fast mirror
 CERTIFICATES: Final = "etc/pip-certificates.pem"
 PIP_SETTING: Final = re.compile(r"^[a-z:]+\.(cert|index-url|trusted-host|proxy)='(.*)'$", re.MULTILINE)
 PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy")
+CERTIFICATE_VARIABLES: Final = (
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+)  # of npm, pip-audit, OpenSSL
 # The new root is that of the mount namespace, and not only of a process, because chrooted processes cannot create user
 # namespaces. The shell remains the first process, which reaps orphans.
 ENTER: Final = """
@@ -55,13 +60,16 @@ def environment(pip_settings: str, own: Mapping[str, str]) -> dict[str, str]:
     `pip_settings` is the output of `pip config list`.
     """
     settings = dict(PIP_SETTING.findall(pip_settings))
+    certificates = {}
     if "cert" in settings:
         settings["cert"] = f"/{CERTIFICATES}"
+        certificates = dict.fromkeys(CERTIFICATE_VARIABLES, settings["cert"])
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root",
         "LANG": "C.UTF-8",
         **{name: own[name] for name in (*PROXIES, *map(str.upper, PROXIES)) if name in own},
+        **certificates,
         **{f"PIP_{name.upper().replace('-', '_')}": value for name, value in settings.items()},
     }
 

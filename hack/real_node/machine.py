@@ -84,7 +84,10 @@ ATTEMPTS: Final = (
 
 
 def lacking() -> Iterator[str]:
-    """Yield the requirements of a real node that this machine does not meet."""
+    """Yield the requirements of a real node that this machine does not meet. Raises ControlPlaneError.
+
+    The kernel is tried with `ip`, which a new machine does not have, so that is installed first.
+    """
     if sys.platform != "linux" or shutil.which("apt-get") is None:
         yield "Debian is required: the node's programs come from its packages"
         return
@@ -94,6 +97,7 @@ def lacking() -> Iterator[str]:
     if shutil.which("unshare") is None or shutil.which("setpriv") is None:
         yield "unshare and setpriv are required: install the package util-linux"
         return
+    packages.install(["iproute2"])
     if not any(Path("/sys/fs/cgroup").iterdir()):
         yield "control groups are required: nothing is mounted at /sys/fs/cgroup"
     if complaint := _try("true"):

@@ -8,7 +8,7 @@ from pytest_mock import MockerFixture
 
 from hack import debian
 from hack.control_plane.build.commands import Progress
-from hack.other_debian import CERTIFICATES, COMMANDS, environment, other_release, run
+from hack.other_debian import CERTIFICATE_VARIABLES, CERTIFICATES, COMMANDS, environment, other_release, run
 
 
 @pytest.mark.parametrize(("own", "other"), [("bookworm", "trixie"), ("trixie", "bookworm")])
@@ -26,9 +26,10 @@ def test_commands_there_get_the_network_of_this_machine_and_nothing_else_of_it()
         "global.cert='/etc/ssl/company.pem'\nglobal.constraint='/etc/pip.txt'\nuser.index-url='https://index.example'\n"
     )
     found = environment(settings, own)
-    assert found.keys() == {"PATH", "HOME", "LANG", "https_proxy", "PIP_CERT", "PIP_INDEX_URL"}
+    certificates = {"PIP_CERT", *CERTIFICATE_VARIABLES}
+    assert found.keys() == {"PATH", "HOME", "LANG", "https_proxy", "PIP_INDEX_URL", *certificates}
     assert "/opt" not in found["PATH"]
-    assert found["PIP_CERT"] == f"/{CERTIFICATES}"
+    assert {found[name] for name in certificates} == {f"/{CERTIFICATES}"}
     assert found["PIP_INDEX_URL"] == "https://index.example"
 
 

@@ -121,6 +121,17 @@ def test_who_is_not_root_is_told_so(mocker: MockerFixture) -> None:
     assert "root" in complaint or "Debian" in complaint
 
 
+def test_a_new_machine_gets_the_program_that_tries_the_kernel(mocker: MockerFixture) -> None:
+    """Without `ip`, each attempt failed, and was said to be a feature that the kernel lacks."""
+    mocker.patch.object(os, "geteuid", return_value=0)
+    mocker.patch("shutil.which", return_value="/usr/bin/any")
+    tried = mocker.patch("subprocess.run", return_value=mocker.Mock(returncode=0))
+    installed = mocker.patch("hack.packages.install", side_effect=lambda _: tried.assert_not_called())
+    assert list(machine.lacking()) == []
+    installed.assert_called_once_with(["iproute2"])
+    tried.assert_called()
+
+
 def test_a_node_does_not_start_outside_of_its_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would write its rules and bridges into the machine's own network."""
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
