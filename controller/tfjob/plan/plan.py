@@ -392,10 +392,8 @@ def _ending(
         return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail, failure)
     if decision.late:
         first = decision.late[0]
-        why = f"{len(decision.late)} did not, the first is {first.key.name}"
-        if known := why_late(first.replica):
-            why = f"{why}: {known}"
-        return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica)
+        why = f"{decision.not_running} did not, the first is {first.key.name}: {why_late(draft, first.replica)}"
+        return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica, late=first.key)
     return past_deadline(draft, spec.active_deadline_s)
 
 

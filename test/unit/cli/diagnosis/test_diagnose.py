@@ -851,6 +851,11 @@ def test_a_job_that_failed_at_a_limit_says_which_replica_reached_it_and_how() ->
     failure: dict[str, Any] = {"podName": "mnist-ps-0", "reason": "StartDeadlineExceeded", "message": said}
     world.status["begun"]["ending"] = {"type": "Failed", "event": "StartDeadlineExceeded", "failure": failure}
     assert first_of(world).title.endswith(f" of its spec (mnist-ps-0 {said})")
+    words = "did not run in time: it has no pod, see the events of the job"
+    absent = {"replicaType": "PS", "replicaIndex": 0, "reason": "StartDeadlineExceeded", "message": words}
+    world.status["begun"]["ending"]["failure"] = absent
+    assert first_of(world).title.endswith(f" of its spec (mnist-ps-0 {words})")
+    world.status["begun"]["ending"]["failure"] = failure
     failure["message"] = 'did not run in time: container tensorflow: secret "keys" not found'
     found = diagnose(world.evidence()).causes
     assert [each.id for each in found] == ["start-deadline-exceeded", "secret-missing"]
