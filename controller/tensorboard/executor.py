@@ -138,6 +138,7 @@ class BoardExecutor:
             await self._resolve(job, step)
         else:
             self._note(job, EventReason.CREATED_TENSOR_BOARD, f"Created {_what(step)}")
+        self._events.freed(job, _what(step))
 
     async def _confirm(self, job: Meta) -> None:
         """Check that the job still exists. Raises RequeueError if not; the cache will reflect it."""
@@ -171,16 +172,19 @@ class BoardExecutor:
     async def _resolve(self, job: Meta, step: Creation) -> None:
         """Return normally if the object is ours.
 
-        Raises RequeueError if it is being deleted, else NameTakenError or ApiError.
+        Raises RequeueError if it is being deleted, with a Warning if that takes long, else NameTakenError or ApiError.
         """
         try:
             found = await resolve_name_conflict(
                 self._client, step.resource, step.name, PartialObjectMetadata, job=job, jobs=self._owner
             )
         except NameTakenError as error:
-            if error.passes:
-                raise RequeueError(str(error)) from error
-            raise
+            if not error.passes:
+                raise
+            if self._events.is_overdue(job, _what(step)):
+                text = f"Error creating {_what(step)}: it already exists and {error.why}"
+                self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, text)
+            raise RequeueError(str(error)) from error
         if found.metadata.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR:
             await restore_operator_label(self._client, step.resource, found.metadata, OPERATOR)
 

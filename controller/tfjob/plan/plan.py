@@ -159,7 +159,7 @@ def plan(
     if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_over(job.status):
         warnings = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
         decided = replace(decided, problems=(*decided.problems, *warnings))
-    decided = with_gang(decided, job, spec, seen.replicas, gang)
+    decided = with_gang(decided, job, spec, seen.replicas, gang, now=now)
     decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
     return without_blocked(decided, blocked)
 

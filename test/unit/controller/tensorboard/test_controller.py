@@ -344,7 +344,7 @@ async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_lef
         assert bench.board()["spec"]["replicas"] == 1
 
 
-async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_waited_for_in_silence() -> None:
+async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_reported_only_if_it_persists() -> None:
     """TB-14: the garbage collector deletes it. No watch shows the Deployment; the new job co-owns the Service."""
     async with a_board() as (bench, process):
         process.recorder.events.clear()
@@ -359,8 +359,12 @@ async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_waited_for_in_s
         await asyncio.sleep(10.0)
         assert (bench.board(), bench.board(SERVICES)) == before
         assert process.recorder.events == []
+        await asyncio.sleep(60.0)
+        assert {(kind, reason) for kind, reason, _ in process.recorder.events} == {("Warning", "FailedTensorBoard")}
+        waits = f"Error creating deployment {NAME}: it already exists and belongs to an earlier job of this name (UID "
+        assert any(message.startswith(waits) for *_, message in process.recorder.events)
         await bench.user.delete(DEPLOYMENTS, HOME, NAME)
-        await asyncio.sleep(10.0)
+        await asyncio.sleep(LONGEST_DELAY_S)
         assert "--logdir=/new" in bench.command()
 
 
