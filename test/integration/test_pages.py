@@ -69,6 +69,8 @@ ELSEWHERE: Final = (
     Elsewhere(PLUGIN_PAGE, "kubectl -n team create rolebinding", "`make sdk-matrix`: for its user"),
     Elsewhere("docs/operations.md", "helm upgrade", "test_chart.py does it, with each Helm"),
     Elsewhere("docs/operations.md", "kubectl -n kubeflow rollout", "no Deployments are run here: test_rolling_back.py does it"),
+    Elsewhere("docs/operations.md", "kubectl tfjob suspend", "test_runbooks.py, on a job that does not restart"),
+    Elsewhere("docs/operations.md", "kubectl tfjob resume", "the same"),
     Elsewhere("docs/operations.md", "kubectl kustomize", "its cluster has the CRD of rules: unit/test_manifests.py runs sed"),
     Elsewhere("docs/queues.md", "", "they need Kueue: unit/test_docs.py reads them"),
     Elsewhere("docs/runbooks.md", "kubectl -n kubeflow logs", NO_PROGRAMS),

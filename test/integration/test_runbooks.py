@@ -171,3 +171,31 @@ def test_a_job_on_hold_is_found_by_its_runbook(cluster: Cluster, operator: Opera
     assert "spec.runPolicy.backoffLimit" in found
     cluster.patch("tfjobs", "edited", {"spec": {"runPolicy": None}})
     eventually(lambda: waiting(operator) == set(), "no alert is left")
+
+
+def test_jobs_that_a_rollback_would_disturb_are_found_and_can_be_suspended(
+    cluster: Cluster, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    """One whose restart is blocked, and one whose chief has succeeded while a worker uses its completion grace period."""
+    page, heading = "docs/operations.md", "Upgrade and roll back"
+    reader = Reader(cluster, tmp_path, NAME="stuck")
+
+    def listed(start: str) -> list[str]:
+        """What is printed about jobs of this namespace: others may be left by other tests."""
+        lines = reader.types(page, heading, start).splitlines()
+        return [" ".join(line.split()[:3]) for line in lines if line.startswith(cluster.namespace)]
+
+    graceful = with_policy(
+        specs(Chief=replica(1, run="1s:0"), Worker=replica(1, run=FOREVER)), completionGracePeriodSeconds=600
+    )
+    cluster.create("graceful", graceful)
+    cluster.create("chiefless", with_policy(specs(Worker=replica(1, run=FOREVER)), completionGracePeriodSeconds=600))
+    with blocked_restart(cluster, "stuck"):
+        assert listed("kubectl tfjob list") == [f"{cluster.namespace} stuck Restarting"]
+        in_grace = f"{cluster.namespace}/graceful"
+        eventually(lambda: listed("kubectl get tfjobs") == [in_grace], "its chief has succeeded")
+        reader.types(page, heading, "kubectl tfjob suspend")
+        cluster.wait_for("stuck", ConditionType.SUSPENDED)
+        assert listed("kubectl tfjob list") == []
+    reader.types(page, heading, "kubectl tfjob resume")
+    cluster.wait_for("stuck", ConditionType.RUNNING)
