@@ -41,6 +41,7 @@ from tfjob_operator.controller.tensorboard.children import (
     BoardService,
 )
 from tfjob_operator.controller.tensorboard.plan import ChildUpdate, Creation, Deletion, plan
+from tfjob_operator.controller.tensorboard.request import TensorBoardRequest
 from tfjob_operator.informers import (
     Codec,
     EventHandlerFuncs,
@@ -51,11 +52,11 @@ from tfjob_operator.informers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.controller.jobs.writes import JobEvents
-    from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
+    from tfjob_operator.controller.tensorboard.request import Unmanaged
 
 
 _VERBS: Final = {Creation: "creating", ChildUpdate: "updating", Deletion: "deleting"}
@@ -109,9 +110,25 @@ class BoardExecutor:
                 text = f"Error {_VERBS[type(step)]} {_what(step)}: {why}"
                 self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, text)
                 failure = failure or error
+        if isinstance(request, TensorBoardRequest) and job.deletion_timestamp is None:
+            for resource, children in ((DEPLOYMENTS, found.deployments), (SERVICES, found.services)):
+                failure = failure or self._await_deletion(job, resource, request.name, children)
         if failure is not None:
             raise failure
         return any(isinstance(step, Creation) for step in decided.steps)
+
+    def _await_deletion(
+        self, job: Meta, resource: Resource, name: str, children: Sequence[BoardDeployment | BoardService]
+    ) -> RequeueError | None:
+        """Return an error to retry, if a child of this name is being deleted; warn of one that should be gone."""
+        what = f"{resource.kind.lower()} {name}"
+        for child in children:
+            if child.metadata.name == name and child.metadata.deletion_timestamp is not None:
+                why = f"it already exists and is being deleted (UID {child.metadata.uid})"
+                if self._events.is_overdue(job, what):
+                    self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, f"Error creating {what}: {why}")
+                return RequeueError(f"{what}: {why}")
+        return None
 
     def warn(self, job: Meta, reason: str, message: str) -> None:
         """Record a Warning about a job's TensorBoard, unless it was recorded recently."""
