@@ -12,8 +12,10 @@ import structlog
 
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions, states
-from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionType
+from tfjob_operator.api.v1.constants import LABEL_QUEUE, MANAGED_BY_US, ConditionType
 from tfjob_operator.api.v1.constants import ConditionReason as Reason
+from tfjob_operator.api.v1.reader import Reader
+from tfjob_operator.api.v1.templates import decode_spec
 from tfjob_operator.api.v1.types import JobAttempt, JobCondition, TFJob
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus
 from tfjob_operator.informers import Indexer
@@ -98,9 +100,12 @@ def index_by_wait(job: TFJob | AlphaJob) -> Sequence[str]:
 
 
 def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
-    """Yield the states in which a job waits, with the times since when it does; a job on hold may also wait in another."""
+    """Yield the states in which a job waits, with the times since when it does; a job on hold may also wait in another.
+
+    A job that another controller manages waits for that one.
+    """
     meta, status, state = job.metadata, job.status, state_of(job)
-    if state in states.ENDS:
+    if state in states.ENDS or not _is_ours(job):
         return
     found = status.conditions or ()
     held = conditions.find(found, ConditionType.HELD)
@@ -118,6 +123,14 @@ def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
         condition = conditions.find(found, state)
         since = None if condition is None else condition.last_transition_time
         yield QUEUED if state == ConditionType.SUSPENDED else state, since
+
+
+def _is_ours(job: TFJob | AlphaJob) -> bool:
+    if b'"managedBy"' not in bytes(job.spec):  # few jobs have it, and specs may be large
+        return True
+    policy = decode_spec(Reader(), job.spec).get("runPolicy")
+    manager = policy.get("managedBy") if isinstance(policy, dict) else None
+    return not isinstance(manager, str) or manager in MANAGED_BY_US
 
 
 JOB_INDEXERS: Final = {WAITING_INDEX: index_by_wait, STATE_INDEX: index_by_state}

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -249,6 +251,20 @@ def test_a_job_that_stands_still_has_the_time_since_when_it_does(
     meta = JobMeta(name="mnist", namespace="team", labels=labels, creation_timestamp=EPOCH)
     found = index_by_wait(TFJob(meta, status=JobStatus(conditions=tuple(conditions), begun=begun)))
     assert found == [f"team/{state}/{at(second).timestamp():.0f}" for state, second in expected]
+
+
+@pytest.mark.parametrize(
+    ("spec", "waits"),
+    [
+        ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, False),
+        ({"runPolicy": {"managedBy": "kubeflow.org/training-operator"}}, True),
+        ({"runPolicy": {"managedBy": 1}}, True),
+        ({"managedBy": "somebody"}, True),
+    ],
+)
+def test_a_job_of_another_controller_waits_for_that_one(spec: dict[str, Any], waits: bool) -> None:
+    meta = JobMeta(name="mnist", namespace="team", creation_timestamp=EPOCH)
+    assert bool(index_by_wait(TFJob(meta, msgspec.Raw(msgspec.json.encode(spec))))) is waits
 
 
 def test_the_job_that_waits_longest_counts() -> None:
