@@ -140,6 +140,7 @@ class Retries:
         if fails:
             await user.end(f"{NAME}-worker-0", "0s:134")
             await user.until("it has failed", lambda: user.is_true("Failed"))
+            await user.until("the other worker is deleted", lambda: f"{NAME}-worker-1" not in user.pods)
         await deployment.leave(TERMINATED)
         await self._change(present(), CODES)
         if not fails:

@@ -163,7 +163,7 @@ def test_a_job_on_hold_is_found_by_its_runbook(cluster: Cluster, operator: Opera
     cluster.wait_for("edited", ConditionType.RUNNING)
     found = reader.types(RUNBOOKS, "TFJobsStartSlowly", "kubectl tfjob")
     assert found.splitlines()[1].split()[:2] == ["edited", "Running"]
-    assert waiting(operator) == set()
+    eventually(lambda: waiting(operator) == set(), "a running job raises no alert")
     cluster.patch("tfjobs", "edited", {"spec": {"runPolicy": {"backoffLimit": -1}}})
     eventually(lambda: waiting(operator) == {"Held"}, "the alert sees it")
     found = reader.types(RUNBOOKS, "TFJobsOnHold", "kubectl tfjob")
