@@ -22,7 +22,7 @@ from tfjob_operator.api.v1.constants import EVENT_SOURCE, TFJOBS
 from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events import EventRecorder
-from tfjob_operator.controller.jobs.metrics import JOBS, JobMetrics
+from tfjob_operator.controller.jobs.metrics import JOBS, WAITING_SINCE, JobMetrics
 from tfjob_operator.controller.leaderelection import (
     Fence,
     FencedTransport,
@@ -154,6 +154,7 @@ def build(
     metrics.gauges(BUILD_INFO, lambda: {(VERSION,): 1.0})
     metrics.gauge(IS_LEADER, read=lambda: float(manager.is_leading))
     metrics.gauges(JOBS, jobs_by_state)
+    metrics.gauges(WAITING_SINCE, lambda: parts.job_metrics.waiting_since() if manager.is_leading else {})
     return manager
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
+from tfjob_operator.api.meta import controller_of
 from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import is_named
@@ -26,7 +27,7 @@ from tfjob_operator.cli.diagnosis.causes import QUOTED, Finding, Group, Manifest
 from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural_sort_key
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.model.objects import EventDetails
+from tfjob_operator.cli.model.objects import EventDetails, PodGroupDetails
 from tfjob_operator.cli.model.words import format_amount, join_some, safe_name
 
 _RESOURCES: Final = ManifestChange("correct resources in the template")
@@ -164,8 +165,9 @@ NAME_TAKEN: Final = error(
 )
 LEFT_BEHIND: Final = error(
     "former-child-in-the-way",
-    "Waiting for {kind} {object} of an earlier job of this name to be deleted ({who} not created)",
-    "A child of an earlier job of the name, with another UID in its ownerReferences, is not deleted yet",
+    "Waiting for {kind} {object} {whose} to be deleted ({who} not created)",
+    "A child of an earlier job of the name, with another UID in its ownerReferences, or the job's own PodGroup, is not "
+    "deleted yet",
     "kubectl -n {namespace} get {kind} {object} -o yaml",
     "If it has metadata.finalizers, whoever set them removes them. {who} is created when it is gone",
     "If it stays without them, ask your cluster administrator whether kube-controller-manager is running",
@@ -269,7 +271,12 @@ _RULES: Final = (
         r"(?P<kind>pod|service|ConfigMap|PodGroup) (?P<object>\S+) already exists and is not controlled .{0,300}it "
         r"(?P<holder>belongs to [^;]+|has no owner)",
     ),
-    # controller/alpha/executor.py
+    # controller/alpha/executor.py, controller/tfjob/plan/actions.py
+    rule(
+        LEFT_BEHIND,
+        r"(?P<kind>Job|Service|ConfigMap|PodGroup) (?P<object>\S+) already exists(:| and) (it )?"
+        r"(belongs to an earlier job of this name|is being deleted) \(UID",
+    ),
     rule(
         NAME_TAKEN,
         r"(?P<kind>Job|Service|ConfigMap) (?P<object>\S+) already exists and (?P<holder>belongs to [^;]+|has no owner)",
@@ -284,6 +291,7 @@ _RULES: Final = (
     ),
     rule(REFUSED, r"Error creating: (?P<words>.+)"),
 )
+OF_EARLIER_JOB: Final = "of an earlier job of this name"
 _KINDS: Final[Mapping[str, str]] = {
     EventReason.FAILED_CREATE_SERVICE: "Service",
     EventReason.FAILED_CREATE_CONFIG_MAP: "ConfigMap",
@@ -315,10 +323,28 @@ def find(facts: Facts) -> Iterator[Finding]:
         last = latest([each for each in job_events if each.reason in {AlphaReason.FAILED_CREATE, AlphaReason.CREATED}])
         if job.metadata.name in missing and last and last[0].reason == AlphaReason.FAILED_CREATE:
             newest[job.metadata.name] = last[0]
+    conflict = pod_group_conflict(facts)
+    if conflict is not None and not blocks_pod_group(facts, facts.evidence.pod_group):  # else gang.py has it
+        newest.setdefault(min(missing, key=natural_sort_key), conflict)
     for child, event in sorted(newest.items()):
         yield _finding(facts, child, event)
     if not newest:
         yield from _by_quota(facts)
+
+
+def blocks_pod_group(facts: Facts, group: PodGroupDetails | None) -> bool:
+    """Return True if this PodGroup is being deleted, or belongs to an earlier job of this name."""
+    if group is None:
+        return False
+    owner, job = controller_of(group.metadata), facts.evidence.job.metadata
+    is_former = owner is not None and owner.name == job.name and owner.uid != job.uid
+    return is_former or group.metadata.deletion_timestamp is not None
+
+
+def pod_group_conflict(facts: Facts) -> EventDetails | None:
+    """Return the newest event about the PodGroup if it could not be created because another object has its name."""
+    found = latest(facts.job_events(EventReason.FAILED_CREATE_POD_GROUP, EventReason.CREATED_POD_GROUP))
+    return next((event for event in found if " already exists" in event.message), None)
 
 
 def _child_of(event: EventDetails, missing: set[str], wanted: Collection[str]) -> str:
@@ -332,6 +358,8 @@ def _child_of(event: EventDetails, missing: set[str], wanted: Collection[str]) -
 def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
     problem, values = first_match(_RULES, event.message) or (REFUSED, {"words": value(event.message)})
     values = {name: text.rstrip(",]") for name, text in values.items()}
+    if problem is LEFT_BEHIND:
+        values["whose"] = OF_EARLIER_JOB if "earlier job" in event.message else " "
     if problem is QUOTA:
         values["short"] = _shortage(values)
         asked = [part.partition("=")[0] for part in values["asked"].split(",")]

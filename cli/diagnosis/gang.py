@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.api.core import POD_GROUP_PENDING
+from tfjob_operator.api.meta import controller_of
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import SchedulingPolicy, TFJobSpec
+from tfjob_operator.cli.diagnosis import admission
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import OnJob, on_job
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import PodGroupDetails
 from tfjob_operator.cli.model.words import join_some, quote, safe_name
 
@@ -101,10 +104,8 @@ _RULES: Final = (
     rule(NO_ROOM, r"tasks in gang unschedulable: .{0,300}\b(?P<members>\d+) minAvailable"),
     rule(NO_ROOM, r"(tasks in gang unschedulable|pod group is not ready)"),
 )
-_WITHOUT_GROUP: Final = (
-    OnJob(UNAVAILABLE, (EventReason.POD_GROUPS_UNKNOWN,)),
-    OnJob(GROUP_REFUSED, (EventReason.FAILED_CREATE_POD_GROUP,)),
-)
+_UNREADABLE: Final = OnJob(UNAVAILABLE, (EventReason.POD_GROUPS_UNKNOWN,))
+_REFUSED: Final = OnJob(GROUP_REFUSED, (EventReason.FAILED_CREATE_POD_GROUP,))
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -118,16 +119,33 @@ def find(facts: Facts) -> Iterator[Finding]:
             name = value(named.pod_group_name)
             yield Finding(NO_SCHEDULING_GROUP, pod.metadata.name, (seen,), {"group": name}, key=name)
     yield from on_job(facts, [OnJob(OTHER_SCHEDULER, (EventReason.OTHER_SCHEDULER,))])
-    group, spec = facts.evidence.pod_group, facts.spec
+    group, spec, conflict = facts.evidence.pod_group, facts.spec, admission.pod_group_conflict(facts)
     if isinstance(spec, TFJobSpec) and spec.scheduling != SchedulingPolicy() and group is None:
         alone = [pod.metadata.name for pod in facts.live_pods if pod.spec.scheduler_name in {"", DEFAULT_SCHEDULER}]
         if alone and "pod groups" not in facts.evidence.forbidden:
             seen = f"podgroup {safe_name(facts.name)}: not found; {join_some(alone)}: schedulerName {DEFAULT_SCHEDULER}"
             yield Finding(NO_SCHEDULER, facts.name, (seen,))
     if facts.missing and group is None:
-        yield from on_job(facts, _WITHOUT_GROUP)
-    if facts.unscheduled or (group is not None and facts.missing):
+        yield from on_job(facts, [_UNREADABLE])
+        if conflict is None:
+            yield from on_job(facts, [_REFUSED])
+    if facts.missing and group is not None and admission.blocks_pod_group(facts, group):
+        yield _blocked(facts, group)
+    elif conflict is None and (facts.unscheduled or (group is not None and facts.missing)):
         yield from _waiting(facts, group)
+
+
+def _blocked(facts: Facts, group: PodGroupDetails) -> Finding:
+    """Return a finding about the PodGroup that keeps the job from creating its own; an event about it may have expired."""
+    meta, owner = group.metadata, controller_of(group.metadata)
+    age_s = facts.age_s(meta.deletion_timestamp)
+    seen = f"podgroup {safe_name(meta.name)}: "
+    seen += f"owner {safe_name(owner.name)} with UID {safe_name(owner.uid)}" if owner is not None else "no owner"
+    seen += f", Terminating for {duration(age_s)}" if age_s is not None else ""
+    seen += f", finalizers {', '.join(map(safe_name, meta.finalizers[:3]))}" if meta.finalizers else ""
+    is_own = owner is None or owner.uid == facts.evidence.job.metadata.uid
+    values = {"kind": "PodGroup", "object": meta.name, "whose": " " if is_own else admission.OF_EARLIER_JOB}
+    return Finding(admission.LEFT_BEHIND, facts.missing[0], (seen,), values)
 
 
 def _waiting(facts: Facts, group: PodGroupDetails | None) -> Iterator[Finding]:

@@ -231,17 +231,18 @@ _OF_LIMITS: Final[Mapping[EventReason | None, Problem]] = {
 """Limits with specific advice."""
 
 
-def _last_failure(record: EndRecord | None) -> str:
+def _last_failure(facts: Facts, record: EndRecord | None) -> str:
     """Return which replica reached the limit, and how, as the operator recorded it."""
     last = record.failure if record is not None else None
-    if last is None or not last.pod_name:
+    if last is None or not (last.pod_name or last.replica_type):
         return " "
+    name = safe_name(last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0))
     said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.last_words
     words = shorten(value(logs.read(logs.plain(said)).line or last.message), _LONG_TEXT)
     if last.reason == EventReason.START_DEADLINE_EXCEEDED:
-        return f"({safe_name(last.pod_name)} {words})"
+        return f"({name} {words})"
     how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"
-    return f"({safe_name(last.pod_name)}, {how}{words and ': '}{words})"
+    return f"({name}, {how}{words and ': '}{words})"
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -258,7 +259,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             "field": "spec.runPolicy" if limit is None else f"spec.{LIMITS[limit].field}",
             "limit": "its spec" if deadline_s is None else duration(deadline_s),
             "start": "its spec" if start_s is None else duration(start_s),
-            "last": _last_failure(record),
+            "last": _last_failure(facts, record),
         }
         late = record.failure if record is not None and limit is EventReason.START_DEADLINE_EXCEEDED else None
         if late is not None and (found := first_match(starting.REASONS_OF_START, late.message)):

@@ -112,6 +112,7 @@ class AlphaExecutor(ChildWriter):
             try:
                 if await self._create(job.metadata, kind, name, body, resolve):
                     self._events.record(job.metadata, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
+                self._events.freed(job.metadata, name)
             except NameTakenError as error:
                 conflicts.append(error)
                 return
@@ -144,15 +145,19 @@ class AlphaExecutor(ChildWriter):
                 yield JOB, key.name, builder.build(key)
 
     async def _resolve(self, job: ObjectMeta, kind: ChildKind, name: str, *, may_be_renamed: bool) -> None:
-        """Return normally if this object is ours; else raise NameTakenError, with a Warning unless `may_be_renamed`."""
+        """Return normally if this object is ours, else raise NameTakenError.
+
+        A Warning is recorded, unless `may_be_renamed`. If the object is expected to disappear, it is recorded if the object
+        persists.
+        """
         resource, jobs = kind.resource, self._dialect.resource
         try:
             found = await resolve_name_conflict(self._client, resource, name, PartialObjectMetadata, job=job, jobs=jobs)
         except NameTakenError as error:
             if not error.passes:
                 self.taken[job.uid].add(name)
-                if not may_be_renamed:
-                    self._warn(job, kind, name, str(error))
+            if self._events.is_overdue(job, name) if error.passes else not may_be_renamed:
+                self._warn(job, kind, name, str(error))
             raise
         if found.metadata.label_map().get(LABEL_OPERATOR_NAME) == OPERATOR_NAME:
             return

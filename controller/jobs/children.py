@@ -19,6 +19,9 @@ from tfjob_operator.api.meta import OWNER_INDEX, DeclaredLabels, Meta, Struct, c
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import child_name
 
+LINGER_LIMIT_S: Final = 20.0
+"""How long an object that is being deleted may block a name before a Warning is emitted."""
+
 
 class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A replica: its type, index, and the name of pod and service.

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import structlog
 
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions, states
+from tfjob_operator.api.v1.constants import LABEL_QUEUE, MANAGED_BY_US, ConditionType
 from tfjob_operator.api.v1.constants import ConditionReason as Reason
-from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.reader import Reader
+from tfjob_operator.api.v1.templates import decode_spec
 from tfjob_operator.api.v1.types import JobAttempt, JobCondition, TFJob
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus
 from tfjob_operator.informers import Indexer
@@ -50,7 +54,15 @@ START: Final = Metric(
     labels=("namespace",),
 )
 JOBS: Final = Metric("tf_operator_jobs", "Number of jobs by state", labels=("namespace", "state"))
+WAITING_SINCE: Final = Metric(
+    "tf_operator_jobs_waiting_since_timestamp_seconds",
+    "Since when the job that has waited longest in a state is in it, in Unix time",
+    labels=("namespace", "state"),
+)
+QUEUED: Final = "Queued"
+"""In WAITING_SINCE: a job with the label of a queue is suspended. What a user suspends does not wait."""
 STATE_INDEX: Final = "state"
+WAITING_INDEX: Final = "waiting"
 KEPT_S: Final = 2 * 86_400.0
 """How long the series of a namespace without jobs are exported: a nightly job must not lose its counters."""
 _COUNTED: Final = {
@@ -75,7 +87,53 @@ def state_of(job: TFJob | AlphaJob) -> str:
     return states.state_of(pairs, is_ending=conditions.is_ending(status), phase=status.phase, outcome=outcome)
 
 
-JOB_INDEXERS: Final = {STATE_INDEX: index_by_state}
+def index_by_wait(job: TFJob | AlphaJob) -> Sequence[str]:
+    """Return the values of `WAITING_INDEX` for a job: namespace, state, and the minute in which the job entered the state.
+
+    Jobs of the same minute share a value, so that a scrape does not read each of thousands of suspended jobs.
+    """
+    return [
+        f"{job.metadata.namespace}/{state}/{int(since.timestamp()) // 60 * 60}"
+        for state, since in waits_of(job)
+        if since is not None
+    ]
+
+
+def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
+    """Yield the states in which a job waits, with the times since when it does; a job on hold may also wait in another.
+
+    A job that another controller manages waits for that one.
+    """
+    meta, status, state = job.metadata, job.status, state_of(job)
+    if state in states.ENDS or not _is_ours(job):
+        return
+    found = status.conditions or ()
+    held = conditions.find(found, ConditionType.HELD)
+    if held is not None and held.status == conditions.TRUE:
+        yield held.type, held.last_transition_time
+    if state == states.NEW:
+        yield state, meta.creation_timestamp
+    elif state == states.ENDING:
+        record = conditions.end_record(status)
+        yield state, None if record is None else record.time
+    elif state == ConditionType.CREATED:
+        times = [each.last_transition_time for each in found if each.type in states.CONDITIONS]
+        yield state, max((each for each in times if each is not None), default=meta.creation_timestamp)
+    elif state == ConditionType.RESTARTING or (state == ConditionType.SUSPENDED and LABEL_QUEUE in (meta.labels or ())):
+        condition = conditions.find(found, state)
+        since = None if condition is None else condition.last_transition_time
+        yield QUEUED if state == ConditionType.SUSPENDED else state, since
+
+
+def _is_ours(job: TFJob | AlphaJob) -> bool:
+    if b'"managedBy"' not in bytes(job.spec):  # few jobs have it, and specs may be large
+        return True
+    policy = decode_spec(Reader(), job.spec).get("runPolicy")
+    manager = policy.get("managedBy") if isinstance(policy, dict) else None
+    return not isinstance(manager, str) or manager in MANAGED_BY_US
+
+
+JOB_INDEXERS: Final = {WAITING_INDEX: index_by_wait, STATE_INDEX: index_by_state}
 """The indexes of every cache of jobs, from which gauges are read."""
 
 
@@ -121,6 +179,16 @@ class JobMetrics:
                 rules = [(ACTIONS, (namespace, *each)) for each in self._rules.pop(namespace, ())]
                 for metric, values in (*_series_of(namespace), *rules):
                     self._metrics.remove(metric, *values)
+        return found
+
+    def waiting_since(self) -> dict[tuple[str, ...], float]:
+        """Return since when the job that has waited longest does, by namespace and state, in Unix time to the minute."""
+        found: dict[tuple[str, ...], float] = {}
+        for indexer in self.indexers:
+            for value in indexer.index_values(WAITING_INDEX):
+                namespace, state, since = value.split("/")
+                place = (namespace, state)
+                found[place] = min(found.get(place, math.inf), float(since))
         return found
 
     def count(self, transition: str, namespace: str) -> None:

@@ -168,6 +168,8 @@ def _names(rule: core.ContainerRestartRule, exit_code: int) -> bool:
 WAITING_REASONS: Final = IMAGE_REASONS | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 """The kubelet's reasons that require user action; PodInitializing and ContainerCreating resolve themselves, and
 CrashLoopBackOff is reported with the restarts."""
+_INITIALIZING: Final = "PodInitializing"
+"""The reason of containers that wait for init containers."""
 ProblemKey = tuple[str, str, str]
 """UID of the pod, or "" for the job; name of the container, or ""; reason. Identifies a problem while it persists."""
 
@@ -196,6 +198,46 @@ def problems_of_pod(pod: Pod) -> Iterator[StartProblem]:
             said = waiting.message or waiting.reason
             message = f"Error pod {name} container {container.name} waiting message: {said}"
             yield _problem(uid, container.name, waiting.reason, message, f"container {container.name}: {said}")
+
+
+def pending_state(pod: Pod) -> str:
+    """Return the state of a pod that is not running and has no problem: what it waits for, as far as its status shows."""
+    if pod.spec.scheduling_gates:
+        return f"it has scheduling gates: {', '.join(gate.name for gate in pod.spec.scheduling_gates)}"
+    if not pod.node:
+        for condition in pod.status.conditions or ():
+            if condition.type == "PodScheduled" and condition.status == "False":
+                return f"not scheduled: {_in_words(condition.reason, condition.message)}"
+        return "not scheduled yet"
+    if not (pod.status.init_container_statuses or pod.status.container_statuses):
+        return f"the kubelet of node {pod.node} reported no container status"
+    return _pending_container(pod)
+
+
+def _pending_container(pod: Pod) -> str:
+    """Return the first container that the others of a pod wait for, and its state."""
+    native, started = native_sidecars(pod.spec), ""
+    for each in pod.status.init_container_statuses or ():
+        waiting = each.state.waiting
+        if waiting is not None and waiting.reason != _INITIALIZING:
+            return f"init container {each.name} is waiting: {_in_words(waiting.reason, waiting.message)}"
+        if waiting is None and each.state.terminated is None:
+            if each.name not in native:
+                return f"init container {each.name} is running"
+            started = each.name
+    waits = [(each.name, each.state.waiting) for each in pod.status.container_statuses or () if each.state.waiting]
+    if not waits:
+        return f"its phase is {pod.status.phase}"
+    name, waiting = next((each for each in waits if each[1].reason != _INITIALIZING), waits[0])
+    if (
+        started and waiting.reason == _INITIALIZING
+    ):  # the next container starts after the startup probe of a native sidecar
+        return f"init container {started} has not started"
+    return f"container {name} is waiting: {_in_words(waiting.reason, waiting.message)}"
+
+
+def _in_words(reason: str, message: str) -> str:
+    return ": ".join(filter(None, (reason, message))) or "no reason given"
 
 
 def queued_separately(proof: str) -> StartProblem:

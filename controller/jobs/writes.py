@@ -46,7 +46,7 @@ from tfjob_operator.api.meta import (
 )
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, WAS_REJECTED
 from tfjob_operator.controller.events.recorder import EventRecorder
-from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta
+from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S, NO_LABELS, ChildMeta
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations, J
 from tfjob_operator.controller.jobs.pods import ProblemKey, StartProblem
@@ -111,7 +111,9 @@ class JobEvents:
         """`log_name` is the name of the log events."""
         self._jobs = jobs
         self._recorder = recorder
+        self._clock = clock
         self._log_name = log_name
+        self._awaited: dict[str, dict[str, float]] = {}
         self._warnings: EventDeduplicator[int] = EventDeduplicator(clock, REPEAT_AFTER_S, MAX_WARNINGS)
         self._problems: EventDeduplicator[ProblemKey] = EventDeduplicator(clock, sys.maxsize)
 
@@ -128,6 +130,18 @@ class JobEvents:
         """Record a Warning unless it was recorded recently."""
         if self._warnings.should_emit(job.uid, zlib.crc32(f"{reason} {message}".encode(errors="replace"))):
             self.record(job, EventType.WARNING, reason, message)
+
+    def is_overdue(self, job: Meta, child: str) -> bool:
+        """Return True if the object that has the name of this child should be gone: it was first met `LINGER_LIMIT_S` ago."""
+        now = self._clock.monotonic()
+        return now - self._awaited.setdefault(job.uid, {}).setdefault(child, now) >= LINGER_LIMIT_S
+
+    def freed(self, job: Meta, child: str) -> None:
+        """Forget the object that had the name of this child."""
+        awaited = self._awaited.get(job.uid, {})
+        awaited.pop(child, None)
+        if not awaited:
+            self._awaited.pop(job.uid, None)
 
     async def write(self, job: Meta, event: JobEvent, *, fact: str) -> None:
         """Write an event; return when it is on the API server or was rejected permanently.
@@ -153,6 +167,7 @@ class JobEvents:
         """Forget all state of a deleted job."""
         self._warnings.forget(uid)
         self._problems.forget(uid)
+        self._awaited.pop(uid, None)
 
     def _log(self, event_type: str, reason: str, message: str) -> None:
         write = log.info if event_type == EventType.NORMAL else log.warning

@@ -41,6 +41,7 @@ from tfjob_operator.controller.tensorboard.children import (
     BoardService,
 )
 from tfjob_operator.controller.tensorboard.plan import ChildUpdate, Creation, Deletion, plan
+from tfjob_operator.controller.tensorboard.request import TensorBoardRequest
 from tfjob_operator.informers import (
     Codec,
     EventHandlerFuncs,
@@ -51,11 +52,11 @@ from tfjob_operator.informers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.controller.jobs.writes import JobEvents
-    from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
+    from tfjob_operator.controller.tensorboard.request import Unmanaged
 
 
 _VERBS: Final = {Creation: "creating", ChildUpdate: "updating", Deletion: "deleting"}
@@ -109,9 +110,25 @@ class BoardExecutor:
                 text = f"Error {_VERBS[type(step)]} {_what(step)}: {why}"
                 self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, text)
                 failure = failure or error
+        if isinstance(request, TensorBoardRequest) and job.deletion_timestamp is None:
+            for resource, children in ((DEPLOYMENTS, found.deployments), (SERVICES, found.services)):
+                failure = failure or self._await_deletion(job, resource, request.name, children)
         if failure is not None:
             raise failure
         return any(isinstance(step, Creation) for step in decided.steps)
+
+    def _await_deletion(
+        self, job: Meta, resource: Resource, name: str, children: Sequence[BoardDeployment | BoardService]
+    ) -> RequeueError | None:
+        """Return an error to retry, if a child of this name is being deleted; warn of one that should be gone."""
+        what = f"{resource.kind.lower()} {name}"
+        for child in children:
+            if child.metadata.name == name and child.metadata.deletion_timestamp is not None:
+                why = f"it already exists and is being deleted (UID {child.metadata.uid})"
+                if self._events.is_overdue(job, what):
+                    self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, f"Error creating {what}: {why}")
+                return RequeueError(f"{what}: {why}")
+        return None
 
     def warn(self, job: Meta, reason: str, message: str) -> None:
         """Record a Warning about a job's TensorBoard, unless it was recorded recently."""
@@ -138,6 +155,7 @@ class BoardExecutor:
             await self._resolve(job, step)
         else:
             self._note(job, EventReason.CREATED_TENSOR_BOARD, f"Created {_what(step)}")
+        self._events.freed(job, _what(step))
 
     async def _confirm(self, job: Meta) -> None:
         """Check that the job still exists. Raises RequeueError if not; the cache will reflect it."""
@@ -171,16 +189,19 @@ class BoardExecutor:
     async def _resolve(self, job: Meta, step: Creation) -> None:
         """Return normally if the object is ours.
 
-        Raises RequeueError if it is being deleted, else NameTakenError or ApiError.
+        Raises RequeueError if it is being deleted, with a Warning if that takes long, else NameTakenError or ApiError.
         """
         try:
             found = await resolve_name_conflict(
                 self._client, step.resource, step.name, PartialObjectMetadata, job=job, jobs=self._owner
             )
         except NameTakenError as error:
-            if error.passes:
-                raise RequeueError(str(error)) from error
-            raise
+            if not error.passes:
+                raise
+            if self._events.is_overdue(job, _what(step)):
+                text = f"Error creating {_what(step)}: it already exists and {error.why}"
+                self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, text)
+            raise RequeueError(str(error)) from error
         if found.metadata.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR:
             await restore_operator_label(self._client, step.resource, found.metadata, OPERATOR)
 

@@ -208,13 +208,15 @@ class Permission(enum.Enum):
 
 @dataclass(slots=True)
 class _JobMemory:
-    """The state of a job kept between syncs. All of it may be lost: it saves work and does not affect decisions.
+    """The state of a job kept between syncs, which is lost with the process.
+
+    Most of it only saves work. The loss of `unwritten` can change a decision: if a pod that it reports is gone by then, the
+    replica has not succeeded, and runs again. The loss of `absences` starts deadlines of replicas without a pod again.
 
     `spec` was parsed for the key `reading`. `ours` is true if no other controller manages the job. `written` is the job after
     our last status write, and replaces the versions in `superseded`. `unwritten` is the last computed status that is not known
     to be written, because the write failed or is delayed; `events` are its events. `touched` is true if a status write was
-    tried, and `acted` if children were created or deleted. `absences` is the last result of `attempts.absences`: after a
-    restart of the operator, deadlines of replicas without a pod start again.
+    tried, and `acted` if children were created or deleted. `absences` is the last result of `attempts.absences`.
     """
 
     reading: tuple[int, bool] | None = None

@@ -21,6 +21,8 @@ COMMITS: Final = {
 }
 """The releases that have no tag, or whose tag may be missing in a clone."""
 TAGS: Final = "v*"
+RETRYABLE: Final = "--retryable-exit-codes"
+"""The flag that came with the retry of exit code 134."""
 NEEDED: Final = ("api", "cli", "controller", "informers", "workqueue", "tfjob_operator", "manifests", "setup.cfg")
 KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
 WHERE: Final = """
@@ -54,6 +56,10 @@ class Release:
     def alpha_crd(self) -> Path:
         """The CRD of tensorflow.org."""
         return self.root / "manifests" / "addons" / "alpha" / "crd.yaml"
+
+    def knows(self, flag: str) -> bool:
+        """Return True if its operator has a flag."""
+        return flag in (self.root / "controller" / "options.py").read_text()
 
     def strict_crd(self, folder: Path) -> Path:
         """Write its CRD such that the API server prunes unknown status fields; return the path."""

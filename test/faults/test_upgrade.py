@@ -15,7 +15,7 @@ from faults.crash import Outcome
 from faults.field import Field, field
 from faults.matrix import Matrix
 from faults.processes import say
-from faults.releases import Release, present
+from faults.releases import RETRYABLE, Release, present
 from faults.upgrade import KILLED, ORDERS, TERMINATED, WAYS, Course, Deployment, apply_crd, courses, table, wave
 from faults.user import LIMIT_S, NAME, User
 from faults.workloads import QUEUE, WORKLOADS, slow_workers, with_sidecars, workers
@@ -104,6 +104,91 @@ def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path
             namespace = await it.new_namespace("rolled-back")
             async with Deployment(it, namespace, proxy, ()) as deployment:
                 await play(it, namespace, deployment)
+
+    asyncio.run(run())
+
+
+CODES: Final = f"{RETRYABLE}=128-255"
+UNKNOWN_FLAG: Final = 2
+"""The exit code of an operator that does not know a flag."""
+
+
+class Retries:
+    """A job under ExitCode whose workers exit with codes that only the new release retries."""
+
+    def __init__(self, field: Field, namespace: str, deployment: Deployment) -> None:
+        self._namespace = namespace
+        self._census = field.census
+        self._deployment = deployment
+        self._user = User(field, namespace)
+
+    async def play(self, older: Release, *, fails: bool) -> None:
+        """Restart workers before a rollback and after the next upgrade; if it `fails`, one exits with 134 in between."""
+        user, deployment = self._user, self._deployment
+        await deployment.start(present(), CODES)
+        await until(lambda: deployment.is_ready, limit_s=LIMIT_S)
+        await user.create(workers(2, "ExitCode"))
+        await user.running(2)
+        await user.fail(f"{NAME}-worker-1", 200)
+        await user.running(2)
+        assert self._restarts() == {1: 1}
+        await deployment.leave(TERMINATED)
+        refused = await deployment.start(older, CODES)
+        assert await refused.process.wait() == UNKNOWN_FLAG, "the flag has to be removed first"
+        await self._change(older)
+        assert self._restarts() == {1: 1}
+        if fails:
+            await user.end(f"{NAME}-worker-0", "0s:134")
+            await user.until("it has failed", lambda: user.is_true("Failed"))
+            await user.until("the other worker is deleted", lambda: f"{NAME}-worker-1" not in user.pods)
+        await deployment.leave(TERMINATED)
+        await self._change(present(), CODES)
+        if not fails:
+            await user.fail(f"{NAME}-worker-0", 134)
+            await user.running(2)
+            assert self._restarts() == {0: 1, 1: 1}
+            await user.finish(2)
+        await user.until("it has ended", lambda: user.is_true("Failed" if fails else "Succeeded"))
+        made = {f"pods/{NAME}-worker-0": 2 - fails, f"pods/{NAME}-worker-1": 2}
+        counted = {name: count for name, count in self._census.made(self._namespace).items() if name in made}
+        assert counted == made
+        assert deployment.judge() == []
+
+    async def _change(self, release: Release, *flags: str) -> None:
+        """Start a release, which restarts no pod."""
+        before = {name: pod.metadata.uid for name, pod in self._user.pods.items()}
+        await self._deployment.come(release, TERMINATED, *flags)
+        await until(lambda: self._deployment.leads, limit_s=LIMIT_S)
+        await asyncio.sleep(SYNCED_S)
+        assert before == {name: pod.metadata.uid for name, pod in self._user.pods.items()}
+
+    def _restarts(self) -> dict[int, int]:
+        """The restarts of each worker by its index."""
+        counted = self._user.status.get("restarts") or ()
+        return {
+            each.get("index", 0): each.get("carried", 0) + each.get("inPlace", 0) + each.get("replaced", False)
+            for each in counted
+        }
+
+
+def test_exit_codes_of_the_new_release_are_retried_before_a_roll_back_and_after_the_next_upgrade(
+    tmp_path: Path, older: Release
+) -> None:
+    """The older release knows neither 134 nor the flag. What it has ended stays ended, and restarts stay counted."""
+    if older.knows(RETRYABLE):
+        pytest.skip(f"{older.name} retries the same exit codes")
+
+    async def play(it: Field, *, fails: bool) -> None:
+        namespace = await it.new_namespace("retries")
+        async with (
+            Proxy(it.kubeconfig, serving=it.serving) as proxy,
+            Deployment(it, namespace, proxy, ()) as deployment,
+        ):
+            await Retries(it, namespace, deployment).play(older, fails=fails)
+
+    async def run() -> None:
+        async with field(tmp_path) as it:
+            await asyncio.gather(play(it, fails=True), play(it, fails=False))
 
     asyncio.run(run())
 

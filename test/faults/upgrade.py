@@ -138,9 +138,10 @@ class Deployment:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def start(self, release: Release) -> Replica:
+    async def start(self, release: Release, *flags: str) -> Replica:
+        """Start a process of a release, with flags that other releases may not know."""
         log = self._field.folder / f"{self._namespace}-{len(self._replicas)}.log"
-        running = python(*release.program, *self._flags, log=log, cwd=release.root)
+        running = python(*release.program, *self._flags, *flags, log=log, cwd=release.root)
         process = await self._stack.enter_async_context(running)
         self._replicas.append(Replica(process, log, release))
         return self._replicas[-1]
@@ -159,9 +160,9 @@ class Deployment:
         if way != ROLLED:
             await self._stop(self._replicas[-1], signal.SIGKILL if way == KILLED else signal.SIGTERM)
 
-    async def come(self, release: Release, way: str) -> None:
+    async def come(self, release: Release, way: str, *flags: str) -> None:
         """Start a process of a release; if the previous one still runs, stop that when the new one is ready."""
-        new = await self.start(release)
+        new = await self.start(release, *flags)
         if way == ROLLED:
             await until(lambda: new.is_ready, limit_s=LIMIT_S)
             await self._stop(self._replicas[-2], signal.SIGTERM)

@@ -123,7 +123,7 @@ def test_a_real_prometheus_scrapes_the_operator_and_has_data_for_every_panel(
         assert empty == []
         for rule in alerts():
             for metric, matchers in re.findall(r"(\w+)\{([^}]*)\}", rule["expr"]):
-                labels = re.sub(r'(code|name)=~?"[^"]*"', r'\1!=""', matchers)
+                labels = re.sub(r'(code|name|state)=~?"[^"]*"', r'\1!=""', matchers)
                 assert prometheus.query(f"{metric}{{{labels}}}"), f"{rule['alert']}: no {metric}{{{labels}}}"
         eventually(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()), "all rules were evaluated")
 

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -76,6 +76,59 @@ MAY_IMPORT = {
     ),
     "controller.observability": "controller.observability api.text workqueue",
 }
+PACKAGES = (
+    ("`workqueue/`", "queues, rate limits, back-off, clock", "workqueue"),
+    (
+        "`api/`",
+        "objects as values; `api/v1`: TFJob, defaults, validation; no I/O",
+        "api api.core api.core_messages api.resources api.v1 api.v1alpha1",
+    ),
+    (
+        "`api/{access,kubeconfig,credential_plugin}`",
+        "address and credentials of the API server",
+        "api.access api.kubeconfig api.credential_plugin",
+    ),
+    (
+        "`api/client/`",
+        "`http/` (independent of Kubernetes), `auth/`, and above them verbs, watches, errors",
+        "api.client api.client.auth api.client.http",
+    ),
+    ("`informers/`", "a cache of the API for any resource", "informers"),
+    (
+        "`controller/{manager,events,leaderelection,observability}`",
+        "what any controller needs, independent of TFJob",
+        "controller.manager controller.events controller.leaderelection controller.observability",
+    ),
+    ("`controller/config/`", "the configuration file; `values` is pure", "controller.config controller.config.values"),
+    (
+        "`controller/jobs/`",
+        "shared by the controllers of both dialects; `children`, `draft` and `pods` are pure",
+        f"controller.jobs {' '.join(VALUES.split()[-3:])}",
+    ),
+    (
+        "`controller/tfjob/{plan,build}/`",
+        "the semantics of TFJob. Pure: no clock, I/O or logging",
+        "controller.tfjob.plan controller.tfjob.build",
+    ),
+    ("`controller/tfjob/`", "the effects around them", "controller.tfjob"),
+    (
+        "`controller/tensorboard/`",
+        "a controller for `spec.tensorBoard`; `request`, `children` and `plan` are pure",
+        f"controller.tensorboard {BOARD}",
+    ),
+    (
+        "`controller/alpha/`",
+        "a controller for v1alpha1; `children`, `build`, `observe` and `plan` are pure",
+        "controller.alpha controller.alpha.children controller.alpha.build controller.alpha.observe controller.alpha.plan",
+    ),
+    ("`controller/{__main__,options,app}.py`", "flags; `app` connects all parts", "controller controller.app"),
+    (
+        "`cli/`",
+        "`kubectl tfjob` and the dashboard; `model/`, `diagnosis/`, `timelines/`, `status`, `training` are pure",
+        f"cli cli.model cli.logs.follower cli.diagnosis cli.training cli.timelines cli.status {PAGE_VIEWS}",
+    ),
+)
+"""The rows of the table of packages in docs/architecture.md: folder, contents, and the rules above that are about it."""
 PURE = (
     "cli.diagnosis cli.logs.follower cli.model cli.status cli.timelines cli.training controller.alpha.build "
     "controller.alpha.children controller.alpha.observe controller.alpha.plan controller.config.values "
@@ -158,6 +211,56 @@ def is_module(name: str) -> bool:
 def within(name: str, prefixes: str) -> bool:
     """Whether `name` is one of these names, or lies below one."""
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes.split())
+
+
+def row_of(name: str) -> int:
+    """The row of the table of packages that a module is in."""
+    rows = ((prefix, number) for number, (*_, rules) in enumerate(PACKAGES) for prefix in rules.split())
+    return max((len(prefix), number) for prefix, number in rows if within(name, prefix))[1]
+
+
+def imports_of_row(number: int) -> str:
+    """What the modules of a row may import of other rows, as paths. Names of one folder are in braces."""
+    rules = PACKAGES[number][-1].split()
+    allowed = {name for rule in rules for name in MAY_IMPORT.get(rule, "").split()}
+    # The name of a folder stands for all that is below it, in whatever row.
+    listed = [name for *_, others in PACKAGES for name in others.split()]
+    allowed |= {below for name in allowed for below in listed if below.startswith(f"{name}.")}
+    found = {name for name in allowed if row_of(name) != number}
+    if number and found >= {rules.split()[0] for *_, rules in PACKAGES[:number]}:
+        return "all above"
+    found = {name for name in found if not any(name.startswith(f"{other}.") for other in found)}
+    words = []
+    for what, values in (("api", API_VALUES), ("controller/jobs", " ".join(VALUES.split()[-3:]))):
+        if found >= {*values.split()}:
+            found -= {*values.split()}
+            words.append(f"values of `{what}`")
+    folders: dict[str, list[str]] = {}
+    for name in sorted(found):
+        parent, _, last = name.rpartition(".")
+        folders.setdefault(parent, []).append(last)
+    for parent, names in folders.items():
+        path = "".join(f"{part}/" for part in parent.split(".") if part)
+        if parent and len(names) > 1:
+            words.append(f"`{path}{{{','.join(names)}}}`")
+        else:
+            words += [f"`{path}{name}{'' if (ROOT / path / name).is_dir() else '.py'}`" for name in names]
+    return ", ".join(words) or "none"
+
+
+def test_the_table_of_packages_in_the_docs_has_the_imports_that_these_rules_allow(
+    check_generated: Callable[[Path, str], None],
+) -> None:
+    assert {rule for *_, rules in PACKAGES for rule in rules.split()} >= MAY_IMPORT.keys()
+    page = ROOT / "docs" / "architecture.md"
+    before, begin, rest = page.read_text().partition("<!-- generated: test/unit/test_layering.py -->\n")
+    _, end, after = rest.partition("<!-- end of generated -->")
+    assert end
+    rows = [
+        f"| {folder} | {contents} | {imports_of_row(number)} |" for number, (folder, contents, _) in enumerate(PACKAGES)
+    ]
+    table = "\n".join(["| folder | contents | may import |", "|---|---|---|", *rows])
+    check_generated(page, f"{before}{begin}\n{table}\n\n{end}{after}")
 
 
 @for_each("module", modules())

@@ -49,7 +49,14 @@ from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, ranges_of
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
-from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import (
+    LINGER_LIMIT_S,
+    NO_LABELS,
+    ChildMeta,
+    Pod,
+    ReplicaKey,
+    Service,
+)
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pods import has_ended
 from tfjob_operator.controller.jobs.writes import (
@@ -65,11 +72,7 @@ from tfjob_operator.controller.jobs.writes import (
     resolve_name_conflict,
     restore_operator_label,
 )
-from tfjob_operator.controller.tfjob.apply.conflicts import (
-    LINGER_LIMIT_S,
-    LONGEST_DELAY_S,
-    BlockedChildren,
-)
+from tfjob_operator.controller.tfjob.apply.conflicts import LONGEST_DELAY_S, BlockedChildren
 from tfjob_operator.controller.tfjob.build.children import (
     GangScheduler,
     PodBuilder,

@@ -26,8 +26,6 @@ from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLim
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0
 """Equal to the kubelet's longest back-off and the timeout of an expectation (EX-02). A longer delay would look like a hang."""
-LINGER_LIMIT_S: Final = 20.0
-"""How long an object that is being deleted may block a name before a Warning is emitted."""
 DELAY_RESET_S: Final = LONGEST_DELAY_S
 """An entry that is not retried for this long after it was due starts with the first delay again."""
 

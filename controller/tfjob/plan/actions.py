@@ -19,12 +19,21 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from tfjob_operator.api.core import POD_GROUP_PENDING, EventType
+from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.conditions import is_over
 from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES, EventReason
 from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
-from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, PodGroup, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import (
+    LINGER_LIMIT_S,
+    NO_LABELS,
+    ConfigMap,
+    Pod,
+    PodGroup,
+    ReplicaKey,
+    Service,
+)
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import StartProblem, has_ended, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, config_map_name
@@ -210,7 +219,13 @@ class Gang:
 
 
 def with_gang(
-    plan: Plan, job: TFJob, spec: TFJobSpec | InvalidSpec, replicas: Iterable[Replica], gang: Gang | None
+    plan: Plan,
+    job: TFJob,
+    spec: TFJobSpec | InvalidSpec,
+    replicas: Iterable[Replica],
+    gang: Gang | None,
+    *,
+    now: datetime,
 ) -> Plan:
     """Return the plan with the actions for the PodGroup; `gang` is None if gang scheduling is disabled.
 
@@ -221,7 +236,7 @@ def with_gang(
         return plan
     if spec.suspend or conditions.is_finished(job.status):
         return without_pod_group(plan, gang)
-    return plan if isinstance(spec, InvalidSpec) else with_pod_group(plan, job, spec, replicas, gang)
+    return plan if isinstance(spec, InvalidSpec) else with_pod_group(plan, job, spec, replicas, gang, now=now)
 
 
 def without_pod_group(plan: Plan, gang: Gang) -> Plan:
@@ -231,7 +246,9 @@ def without_pod_group(plan: Plan, gang: Gang) -> Plan:
     return replace(plan, delete_pod_group=gang.group)
 
 
-def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang) -> Plan:
+def with_pod_group(
+    plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang, *, now: datetime
+) -> Plan:
     """Return the plan of a job that should run; `replicas` are those in its spec that have a pod."""
     group = gang.group
     plan = replace(
@@ -239,8 +256,8 @@ def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[R
     )
     if not gang.known:
         return _wait_for_pod_groups(plan, gang) if plan.create_pods else plan
-    if group is not None and _is_terminating(group):
-        return _without_pods(plan)  # a new group can be created once this one is gone
+    if group is not None and group.metadata.deletion_timestamp is not None:
+        return _wait_for_deletion(plan, group.metadata, group.metadata.deletion_timestamp, now)
     # A succeeded replica whose pod is gone is not recreated: a group that counted it would wait forever.
     able = len({replica.key for replica in replicas}) + len(plan.create_pods) + plan.create_later
     min_member = _min_member(spec, able)
@@ -278,6 +295,19 @@ def _without_pods(plan: Plan) -> Plan:
     waiting = {key.name for key in plan.create_pods}
     services = tuple(key for key in plan.create_services if key.name not in waiting)
     return replace(plan, create_pods=(), create_services=services)
+
+
+def _wait_for_deletion(plan: Plan, group: Meta, deleted: datetime, now: datetime) -> Plan:
+    """Create no pods: a new group can be created once this one is gone. If it persists, a user must act."""
+    if not plan.create_pods:
+        return plan
+    left_s = LINGER_LIMIT_S - (now - deleted).total_seconds()
+    if left_s > 0:
+        return _without_pods(plan.requeued_within(left_s))
+    text = f"Error creating: PodGroup {group.name} already exists: it is being deleted (UID {group.uid})"
+    reason = EventReason.FAILED_CREATE_POD_GROUP
+    problem = StartProblem((group.uid, "", reason), JobEvent(EventType.WARNING, reason, text))
+    return _without_pods(replace(plan, problems=(*plan.problems, problem)))
 
 
 def _wait_for_pod_groups(plan: Plan, gang: Gang) -> Plan:

@@ -35,7 +35,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import FailurePolicy, IndexRestarts, JobAttempt, Rule, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
-from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET
+from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET, pending_state
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     cause_of,
@@ -75,8 +75,9 @@ class Decision:
 
     `action` is the action on the whole job, or None. `rule` is the rule that matched. `key` is the replica that caused the
     decision, and `failure` its pod, if any. `handled` maps pod UIDs to rules with actions on single replicas. `late` are
-    replicas that did not start in time and that no rule matches. `next_in_s` is the time until the next escalation or node hit.
-    `cause` is why the pod of `failure` must be deleted although it has not failed; `hits` are all pods on unhealthy nodes.
+    replicas that did not start in time and that no rule matches; `not_running` is the number of replicas that are not running,
+    including those whose time is not over. `next_in_s` is the time until the next escalation or node hit. `cause` is why the
+    pod of `failure` must be deleted although it has not failed; `hits` are all pods on unhealthy nodes.
     """
 
     action: RuleAction | None = None
@@ -85,6 +86,7 @@ class Decision:
     failure: Replica | None = None
     handled: Mapping[str, Rule] = field(default_factory=dict)
     late: Sequence[LateReplica] = ()
+    not_running: int = 0
     next_in_s: float | None = None
     cause: str = ""
     hits: Hits = NO_HITS
@@ -192,7 +194,7 @@ def past_start_deadline(draft: StatusDraft, deadline_s: int, keys: Iterable[Repl
         and all(each.outcome is not Outcome.FAILED for each in present.values())
     ):
         draft.begun = msgspec.structs.replace(draft.begun, all_ran=True)
-    return Decision(late=late, next_in_s=min(left, default=None))
+    return Decision(late=late, not_running=len(waiting_keys), next_in_s=min(left, default=None))
 
 
 def _waiting_since(draft: StatusDraft) -> datetime:
@@ -320,11 +322,11 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
     meta, failure = draft.job.metadata, decision.failure
     if decision.action is RuleAction.FAIL_JOB:
         _add_to_history(draft, decision)
-        text = f"TFJob {meta.namespace}/{meta.name} has failed by rule {decision.rule.name}: {_cause(decision)}"
+        text = f"TFJob {meta.namespace}/{meta.name} has failed by rule {decision.rule.name}: {_cause(draft, decision)}"
         return Ending.by_rule(text, None if failure is None else failure_at(failure))
     if decision.action is RuleAction.RESTART_ALL and draft.counted_restarts >= (policy.max_restarts or 0):
         _add_to_history(draft, decision)
-        cause = _cause(decision)
+        cause = _cause(draft, decision)
         return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, f"{cause[0].upper()}{cause[1:]}")
     return None
 
@@ -333,14 +335,14 @@ def attempt_of_end(draft: StatusDraft, ending: Ending) -> JobAttempt | None:
     """Return the last attempt of a failed job; None if no replica decided that.
 
     At the backoffLimit, the last failure of the replica counts: its containers may be running again. At the start deadline, the
-    replica has not failed, but its pod shows what keeps it from running.
+    replica has not failed, but its pod, if it has one, shows what keeps it from running.
     """
     if ending.event_reason in {ConditionReason.BY_RULE, EventReason.MAX_RESTARTS_EXCEEDED}:
         return draft.attempt_history[-1]
-    if ending.failure is None:
+    if ending.key is None:
         return None
     by_restarts = ending.event_reason is not EventReason.START_DEADLINE_EXCEEDED
-    return _attempt(draft, Decision(key=ending.failure.key, failure=ending.failure), at_limit=by_restarts)
+    return _attempt(draft, Decision(key=ending.key, failure=ending.failure), at_limit=by_restarts)
 
 
 def unfinished(replicas: Iterable[Replica], finished: Mapping[str, Collection[int]]) -> list[Replica]:
@@ -389,7 +391,7 @@ def restart_all(
     After a rollback to a release without attempts, pods may have a higher attempt than the status.
     """
     name, failure, rule = draft.job.metadata.name, decision.failure, decision.rule
-    why = "a user requested it" if rule is None else f"of rule {rule.name}: {_cause(decision)}"
+    why = "a user requested it" if rule is None else f"of rule {rule.name}: {_cause(draft, decision)}"
     delay_s = 0
     if delays and draft.attempt_history and failure is not None and not (failure.disrupted or decision.cause):
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
@@ -421,7 +423,7 @@ def _attempt(draft: StatusDraft, decision: Decision, *, at_limit: bool = False) 
     if key is None:
         message = ""
     elif failed is None or decision.cause:
-        message = decision.cause or _describe_late(decision)
+        message = decision.cause or _describe_late(draft, decision)
     else:
         status, last = failed.pod.status, "" if ended is None else ended.message
         message = (status.message or last) if status.reason else (last or status.message)
@@ -462,28 +464,29 @@ def _reason(decision: Decision, failed: Replica | None, ended: ContainerStateTer
     return FailureReason.START_DEADLINE_EXCEEDED
 
 
-def _cause(decision: Decision) -> str:
+def _cause(draft: StatusDraft, decision: Decision) -> str:
     name = "a replica" if decision.key is None else f"pod {decision.key.name}"
     if decision.cause:
         return f"{name}: {decision.cause}"
     if decision.failure is None or not has_failed(decision.failure):
-        return f"{name} {_describe_late(decision)}"
+        return f"{name} {_describe_late(draft, decision)}"
     return f"{name}: {cause_of(decision.failure.pod, decision.failure.ended)}"
 
 
-def _describe_late(decision: Decision) -> str:
-    """Return a message saying that a replica did not run in time, with the problem of its pod."""
+def _describe_late(draft: StatusDraft, decision: Decision) -> str:
+    """Return a message saying that a replica did not run in time, with the state of its pod."""
     again = " again" if decision.rule is not None and decision.action is not decision.rule.action else ""
-    why = why_late(decision.failure)
-    return f"did not run{again} in time{why and ': '}{why}"
+    return f"did not run{again} in time: {why_late(draft, decision.failure)}"
 
 
-def why_late(replica: Replica | None) -> str:
-    """Return what keeps the pod of a replica from running, "" if that is unknown."""
+def why_late(draft: StatusDraft, replica: Replica | None) -> str:
+    """Return what keeps a replica from running: the problem, the last failure or the state of its pod, or why it has none."""
     if replica is None:
-        return ""
-    problems = problems_of([replica])
-    return problems[0].words if problems else describe_last_failure(replica.pod)
+        return (
+            "its pod waits for the PodGroup of the job" if draft.waits else "it has no pod, see the events of the job"
+        )
+    problem = next((each.words for each in problems_of([replica]) if each.words), "")
+    return problem or describe_last_failure(replica.pod) or pending_state(replica.pod)
 
 
 def _running_s(draft: StatusDraft) -> float:

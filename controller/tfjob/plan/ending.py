@@ -23,7 +23,7 @@ from tfjob_operator.api.v1.constants import (
     SuccessPolicy,
 )
 from tfjob_operator.api.v1.types import IndexRestarts, ReplicaStatus, TFJob, TFJobSpec, child_name
-from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
@@ -143,7 +143,14 @@ class Ending:
     at: datetime | None = None
     """When the deciding container terminated, if one decided."""
     failure: Replica | None = None
-    """The replica whose failure decided, if its restart policy or the backoffLimit did."""
+    """The replica that decided, if its restart policy, the backoffLimit or the start deadline did, and its pod exists."""
+    late: ReplicaKey | None = None
+    """The replica that decided without a pod, by the start deadline."""
+
+    @property
+    def key(self) -> ReplicaKey | None:
+        """The replica that decided, with or without a pod."""
+        return self.late if self.failure is None else self.failure.key
 
     @classmethod
     def succeeded(cls, message: str, at: datetime | None) -> Ending:
@@ -172,10 +179,19 @@ class Ending:
         return cls(ConditionType.FAILED, reason, message, reason, EventType.WARNING)
 
     @classmethod
-    def by_limit(cls, job: str, limit: EventReason, detail: str = "", failure: Replica | None = None) -> Ending:
+    def by_limit(
+        cls,
+        job: str,
+        limit: EventReason,
+        detail: str = "",
+        failure: Replica | None = None,
+        *,
+        late: ReplicaKey | None = None,
+    ) -> Ending:
         """Return a failure because one of `LIMITS` is reached; `detail` is appended as another sentence."""
         message = f"Job {job} has failed because {LIMITS[limit].words}{detail and '. '}{detail}"
-        return cls(ConditionType.FAILED, ConditionReason.LIMIT, message, limit, EventType.WARNING, failure=failure)
+        kind = EventType.WARNING
+        return cls(ConditionType.FAILED, ConditionReason.LIMIT, message, limit, kind, failure=failure, late=late)
 
 
 @dataclass(frozen=True, slots=True)

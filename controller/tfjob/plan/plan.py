@@ -159,7 +159,7 @@ def plan(
     if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_over(job.status):
         warnings = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
         decided = replace(decided, problems=(*decided.problems, *warnings))
-    decided = with_gang(decided, job, spec, seen.replicas, gang)
+    decided = with_gang(decided, job, spec, seen.replicas, gang, now=now)
     decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
     return without_blocked(decided, blocked)
 
@@ -392,10 +392,8 @@ def _ending(
         return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail, failure)
     if decision.late:
         first = decision.late[0]
-        why = f"{len(decision.late)} did not, the first is {first.key.name}"
-        if known := why_late(first.replica):
-            why = f"{why}: {known}"
-        return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica)
+        why = f"{decision.not_running} did not, the first is {first.key.name}: {why_late(draft, first.replica)}"
+        return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica, late=first.key)
     return past_deadline(draft, spec.active_deadline_s)
 
 

@@ -438,7 +438,7 @@ class StatusDraft(Draft):
     Invariants: the job does not change; an event is emitted together with the change it reports.
     """
 
-    __slots__ = ("_waits", "absent_since", "expected", "job", "refused", *_KEPT)
+    __slots__ = ("absent_since", "expected", "job", "refused", "waits", *_KEPT)
     replica_statuses: dict[str, ReplicaStatus]
     finished_indices: dict[str, str]
     restarts: tuple[IndexRestarts, ...]
@@ -470,7 +470,7 @@ class StatusDraft(Draft):
         super().__init__(status.conditions, status.start_time, status.completion_time, now)
         self.events += events
         self.job = job
-        self._waits = waits
+        self.waits = waits
         self.refused = refused
         self.expected = expected
         self.absent_since = absent_since
@@ -489,7 +489,7 @@ class StatusDraft(Draft):
 
     def start(self, pods: Iterable[Pod] = ()) -> None:
         """Set the start time, unless the job is waiting."""
-        if not self._waits:
+        if not self.waits:
             super().start(pods)
 
     @property

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from fakes.jobs import replica, template
 from fakes.metrics import FakeMetrics
-from fakes.virtual_loop import VirtualClock
+from fakes.virtual_loop import EPOCH, VirtualClock
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
@@ -23,7 +23,7 @@ from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import Transports, build
-from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK, JOBS, START
+from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK, JOBS, START, WAITING_SINCE
 from tfjob_operator.controller.leaderelection import Fence, LeadershipLostError
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import RECONCILES
@@ -373,6 +373,8 @@ async def test_the_leader_alone_exports_jobs_by_state_and_observes_starts() -> N
         await cluster.create("later", {"suspend": True}, wait_s=10.0)
         expected = {(HOME, "Created"): 1, (HOME, "Suspended"): 1}
         assert (a.metrics.families[JOBS](), b.metrics.families[JOBS]()) == (expected, {})
+        waits = {(HOME, "Created"): EPOCH.timestamp()}
+        assert (a.metrics.families[WAITING_SINCE](), b.metrics.families[WAITING_SINCE]()) == (waits, {})
         assert b.metrics[START].observed == []
         await a.end()
         await asyncio.sleep(10.0)
@@ -381,6 +383,7 @@ async def test_the_leader_alone_exports_jobs_by_state_and_observes_starts() -> N
         await cluster.client.patch(PODS, HOME, "mnist-worker-0", {"status": running}, subresource="status")
         await asyncio.sleep(10.0)
         assert b.metrics.families[JOBS]() == {(HOME, "Running"): 1, (HOME, "Suspended"): 1}
+        assert b.metrics.families[WAITING_SINCE]() == {}
         assert (a.metrics[START].observed, b.metrics[START].observed) == ([], [20.0])
         for name in ("mnist", "later"):
             await cluster.client.delete(TFJOBS, HOME, name)

@@ -235,6 +235,45 @@ def test_a_pod_of_a_scheduling_group_waits_for_it_only_if_the_scheduler_has_not_
     assert "scheduling-group-missing" not in ids_of(world)
 
 
+IN_THE_WAY = "PodGroup mnist already exists and is not controlled by this TFJob: it"
+
+
+def test_a_pod_group_of_an_earlier_job_or_one_that_a_finalizer_keeps_is_named() -> None:
+    """Its phase and the settings of the job are of no interest then, and the event may have expired."""
+    world = world_of("gang-queued")
+    assert world.pod_group is not None
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": "old", "controller": True}
+    world.pod_group["metadata"]["ownerReferences"] = [owner]
+    world.job_event("FailedCreatePodGroup", f"Error creating: {IN_THE_WAY} is being deleted (UID x)")
+    first = first_of(world)
+    assert ids_of(world) == ["former-child-in-the-way"]
+    assert first.title.startswith("Waiting for PodGroup mnist of an earlier job of this name to be deleted (")
+    world.pod_group["metadata"] |= {"ownerReferences": None, "deletionTimestamp": ago(5), "finalizers": ["b.io/keep"]}
+    world.events.clear()
+    first = first_of(world)
+    assert ids_of(world) == ["former-child-in-the-way"]
+    assert first.title.startswith("Waiting for PodGroup mnist to be deleted (")
+    assert first.evidence == ("podgroup mnist: no owner, Terminating for 5m, finalizers b.io/keep",)
+
+
+@pytest.mark.parametrize(
+    ("message", "id_"),
+    [
+        (f"{IN_THE_WAY} is being deleted (UID x)", "former-child-in-the-way"),
+        ("PodGroup mnist already exists: it is being deleted (UID x)", "former-child-in-the-way"),
+        (f"{IN_THE_WAY} belongs to Queue web; delete it or recreate the job under another name", "name-taken"),
+    ],
+)
+def test_a_pod_group_in_the_way_that_may_not_be_read_is_named_by_the_event(message: str, id_: str) -> None:
+    """No setting of the job has to be corrected for it."""
+    world = world_of()
+    world.pods = {}
+    world.job_event("FailedCreatePodGroup", f"Error creating: {message}")
+    assert ids_of(world) == [id_]
+    world.job_event("SuccessfulCreatePodGroup", "Created PodGroup: mnist", type_="Normal")
+    assert id_ not in ids_of(world)
+
+
 def test_batch_jobs_that_kueue_suspends_are_queued_one_by_one() -> None:
     """They have the label that Kueue gives them; another one was suspended by somebody else."""
     world = world_of("batch-job-suspended")
@@ -851,6 +890,11 @@ def test_a_job_that_failed_at_a_limit_says_which_replica_reached_it_and_how() ->
     failure: dict[str, Any] = {"podName": "mnist-ps-0", "reason": "StartDeadlineExceeded", "message": said}
     world.status["begun"]["ending"] = {"type": "Failed", "event": "StartDeadlineExceeded", "failure": failure}
     assert first_of(world).title.endswith(f" of its spec (mnist-ps-0 {said})")
+    words = "did not run in time: it has no pod, see the events of the job"
+    absent = {"replicaType": "PS", "replicaIndex": 0, "reason": "StartDeadlineExceeded", "message": words}
+    world.status["begun"]["ending"]["failure"] = absent
+    assert first_of(world).title.endswith(f" of its spec (mnist-ps-0 {words})")
+    world.status["begun"]["ending"]["failure"] = failure
     failure["message"] = 'did not run in time: container tensorflow: secret "keys" not found'
     found = diagnose(world.evidence()).causes
     assert [each.id for each in found] == ["start-deadline-exceeded", "secret-missing"]
@@ -1126,6 +1170,8 @@ def test_what_the_operator_meets_when_it_creates_a_job_is_told() -> None:
         "name-taken",
         "The name of worker-x7ab-1 is in use: a Job with that name belongs to CronJob nightly",
     )
+    world.job_event("FailedCreate", taken.partition("belongs")[0] + "is being deleted (UID x)")
+    assert first_of(world).title == "Waiting for Job worker-x7ab-1 to be deleted (worker-x7ab-1 not created)"
 
 
 def test_what_fails_of_a_tensorboard_is_told_until_that_very_part_is_there() -> None:

@@ -30,7 +30,7 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
 from tfjob_operator.controller.alpha.observe import derived_runtime_id, next_runtime_id
-from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S, Pod
 from tfjob_operator.controller.jobs.writes import TAKEN_DELAY_S, NameTakenError, StaleViewError
 
 THEIRS = {"kind": "TfJob", "name": "theirs", "uid": "other", "controller": True}
@@ -164,6 +164,31 @@ async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_
         world.queue.done(await world.queue.get())
     await asyncio.sleep(TAKEN_DELAY_S)
     assert len(world.queue) == 1, "nothing shows that the name is free again"
+
+
+@pytest.mark.parametrize("kind", ["services", "jobs"])
+async def test_a_child_of_an_earlier_job_that_persists_is_reported_after_a_while(kind: str) -> None:
+    """A finalizer or a late garbage collector keeps it, and somebody has to see what the job waits for."""
+    world, name = World(job(ONE)), "master-76no-0"
+    world.exists(kind, name, THEIRS)
+    world.client.objects[kind, name]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    if kind == "jobs":
+        await world.sync()
+        world.observe(name)
+        world.observe_status()
+
+    async def warnings() -> list[str]:
+        with pytest.raises(NameTakenError):
+            await world.sync()
+        return [message for type_, _, message in world.recorder.events if type_ == "Warning"]
+
+    assert await warnings() == []
+    await asyncio.sleep(LINGER_LIMIT_S - 1)
+    assert await warnings() == []
+    await asyncio.sleep(1)
+    (text,) = await warnings()
+    assert f"{name} already exists and is being deleted (UID " in text
+    assert await warnings() == [text]
 
 
 async def test_the_same_failure_is_reported_once_and_another_one_anew() -> None:

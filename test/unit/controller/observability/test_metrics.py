@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from fakes.jobs import at
 from fakes.virtual_loop import EPOCH, FakeClock, VirtualClock
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
@@ -16,12 +19,19 @@ from tfjob_operator.api.client import metrics as request_names
 from tfjob_operator.api.client.metrics import METHODS, Attempt, RequestMetrics
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.v1.conditions import Conditions
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
-from tfjob_operator.api.v1.types import JobAttempt, JobCondition, JobMeta, JobStatus, TFJob
+from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionReason, ConditionType
+from tfjob_operator.api.v1.types import EndRecord, JobAttempt, JobCondition, JobMeta, JobStatus, StartRecord, TFJob
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
-from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, KEPT_S, OTHER_RULES, STATE_INDEX, JobMetrics
+from tfjob_operator.controller.jobs.metrics import (
+    JOB_INDEXERS,
+    KEPT_S,
+    OTHER_RULES,
+    STATE_INDEX,
+    JobMetrics,
+    index_by_wait,
+)
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import STUCK_S, ReconcileMetrics, ReconcileResult
 from tfjob_operator.controller.observability.metrics import (
@@ -204,6 +214,71 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
     assert not [name for name in page(registry) if "job_namespace=" in name]
     jobs.count("created", "team")
     assert page(registry)[created] == 1.0
+
+
+QUEUE = {LABEL_QUEUE: "team-a"}
+SUSPENDED = condition(ConditionType.SUSPENDED, 130)
+HELD = condition(ConditionType.HELD, 190)
+RESTARTING = condition(ConditionType.RESTARTING, 250)
+DECIDED = StartRecord(ending=EndRecord(type="Failed", time=at(310)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "conditions", "begun", "expected"),
+    [
+        pytest.param(None, (), None, [("New", 0)], id="without a status"),
+        pytest.param(None, (CREATED,), None, [("Created", 0)], id="without running pods"),
+        pytest.param(None, (CREATED, RESUMED), None, [("Created", 600)], id="resumed"),
+        pytest.param(None, (CREATED, RUNNING), None, [], id="running"),
+        pytest.param(None, (CREATED, HELD, RUNNING), None, [("Held", 180)], id="running, on hold"),
+        pytest.param(None, (CREATED, RESTARTING), None, [("Restarting", 240)], id="restarting"),
+        pytest.param(
+            None, (CREATED, HELD, RESTARTING), None, [("Held", 180), ("Restarting", 240)], id="restarting, on hold"
+        ),
+        pytest.param(QUEUE, (CREATED, SUSPENDED), None, [("Queued", 120)], id="suspended by a queue"),
+        pytest.param({}, (CREATED, SUSPENDED), None, [], id="suspended by a user"),
+        pytest.param(QUEUE, (CREATED, RUNNING), DECIDED, [("Ending", 300)], id="ending"),
+        pytest.param(QUEUE, (CREATED, condition(ConditionType.FAILED, 70)), DECIDED, [], id="finished"),
+    ],
+)
+def test_a_job_that_stands_still_has_the_time_since_when_it_does(
+    labels: dict[str, str] | None,
+    conditions: Conditions,
+    begun: StartRecord | None,
+    expected: list[tuple[str, int]],
+) -> None:
+    """To the minute, so that the jobs of a minute are one value of the index."""
+    meta = JobMeta(name="mnist", namespace="team", labels=labels, creation_timestamp=EPOCH)
+    found = index_by_wait(TFJob(meta, status=JobStatus(conditions=tuple(conditions), begun=begun)))
+    assert found == [f"team/{state}/{at(second).timestamp():.0f}" for state, second in expected]
+
+
+@pytest.mark.parametrize(
+    ("spec", "waits"),
+    [
+        ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, False),
+        ({"runPolicy": {"managedBy": "kubeflow.org/training-operator"}}, True),
+        ({"runPolicy": {"managedBy": 1}}, True),
+        ({"managedBy": "somebody"}, True),
+    ],
+)
+def test_a_job_of_another_controller_waits_for_that_one(spec: dict[str, Any], waits: bool) -> None:
+    meta = JobMeta(name="mnist", namespace="team", creation_timestamp=EPOCH)
+    assert bool(index_by_wait(TFJob(meta, msgspec.Raw(msgspec.json.encode(spec))))) is waits
+
+
+def test_the_job_that_waits_longest_counts() -> None:
+    """In each namespace and state. A state in which no job waits has no series, so its alert ends."""
+    jobs = JobMetrics()
+    indexer: Indexer[TFJob] = Indexer(JOB_INDEXERS)
+    jobs.indexers.append(indexer)
+    for number, (namespace, second) in enumerate([("a", 600), ("a", 120), ("b", 60)]):
+        status = JobStatus(conditions=(condition(ConditionType.CREATED, second),))
+        indexer.put(f"{number}", TFJob(JobMeta(name=f"{number}", namespace=namespace), status=status))
+    assert jobs.waiting_since() == {("a", "Created"): at(120).timestamp(), ("b", "Created"): at(60).timestamp()}
+    indexer.remove("1")
+    indexer.remove("2")
+    assert jobs.waiting_since() == {("a", "Created"): at(600).timestamp()}
 
 
 def test_reconciles_are_counted_by_how_they_ended() -> None:

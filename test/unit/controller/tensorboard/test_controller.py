@@ -23,6 +23,7 @@ from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.options import SERVICE_TYPES
 from tfjob_operator.controller.tensorboard.children import OPERATOR
@@ -344,7 +345,7 @@ async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_lef
         assert bench.board()["spec"]["replicas"] == 1
 
 
-async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_waited_for_in_silence() -> None:
+async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_reported_only_if_it_persists() -> None:
     """TB-14: the garbage collector deletes it. No watch shows the Deployment; the new job co-owns the Service."""
     async with a_board() as (bench, process):
         process.recorder.events.clear()
@@ -359,9 +360,32 @@ async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_waited_for_in_s
         await asyncio.sleep(10.0)
         assert (bench.board(), bench.board(SERVICES)) == before
         assert process.recorder.events == []
+        await asyncio.sleep(60.0)
+        assert {(kind, reason) for kind, reason, _ in process.recorder.events} == {("Warning", "FailedTensorBoard")}
+        waits = f"Error creating deployment {NAME}: it already exists and belongs to an earlier job of this name (UID "
+        assert any(message.startswith(waits) for *_, message in process.recorder.events)
         await bench.user.delete(DEPLOYMENTS, HOME, NAME)
-        await asyncio.sleep(10.0)
+        await asyncio.sleep(LONGEST_DELAY_S)
         assert "--logdir=/new" in bench.command()
+
+
+@pytest.mark.parametrize(("resource", "kind"), [(DEPLOYMENTS, "deployment"), (SERVICES, "service")])
+async def test_a_child_that_a_finalizer_keeps_is_reported_after_a_while(resource: Resource, kind: str) -> None:
+    """Another one of its name is created once it is gone."""
+    async with a_board() as (bench, process):
+        process.recorder.events.clear()
+        await bench.user.patch(resource, HOME, NAME, {"metadata": {"finalizers": ["example.com/keep"]}})
+        await bench.user.delete(resource, HOME, NAME)
+        await asyncio.sleep(LINGER_LIMIT_S - 1)
+        assert process.recorder.events == []
+        await asyncio.sleep(60.0)
+        ((type_, reason, message),) = process.recorder.events
+        assert (type_, reason) == ("Warning", "FailedTensorBoard")
+        assert message.startswith(f"Error creating {kind} {NAME}: it already exists and is being deleted (UID ")
+        await bench.user.patch(resource, HOME, NAME, {"metadata": {"finalizers": None}})
+        await asyncio.sleep(5.0)
+        assert "deletionTimestamp" not in bench.board(resource)["metadata"]
+        assert process.recorder.reasons[-1] == "SuccessfulCreateTensorBoard"
 
 
 async def test_a_child_that_is_gone_before_a_watch_shows_it_is_created_again() -> None:

@@ -1,5 +1,6 @@
 """Syncs of jobs that are gangs, and of jobs that find orphans: the controller on real stores, against a client that records."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.v1.types import EndRecord, JobCondition, JobStatus, StartRecord
+from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S
 from tfjob_operator.controller.jobs.writes import NameTakenError, StaleViewError
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 
@@ -71,6 +73,40 @@ async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_ba
     assert (kind, reason) == ("Warning", "FailedCreatePodGroup")
     assert text.startswith("Error creating: PodGroup mnist already exists and is not controlled by this TFJob")
     assert world.expectations.satisfied(OWNER)
+
+
+async def test_a_terminating_group_of_an_earlier_job_is_reported_once_it_persists() -> None:
+    """B12: the API server names it; no pod is created before it is gone."""
+    world = ControllerHarness(job(ONE_WORKER), gang=PLUGINS)
+    world.client.has("podgroups", "mnist", deletionTimestamp="2026-01-01T00:00:00Z", **owned_by("old-uid"))
+    for expected in ([], ["FailedCreatePodGroup"], ["FailedCreatePodGroup"]):
+        with pytest.raises(NameTakenError):
+            await world.sync()
+        assert world.recorder.reasons == expected
+        world.observe_status()
+        await asyncio.sleep(LINGER_LIMIT_S)
+    assert "PodGroup mnist" in world.recorder.events[0][-1]
+
+
+async def test_a_group_of_the_job_that_a_finalizer_keeps_is_reported_after_a_while() -> None:
+    """A job that is resumed waits for it. No event of it comes meanwhile, so the job is queued for that time."""
+    world = ControllerHarness(job(ONE_WORKER), gang=PLUGINS)
+    left = changed(pod_group("Running"), metadata__deletion_timestamp=world.clock.now())
+    world.pod_groups.put(left)
+    await world.idle()
+    async with world.running():
+        await world.sync_and_observe()
+        await asyncio.sleep(LINGER_LIMIT_S - 1)
+        assert world.recorder.events == []
+        await asyncio.sleep(2)
+        await world.sync()
+        ((kind, reason, text),) = world.recorder.events
+        assert (kind, reason) == ("Warning", "FailedCreatePodGroup")
+        assert text == "Error creating: PodGroup mnist already exists: it is being deleted (UID group-uid)"
+        assert not {CREATE_GROUP, *CHILDREN} & set(world.taken())
+        world.pod_groups.remove(left)
+        await asyncio.sleep(1)
+        assert CREATE_GROUP in world.taken()
 
 
 async def test_a_group_whose_creation_was_not_answered_counts_as_created() -> None:

@@ -377,7 +377,13 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     assert waits.requeue_after_s == 41
     late = synced(after(found, waits), *running(but={2: pod("Worker", 2, "Pending"), 1: None}), at_s=101)
     assert true_of(late)[-1] == "Failed"
-    assert "2 did not, the first is mnist-worker-1" in late.status.conditions[-1].message
+    assert "2 did not, the first is mnist-worker-1: it has no pod, see the events" in late.status.conditions[-1].message
+    assert late.status.begun is not None
+    assert late.status.begun.ending is not None
+    failure = late.status.begun.ending.failure
+    assert failure is not None
+    assert (failure.replica_type, failure.replica_index, failure.pod_name) == ("Worker", 1, "")
+    assert failure.message == "did not run in time: it has no pod, see the events of the job"
     pulls = changed(pod("Worker", 2, "Pending"), status__container_statuses=PULLING)
     late = synced(after(found, waits), *running(but={2: pulls}), at_s=101)
     assert late.status.begun is not None
@@ -396,6 +402,82 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     assert ran.status.begun is not None
     assert ran.status.begun.all_ran
     assert true_of(synced(ran, *running(but={2: pod("Worker", 2, "Pending")}), at_s=101))[-1] == "Running"
+
+
+def state(name: str, reason: str = "", message: str = "", *, exit_code: int | None = None) -> core.ContainerStatus:
+    """A container that waits for this reason or has terminated; with neither, it runs."""
+    waiting = core.ContainerStateWaiting(reason, message) if reason else None
+    terminated = core.ContainerStateTerminated(exit_code=exit_code) if exit_code is not None else None
+    return core.ContainerStatus(name=name, state=core.ContainerState(waiting, terminated))
+
+
+WORKS = state("tensorflow", "PodInitializing")
+NATIVE = Container(name="proxy", restart_policy="Always")
+
+
+@pytest.mark.parametrize(
+    ("words", "node", "spec", "status"),
+    [
+        ("not scheduled yet", "", {}, {}),
+        ("not scheduled: SchedulerError: no plugin", "", {}, {"conditions": (
+            Condition("PodScheduled", "False", "SchedulerError", "no plugin"),)}),
+        ("it has scheduling gates: example.com/a, example.com/b", "", {
+            "scheduling_gates": (core.Named("example.com/a"), core.Named("example.com/b"))}, {}),
+        ("the kubelet of node n reported no container status", "n", {}, {}),
+        ("init container fetch is running", "n", {}, {
+            "init_container_statuses": (state("prepare", exit_code=0), state("fetch"), state("last", "PodInitializing")),
+            "container_statuses": (WORKS,)}),
+        ("init container fetch is waiting: ContainerCreating: no volume", "n", {}, {
+            "init_container_statuses": (state("fetch", "ContainerCreating", "no volume"),), "container_statuses": (WORKS,)}),
+        ("init container proxy has not started", "n", {"init_containers": (NATIVE,)}, {
+            "init_container_statuses": (state("proxy"),), "container_statuses": (WORKS,)}),
+        ("init container fetch is running", "n", {"init_containers": (NATIVE, Container(name="fetch"))}, {
+            "init_container_statuses": (state("proxy"), state("fetch")), "container_statuses": (WORKS,)}),
+        ("container tensorflow is waiting: ContainerCreating", "n", {}, {
+            "container_statuses": (state("logs"), state("tensorflow", "ContainerCreating"))}),
+        ("container tensorflow is waiting: PodInitializing", "n", {}, {"container_statuses": (WORKS,)}),
+        ("its phase is Pending", "n", {}, {"container_statuses": (state("tensorflow"),)}),
+    ],
+)  # fmt: skip
+def test_a_job_that_did_not_start_in_time_says_what_the_replica_waited_for(
+    words: str, node: str, spec: dict[str, Any], status: dict[str, Any]
+) -> None:
+    """Whatever its pod shows, as the condition, the event and the record of the end."""
+    given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
+    found = synced(job(given, creation_timestamp=at(0)), at_s=0)
+    late = pod("Worker", 1, "Pending")
+    late = msgspec.structs.replace(
+        late,
+        node=node,
+        spec=msgspec.structs.replace(late.spec, **spec),
+        status=msgspec.structs.replace(late.status, **status),
+    )
+    plan = decide(found, pod("Worker", 0), late, at_s=101)
+    assert plan.status is not None
+    assert plan.status.conditions[-1].message.endswith(f"1 did not, the first is mnist-worker-1: {words}")
+    assert plan.events[-1].message == plan.status.conditions[-1].message
+    assert plan.status.begun is not None
+    assert plan.status.begun.ending is not None
+    failure = plan.status.begun.ending.failure
+    assert failure is not None
+    assert failure.message == f"did not run in time: {words}"
+
+
+def test_a_start_deadline_counts_all_replicas_that_do_not_run_and_names_one_whose_time_is_over() -> None:
+    """The pods of a job are not created in the same second."""
+    given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
+    found = synced(job(given, creation_timestamp=at(0)), at_s=0)
+    later = changed(pod("Worker", 0, "Pending"), metadata__creation_timestamp=at(1))
+    late = synced(found, later, pod("Worker", 1, "Pending"), at_s=101)
+    assert "2 did not, the first is mnist-worker-1: not scheduled yet" in late.status.conditions[-1].message
+
+
+def test_a_start_deadline_names_the_pod_group_for_which_the_pods_wait() -> None:
+    given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
+    waits = Gang(gang_scheduler("volcano"), pod_group("Pending", 2), known=True)
+    found = synced(job(given, creation_timestamp=at(0)), at_s=0, gang=waits)
+    late = synced(found, at_s=101, gang=waits)
+    assert late.status.conditions[-1].message.endswith("mnist-worker-0: its pod waits for the PodGroup of the job")
 
 
 def test_a_job_that_has_run_is_not_late_when_its_record_is_lost() -> None:
