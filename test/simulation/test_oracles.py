@@ -1,6 +1,5 @@
 """The judges find bugs: each of these planted bugs is found within a few seeds."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -38,9 +37,9 @@ from tfjob_operator.controller.alpha.controller import AlphaController
 from tfjob_operator.controller.alpha.observe import derived_runtime_id
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
-from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply import executor
 from tfjob_operator.controller.tfjob.plan import actions, attempts, cleanup, ending, plan, replicas, status
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
 from tfjob_operator.controller.tfjob.plan.replicas import Replica
 from tfjob_operator.controller.tfjob.view import Confirmer, View
 
@@ -70,6 +69,7 @@ _decide, _restart_attempt, _restart_all = attempts.decide, plan._restart_attempt
 _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, cleanup.clean_up
 _decide_job, _finish, _conclude_job, _suspend = plan._decide, cleanup.finish, cleanup.conclude, plan.delete_all
 _kept_s, _waited_for, _escalation = cleanup.kept_s, cleanup._waited_for, attempts._escalation
+_first_seen = Observer.first_seen
 _tidy_up, _conclude, _run, _write_if_due = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._write_if_due
 
 
@@ -211,8 +211,8 @@ def _for_ever(_draft: Any, pods: Any, *_: object) -> Any:
     return {replica.uid: 60.0 for replica in pods if replica.lingers}
 
 
-def _after_the_decision(_: object, decided: Any, now: Any) -> float:
-    return float(cleanup.GIVE_UP_S - (now - decided).total_seconds())
+def _after_the_decision(draft: Any, _: object, decided: Any) -> float:
+    return float(cleanup.GIVE_UP_S - (draft.now - decided).total_seconds())
 
 
 def _without_surplus(policy: str, seen: Any) -> Any:
@@ -288,8 +288,9 @@ def _believed_gone(spec: Any, finished: Any, present: Any, *given: Any) -> Any:
     return _escalation(spec, finished, [each for each in present if not each.lingers], *given)
 
 
-def _gone_at_once(*_: object) -> Any:
-    return defaultdict(lambda: datetime.min.replace(tzinfo=UTC))
+def _gone_at_once(observer: Observer, fact: Fact, *given: Any, **named: Any) -> Any:
+    found = _first_seen(observer, fact, *given, **named)
+    return datetime.min.replace(tzinfo=UTC) if fact is Fact.ABSENT else found
 
 
 def _suspend_later(draft: Any, seen: Any) -> Any:
@@ -432,8 +433,8 @@ BUGS: Final[dict[str, Row]] = {
     "the decider goes first": (QUEUES_IN_TIME, plan, "finish", _delete_ended, "the pod has ended"),
     "deadlines and escalations do not wait for old pods": (
         _later(QUEUES, 53),
-        view,
-        "absences",
+        Observer,
+        "first_seen",
         _gone_at_once,
         "take longer|about nothing|does not say",
     ),

@@ -173,9 +173,9 @@ def _acts_unwritten(job: Any, observed: Any) -> Any:
     return msgspec.structs.replace(begun, ending=observed.begun.ending)
 
 
-def _from_decision(_replica: Any, decided: Any, now: Any) -> float:
+def _from_decision(draft: Any, _replica: Any, decided: Any) -> float:
     """A pod is given up some time after the decision, whenever it was asked to end."""
-    return cleanup.GIVE_UP_S - float((now - decided).total_seconds())
+    return cleanup.GIVE_UP_S - float((draft.now - decided).total_seconds())
 
 
 def _stopped_count(draft: Any, ending: Any, spec: Any, seen: Any, failure: Any = None) -> Plan:
