@@ -139,6 +139,7 @@ class TFJobController:
             nodes=self._nodes_of(view),
             expected=view.expected,
             first_seen=view.first_seen,
+            monotonic_s=self._clock.monotonic(),
         )
         return view.planned(decided)
 

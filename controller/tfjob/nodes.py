@@ -111,7 +111,7 @@ class NodeCache:
     def _take(self, node: Node) -> None:
         name = node.metadata.name
         before = self._states.get(name)
-        state = state_of(node, before, self._clock.now())
+        state = state_of(node, before, self._clock.monotonic())
         if before == state:
             return
         self._states[name] = state
@@ -145,7 +145,7 @@ class NodeCache:
             self._queue(key)
 
 
-def state_of(node: Node, before: NodeState | None, now: datetime) -> NodeState:
+def state_of(node: Node, before: NodeState | None, monotonic_s: float) -> NodeState:
     """Return the state of a node. A condition or taint counts from when this process first saw it with its timestamp, if any.
 
     The timestamps themselves are by the clocks of other machines. kube-controller-manager measures its own grace period in the
@@ -156,15 +156,15 @@ def state_of(node: Node, before: NodeState | None, now: datetime) -> NodeState:
     }
     taints = {TaintPattern(each.key, each.value, each.effect): each.time_added for each in node.spec.taints or ()}
     before = before or NodeState({}, {})
-    return NodeState(_since(conditions, before.conditions, now), _since(taints, before.taints, now))
+    return NodeState(_since(conditions, before.conditions, monotonic_s), _since(taints, before.taints, monotonic_s))
 
 
-def _since(given: Mapping[P, datetime | None], before: Mapping[P, Since], now: datetime) -> dict[P, Since]:
+def _since(given: Mapping[P, datetime | None], before: Mapping[P, Since], monotonic_s: float) -> dict[P, Since]:
     """Return since when each condition or taint has been seen; one with another timestamp began again."""
     found = {}
     for each, time in given.items():
         known = before.get(each)
-        found[each] = known if known is not None and known.given == time else Since(now, time)
+        found[each] = known if known is not None and known.given == time else Since(monotonic_s, time)
     return found
 
 
@@ -206,7 +206,7 @@ class LostPods:
     async def _end_pods(self, job: ObjectMeta, name: str, pods: Sequence[LostPod]) -> None:
         """Mark or force-delete the pods on a node if the node is still lost. Raises ApiError."""
         try:
-            node = state_of(await self._client.get(NODES, "", name, Node), None, self._clock.now())
+            node = state_of(await self._client.get(NODES, "", name, Node), None, self._clock.monotonic())
         except NotFoundError:
             return  # the cache will reflect it
         found = node.lost_since()  # its identity is the time that the node gives: this read has seen it only now

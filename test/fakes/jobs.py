@@ -167,7 +167,7 @@ def pod_group(phase: str = "", min_member: int = 1, **spec: Any) -> PodGroup:
     return PodGroup(meta, PodGroupSpec(min_member=min_member, **spec), PodGroupStatus(phase=phase))
 
 
-class Punctual(dict[Sight, datetime]):
+class Punctual(dict[Sight, float]):
     """What a process has seen that runs since long ago and saw each fact at once, while no clocks differ.
 
     A fact without a time has always been there. Only absences of pods, and facts that are given, are as they would be.
@@ -178,8 +178,8 @@ class Punctual(dict[Sight, datetime]):
         if sight in self or sight.fact in {Fact.WRITTEN, Fact.ABSENT}:
             return super().get(sight, default)
         if sight.fact is Fact.DELETED:
-            return sight.time - timedelta(seconds=30)  # the grace period of pods here
-        return sight.time or at(-1e6)
+            return (sight.time - EPOCH).total_seconds() - 30  # the grace period of pods here
+        return -1e6 if sight.time is None else (sight.time - EPOCH).total_seconds()
 
 
 def decide(
@@ -193,7 +193,7 @@ def decide(
     """Return the controller's plan for a job, a minute after EPOCH."""
     spec = effective_spec(tfjob, read(tfjob), pods, services)
     seen = Punctual() if first_seen is None else first_seen
-    return plan(tfjob, spec, pods, services, at(at_s), first_seen=seen, **more)
+    return plan(tfjob, spec, pods, services, at(at_s), first_seen=seen, monotonic_s=at_s, **more)
 
 
 def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 
@@ -40,33 +40,42 @@ class Sight(NamedTuple):
     time: datetime | None = None
 
 
-FirstSeen = Mapping[Sight, datetime]
-"""When this process first saw each of these facts."""
+FirstSeen = Mapping[Sight, float]
+"""When this process first saw each of these facts, in monotonic time: a change of its own wall clock ends no wait."""
 NOTHING_SEEN: Final[FirstSeen] = {}
 
 
 class Observer:
     """Tells when waits begin. `seen` are the facts that a plan depends on, with the time of the first plan that did."""
 
-    __slots__ = ("_before", "_now", "seen")
+    __slots__ = ("_before", "_monotonic_s", "_now", "seen")
 
-    def __init__(self, before: FirstSeen, now: datetime) -> None:
-        """`before` is what earlier plans have seen."""
+    def __init__(self, before: FirstSeen, now: datetime, monotonic_s: float) -> None:
+        """`before` is what earlier plans have seen. `monotonic_s` is now in monotonic time."""
         self._before = before
         self._now = now
-        self.seen: dict[Sight, datetime] = {}
+        self._monotonic_s = monotonic_s
+        self.seen: dict[Sight, float] = {}
 
     def first_seen(self, fact: Fact, name: str = "", time: datetime | None = None) -> datetime:
         """Return when this process first saw this fact: a wait from the time of another machine begins then."""
-        return self._note(Sight(fact, name, time), self._now)
+        return self.wall(self._note(Sight(fact, name, time), self._monotonic_s))
 
     def begins(self, written: datetime) -> datetime:
         """Return when a wait begins that starts at a time which an operator wrote, in whole seconds: never in the future."""
         sight = Sight(Fact.WRITTEN, time=written)
         if written <= self._now and sight not in self._before:
             return written
-        return min(written, self._note(sight, self._now.replace(microsecond=0)))
+        seen_s = self._note(sight, self._monotonic_s - self._now.microsecond / 1e6)  # a whole second, rounded down
+        return min(written, (self.wall(seen_s) + _HALF_A_SECOND).replace(microsecond=0))
 
-    def _note(self, sight: Sight, now: datetime) -> datetime:
-        at = self.seen[sight] = self._before.get(sight, now)
-        return at
+    def wall(self, monotonic_s: float) -> datetime:
+        """Return this past time by the wall clock."""
+        return self._now - timedelta(seconds=self._monotonic_s - monotonic_s)
+
+    def _note(self, sight: Sight, monotonic_s: float) -> float:
+        at_s = self.seen[sight] = self._before.get(sight, monotonic_s)
+        return at_s
+
+
+_HALF_A_SECOND: Final = timedelta(seconds=0.5)

@@ -55,12 +55,12 @@ _NOT_ABOUT_NODE: Final = frozenset({"PreemptionByScheduler", "EvictionByEviction
 
 
 class Since(NamedTuple):
-    """When this process first saw a condition or taint, and the time that the node gives for it, if any.
+    """When this process first saw a condition or taint, in monotonic time, and the time that the node gives for it, if any.
 
     The given time only distinguishes a condition from a later one with the same status.
     """
 
-    seen: datetime
+    seen_s: float
     given: datetime | None = None
 
 
@@ -125,8 +125,8 @@ def find_hits(draft: StatusDraft, policy: FailurePolicy, replicas: Iterable[Repl
             sick = _first_match(rule, nodes.states[pod.node])
             if sick is None or replica.type not in rule.targets:
                 continue
-            since, what = sick
-            at = max(since, draft.observer.first_seen(Fact.STARTED, replica.uid, pod.started))
+            seen_s, what = sick
+            at = max(draft.observer.wall(seen_s), draft.observer.first_seen(Fact.STARTED, replica.uid, pod.started))
             left_s = MIN_DURATION_S - (draft.now - at).total_seconds()
             if left_s > 0:
                 due.append(left_s)
@@ -137,16 +137,16 @@ def find_hits(draft: StatusDraft, policy: FailurePolicy, replicas: Iterable[Repl
     return Hits(found, by_pod, min(due, default=None)) if by_pod or due else NO_HITS
 
 
-def _first_match(rule: Rule, node: NodeState) -> tuple[datetime, str] | None:
+def _first_match(rule: Rule, node: NodeState) -> tuple[float, str] | None:
     """Return the condition or taint of a node that a rule matches and that was seen first, with that time."""
     found = [
-        (node.conditions[each].seen, f"condition {each.type}={each.status}")
+        (node.conditions[each].seen_s, f"condition {each.type}={each.status}")
         for each in rule.node_conditions
         if each in node.conditions
     ]
     for taint, since in node.taints.items():
         if any(_matches_taint(pattern, taint) for pattern in rule.node_taints):
-            found.append((since.seen, f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"))
+            found.append((since.seen_s, f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"))
     return min(found, default=None)
 
 
@@ -218,7 +218,9 @@ def pods_avoiding_expired_nodes(draft: StatusDraft, spec: TFJobSpec, replicas: I
         return []
     elsewhere = {name for name, replica in spec.replicas.items() if replica.template.has_topology}
     return [
-        each for each in replicas if each.outcome is Outcome.WAITING and not each.pod.node and each.type not in elsewhere
+        each
+        for each in replicas
+        if each.outcome is Outcome.WAITING and not each.pod.node and each.type not in elsewhere
     ]
 
 
@@ -287,7 +289,7 @@ def with_lost_pods(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: N
             continue
         # A pod that tolerates every taint may be bound to the node later: it also gets the whole timeout, or it would fail in a
         # loop.
-        at = max(since.seen, draft.first_seen(pod))
+        at = max(draft.observer.wall(since.seen_s), draft.first_seen(pod))
         left_s = timeout_s - (draft.now - at).total_seconds()
         if left_s > 0:
             plan = plan.requeued_within(left_s)

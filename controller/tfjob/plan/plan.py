@@ -129,6 +129,7 @@ def plan(
     nodes: Nodes | None = None,
     expected: Collection[ReplicaKey] = (),
     first_seen: FirstSeen = NOTHING_SEEN,
+    monotonic_s: float = 0.0,
 ) -> Plan:
     """Decide what to do about a job; `pods`, `services` and `config_maps` are those it controls.
 
@@ -137,7 +138,7 @@ def plan(
     TF_CONFIG needs it. `blocked` are children that could not be created. `unreported` are events of a status that was computed
     but not written; they precede new ones. `defaults` are the operator's defaults. `nodes` are None if not needed. `expected`
     are the pods that were created but are not in `pods` yet. `first_seen` is that of the previous plan of this process
-    (`clocks`).
+    (`clocks`); `monotonic_s` is now in the monotonic time of these values and of `nodes`.
 
     All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
@@ -145,7 +146,14 @@ def plan(
         return NOTHING
     waits = gang is not None and blocks_pods(gang)
     draft = StatusDraft(
-        job, now, unreported, waits=waits, refused=blocked.refused, expected=expected, first_seen=first_seen
+        job,
+        now,
+        unreported,
+        waits=waits,
+        refused=blocked.refused,
+        expected=expected,
+        first_seen=first_seen,
+        monotonic_s=monotonic_s,
     )
     seen = observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:

@@ -459,10 +459,11 @@ class StatusDraft(Draft):
         refused: Collection[str] = (),
         expected: Collection[ReplicaKey] = (),
         first_seen: FirstSeen = NOTHING_SEEN,
+        monotonic_s: float = 0.0,
     ) -> None:
         """Start from the status. `events` precede new ones. `waits`: no pod may be created. `refused` could not be created.
 
-        `expected` and `first_seen` are described at `plan`.
+        `expected`, `first_seen` and `monotonic_s` are described at `plan`.
         """
         status = job.status
         super().__init__(status.conditions, status.start_time, status.completion_time, now)
@@ -471,7 +472,7 @@ class StatusDraft(Draft):
         self._waits = waits
         self.refused = refused
         self.expected = expected
-        self.observer = Observer(first_seen, now)
+        self.observer = Observer(first_seen, now, monotonic_s)
         for name in _KEPT:
             setattr(self, name, getattr(status, name))
 

@@ -193,11 +193,13 @@ def test_a_condition_or_taint_has_stood_since_it_was_first_seen_whatever_time_it
     """The time is by another machine's clock; another time means that it began again. Only taints of NoExecute have one."""
     untimed, timed = Taint(key="a"), Taint(key="b", time_added=at(-3600))
 
-    def later(before: NodeState | None, at_s: float, *taints: Taint, since_s: float = 3600) -> tuple[NodeState, list[float]]:
+    def later(
+        before: NodeState | None, at_s: float, *taints: Taint, since_s: float = 3600
+    ) -> tuple[NodeState, list[float]]:
         ready = NodeCondition(type="Ready", status="False", last_transition_time=at(since_s))
-        found = state_of(changed(node("n0", *taints), status__conditions=(ready,)), before, at(at_s))
+        found = state_of(changed(node("n0", *taints), status__conditions=(ready,)), before, at_s)
         seen = (*found.conditions.values(), *found.taints.values())
-        return found, [(each.seen - at(0)).total_seconds() for each in seen]
+        return found, [each.seen_s for each in seen]
 
     first, seen = later(None, 10, untimed, timed)
     assert seen == [10, 10, 10]

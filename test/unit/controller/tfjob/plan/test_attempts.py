@@ -255,7 +255,7 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
     """The time counts from the failure, also while the pod cannot even be created."""
     rule = {"action": "RestartReplica", "escalation": {"afterSeconds": 30, "action": "RestartAll"}}
     found = synced(started(policy(rule)), *running(but={1: failed(1)}))
-    gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-1"): at(60)})
+    gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-1"): 60})
     waits = decide(found, *running(but={1: None}), at_s=80, first_seen=gone)
     assert (names(waits)[1], waits.requeue_after_s) == (["mnist-worker-1"], 10)
     found = after(found, waits)
@@ -423,7 +423,7 @@ def test_a_rule_may_restart_the_whole_job_that_did_not_start_in_time() -> None:
     assert "did not run in time: " in over.message
     assert "no such image" in over.message
     found = synced(found, at_s=102)
-    absent = Punctual({Sight(Fact.ABSENT, "mnist-worker-2"): at(120)})  # the earlier pod was gone 19 s after it was deleted
+    absent = Punctual({Sight(Fact.ABSENT, "mnist-worker-2"): 120})  # the earlier pod was gone 19 s after it was deleted
     again = running(attempt=1, but={2: None})
     assert decide(found, *again, at_s=220, first_seen=absent).requeue_after_s == 1
     assert synced(found, *again, at_s=221, first_seen=absent).status.attempt == 2

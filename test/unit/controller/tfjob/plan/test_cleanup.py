@@ -224,7 +224,7 @@ def test_the_start_deadline_of_a_successor_begins_when_the_previous_pod_is_gone(
     given = spec("ExitCode", Worker=1, runPolicy={"startDeadlineSeconds": 20})
     failed = synced(started(given, pod("Worker", 0, "Pending")), pod("Worker", 0, "Failed", 137), at_s=10)
     assert true_of(failed)[-1] == "Restarting"
-    gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-0"): at(73)})
+    gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-0"): 73})
     assert names(decide(failed, at_s=73, first_seen=gone))["create pods"] == ["mnist-worker-0"]
     assert decide(failed, at_s=93, first_seen=gone).requeue_after_s == 1
     assert true_of(synced(failed, at_s=94, first_seen=gone))[-1] == "Failed"
@@ -237,7 +237,7 @@ def test_nothing_is_escalated_while_the_previous_pod_exists() -> None:
     failed = synced(started(given, BUSY, pod("Worker", 1)), BUSY, pod("Worker", 1, "Failed", 1))
     for old in (LINGERING, pod("Worker", 1, "Failed", 1, terminating=True)):
         assert not conditions.is_over(synced(failed, BUSY, old, at_s=200).status)
-    gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-1"): at(200)})
+    gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-1"): 200})
     assert not conditions.is_over(synced(failed, BUSY, at_s=219, first_seen=gone).status)
     assert true_of(synced(failed, BUSY, at_s=220, first_seen=gone))[-1] == "Failed"
     new = changed(pod("Worker", 1, "Pending", uid="new"), metadata__creation_timestamp=at(200))

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from fakes.jobs import at, decide, job, pod, replica, spec, synced, true_of, with_sidecar
+from fakes.jobs import at, decide, good_spec, job, pod, replica, spec, synced, true_of, with_sidecar
 from fakes.objects import after, changed, labelled
 from support.cases import for_each
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
@@ -14,6 +14,7 @@ from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Observer
 from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState, Since
+from tfjob_operator.controller.tfjob.plan.plan import plan
 
 SKEWS_S: Final = (-3600, -1, 0, 1, 3600)
 """By how much another machine's clock is ahead of ours."""
@@ -86,14 +87,17 @@ def test_another_success_has_the_whole_time_again() -> None:
 def sick(seen_s: float, skew_s: float) -> Nodes:
     """A node that is sick and not ready, as this process saw it then."""
     kinds = (ConditionPattern("Sick", "True"), ConditionPattern("Ready", "False"))
-    return Nodes({"n0": NodeState({kind: Since(at(seen_s), at(seen_s + skew_s)) for kind in kinds}, {})})
+    return Nodes({"n0": NodeState({kind: Since(seen_s, at(seen_s + skew_s)) for kind in kinds}, {})})
 
 
 @for_each("skew_s", SKEWS_S)
 def test_a_sick_node_is_sick_after_half_a_minute_whatever_its_clock(skew_s: float) -> None:
     """Both the time of the condition and the start of the pod are by the clock of the node."""
     rule = {"action": "RestartAll", "onNodes": {"conditions": [{"type": "Sick"}]}}
-    given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"failurePolicy": {"rules": [rule], "maxRestarts": 1}}}
+    given = {
+        "tfReplicaSpecs": {"Worker": replica(1)},
+        "runPolicy": {"failurePolicy": {"rules": [rule], "maxRestarts": 1}},
+    }
     on = created(changed(BUSY, node="n0", started=at(skew_s)), skew_s)
     assert Process(started(given, on)).acts_after_s(restarts_all, on, nodes=sick(60, skew_s)) == 30
     process = Process(started(given, on))
@@ -126,7 +130,9 @@ def test_the_timeout_of_a_lost_node_runs_on_when_the_job_ends() -> None:
 
 
 @for_each("skew_s", SKEWS_S)
-def test_a_pod_is_given_up_after_its_grace_period_and_a_minute_whatever_the_clock_of_the_api_server(skew_s: float) -> None:
+def test_a_pod_is_given_up_after_its_grace_period_and_a_minute_whatever_the_clock_of_the_api_server(
+    skew_s: float,
+) -> None:
     """A server an hour behind freed the quota of a pod that still ran; one ahead kept it for another hour."""
     process = Process(started(spec(Chief=1, Worker=1), pod("Chief", 0), BUSY, labels={LABEL_QUEUE: "gpus"}))
     chief = pod("Chief", 0, "Succeeded", 0)
@@ -182,7 +188,9 @@ def test_pods_that_exclude_a_node_are_created_again_whatever_the_clock_of_the_ap
 
 RULES: Final = [{"action": "RestartAll"}]
 LINGERING: Final = with_sidecar(pod("Worker", 1, "Running", 1))
-BY_LEADER: Final[dict[str, tuple[dict[str, Any], tuple[Pod, ...], tuple[Pod, ...], Callable[[Plan], object], float]]] = {
+BY_LEADER: Final[
+    dict[str, tuple[dict[str, Any], tuple[Pod, ...], tuple[Pod, ...], Callable[[Plan], object], float]]
+] = {
     "activeDeadlineSeconds": (
         spec(Worker=1, runPolicy={"activeDeadlineSeconds": 100}),
         (BUSY,),
@@ -259,6 +267,21 @@ def test_a_delay_that_a_leader_ahead_of_us_wrote_is_as_long_as_it_asked(*, whole
     assert found.status.next_restart_time is None or found.status.next_restart_time == at(3631)
 
 
+@for_each("jump_s", [-3600, 3600])
+def test_a_change_of_our_own_clock_ends_and_extends_no_wait(jump_s: float) -> None:
+    given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"nodeLostTimeoutSeconds": 300}}
+    on = changed(BUSY, node="n0")
+    tfjob = started(given, on)
+    spec, first = good_spec(tfjob), decide(tfjob, on, first_seen={}, nodes=sick(60, 0))
+    for now_s, is_due in ((359, False), (360, True)):
+        now, seen = at(now_s + jump_s), first.first_seen
+        found = plan(tfjob, spec, [on], [], now, nodes=sick(60, 0), first_seen=seen, monotonic_s=now_s)
+        assert bool(found.lost_pods) is is_due
+    ahead = Observer({}, at(60), 60)
+    assert ahead.begins(at(3600)) == at(60)
+    assert Observer(ahead.seen, at(70 + jump_s), 70).begins(at(3600)) == min(at(3600), at(60 + jump_s))
+
+
 def test_what_no_plan_depends_on_is_forgotten() -> None:
     """So the memory does not grow with the pods that a job has had."""
     given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"nodeLostTimeoutSeconds": 300}}
@@ -269,8 +292,8 @@ def test_what_no_plan_depends_on_is_forgotten() -> None:
 
 
 def test_a_time_in_the_future_counts_from_its_first_sight_even_when_it_has_come() -> None:
-    first = Observer({}, at(10.5))
+    first = Observer({}, at(10.5), 10.5)
     assert first.begins(at(3600)) == at(10)
-    later = Observer(first.seen, at(5000))
+    later = Observer(first.seen, at(5000.999_999), 5000.999_999)
     assert later.begins(at(3600)) == at(10)
     assert later.begins(at(4000)) == at(4000)

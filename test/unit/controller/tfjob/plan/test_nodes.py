@@ -22,8 +22,16 @@ TAINTED = {"onNodes": {"taints": [{"key": "sick"}]}}
 
 def node(conditions: Mapping[str, datetime] | None = None, /, **taints: Any) -> NodeState:
     """A node with these conditions, `Type=Status`, and taints without value, since then."""
-    found = {ConditionPattern(*name.split("=")): Since(since, since) for name, since in (conditions or {}).items()}
-    return NodeState(found, {TaintPattern(key, "", "NoSchedule"): Since(since) for key, since in taints.items()})
+    found = {
+        ConditionPattern(*name.split("=")): Since(seconds(since), since) for name, since in (conditions or {}).items()
+    }
+    return NodeState(
+        found, {TaintPattern(key, "", "NoSchedule"): Since(seconds(since)) for key, since in taints.items()}
+    )
+
+
+def seconds(since: datetime) -> float:
+    return (since - at(0)).total_seconds()
 
 
 def nodes(**states: NodeState) -> Nodes:
