@@ -204,6 +204,7 @@ def _write_end(draft: StatusDraft, record: EndRecord, may_outlive: frozenset[str
     """Return the plan that writes the final condition, with the values that were recorded."""
     draft.set_true(ConditionType(record.type), record.reason, record.message)
     draft.complete(record.completion_time)
+    draft.completion_time = record.completion_time or draft.completion_time  # also if it is ahead of our clock
     draft.replica_statuses = record.replica_statuses
     normal = record.event in {ConditionReason.SUCCEEDED, ConditionReason.FAILED}
     draft.emit(EventType.NORMAL if normal else EventType.WARNING, record.event, record.message)

@@ -282,6 +282,13 @@ def test_a_change_of_our_own_clock_ends_and_extends_no_wait(jump_s: float) -> No
     assert Observer(ahead.seen, at(70 + jump_s), 70).begins(at(3600)) == min(at(3600), at(60 + jump_s))
 
 
+def test_the_end_that_a_leader_ahead_of_us_decided_is_written_as_it_was_decided() -> None:
+    found = started(spec(Chief=1, Worker=1), pod("Chief", 0), BUSY, labels={LABEL_QUEUE: "gpus"})
+    decided = synced(found, pod("Chief", 0, "Succeeded", 0), BUSY, at_s=3660)
+    ended = synced(decided, pod("Chief", 0, "Succeeded", 0), at_s=60)
+    assert (true_of(ended)[-1], ended.status.completion_time) == ("Succeeded", at(3660))
+
+
 def test_what_no_plan_depends_on_is_forgotten() -> None:
     """So the memory does not grow with the pods that a job has had."""
     given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"nodeLostTimeoutSeconds": 300}}
