@@ -46,7 +46,7 @@ NOTHING_SEEN: Final[FirstSeen] = {}
 
 
 class Observer:
-    """Tells when waits begin. `seen` are the facts that a plan depends on, with the time of the first plan that did."""
+    """Computes when waits begin. `seen` are the facts that a plan depends on, with the time of the first plan that did."""
 
     __slots__ = ("_before", "_monotonic_s", "_now", "seen")
 
