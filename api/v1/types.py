@@ -447,12 +447,6 @@ class TFJobSpec:
     too_large: Mistake | None = None
 
     @property
-    def limits_starts(self) -> bool:
-        """True if replicas that do not run in time have consequences: by the start deadline, or by an escalation."""
-        rules = self.failure_policy.rules if self.failure_policy is not None else ()
-        return self.start_deadline_s is not None or any(rule.escalation is not None for rule in rules)
-
-    @property
     def has_node_rules(self) -> bool:
         """True if a rule matches unhealthy nodes, which concerns running pods."""
         return self.failure_policy is not None and any(rule.is_about_nodes for rule in self.failure_policy.rules)

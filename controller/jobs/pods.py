@@ -91,6 +91,10 @@ def was_stopped(pod: Pod, ended: core.ContainerStateTerminated | None) -> bool:
     equal, the process counts as stopped, so the replica runs again. If a container was between two runs when the pod was
     deleted, it has not finished either, even if the phase becomes Succeeded (Kubernetes 1.27). A success observed earlier is in
     the job's status.
+
+    The exit is timed by the node's clock, and the delete by the API server's. If the node is ahead, the replica may run again,
+    which is harmless. If it is behind, an exit on SIGTERM may count as a success, and work is lost. So the part of the
+    difference that the pod itself proves is added: no kubelet starts a pod before it was created.
     """
     meta = pod.metadata
     if meta.deletion_timestamp is None:
@@ -103,8 +107,10 @@ def was_stopped(pod: Pod, ended: core.ContainerStateTerminated | None) -> bool:
         return True
     if ended is None or ended.finished_at is None or not is_not_restarted(pod.spec, CONTAINER_NAME, ended.exit_code):
         return True
+    created, started = meta.creation_timestamp, pod.started
+    behind_s = (created - started).total_seconds() if created is not None and started is not None else 0.0
     # Compared as a duration: the API accepts a grace period of thousands of years, which no datetime can represent.
-    return (meta.deletion_timestamp - ended.finished_at).total_seconds() <= grace_s
+    return (meta.deletion_timestamp - ended.finished_at).total_seconds() - max(0.0, behind_s) <= grace_s
 
 
 def deletion_grace_exceeds_spec(pod: Pod) -> bool:

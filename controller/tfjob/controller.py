@@ -124,13 +124,12 @@ class TFJobController:
             planned = await self._executor.execute(planned, self._plan(planned))
 
     def _plan(self, view: View) -> Plan:
-        now = self._clock.now()
-        return plan(
+        decided = plan(
             view.job,
             view.spec,
             view.pods,
             view.services,
-            now,
+            self._clock.now(),
             config_maps=view.config_maps,
             gang=view.gang,
             domain=self._domain,
@@ -139,8 +138,10 @@ class TFJobController:
             defaults=self._defaults,
             nodes=self._nodes_of(view),
             expected=view.expected,
-            absent_since=view.absences(now),
+            first_seen=view.first_seen,
+            monotonic_s=self._clock.monotonic(),
         )
+        return view.planned(decided)
 
     def _nodes_of(self, view: View) -> Nodes | None:
         """Return the state of the nodes of a job's pods; None if the job does not need it."""

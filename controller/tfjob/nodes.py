@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -34,7 +34,7 @@ from tfjob_operator.controller.jobs.expectations import Feed
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import LostPod
-from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState
+from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState, Since
 from tfjob_operator.informers import Indexer, SharedIndexInformer, Tombstone, object_of
 from tfjob_operator.workqueue import Clock, slow_start_batch
 
@@ -42,6 +42,7 @@ RETRY_S: Final = 30.0
 """How often a missing permission is retried: the interval at which a reflector lists again."""
 REMEDY: Final = "apply manifests/addons/nodes, or set nodes.enabled=true in the Helm chart"
 NODE_INDEX: Final = "pods-by-node"
+P = TypeVar("P", ConditionPattern, TaintPattern)
 log = structlog.get_logger(__name__)
 
 
@@ -110,7 +111,7 @@ class NodeCache:
     def _take(self, node: Node) -> None:
         name = node.metadata.name
         before = self._states.get(name)
-        state = state_of(node, before, self._clock.now())
+        state = state_of(node, before, self._clock.monotonic())
         if before == state:
             return
         self._states[name] = state
@@ -144,18 +145,27 @@ class NodeCache:
             self._queue(key)
 
 
-def state_of(node: Node, before: NodeState | None, now: datetime) -> NodeState:
-    """Return the state of a node. A condition or taint without a timestamp counts from when it was first observed."""
+def state_of(node: Node, before: NodeState | None, monotonic_s: float) -> NodeState:
+    """Return the state of a node. A condition or taint counts from when this process first saw it with its timestamp, if any.
+
+    The timestamps themselves are by the clocks of other machines. kube-controller-manager measures its own grace period in the
+    same way.
+    """
     conditions = {
         ConditionPattern(each.type, each.status): each.last_transition_time for each in node.status.conditions or ()
     }
     taints = {TaintPattern(each.key, each.value, each.effect): each.time_added for each in node.spec.taints or ()}
-    seen_conditions = before.conditions if before is not None else {}
-    seen_taints = before.taints if before is not None else {}
-    return NodeState(
-        {each: since or seen_conditions.get(each, now) for each, since in conditions.items()},
-        {each: since or seen_taints.get(each, now) for each, since in taints.items()},
-    )
+    before = before or NodeState({}, {})
+    return NodeState(_since(conditions, before.conditions, monotonic_s), _since(taints, before.taints, monotonic_s))
+
+
+def _since(given: Mapping[P, datetime | None], before: Mapping[P, Since], monotonic_s: float) -> dict[P, Since]:
+    """Return since when each condition or taint has been seen; one with another timestamp began again."""
+    found = {}
+    for each, time in given.items():
+        known = before.get(each)
+        found[each] = known if known is not None and known.given == time else Since(monotonic_s, time)
+    return found
 
 
 class _PodAnnotations(Struct, frozen=True):
@@ -196,10 +206,11 @@ class LostPods:
     async def _end_pods(self, job: ObjectMeta, name: str, pods: Sequence[LostPod]) -> None:
         """Mark or force-delete the pods on a node if the node is still lost. Raises ApiError."""
         try:
-            node = state_of(await self._client.get(NODES, "", name, Node), None, self._clock.now())
+            node = state_of(await self._client.get(NODES, "", name, Node), None, self._clock.monotonic())
         except NotFoundError:
             return  # the cache will reflect it
-        due = [pod for pod, since in pods if node.lost_since() == since]
+        found = node.lost_since()  # its identity is the time that the node gives: this read has seen it only now
+        due = [pod for pod, since in pods if found is not None and found.given == since]
 
         async def end(number: int) -> None:
             with contextlib.suppress(ConflictError, NotFoundError):  # the pod has changed, which the cache will reflect
@@ -226,8 +237,9 @@ class LostPods:
         await self._mark(meta, f"Node {pod.node} is lost")
         return "Marked as failed:"
 
-    def _report(self, job: ObjectMeta, pod: Pod, done: str, since: datetime) -> None:
-        text = f"{done}: its node {pod.node} has not been ready since {since:%Y-%m-%dT%H:%M:%SZ}"
+    def _report(self, job: ObjectMeta, pod: Pod, done: str, since: datetime | None) -> None:
+        given = "" if since is None else f" since {since:%Y-%m-%dT%H:%M:%SZ}"
+        text = f"{done}: its node {pod.node} has not been ready{given}"
         self._events.record(job, EventType.WARNING, EventReason.NODE_LOST, text)
         self._recorder.event(object_reference(PODS, pod.metadata), EventType.WARNING, EventReason.NODE_LOST, text)
 

@@ -28,9 +28,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -62,8 +61,8 @@ from tfjob_operator.controller.tfjob.apply.children import POD
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.crd_check import REMEDY
-from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
-from tfjob_operator.controller.tfjob.plan.attempts import absences
+from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang, Plan
+from tfjob_operator.controller.tfjob.plan.clocks import FirstSeen
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, of_earlier_attempts, unobserved
 from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read, refused, spec_cache_key
 from tfjob_operator.controller.tfjob.plan.status import merged_status, moved_records
@@ -216,7 +215,8 @@ class _JobMemory:
     `spec` was parsed for the key `reading`. `ours` is true if no other controller manages the job. `written` is the job after
     our last status write, and replaces the versions in `superseded`. `unwritten` is the last computed status that is not known
     to be written, because the write failed or is delayed; `events` are its events. `touched` is true if a status write was
-    tried, and `acted` if children were created or deleted. `absences` is the last result of `attempts.absences`.
+    tried, and `acted` if children were created or deleted. `first_seen` is that of the last plan: after a restart of the
+    operator, waits that do not start at a time which an operator wrote start again (`plan.clocks`).
     """
 
     reading: tuple[int, bool] | None = None
@@ -228,7 +228,7 @@ class _JobMemory:
     events: Sequence[JobEvent] = ()
     touched: bool = False
     acted: bool = False
-    absences: Mapping[str, datetime] = field(default_factory=dict)
+    first_seen: FirstSeen = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,11 +286,15 @@ class View:
         found = [(pod.metadata.name, pod.metadata.uid) for pod in self.pods if pod.metadata.uid in counted]
         await self._confirmer.confirm_pods(self.job.metadata.namespace, found)
 
-    def absences(self, now: datetime) -> Mapping[str, datetime]:
-        """Return since when this process has seen that replicas have no pod, if the job needs it (`attempts.absences`)."""
-        if self.valid_spec is not None and self.valid_spec.limits_starts:
-            self._memory.absences = absences(self._memory.absences, self.job, self.valid_spec, self.pods, now)
-        return self._memory.absences
+    @property
+    def first_seen(self) -> FirstSeen:
+        """When this process first saw what plans of this job depend on: that of the last plan (`plan.clocks`)."""
+        return self._memory.first_seen
+
+    def planned(self, plan: Plan) -> Plan:
+        """Keep what the next plan needs of this one, and return the plan."""
+        self._memory.first_seen = plan.first_seen
+        return plan
 
     async def before_acting(self) -> None:
         """Ensure that children may be created and deleted now, by a read if necessary. Raises StaleViewError if not."""

@@ -30,6 +30,7 @@ from tfjob_operator.controller.jobs.children import (
     Service,
 )
 from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Sight
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
 from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read
@@ -166,9 +167,33 @@ def pod_group(phase: str = "", min_member: int = 1, **spec: Any) -> PodGroup:
     return PodGroup(meta, PodGroupSpec(min_member=min_member, **spec), PodGroupStatus(phase=phase))
 
 
-def decide(tfjob: TFJob, *pods: Pod, services: Sequence[Service] = (), at_s: float = 60, **more: Any) -> Plan:
+class Punctual(dict[Sight, float]):
+    """What a process has seen that runs since long ago and saw each fact at once, while no clocks differ.
+
+    A fact without a time has always been there. Only absences of pods, and facts that are given, are as they would be.
+    """
+
+    def get(self, sight: Any, default: Any = None) -> Any:
+        """Return the time that the object itself gives."""
+        if sight in self or sight.fact in {Fact.WRITTEN, Fact.ABSENT}:
+            return super().get(sight, default)
+        if sight.fact is Fact.DELETED:
+            return (sight.time - EPOCH).total_seconds() - 30  # the grace period of pods here
+        return -1e6 if sight.time is None else (sight.time - EPOCH).total_seconds()
+
+
+def decide(
+    tfjob: TFJob,
+    *pods: Pod,
+    services: Sequence[Service] = (),
+    at_s: float = 60,
+    first_seen: FirstSeen | None = None,
+    **more: Any,
+) -> Plan:
     """Return the controller's plan for a job, a minute after EPOCH."""
-    return plan(tfjob, effective_spec(tfjob, read(tfjob), pods, services), pods, services, at(at_s), **more)
+    spec = effective_spec(tfjob, read(tfjob), pods, services)
+    seen = Punctual() if first_seen is None else first_seen
+    return plan(tfjob, spec, pods, services, at(at_s), first_seen=seen, monotonic_s=at_s, **more)
 
 
 def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:

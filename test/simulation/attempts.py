@@ -155,6 +155,8 @@ class StatusWrite:
             if counts and rules and all(rule and rule["action"] != "RestartReplica" for _, rule in rules):
                 yield f"{slot} has a restart that does not count: {record} {rules}"
             ignored = "failedAt" in earlier and any(rule and rule["action"] == "Ignore" for _, rule in rules)
+            if not delay_s and self.records.may_seem_long(record["pod"]):
+                continue
             if delay_s != wanted and not (ignored and delay_s == next_delay(last_s)):
                 yield f"{slot} is delayed by {delay_s} s, not {wanted} s: {earlier} {record}"
 

@@ -121,6 +121,7 @@ class Kubelet:
 
     def _bind(self, life: Life) -> None:
         life.place = replace(life.place, node=self.nodes.choose())
+        life.fate.node = life.node
         self.writer.bind(life)
         self._soon(life, 1.0, self._sync)
 

@@ -36,13 +36,14 @@ class Fate:
     `leaving`: it was already being deleted when it ended. `in_place`: restarts that count (B37, M7). `over_at`: since when
     nothing in it runs or will run again, except native sidecars, whatever its phase is. `orderly`: it was stopped, exited with
     0, and its phase is not Failed. `fatal`: it failed, and its container's own restart policy does not restart it. `exits`:
-    every reported end of its work, in place or final. `attempt`: the attempt of its job, by its label.
+    every reported end of its work, in place or final. `attempt`: the attempt of its job, by its label. `node`: where it ran.
     """
 
     uid: str
     owner: str
     slot: Slot
     attempt: int = 0
+    node: str = ""
     runs: bool = False
     in_place: int = 0
     end: End | None = None

@@ -54,6 +54,10 @@ class Nodes:
     def is_silent(self, node: str) -> bool:
         return self._states.get(node) is _Node.SILENT
 
+    def silence(self, node: str) -> None:
+        """Let the kubelet of a node fall silent, and nobody notice."""
+        self._states[node] = _Node.SILENT
+
     def lose(self) -> None:
         """Lose a node. Its pods are deleted after a while, and are gone when it returns or is given up."""
         self._fall_silent(self._begin("lost"))

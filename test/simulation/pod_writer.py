@@ -54,7 +54,10 @@ class PodWriter:
     ) -> bool:
         content_type = STRATEGIC if method == "PATCH" else "application/json"
         path = PODS.path(*life.key, subresource or None)
-        content = _FRACTION.sub(b"", msgspec.json.encode(body))
+        content = (
+            self._world.clocks.stamped(life.node, msgspec.json.encode(body)) if life.node else msgspec.json.encode(body)
+        )
+        content = _FRACTION.sub(b"", content)
         status = self._world.server.exchange(Request(method, path, {}, content, content_type), client).status
         self._world.note(client, method, path, content.decode(), status)
         return status < 300

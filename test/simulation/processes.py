@@ -3,7 +3,7 @@
 import asyncio
 
 from simulation.faults import FaultyTransport
-from simulation.world import World
+from simulation.world import SimulatedClock, World
 from simulation.write_judge import LEASE, OPERATOR
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig, LeadershipLostError
@@ -43,6 +43,11 @@ class OperatorProcess:
     @property
     def name(self) -> str:
         return f"{OPERATOR}{self._number}.{self._life}"
+
+    @property
+    def machine(self) -> str:
+        """The machine of all its lives, which has a clock."""
+        return f"{OPERATOR}{self._number}"
 
     @property
     def has_ended(self) -> bool:
@@ -87,7 +92,7 @@ class OperatorProcess:
             ),
             self._stop,
             identity=name,
-            clock=world.clock,
+            clock=SimulatedClock(world.clocks, self.machine),
             random=world.product_random,
         )
         try:

@@ -98,7 +98,9 @@ class Quota:
         if self._records.kubelet.fates[meta["uid"]].over:
             grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
             times.append(moment(decided["lastTransitionTime"]) + timedelta(seconds=grace_s))
-        return bool(times) and min(times) + timedelta(seconds=GIVE_UP_S - 0.01) <= self._world.server.now()
+        return bool(times) and min(times) + timedelta(seconds=GIVE_UP_S - 0.01) <= self._world.clocks.latest(
+            self._world.server.now()
+        )
 
     def kept_until(self, job: Body, fate: Fate) -> float | None:
         """Return until when a pod is kept for its sidecars, since the operator first recorded why it may be deleted.

@@ -168,6 +168,15 @@ class Records:
         kept = self.kept[job["metadata"]["uid"]]
         return kept | {fate.slot for fate in self.of_attempt(job) if fate.end is End.SUCCEEDED}
 
+    def may_seem_long(self, pod: str) -> bool:
+        """Return whether a run may seem to be so long that it resets the delay: the clock of its node is set meanwhile."""
+        return bool(self._world.clocks.set_at(self.kubelet.fates[pod].node))
+
+    def maybe_succeeded(self, job: Body) -> set[Slot]:
+        """Return also the replicas that may seem to have succeeded: by an exit on SIGTERM, timed by a clock that is behind."""
+        stopped = (fate for fate in self.of_attempt(job) if fate.leaving and fate.exit_code == 0)
+        return self.succeeded(job) | {fate.slot for fate in stopped if self._world.clocks.may_be_behind(fate.node)}
+
     def recent(self, job: str) -> list[Body]:
         """Return the versions of a job that the operator may have used: the latest, and recently replaced ones."""
         versions, since = self.specs[job], self._world.time - LATE_EDIT_S

@@ -125,7 +125,7 @@ async def play(
             trouble_nodes(world, kubelet)
             for replica in replicas:
                 group.create_task(haunt(world, replica), name="fate")
-    await _come_to_rest(world, judge, complaints, replicas, done_at=done_at(), settled_s=settled_s)
+    await _come_to_rest(world, judge, complaints, replicas, done_at=done_at, settled_s=settled_s)
     await _stay_at_rest(world, judge, complaints, replicas)
     for replica in replicas:
         await replica.stop()
@@ -137,7 +137,7 @@ async def _come_to_rest(
     complaints: Callable[[], list[str]],
     replicas: list[OperatorProcess],
     *,
-    done_at: float,
+    done_at: Callable[[], float],
     settled_s: float,
 ) -> None:
     leader, led_since = "", world.time
@@ -148,7 +148,7 @@ async def _come_to_rest(
         require(not judge.violations, "\n".join(judge.violations))
         if judge.holder() != leader:
             leader, led_since = judge.holder(), world.time
-        due = max(world.calm_at + LOST_S, done_at)
+        due = max(world.calm_at + LOST_S, done_at())  # users act on jobs that end late
         writes = world.server.writes
         last = next((each.at for each in reversed(writes) if not each.client.startswith("lease-of-")), 0.0)
         if world.time > max(due, last + CALM_S, led_since + CALM_S):

@@ -1,6 +1,5 @@
 """The judges find bugs: each of these planted bugs is found within a few seeds."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,9 +11,10 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fakes import old_judgements
-from fakes.virtual_loop import LivelockError
+from fakes.virtual_loop import EPOCH, LivelockError
 from hack.kubernetes_versions import NEWEST
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
+from simulation.scenarios.clocks import waits_have_their_length
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import (
     failure_policies_are_followed,
@@ -38,9 +38,10 @@ from tfjob_operator.controller.alpha.controller import AlphaController
 from tfjob_operator.controller.alpha.observe import derived_runtime_id
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
-from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply import executor
-from tfjob_operator.controller.tfjob.plan import actions, attempts, cleanup, ending, plan, replicas, status
+from tfjob_operator.controller.tfjob.plan import actions, attempts, cleanup, ending, nodes, plan, replicas, status
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
+from tfjob_operator.controller.tfjob.plan.nodes import NodeState
 from tfjob_operator.controller.tfjob.plan.replicas import Replica
 from tfjob_operator.controller.tfjob.view import Confirmer, View
 
@@ -56,6 +57,7 @@ POLICIES: Final = partial(run_seed, failure_policies_are_followed)
 POLICIES_IN_TIME: Final = partial(run_seed, failure_policies_are_followed_in_time, weather=CALM)
 QUEUES: Final = partial(run_seed, queues_keep_their_quota)
 QUEUES_IN_TIME: Final = partial(run_seed, queues_keep_their_quota_in_time, weather=CALM)
+CLOCKS: Final = partial(run_seed, waits_have_their_length, weather=CALM)
 ALPHA: Final = partial(run_seed, alpha_jobs_keep_their_promises)
 
 
@@ -70,6 +72,7 @@ _decide, _restart_attempt, _restart_all = attempts.decide, plan._restart_attempt
 _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, cleanup.clean_up
 _decide_job, _finish, _conclude_job, _suspend = plan._decide, cleanup.finish, cleanup.conclude, plan.delete_all
 _kept_s, _waited_for, _escalation = cleanup.kept_s, cleanup._waited_for, attempts._escalation
+_first_seen, _lost_since, _first_match = Observer.first_seen, NodeState.lost_since, nodes._first_match
 _tidy_up, _conclude, _run, _write_if_due = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._write_if_due
 
 
@@ -211,8 +214,8 @@ def _for_ever(_draft: Any, pods: Any, *_: object) -> Any:
     return {replica.uid: 60.0 for replica in pods if replica.lingers}
 
 
-def _after_the_decision(_: object, decided: Any, now: Any) -> float:
-    return float(cleanup.GIVE_UP_S - (now - decided).total_seconds())
+def _after_the_decision(draft: Any, _: object, decided: Any) -> float:
+    return float(cleanup.GIVE_UP_S - (draft.now - decided).total_seconds())
 
 
 def _without_surplus(policy: str, seen: Any) -> Any:
@@ -288,8 +291,32 @@ def _believed_gone(spec: Any, finished: Any, present: Any, *given: Any) -> Any:
     return _escalation(spec, finished, [each for each in present if not each.lingers], *given)
 
 
-def _gone_at_once(*_: object) -> Any:
-    return defaultdict(lambda: datetime.min.replace(tzinfo=UTC))
+def _gone_at_once(observer: Observer, fact: Fact, *given: Any, **named: Any) -> Any:
+    found = _first_seen(observer, fact, *given, **named)
+    return datetime.min.replace(tzinfo=UTC) if fact is Fact.ABSENT else found
+
+
+def _by_the_clock_of_others(*facts: Fact) -> Callable[..., Any]:
+    """A wait from an event begins at the time that its object gives."""
+
+    def first_seen(observer: Observer, fact: Fact, name: str = "", time: Any = None) -> Any:
+        return time if fact in facts else _first_seen(observer, fact, name, time)
+
+    return first_seen
+
+
+def _age_s(since: Any) -> Any:
+    """The age of a condition is by the clock of its node; times of the world are monotonic."""
+    return since and since._replace(seen_s=(since.given - EPOCH).total_seconds())
+
+
+def _lost_by_its_clock(node: Any) -> Any:
+    return _age_s(_lost_since(node))
+
+
+def _sick_by_its_clock(rule: Any, node: Any) -> Any:
+    conditions = {each: _age_s(since) for each, since in node.conditions.items()}
+    return _first_match(rule, node._replace(conditions=conditions))
 
 
 def _suspend_later(draft: Any, seen: Any) -> Any:
@@ -418,7 +445,13 @@ BUGS: Final[dict[str, Row]] = {
     ),
     "by a removed label": (_later(QUEUES, 20), plan, "finish", _finish_unqueued, "frees the quota"),
     "a suspension does not end the grace": (_later(QUEUES_IN_TIME, 12), plan, "finish", _finish_calmly, "too late"),
-    "a pod is created after the decision": (QUEUES, plan, "finish", _refill, "the job has ended"),
+    "a pod is created after the decision": (
+        QUEUES,
+        plan,
+        "finish",
+        _refill,
+        "the job has ended|is decided, and not written",
+    ),
     "services go after the decision": (QUEUES, plan, "finish", _reserve, "not written yet"),
     "an unwritten decision is acted on": (QUEUES, plan, "conclude", _unsaid, "wanted as it is"),
     "a decision is delayed": (
@@ -432,8 +465,8 @@ BUGS: Final[dict[str, Row]] = {
     "the decider goes first": (QUEUES_IN_TIME, plan, "finish", _delete_ended, "the pod has ended"),
     "deadlines and escalations do not wait for old pods": (
         _later(QUEUES, 53),
-        view,
-        "absences",
+        Observer,
+        "first_seen",
         _gone_at_once,
         "take longer|about nothing|does not say",
     ),
@@ -444,6 +477,43 @@ BUGS: Final[dict[str, Row]] = {
         "delete_all",
         _suspend_later,
         "is suspended, and has|not gone",
+    ),
+    # The clocks of nodes, of the API server and of former leaders.
+    "a node is lost by its own clock": (
+        CLOCKS,
+        NodeState,
+        "lost_since",
+        _lost_by_its_clock,
+        "too (early|late).*'lost'",
+    ),
+    "a node is sick by its own clock": (CLOCKS, nodes, "_first_match", _sick_by_its_clock, "too (early|late).*'sick'"),
+    "a success waits by the clock of its node": (
+        CLOCKS,
+        Observer,
+        "first_seen",
+        _by_the_clock_of_others(Fact.SUCCEEDED),
+        "too (early|late).*'grace'",
+    ),
+    "a pod is given up by the clock of the API server": (
+        CLOCKS,
+        Observer,
+        "first_seen",
+        _by_the_clock_of_others(Fact.DELETED),
+        "too (early|late).*'give up'",
+    ),
+    "a start is late by the clock of the API server": (
+        CLOCKS,
+        Observer,
+        "first_seen",
+        _by_the_clock_of_others(Fact.POD),
+        "too (early|late).*'(start|lost)'",
+    ),
+    "a wait begins in the future": (
+        CLOCKS,
+        Observer,
+        "begins",
+        lambda _, written: written,
+        "too late.*('deadline'|'ttl')",
     ),
     # The alpha controller.
     "a RuntimeId that does not stay": (ALPHA, alpha, "_runtime_id", _by_generation, "RuntimeId"),

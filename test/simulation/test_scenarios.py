@@ -4,6 +4,7 @@ import pytest
 
 from simulation.conftest import Seeds
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
+from simulation.scenarios.clocks import waits_have_their_length
 from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.memory import ROUGH, nothing_is_remembered_of_the_dead
@@ -60,6 +61,11 @@ def test_in_calm_weather_a_pod_is_kept_for_its_sidecars_and_no_longer(seeds: See
 def test_in_calm_weather_everything_everything_happens_within_two_seconds(seeds: Seeds) -> None:
     """B12, B29, B45, B46: pods are made, jobs end and are deleted on time, whatever users do."""
     seeds.play(operators_are_in_time, share=0.2, weather=CALM)
+
+
+def test_waits_have_their_length_though_clocks_differ_by_an_hour_and_are_set(seeds: Seeds) -> None:
+    """Those of operators and nodes; a wait is never shorter, and is longer only by the change of the leader."""
+    seeds.play(waits_have_their_length, share=0.4, weather=CALM, may_log={"lease_lost", "clock_skew"})
 
 
 def test_two_operators_run_jobs_of_the_alpha_dialect_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:

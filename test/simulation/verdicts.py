@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from fakes.virtual_loop import EPOCH
 from simulation.attempts import StatusWrite
 from simulation.desired import (
     active_of,
@@ -61,13 +62,14 @@ def _completed(job: Body) -> str:
 
 
 def _justify_success(job: Body, records: Records, now: datetime) -> Iterator[str]:
-    succeeded, completed = records.succeeded(job), moment(_completed(job))
-    if not desired_job(job).is_done(succeeded):
+    succeeded, uid, desired = records.maybe_succeeded(job), job["metadata"]["uid"], desired_job(job)
+    if not desired.is_done(succeeded):
         yield f"only {sorted(succeeded)} have succeeded"
-    grace_s, left = grace_of(job), records.working(job["metadata"]["uid"]) if records.prompt else []
+    grace_s, left = grace_of(job), records.working(uid) if records.prompt else []
+    seen = EPOCH + timedelta(seconds=records.done_at(uid, desired))
     # The time of a success is known only from its pod.
     taken = any(fate.uid in records.removers for fate in records.of_attempt(job) if fate.slot in succeeded)
-    if left and grace_s is not None and now < completed + timedelta(seconds=grace_s) and not taken:
+    if left and grace_s is not None and now < seen + timedelta(seconds=grace_s) and not taken:
         yield f"did not wait for {left}"
 
 
@@ -115,7 +117,7 @@ def status_mistakes(old: Body, new: Body, records: Records, now: datetime) -> It
     uid = new["metadata"]["uid"]
     if desired_job(new).foreign:
         yield "the job is somebody else's"
-    yield from final_mistakes(old, new, records.succeeded(old), ("attempt", "countedRestarts"))
+    yield from final_mistakes(old, new, records.maybe_succeeded(old), ("attempt", "countedRestarts"))
     yield from StatusWrite(old, new, records, now).mistakes()
     yield from _end_mistakes(old, new)
     counted = restarts_of(new)

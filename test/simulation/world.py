@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from fakes.virtual_loop import EPOCH, PROCESS, SeededLoop
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from simulation.clocks import Clocks
 from simulation.faults import FaultyTransport, Network
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
@@ -44,9 +45,12 @@ def require(holds: object, message: str) -> None:
 
 
 class SimulatedClock:
-    """`workqueue.clock.Clock` in a world: the loop's time, and a wall clock without equal readings."""
+    """`workqueue.clock.Clock` of a machine in a world: the loop's time, and a wall clock without equal readings."""
 
-    def __init__(self) -> None:
+    def __init__(self, clocks: Clocks, machine: str = "") -> None:
+        """Without a machine, the wall clock is right."""
+        self._clocks = clocks
+        self._machine = machine
         self._last = EPOCH
 
     def monotonic(self) -> float:
@@ -54,7 +58,9 @@ class SimulatedClock:
 
     def now(self) -> datetime:
         self._last = max(EPOCH + timedelta(seconds=self.monotonic()), self._last + TICK)
-        return self._last
+        if not self._machine:
+            return self._last
+        return self._last + timedelta(seconds=self._clocks.ahead_s(self._machine, self.monotonic()))
 
 
 def _drawn_version(seed: int) -> Kubernetes:
@@ -83,7 +89,8 @@ class World:
         self.seed = seed
         self.random = Random(f"scenario {seed}")
         self.product_random = Random(f"chance {seed}").random
-        self.clock = SimulatedClock()
+        self.clocks = Clocks(seed)
+        self.clock = SimulatedClock(self.clocks)
         self.kubernetes = kubernetes or _drawn_version(seed)
         self.server = ModelServer(seed, kubernetes=self.kubernetes)
         network = Random(f"network {seed}")

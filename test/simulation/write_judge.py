@@ -8,6 +8,7 @@ confirmation, so any version justifies the write. Changes while the request was 
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
+from datetime import datetime
 from typing import Final
 
 from fakes.virtual_loop import EPOCH
@@ -130,6 +131,11 @@ class JobWriteJudge(WriteJudge):
         """The replicas in the last valid spec of a job, by UID."""
 
     @property
+    def _latest(self) -> datetime:
+        """The latest time that an operator may think it is: it compares its clock with times that operators wrote."""
+        return self._world.clocks.latest(self._world.server.now())
+
+    @property
     def late(self) -> list[str]:
         """Return what took too long, if there are no faults."""
         return [f"{what} after {delay:.3f} s" for delay, what in self.records.delays if delay > PROMPT_S]
@@ -177,7 +183,7 @@ class JobWriteJudge(WriteJudge):
         if decision_of(old) is None and decision_of(body) is not None:
             records.ended_at[uid] = now
             self._note_delay("end", self._due(body), body)
-            for problem in justify(body, records, self._world.server.now()):
+            for problem in justify(body, records, self._latest):
                 self._accuse(write, problem)
         if ending_of(old) is None:
             for problem in self._quota.freed_too_early(old, body, write.client):
@@ -185,7 +191,7 @@ class JobWriteJudge(WriteJudge):
             if is_ending(old) and not is_ending(body):
                 self._note_delay("last condition", self._quota.free_since(body), body)
         records.note_status(old, body)
-        for problem in status_mistakes(old, body, records, self._world.server.now()):
+        for problem in status_mistakes(old, body, records, self._latest):
             self._accuse(write, problem)
         if attempt_of(old) != attempt_of(body):
             self._note_delay("restart", records.decided_at(old, body), body)
@@ -200,7 +206,7 @@ class JobWriteJudge(WriteJudge):
             self._accuse(write, "nothing asked for this deletion")
             return
         due = _seconds(ending["lastTransitionTime"]) + (desired.ttl_s and desired.ttl_s + 1)
-        if self._world.time + TICK_S < due:
+        if (self._latest - EPOCH).total_seconds() + TICK_S < due:
             self._accuse(write, f"the TTL of {desired.ttl_s} s after {ending['lastTransitionTime']} is not over")
         for uid, states in self.records.states_of(job):
             due = max(due, self._kubelet.fates[uid].over_at or 0.0)
@@ -359,8 +365,7 @@ class JobWriteJudge(WriteJudge):
         wanted = str(attempt) if attempt or policy_of(job) else None
         reasons = {
             f"it is told attempt {told} of {wanted}": not wanted == told == labels.get(ATTEMPT_LABEL),
-            f"its back-off ends at {ends}": ends is not None
-            and (ends - self._world.server.now()).total_seconds() > TICK_S,
+            f"its back-off ends at {ends}": ends is not None and (ends - self._latest).total_seconds() > TICK_S,
         }
         return [reason for reason, holds in reasons.items() if holds]
 

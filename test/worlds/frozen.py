@@ -10,6 +10,7 @@ import dataclasses
 import enum
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
+from datetime import datetime
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -19,7 +20,18 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.workqueue.queue import DelayingQueue
 from worlds.values import LONG_S, Child, Rv
 
-_PLAIN: Final = (type(None), bool, int, bytes, enum.Enum, type, FunctionType, BuiltinFunctionType, asyncio.Event)
+_PLAIN: Final = (
+    type(None),
+    bool,
+    int,
+    bytes,
+    datetime,
+    enum.Enum,
+    type,
+    FunctionType,
+    BuiltinFunctionType,
+    asyncio.Event,
+)
 _RV: Final = "rv"
 _AS_IT_IS, _NUMBERED, _TUPLE, _TAKEN_APART = range(4)
 _OF_DELAYING: Final = frozenset({"_heap", "_live", "_sequence", "_timer"})

@@ -318,8 +318,18 @@ def _judge_end(old: Job, job: Job, world: State) -> None:
         require((job.uid, status.attempt) in world.upset, f"attempt {status.attempt} ends the job, and has not failed")
     elif kind == ConditionType.SUCCEEDED:
         require(_has_succeeded(job, world.done), "the job has succeeded, and what decides has not")
+        seen = any(_runs(each) for pod in _workers(job, world) for each in _seen_at_first(world, pod))
+        require(not (seen and world.won == world.epoch), "a success did not wait for workers")
     elif reason not in {ConditionReason.LIMIT, ConditionReason.INVALID}:
         require(any(slot in world.lost for slot in wanted(job)), "the job has failed, and none of its replicas has")
+
+
+def _workers(job: Job, world: State) -> list[Child]:
+    """The running workers for which the job's success waits."""
+    spec = spec_of(job.spec)
+    if spec is None or spec.completion_grace_s is None:
+        return []
+    return [pod for pod in world.pods if pod.type == WORKER and _runs(pod)]
 
 
 def _active(status: JobStatus) -> int:
@@ -373,6 +383,8 @@ def waits(world: State) -> bool:
         return True
     if any(lingers(pod) and _lingers_since(job, pod) == now for pod in world.pods):
         return True
+    if mode_of(world, job) == "live" and _has_succeeded(job, world.done) and _workers(job, world):
+        return world.epoch == max(world.won, world.born)  # a restarted operator waits again
     record = record_of(job)
     ends = record is not None and record.type == ConditionType.SUCCEEDED and record.time == now
     return ends and any(pod.type == WORKER and _runs(pod) for pod in world.pods)

@@ -32,7 +32,7 @@ from worlds.kubelet import (
     starts_again,
 )
 from worlds.operator import NEVER, Mind, Operator
-from worlds.settings import FAILURES, Setting
+from worlds.settings import CLOCKS, FAILURES, Setting
 from worlds.values import Answer, Call, Child, Event, Job, status_of
 from worlds.world import (
     PENDING,
@@ -180,12 +180,18 @@ class Moves:
         if "leap" in may and mind.calls is None:
             yield (SURPRISE, "leap"), self._leap(world)
         if "refuse" in may:
-            for call in mind.calls or ():
-                if call.verb == "create" and call.resource == PODS and call.number not in dict(world.answered):
-                    noted = world._replace(refused=world.refused | {call.body[0]})
-                    yield (SURPRISE, "refuse", *call[:4]), self._answer(noted, call, Answer("InvalidError"))
+            yield from self._refusals(world)
+        for ahead in CLOCKS if "clock" in may else ():
+            yield (SURPRISE, "clock", *ahead), world._replace(ahead=ahead)
         for pod in world.pods:
             yield from self._misfortunes_of(world, pod)
+
+    def _refusals(self, world: State) -> Iterator[Step]:
+        """The API server refuses a pod."""
+        for call in world.mind.calls or ():
+            if call.verb == "create" and call.resource == PODS and call.number not in dict(world.answered):
+                noted = world._replace(refused=world.refused | {call.body[0]})
+                yield (SURPRISE, "refuse", *call[:4]), self._answer(noted, call, Answer("InvalidError"))
 
     def _leap(self, world: State) -> State:
         leapt = self._operator.step(world.mind, world.epoch + 1, "leap")
@@ -201,7 +207,8 @@ class Moves:
         since = NEVER if adrift else world.head
         reborn = self._operator.born(world.epoch, mind.cached, since)
         dead = _forgotten(world)
-        return dead._replace(mind=reborn, answered=(), adrift=adrift, postures=frozenset(), made=frozenset())
+        dead = dead._replace(mind=reborn, answered=(), adrift=adrift, postures=frozenset(), made=frozenset())
+        return dead._replace(born=world.epoch)
 
     def _lose(self, world: State, call: Call) -> State:
         """The operator is told that the connection was lost: after the call was carried out or before (it still may be)."""
@@ -352,7 +359,7 @@ def _ends(world: State, pod: Child, code: int) -> State:
     if code == 0 and pod.attempt < attempt_of(world.job):
         return after
     if code == 0:
-        return after._replace(finished=after.finished | {pod.slot}, done=after.done | {pod.slot})
+        return after._replace(finished=after.finished | {pod.slot}, done=after.done | {pod.slot}, won=world.epoch)
     return _upset(_failed(after, pod), pod)
 
 

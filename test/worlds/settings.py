@@ -19,6 +19,9 @@ FAILURES: Final = {"error": 1, "killed": 137, "rule": 42}
 one to which a rule of its container applies, if it has one."""
 
 
+CLOCKS: Final = ((3600, -3600), (-3600, 3600))
+"""By how many seconds the clocks of nodes and of the API server may come to be ahead of the operator's."""
+
 Script = Callable[[State], State]
 """An edit of the user."""
 
@@ -185,6 +188,7 @@ WORKERS: Final = frozenset({"Worker"})
 START: Final[dict[str, Any]] = {"never_ends": WORKERS, "runs_at_once": False}
 ONE_FAILS: Final[dict[str, Any]] = {"never_ends": WORKERS, "never_fails": frozenset({"j-worker-1"})}
 LIMITED: Final = with_policy(ONE, activeDeadlineSeconds=300, ttlSecondsAfterFinished=300)
+WAITING: Final = with_policy(NEVER, completionGracePeriodSeconds=300)
 ALWAYS: Final = spec(Worker=(1, RestartPolicy.ALWAYS))
 SHARED, TWO_SHARED = with_policy(ONE, network="shared"), with_policy(TWO, network="shared")
 NETWORK: Final[dict[str, Any]] = {
@@ -274,12 +278,14 @@ SETTINGS: Final = (
     _brief("all restart as they start", TWO, ("crash",), 1, request("1"), **START, nightly=True),
     _brief("all restart by rule or request", POLICED, ("error", "crash"), 1, request("1"), **ONE_FAILS, nightly=True),
     _brief("all restart but what has finished", KEEPING, ("error",), 1, never_fails=frozenset({"j-worker-0"})),
+    _brief("a success waits, and clocks are set", WAITING, ("clock",), 1, never_ends=WORKERS),
     _brief("a request to restart what has failed", AT_LIMIT, ("error", "crash"), 2, request("1")),
     _brief("queued, pods take time", FIRST, ("crash",), 1, **QUEUED, runs_at_once=False),
     _brief("queued, of each kind of end", SERVED, ("error", "leap"), **QUEUED),
     _brief("queued and edited", SERVED, (), 0, **EDITED),
     _brief("queued and edited, crash", SERVED, ("error", "crash"), **EDITED, nightly=True),
     _at_once("queued and edited, and views lag", SERVED, (), 0, **EDITED, nightly=True),
+    _brief("queued, and clocks are set", SERVED, ("clock",), 1, **QUEUED),
     _brief("queued, scaled down", FIRST, (), 0, DOWN, **QUEUED),
     _brief("queued, scaled down, crash", FIRST, ("crash",), 1, DOWN, **QUEUED, nightly=True),
     _brief("queued, nothing is cleaned up", with_policy(FIRST, cleanPodPolicy="None"), (), 0, DOWN, **QUEUED),

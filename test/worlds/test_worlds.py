@@ -19,7 +19,6 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs import pods
-from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pods import is_final
 from tfjob_operator.controller.manager import Controller
@@ -34,6 +33,7 @@ from tfjob_operator.controller.tfjob.plan import (
     status,
 )
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
 from tfjob_operator.controller.tfjob.view import Confirmer, View
 from worlds.search import search
 from worlds.settings import (
@@ -54,6 +54,7 @@ from worlds.settings import (
     TWO,
     UP,
     VIEWS_OF_PODS,
+    WAITING,
     WORKERS,
     Setting,
     request,
@@ -101,7 +102,8 @@ TWICE: Final = Setting(
 )
 _on = partial(Setting, "")
 _newest = partial(Setting, "", kubernetes=NEWEST)
-_execute, _complete, _decide = Executor.execute, Draft.complete, plan._decide
+_execute, _write_end, _decide = Executor.execute, cleanup._write_end, plan._decide
+_first_seen = Observer.first_seen
 _finish, _conclude, _merged = cleanup.finish, cleanup.conclude, status._merged_begun
 _good: dict[str, Any] = {}
 
@@ -173,9 +175,9 @@ def _acts_unwritten(job: Any, observed: Any) -> Any:
     return msgspec.structs.replace(begun, ending=observed.begun.ending)
 
 
-def _from_decision(_replica: Any, decided: Any, now: Any) -> float:
+def _from_decision(draft: Any, _replica: Any, decided: Any) -> float:
     """A pod is given up some time after the decision, whenever it was asked to end."""
-    return cleanup.GIVE_UP_S - float((now - decided).total_seconds())
+    return cleanup.GIVE_UP_S - float((draft.now - decided).total_seconds())
 
 
 def _stopped_count(draft: Any, ending: Any, spec: Any, seen: Any, failure: Any = None) -> Plan:
@@ -233,10 +235,20 @@ def _nothing(*_: object, **__: object) -> None:
     """Say no, or do nothing."""
 
 
+def _ends_now(draft: Any, record: Any, *more: Any) -> Plan:
+    """The end has the time of its sync."""
+    return _write_end(draft, msgspec.structs.replace(record, completion_time=draft.timestamp), *more)
+
+
+def _by_their_clocks(observer: Observer, fact: Fact, name: str = "", time: Any = None) -> Any:
+    """A wait from an event begins at the time that its object gives."""
+    return _first_seen(observer, fact, name, time) if time is None else time
+
+
 Patches = list[tuple[object, str, Any]]
 REVERTS: Final = {"suspension": SUSPEND, "a mistake": BREAK, "scaling": UP, "a request": request("1")}
 END: Final[Patches] = [(conditions, "_has_ended", _nothing)]
-END_AGAIN: Final[Patches] = [*END, (Draft, "complete", lambda draft, _at: _complete(draft, None))]
+END_AGAIN: Final[Patches] = [*END, (cleanup, "_write_end", _ends_now)]
 """The same, and an end has the time of its sync: that of the container that decided would be the same each time."""
 DEADLINES: Final[Patches] = [(plan, name, _nothing) for name in ("past_deadline", "until_deadline")]
 RECKONED: Final[Patches] = [(replicas, "was_stopped", old_judgements.was_stopped)]
@@ -249,6 +261,7 @@ SIDECAR: Final[Patches] = [(replicas, "has_ended", lambda pod: is_final(pod, pod
 UNWRITTEN: Final[Patches] = [(view, "_with_unwritten", lambda job, _unwritten: job)]
 """A success that was seen while the window for counters is open is forgotten when its pod is gone."""
 NO_GRACE: Final[Patches] = [(each, "kept_s", lambda *_: {}) for each in (cleanup, plan)]
+CLOCKED: Final[Patches] = [(Observer, "first_seen", _by_their_clocks)]
 UNCOUNTED: Final[Patches] = [(status, "count_restarts", lambda records, *_: tuple(records))]
 
 BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
@@ -278,7 +291,7 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
     "successes are not kept in memory": (UNWRITTEN, _on(TWO, ("remove",), 1, runs_at_once=True), "finished"),
     "failures are not counted": (UNCOUNTED, _on(ONE, ("killed",), 1), "failure of j-worker-0 is not written"),
     "an end is not final": (END, _on(LIMITED, ("leap",), 1), "ended, but there is"),
-    "an end comes again": (END_AGAIN, _on(ONE, ("leap",), 1), "ends a second time"),
+    "an end comes again": (END_AGAIN, _on(ONE, ("leap",), 1), "ends a second time|looked at again"),
     "deletions are not seen": ([(ChildHandler, "_gone", _nothing)], _on(ONE, ("remove",), 1), "needed are"),
     "clean-up goes by the phase": (TO_CLEAN_UP, _newest(ONE, (), 0), "and its logs"),
     "clean-up goes by the outcome": (SIDECAR, _newest(BESIDE, (), 0), "ended, but there is"),
@@ -345,6 +358,16 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
         "with the decision",
     ),
     "nothing is active while an end waits": ([(plan, "conclude", _stopped_count)], _queued(SERVED), "active are 0"),
+    "a success waits by the clock of its node": (
+        CLOCKED,
+        _on(WAITING, ("clock",), 1, never_ends=WORKERS, lags=VIEWS_OF_PODS, runs_at_once=True),
+        "did not wait|the job goes on",
+    ),
+    "a pod is given up by the clock of the API server": (
+        CLOCKED,
+        _queued(SERVED, ("clock",), 1),
+        "holds its quota",
+    ),
     "a failed sync is dropped": (
         [(Controller, "_sync_safely", _once)],
         _on(ONE, ("lose",), 1),

@@ -70,7 +70,8 @@ class Child(NamedTuple):
     `exit_code` and `ended` are how and when the container `tensorflow` terminated, as long as its state says so; `asked` is
     the grace of the first delete of the pod, `grace` the present one, `leaves` its deletionTimestamp; `targeted` and
     `restarting` are the conditions DisruptionTarget and AllContainersRestarting. `left`: by the pod's policies this end of
-    `tensorflow` is final, which the status does not say. `attempt` is that of its label. Times are seconds since `EPOCH`.
+    `tensorflow` is final, which the status does not say. `attempt` is that of its label. Times are seconds since `EPOCH`;
+    `ended_ahead` and `leaves_ahead` are by how much the clocks of node and API server were ahead when they wrote these two.
     """
 
     name: str
@@ -90,6 +91,8 @@ class Child(NamedTuple):
     targeted: bool = False
     restarting: bool = False
     left: bool = False
+    ended_ahead: int = 0
+    leaves_ahead: int = 0
     attempt: int = 0
     spec: bytes = b""
 
@@ -198,7 +201,7 @@ def _container_statuses(child: Child) -> tuple[ContainerStatus, ...] | None:
         return None
     state = ContainerState()
     if child.exit_code is not None:
-        finished_at = EPOCH + timedelta(seconds=child.ended)
+        finished_at = EPOCH + timedelta(seconds=child.ended + child.ended_ahead)
         state = ContainerState(terminated=ContainerStateTerminated(exit_code=child.exit_code, finished_at=finished_at))
     elif child.phase == PodPhase.PENDING:
         state = ContainerState(waiting=ContainerStateWaiting(reason="RestartingAllContainers"))
@@ -226,7 +229,9 @@ def _meta(child: Child) -> ChildMeta:
         resource_version=child.version,
         labels=_labels(child),
         owner_references=(OwnerReference(kind=child.owner_kind, name=JOB, uid=child.owner, controller=True),),
-        deletion_timestamp=None if child.grace is None else EPOCH + timedelta(seconds=child.leaves),
+        deletion_timestamp=None
+        if child.grace is None
+        else EPOCH + timedelta(seconds=child.leaves + child.leaves_ahead),
         deletion_grace_period_seconds=child.grace,
     )
 

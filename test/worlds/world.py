@@ -48,7 +48,10 @@ class State(NamedTuple):
     told it yet; `untouched`, the postures of jobs without a status; `begun`, the jobs that have had a pod, by their UID, and
     the generation that they had then; `refused`, those of which a pod was refused; `upset`, the attempts (UID of the job,
     number) of which a pod has failed or was taken away. `tenured` says that the operator knows since when it leads: then it may
-    act on any version of a job that was created since and is untouched.
+    act on any version of a job that was created since and is untouched. `won` and `born` are the epochs in which a replica last
+    succeeded and in which the operator was last born.
+
+    `ahead` is by how many seconds the clocks of nodes and of the API server are ahead of the operator's.
     """
 
     mind: Mind
@@ -77,6 +80,9 @@ class State(NamedTuple):
     begun: tuple[tuple[str, int], ...] = ()
     refused: frozenset[str] = frozenset()
     upset: frozenset[tuple[str, int]] = frozenset()
+    won: int = 0
+    born: int = 0
+    ahead: tuple[int, int] = (0, 0)
 
     @property
     def leapt_s(self) -> int:
@@ -221,8 +227,17 @@ def children(world: State, resource: str) -> tuple[Child, ...]:
 
 def put_child(world: State, resource: str, child: Child) -> State:
     others = tuple(other for other in children(world, resource) if other.name != child.name)
+    child = _timed(world, next((other for other in children(world, resource) if other.uid == child.uid), child), child)
     event = "MODIFIED" if len(others) < len(children(world, resource)) else "ADDED"
     return _with_children(world, resource, (*others, child), Event(event, child))
+
+
+def _timed(world: State, before: Child, child: Child) -> Child:
+    """The child with its new times by the clocks that write them."""
+    nodes, server = world.ahead
+    if child.exit_code is None or before.exit_code is None:
+        child = child._replace(ended_ahead=0 if child.exit_code is None else nodes)
+    return child if child.leaves == before.leaves else child._replace(leaves_ahead=server)
 
 
 def remove_child(world: State, resource: str, child: Child) -> State:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -37,6 +37,7 @@ from tfjob_operator.controller.jobs.children import (
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import StartProblem, has_ended, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, config_map_name
+from tfjob_operator.controller.tfjob.plan.clocks import FirstSeen
 from tfjob_operator.controller.tfjob.plan.replicas import Drift, Replica
 
 
@@ -74,10 +75,10 @@ class PodDeletion:
 
 
 class LostPod(NamedTuple):
-    """A pod on a lost node, and the time when the node became not ready."""
+    """A pod on a lost node, and the time, by another machine's clock, when the node became not ready."""
 
     pod: Pod
-    since: datetime
+    since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class Plan:
     of an attempt: they are created only if the API server has no pod of an earlier attempt. `create_later` is the number of
     missing pods left to a later plan. `lost_pods` are on lost nodes: those still running are marked as failed, those being
     deleted are force-deleted. `may_outlive` is None unless the status ends a queued job: it is then written only if no pods but
-    these, by UID, hold quota on the API server.
+    these, by UID, hold quota on the API server. `first_seen` is an input of the next plan (`clocks`).
     """
 
     create_services: tuple[ReplicaKey, ...] = ()
@@ -139,6 +140,7 @@ class Plan:
     create_later: int = 0
     lost_pods: tuple[LostPod, ...] = ()
     may_outlive: frozenset[str] | None = None
+    first_seen: FirstSeen = field(default_factory=dict)
 
     @property
     def acts(self) -> bool:

@@ -33,9 +33,10 @@ from tfjob_operator.api.v1.constants import (
     FailureReason,
     RuleAction,
 )
-from tfjob_operator.api.v1.types import FailurePolicy, IndexRestarts, JobAttempt, Rule, TFJob, TFJobSpec, child_name
+from tfjob_operator.api.v1.types import FailurePolicy, IndexRestarts, JobAttempt, Rule, TFJobSpec
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET, pending_state
+from tfjob_operator.controller.tfjob.plan.clocks import Fact
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     cause_of,
@@ -46,8 +47,8 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     pod_ended_at,
 )
 from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures
-from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, of_earlier_attempts, problems_of
-from tfjob_operator.controller.tfjob.plan.status import NOTHING_ABSENT, StatusDraft, next_delay, reset_for_new_attempt
+from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, problems_of
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, reset_for_new_attempt
 
 MAX_BY_LABEL: Final = 10**6
 """Larger numbers in a label were written by a user. The attempt must stay in the range that `attempt_of` can read."""
@@ -141,29 +142,14 @@ def _is_about_late(rule: Rule) -> bool:
     return rule.matches_all or FailureReason.START_DEADLINE_EXCEEDED in rule.reasons
 
 
-def absences(
-    before: Mapping[str, datetime], job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], now: datetime
-) -> Mapping[str, datetime]:
-    """Return since when replicas have no pod, by the name of the pod; `before` is the previous result.
-
-    No replica is absent while pods of an earlier attempt exist, since none is created then. A start deadline and an escalation
-    do not run while the earlier pod of a replica exists, however long it takes to end: its successor has the same name.
-    """
-    if of_earlier_attempts(job, pods):
-        return NOTHING_ABSENT
-    present = {pod.metadata.name for pod in pods}
-    names = (child_name(job.metadata.name, kind, index) for kind, size in spec.sizes.items() for index in range(size))
-    return {name: before.get(name, now) for name in names if name not in present}
-
-
 def past_start_deadline(draft: StatusDraft, deadline_s: int, keys: Iterable[ReplicaKey], seen: Observed) -> Decision:
     """Return the replicas that did not start running in time, and when to check again.
 
-    The deadline counts from the latest of three times: the creation or resumption of the job, the start of the attempt, and the
-    creation of the pod. For a missing pod, the third time is when the previous pod failed, when it was gone, or when the
-    back-off ends, whichever is latest. A terminating pod is not late, nor is any replica while pods of an earlier attempt
-    exist. The deadline no longer applies once all replicas have run at the same time. `keys` are the replicas that should have
-    a pod.
+    The deadline counts from the latest of three times: the condition Created or the resumption of the job, the start of the
+    attempt, and when this process first saw the pod. For a missing pod, the third time is when the previous pod failed, when
+    this process first saw that it was gone, or when the back-off ends, whichever is latest. A terminating pod is not late, nor
+    is any replica while pods of an earlier attempt exist: its successor has the same name. The deadline no longer applies once
+    all replicas have run at the same time. `keys` are the replicas that should have a pod.
     """
     if seen.older or (draft.begun is not None and draft.begun.all_ran):
         return NO_DECISION
@@ -178,12 +164,13 @@ def past_start_deadline(draft: StatusDraft, deadline_s: int, keys: Iterable[Repl
         replica, record = present.get(key), records.get((key.type, key.index))
         if replica is not None and replica.terminating:
             continue
-        times = [replica.pod.metadata.creation_timestamp] if replica is not None else []
-        if replica is None and record is not None:
-            times += [record.failed_at, record.next_time]
-        if replica is None and (record is not None or draft.attempt):  # it had a pod before
-            times.append(draft.absent_since.get(key.name, draft.now))
-        left_s = deadline_s + 1 - (draft.now - max([since, *(each for each in times if each)])).total_seconds()
+        times = [since]
+        if replica is not None:
+            times.append(draft.first_seen(replica.pod))
+        elif record is not None or draft.attempt:  # it had a pod before
+            times.append(draft.observer.first_seen(Fact.ABSENT, key.name))
+            times += [] if record is None else _restart_times(draft, record)
+        left_s = deadline_s + 1 - (draft.now - max(times)).total_seconds()
         if left_s > 0:
             left.append(left_s)
         else:
@@ -198,11 +185,16 @@ def past_start_deadline(draft: StatusDraft, deadline_s: int, keys: Iterable[Repl
 
 
 def _waiting_since(draft: StatusDraft) -> datetime:
-    """Return when the job started to wait for its pods: at its creation or resumption, or the start of its attempt."""
+    """Return when the job started to wait for its pods: when it was first seen or resumed, or at the start of its attempt.
+
+    It was first seen when Created was written. The creation of the job is by the API server's clock.
+    """
+    created = conditions.find(draft.conditions, ConditionType.CREATED)
     resumed = conditions.find(draft.conditions, ConditionType.SUSPENDED)
-    times = [draft.job.metadata.creation_timestamp, resumed.last_transition_time if resumed is not None else None]
-    times.append(_attempt_start(draft))
-    return max((each for each in times if each is not None), default=draft.start_time or draft.timestamp)
+    times = [each.last_transition_time for each in (created, resumed) if each is not None]
+    begins = [draft.observer.begins(each) for each in times if each is not None]
+    attempt = _attempt_start(draft)
+    return max(begins if attempt is None else [*begins, attempt], default=draft.timestamp)
 
 
 def _attempt_start(draft: StatusDraft) -> datetime | None:
@@ -210,7 +202,15 @@ def _attempt_start(draft: StatusDraft) -> datetime | None:
     ended = draft.attempt_history[-1].end_time if draft.attempt_history else None
     if ended is None or draft.begun is None:
         return None
-    return ended + timedelta(seconds=draft.begun.delay_s)
+    return draft.observer.begins(ended) + timedelta(seconds=draft.begun.delay_s)
+
+
+def _restart_times(draft: StatusDraft, record: IndexRestarts) -> list[datetime]:
+    """Return when the recorded pod failed, and when the delay of its successor ends, if it is delayed."""
+    if record.failed_at is None:
+        return []
+    failed = draft.observer.begins(record.failed_at)
+    return [failed] if record.next_time is None else [failed, failed + (record.next_time - record.failed_at)]
 
 
 def has_failed(replica: Replica) -> bool:
@@ -261,7 +261,7 @@ def _escalation(
     """Return the decision, escalated if a replica that a rule restarted is not running again in time.
 
     The time counts from when its next pod may be created: the operator itself delays the pod, and it has the name of the
-    previous one. So nothing is escalated while that pod exists.
+    previous one. So nothing is escalated while that pod exists. Once the next pod exists, it has the whole time again.
     """
     policy = spec.failure_policy
     rules = {rule.name: rule for rule in (policy.rules if policy is not None else ()) if rule.escalation is not None}
@@ -277,9 +277,8 @@ def _escalation(
         if replica is not None and replica.uid == record.pod:
             continue
         key = ReplicaKey.of(draft.job.metadata.name, record.type, record.index)
-        times = [record.failed_at, record.next_time, draft.absent_since.get(key.name)]
-        times.append(replica.pod.metadata.creation_timestamp if replica is not None else None)
-        since = max(each for each in times if each is not None)
+        seen = draft.observer.first_seen(Fact.ABSENT, key.name) if replica is None else draft.first_seen(replica.pod)
+        since = max(*_restart_times(draft, record), seen)
         left_s = rule.escalation.after_s - (draft.now - since).total_seconds()
         if left_s <= 0:
             return Decision(rule.escalation.action, rule, key, replica, decision.handled, hits=decision.hits)
@@ -366,7 +365,7 @@ def count_on_nodes(
     """
     disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
     every = (*seen.replicas, *seen.surplus)
-    return count_failures(draft, spec.node_avoidance, [*causes, *disrupted], decision.hits, every)
+    return count_failures(draft, spec, [*causes, *disrupted], decision.hits, every)
 
 
 def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
@@ -374,9 +373,9 @@ def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Colle
     due: dict[ReplicaKey, datetime] = {}
     whole = _attempt_start(draft) if draft.begun is not None and draft.begun.delay_s else None
     if missing and (whole is not None or any(record.next_time for record in draft.restarts)):
-        times = {(record.type, record.index): record.next_time for record in draft.restarts}
+        times = {(record.type, record.index): _restart_times(draft, record) for record in draft.restarts}
         for key in missing:
-            found = [each for each in (whole, times.get((key.type, key.index))) if each is not None]
+            found = [*times.get((key.type, key.index), ()), *([] if whole is None else [whole])]
             if found and max(found) > draft.now:
                 due[key] = max(found)
     draft.next_restart_time = min(due.values(), default=None)

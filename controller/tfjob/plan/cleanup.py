@@ -45,6 +45,7 @@ from tfjob_operator.api.v1.types import (
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import Defaults, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.clocks import Fact
 from tfjob_operator.controller.tfjob.plan.ending import Ending, left_s
 from tfjob_operator.controller.tfjob.plan.replicas import (
     Observed,
@@ -68,11 +69,13 @@ def wait_for_workers_s(
 ) -> float | None:
     """Return how long to wait for running workers before deciding a success: at most `completionGracePeriodSeconds`.
 
-    None if the end is decided now. Until then edits and suspension take effect.
+    The time counts from when this process first saw the success. None if the end is decided now. Until then edits and
+    suspension take effect.
     """
     if spec.completion_grace_s is None or ending.condition is not ConditionType.SUCCEEDED or ending.at is None:
         return None
-    remaining_s = left_s(spec.completion_grace_s, ending.at, draft.now)
+    since = draft.observer.first_seen(Fact.SUCCEEDED, time=ending.at)
+    remaining_s = left_s(spec.completion_grace_s, since, draft.now)
     return remaining_s if remaining_s > 0 and any(map(_is_working, replicas)) else None
 
 
@@ -101,7 +104,7 @@ def kept_s(
     """Return which of these pods are kept for their other containers, by UID, and for how many seconds from now.
 
     `decided` is when the end was decided, if it was. The grace period starts at the earliest of three times that the operator
-    recorded: that one, the failure of the replica, and the end of the pod's attempt. A time ahead of our clock counts as over.
+    recorded: that one, the failure of the replica, and the end of the pod's attempt.
     """
     lingering = [replica for replica in replicas if grace_s and replica.lingers]
     if not lingering:
@@ -112,8 +115,8 @@ def kept_s(
     kept: dict[str, float] = {}
     for replica in lingering:
         times = (decided, failures.get(replica.uid), attempts.get(replica.attempt))
-        since = min((each for each in times if each is not None), default=None)
-        if since is not None and since <= draft.now and (remaining_s := left_s(grace_s, since, draft.now)) > 0:
+        since = min((draft.observer.begins(each) for each in times if each is not None), default=None)
+        if since is not None and (remaining_s := left_s(grace_s, since, draft.now)) > 0:
             kept[replica.uid] = remaining_s
     return kept
 
@@ -201,6 +204,7 @@ def _write_end(draft: StatusDraft, record: EndRecord, may_outlive: frozenset[str
     """Return the plan that writes the final condition, with the values that were recorded."""
     draft.set_true(ConditionType(record.type), record.reason, record.message)
     draft.complete(record.completion_time)
+    draft.completion_time = record.completion_time or draft.completion_time  # also if it is ahead of our clock
     draft.replica_statuses = record.replica_statuses
     normal = record.event in {ConditionReason.SUCCEEDED, ConditionReason.FAILED}
     draft.emit(EventType.NORMAL if normal else EventType.WARNING, record.event, record.message)
@@ -254,7 +258,7 @@ def finish(
     kept = _kept_at_the_end(draft, spec, seen, decided, grace_s)
     waiting = _waited_for(policy, seen)
     asked = {
-        replica.uid: _until_given_up_s(replica, decided, draft.now)
+        replica.uid: _until_given_up_s(draft, replica, decided)
         for replica in waiting
         if replica.terminating or replica.has_ended
     }
@@ -269,16 +273,19 @@ def finish(
     )
 
 
-def _until_given_up_s(replica: Replica, decided: datetime, now: datetime) -> float:
+def _until_given_up_s(draft: StatusDraft, replica: Replica, decided: datetime) -> float:
     """Return for how many seconds the end still waits for a pod that was deleted, or that only native sidecars keep.
 
-    The kubelet terminates native sidecars within the pod's own grace period, once its other containers have ended.
+    The grace period of a deleted pod counts from when this process first saw the deletion, not by the API server's clock. The
+    kubelet terminates native sidecars within the pod's own grace period, once its other containers have ended.
     """
-    meta = replica.pod.metadata
-    # In seconds: the API accepts grace periods of thousands of years, which no datetime can represent.
+    meta, grace_s = replica.pod.metadata, replica.pod.spec.termination_grace_period_seconds
+    since = draft.observer.begins(decided)
     if meta.deletion_timestamp is not None:
-        return GIVE_UP_S + (meta.deletion_timestamp - now).total_seconds()
-    return GIVE_UP_S + replica.pod.spec.termination_grace_period_seconds - (now - decided).total_seconds()
+        grace_s = meta.deletion_grace_period_seconds or 0
+        since = draft.observer.first_seen(Fact.DELETED, replica.uid, meta.deletion_timestamp)
+    # In seconds: the API accepts grace periods of thousands of years, which no datetime can represent.
+    return GIVE_UP_S + grace_s - (draft.now - since).total_seconds()
 
 
 def _kept_at_the_end(
@@ -291,8 +298,8 @@ def _kept_at_the_end(
     """
     kept = kept_s(draft, seen.replicas, grace_s, decided) | earlier_kept_s(draft, seen.surplus, grace_s, decided)
     waited = isinstance(spec, TFJobSpec) and spec.completion_grace_s is not None
-    if grace_s and not waited and decided <= draft.now and _succeeds(draft):
-        remaining_s = left_s(grace_s, decided, draft.now)
+    if grace_s and not waited and _succeeds(draft):
+        remaining_s = left_s(grace_s, draft.observer.begins(decided), draft.now)
         kept |= {replica.uid: remaining_s for replica in filter(_is_working, seen.replicas) if remaining_s > 0}
     return kept
 
@@ -330,7 +337,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, 
     kept = _kept_at_the_end(draft, spec, seen, decided, sidecar_grace_s(spec, defaults))
     remaining_s = None
     if spec.ttl_s is not None and written is not None:
-        remaining_s = left_s(spec.ttl_s, written, draft.now)
+        remaining_s = left_s(spec.ttl_s, draft.observer.begins(written), draft.now)
         pods = (*seen.replicas, *seen.surplus)
         lingering = [kept[replica.uid] for replica in pods if replica.lingers and replica.uid in kept]
         if lingering:

@@ -13,6 +13,7 @@ from typing import Final
 
 from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus, EventType, PodRestartPolicy
 from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import (
     LIMITS,
@@ -126,7 +127,10 @@ def _describe_exit(container: str, ended: ContainerStateTerminated) -> str:
 
 
 def pod_ended_at(pod: Pod) -> datetime:
-    """Return when the last container of a pod terminated; a time in the far future if unknown."""
+    """Return when the last container of a pod terminated, by its node's clock; a time in the far future if unknown.
+
+    Pods are only ordered by it: if clocks of nodes differ, another of the failures seen at the same time is named as the first.
+    """
     ends = [ended.finished_at for _, ended in ended_containers(pod)]
     return max((end for end in ends if end is not None), default=_NEVER)
 
@@ -308,7 +312,11 @@ def until_deadline(draft: StatusDraft, deadline_s: int | None) -> float | None:
     """Return the seconds left until `activeDeadlineSeconds`; None if unset or the job has not started."""
     if deadline_s is None or draft.start_time is None:
         return None
-    return left_s(deadline_s, draft.start_time, draft.now)
+    # A start time that a former leader did not write is that of a pod, by the API server's clock. Created is always ours.
+    created = conditions.find(draft.conditions, ConditionType.CREATED)
+    accepted = created.last_transition_time if created is not None else None
+    since = max(draft.observer.begins(each) for each in (draft.start_time, accepted) if each is not None)
+    return left_s(deadline_s, since, draft.now)
 
 
 def left_s(limit_s: int, since: datetime, now: datetime) -> float:

@@ -1,8 +1,9 @@
 """Unhealthy and lost nodes: the affected pods, and the nodes that a job avoids. Pure.
 
 A pod hits a rule with `onNodes` if its node has had one of the rule's conditions or taints for `MIN_DURATION_S`, even if the
-pod is still running. The time counts from the transition or from the start of the pod, whichever is later. Rules that depend on
-pods only are too slow for unhealthy nodes: in collective training one slow or silent worker blocks all others.
+pod is still running. The time counts from when this process first saw the condition or taint, or the start of the pod, if that
+is later; the clocks of nodes do not count (`clocks`). Rules that depend on pods only are too slow for unhealthy nodes: in
+collective training one slow or silent worker blocks all others.
 
 Failures are counted per node in `status.avoidedNodes`. The same status write decides about the pod: it either restarts the
 whole job, after which pods of that attempt are ignored, or updates a record of the replica (`IndexRestarts.on_node`). So no pod
@@ -37,6 +38,7 @@ from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET, problem_of_job
 from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.clocks import Fact
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
@@ -52,13 +54,23 @@ _NOT_ABOUT_NODE: Final = frozenset({"PreemptionByScheduler", "EvictionByEviction
 """Disruption reasons that are unrelated to the node."""
 
 
+class Since(NamedTuple):
+    """When this process first saw a condition or taint, in monotonic time, and the time that the node gives for it, if any.
+
+    The given time only distinguishes a condition from a later one with the same status.
+    """
+
+    seen_s: float
+    given: datetime | None = None
+
+
 class NodeState(NamedTuple):
     """The conditions and taints of a node, each with the time when it began."""
 
-    conditions: Mapping[ConditionPattern, datetime]
-    taints: Mapping[TaintPattern, datetime]
+    conditions: Mapping[ConditionPattern, Since]
+    taints: Mapping[TaintPattern, Since]
 
-    def lost_since(self) -> datetime | None:
+    def lost_since(self) -> Since | None:
         """Return when the node became not ready; None if it is ready, or if kube-controller-manager handles its pods."""
         if any(taint.key == OUT_OF_SERVICE for taint in self.taints):
             return None
@@ -101,7 +113,7 @@ class Hits:
 NO_HITS: Final = Hits()
 
 
-def find_hits(policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes, now: datetime) -> Hits:
+def find_hits(draft: StatusDraft, policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes) -> Hits:
     """Return the pods that run or failed on nodes matched by rules. `replicas` are the unfinished ones."""
     found: dict[str, list[NodeHit]] = {}
     due: list[float] = []
@@ -113,9 +125,9 @@ def find_hits(policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes, 
             sick = _first_match(rule, nodes.states[pod.node])
             if sick is None or replica.type not in rule.targets:
                 continue
-            since, what = sick
-            at = max(since, pod.started or pod.metadata.creation_timestamp or since)
-            left_s = MIN_DURATION_S - (now - at).total_seconds()
+            seen_s, what = sick
+            at = max(draft.observer.wall(seen_s), draft.observer.first_seen(Fact.STARTED, replica.uid, pod.started))
+            left_s = MIN_DURATION_S - (draft.now - at).total_seconds()
             if left_s > 0:
                 due.append(left_s)
             else:
@@ -125,16 +137,16 @@ def find_hits(policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes, 
     return Hits(found, by_pod, min(due, default=None)) if by_pod or due else NO_HITS
 
 
-def _first_match(rule: Rule, node: NodeState) -> tuple[datetime, str] | None:
-    """Return the earliest condition or taint of a node that a rule matches, with its time."""
+def _first_match(rule: Rule, node: NodeState) -> tuple[float, str] | None:
+    """Return the condition or taint of a node that a rule matches and that was seen first, with that time."""
     found = [
-        (node.conditions[each], f"condition {each.type}={each.status}")
+        (node.conditions[each].seen_s, f"condition {each.type}={each.status}")
         for each in rule.node_conditions
         if each in node.conditions
     ]
     for taint, since in node.taints.items():
         if any(_matches_taint(pattern, taint) for pattern in rule.node_taints):
-            found.append((since, f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"))
+            found.append((since.seen_s, f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"))
     return min(found, default=None)
 
 
@@ -144,7 +156,7 @@ def _matches_taint(pattern: TaintPattern, taint: TaintPattern) -> bool:
 
 def count_failures(
     draft: StatusDraft,
-    avoidance: NodeAvoidance | None,
+    spec: TFJobSpec,
     failures: Iterable[Replica],
     hits: Hits,
     replicas: Sequence[Replica],
@@ -154,6 +166,7 @@ def count_failures(
     `replicas` are all replicas of the job; their pods tell which nodes it uses. A node that is no longer avoided stays in the
     list while pods that were created to avoid it are pending. Returns the UIDs of the pods counted now.
     """
+    avoidance = spec.node_avoidance
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
     sick = {uid: hit.replica.pod.node for uid, hit in hits.by_pod.items()}
     new = dict.fromkeys((uid, node, True) for uid, node in sick.items() if uid not in counted)
@@ -162,7 +175,7 @@ def count_failures(
             pod, uid = replica.pod, replica.uid
             if pod.node and uid not in counted and uid not in sick and not _is_not_about_node(pod):
                 new[uid, pod.node, replica.ended is None or replica.disrupted] = None
-    is_pending = pods_avoiding_expired_nodes(draft, replicas)
+    is_pending = pods_avoiding_expired_nodes(draft, spec, replicas)
     found = {each.name: each for each in draft.avoided_nodes if is_pending or not _is_over(each, draft.now)}
     for _, node, counts in new:
         before = found.get(node)
@@ -194,15 +207,20 @@ def _is_over(node: AvoidedNode, now: datetime) -> bool:
     return node.expiration_time is not None and node.expiration_time <= now
 
 
-def pods_avoiding_expired_nodes(draft: StatusDraft, replicas: Iterable[Replica]) -> list[Replica]:
-    """Return pods that are unschedulable because they still exclude a node which the job no longer avoids."""
-    ends = [each.expiration_time for each in draft.job.status.avoided_nodes if _is_over(each, draft.now)]
-    last = max((end for end in ends if end is not None), default=None)
-    if last is None:
+def pods_avoiding_expired_nodes(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> list[Replica]:
+    """Return pods that are unschedulable because they may still exclude a node which the job no longer avoids.
+
+    All pods that are not scheduled do: none is created while the node is in the list after its expiration. Their creation times
+    are not compared with the expiration, since they are by the API server's clock: a pod that seems to be newer would wait
+    forever.
+    """
+    if not any(_is_over(each, draft.now) for each in draft.job.status.avoided_nodes):
         return []
-    pending = (replica for replica in replicas if replica.outcome is Outcome.WAITING and not replica.pod.node)
+    elsewhere = {name for name, replica in spec.replicas.items() if replica.template.has_topology}
     return [
-        each for each in pending if (created := each.pod.metadata.creation_timestamp) is not None and created <= last
+        each
+        for each in replicas
+        if each.outcome is Outcome.WAITING and not each.pod.node and each.type not in elsewhere
     ]
 
 
@@ -237,7 +255,7 @@ def with_avoidance(
         by = "a gang scheduler" if gang is not None else "Kueue's topology-aware scheduling"
         text = f"status.avoidedNodes has no effect on {', '.join(placed_elsewhere)}: {by} decides where their pods run"
         plan = replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_NOT_AVOIDED, text)))
-    old = [each for each in pods_avoiding_expired_nodes(draft, replicas) if each.type not in placed_elsewhere]
+    old = [each for each in pods_avoiding_expired_nodes(draft, spec, replicas) if each.type not in placed_elsewhere]
     if not old or is_over(draft):
         return plan
     gone = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
@@ -271,13 +289,19 @@ def with_lost_pods(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: N
             continue
         # A pod that tolerates every taint may be bound to the node later: it also gets the whole timeout, or it would fail in a
         # loop.
-        at = max(since, pod.metadata.creation_timestamp or since)
+        at = max(draft.observer.wall(since.seen_s), draft.first_seen(pod))
         left_s = timeout_s - (draft.now - at).total_seconds()
         if left_s > 0:
             plan = plan.requeued_within(left_s)
         else:
-            lost.append(LostPod(pod, since))
+            lost.append(LostPod(pod, since.given))
     return replace(plan, lost_pods=tuple(lost)) if lost else plan
+
+
+def observe_pods(draft: StatusDraft, pods: Iterable[Pod]) -> None:
+    """Note when each pod was first seen, also if its node is healthy, and if this plan does not depend on it."""
+    for pod in pods:
+        draft.first_seen(pod)
 
 
 def _is_stuck(pod: Pod, *, finished: bool) -> bool:

@@ -15,7 +15,7 @@ restarts are still recorded, since pods may disappear. Fields that can be parsed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -68,6 +68,7 @@ from tfjob_operator.controller.tfjob.plan.cleanup import (
     sidecar_grace_s,
     wait_for_workers_s,
 )
+from tfjob_operator.controller.tfjob.plan.clocks import NOTHING_SEEN, FirstSeen
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     Verdict,
@@ -81,6 +82,7 @@ from tfjob_operator.controller.tfjob.plan.nodes import (
     NO_HITS,
     Nodes,
     find_hits,
+    observe_pods,
     with_avoidance,
     with_nodes,
 )
@@ -97,7 +99,6 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
 )
 from tfjob_operator.controller.tfjob.plan.status import (
     NOT_REPLACING,
-    NOTHING_ABSENT,
     Replacing,
     StatusDraft,
     begun,
@@ -127,7 +128,8 @@ def plan(
     defaults: Defaults = DEFAULTS,
     nodes: Nodes | None = None,
     expected: Collection[ReplicaKey] = (),
-    absent_since: Mapping[str, datetime] = NOTHING_ABSENT,
+    first_seen: FirstSeen = NOTHING_SEEN,
+    monotonic_s: float = 0.0,
 ) -> Plan:
     """Decide what to do about a job; `pods`, `services` and `config_maps` are those it controls.
 
@@ -135,8 +137,8 @@ def plan(
     if the job is invalid (B75). `gang` is None if gang scheduling is disabled; `domain` is the cluster's DNS domain if
     TF_CONFIG needs it. `blocked` are children that could not be created. `unreported` are events of a status that was computed
     but not written; they precede new ones. `defaults` are the operator's defaults. `nodes` are None if not needed. `expected`
-    are the pods that were created but are not in `pods` yet. `absent_since` is when this process first saw that a replica has
-    no pod of any attempt, by the name of the pod, if the job needs it (`attempts.absences`).
+    are the pods that were created but are not in `pods` yet. `first_seen` is that of the previous plan of this process
+    (`clocks`); `monotonic_s` is now in the monotonic time of these values and of `nodes`.
 
     All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
@@ -144,24 +146,33 @@ def plan(
         return NOTHING
     waits = gang is not None and blocks_pods(gang)
     draft = StatusDraft(
-        job, now, unreported, waits=waits, refused=blocked.refused, expected=expected, absent_since=absent_since
+        job,
+        now,
+        unreported,
+        waits=waits,
+        refused=blocked.refused,
+        expected=expected,
+        first_seen=first_seen,
+        monotonic_s=monotonic_s,
     )
     seen = observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
+    if nodes is not None:
+        observe_pods(draft, pods)
     decided = _decide(draft, spec, seen, defaults, nodes)
-    if decided.ends(job):
-        return decided
-    if nodes is not None and isinstance(spec, TFJobSpec):
-        decided = with_nodes(decided, draft, pods, nodes, node_lost_after_s(spec, defaults))
-    if draft.avoided_nodes and isinstance(spec, TFJobSpec):
-        decided = with_avoidance(decided, draft, spec, gang, seen.replicas)
-    if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_over(job.status):
-        warnings = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
-        decided = replace(decided, problems=(*decided.problems, *warnings))
-    decided = with_gang(decided, job, spec, seen.replicas, gang, now=now)
-    decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
-    return without_blocked(decided, blocked)
+    if not decided.ends(job):
+        if nodes is not None and isinstance(spec, TFJobSpec):
+            decided = with_nodes(decided, draft, pods, nodes, node_lost_after_s(spec, defaults))
+        if draft.avoided_nodes and isinstance(spec, TFJobSpec):
+            decided = with_avoidance(decided, draft, spec, gang, seen.replicas)
+        if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_over(job.status):
+            warnings = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
+            decided = replace(decided, problems=(*decided.problems, *warnings))
+        decided = with_gang(decided, job, spec, seen.replicas, gang, now=now)
+        decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
+        decided = without_blocked(decided, blocked)
+    return replace(decided, first_seen=draft.observer.seen) if draft.observer.seen else decided
 
 
 def node_lost_after_s(spec: TFJobSpec, defaults: Defaults) -> int:
@@ -198,7 +209,7 @@ def run(
     if spec.failure_policy is not None:
         hits = NO_HITS
         if nodes is not None and spec.has_node_rules:
-            hits = find_hits(spec.failure_policy, unfinished(seen.replicas, finished), nodes, draft.now)
+            hits = find_hits(draft, spec.failure_policy, unfinished(seen.replicas, finished), nodes)
         decision = decide(spec, seen.replicas, finished, draft, decision, hits=hits)
     handled = decision.handled
     restarting = [

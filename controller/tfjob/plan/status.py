@@ -43,6 +43,7 @@ from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.draft import Draft, JobEvent
 from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, native_sidecars
 from tfjob_operator.controller.tfjob.build.children import deciding_type
+from tfjob_operator.controller.tfjob.plan.clocks import NOTHING_SEEN, Fact, FirstSeen, Observer
 from tfjob_operator.controller.tfjob.plan.replicas import Finished, Outcome, Replica, count_pods
 
 _HOLD_MESSAGES: Final = {
@@ -429,16 +430,13 @@ _KEPT: Final = tuple(x for x in JobStatus.__struct_fields__ if x not in _DRAFT_F
 """The status fields that a plan preserves unless it changes them."""
 
 
-NOTHING_ABSENT: Final[Mapping[str, datetime]] = {}
-
-
 class StatusDraft(Draft):
     """A status being computed, and the events for its changes.
 
     Invariants: the job does not change; an event is emitted together with the change it reports.
     """
 
-    __slots__ = ("absent_since", "expected", "job", "refused", "waits", *_KEPT)
+    __slots__ = ("expected", "job", "observer", "refused", "waits", *_KEPT)
     replica_statuses: dict[str, ReplicaStatus]
     finished_indices: dict[str, str]
     restarts: tuple[IndexRestarts, ...]
@@ -460,11 +458,12 @@ class StatusDraft(Draft):
         waits: bool = False,
         refused: Collection[str] = (),
         expected: Collection[ReplicaKey] = (),
-        absent_since: Mapping[str, datetime] = NOTHING_ABSENT,
+        first_seen: FirstSeen = NOTHING_SEEN,
+        monotonic_s: float = 0.0,
     ) -> None:
         """Start from the status. `events` precede new ones. `waits`: no pod may be created. `refused` could not be created.
 
-        `expected` and `absent_since` are described at `plan`.
+        `expected`, `first_seen` and `monotonic_s` are described at `plan`.
         """
         status = job.status
         super().__init__(status.conditions, status.start_time, status.completion_time, now)
@@ -473,7 +472,7 @@ class StatusDraft(Draft):
         self.waits = waits
         self.refused = refused
         self.expected = expected
-        self.absent_since = absent_since
+        self.observer = Observer(first_seen, now, monotonic_s)
         for name in _KEPT:
             setattr(self, name, getattr(status, name))
 
@@ -491,6 +490,10 @@ class StatusDraft(Draft):
         """Set the start time, unless the job is waiting."""
         if not self.waits:
             super().start(pods)
+
+    def first_seen(self, pod: Pod) -> datetime:
+        """Return when this process first saw the pod."""
+        return self.observer.first_seen(Fact.POD, pod.metadata.uid, pod.metadata.creation_timestamp)
 
     @property
     def has_delays(self) -> bool:

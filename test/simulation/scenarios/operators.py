@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from simulation.clocks import OPERATORS
 from simulation.interference import FinalizerHolders, Interference
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
@@ -67,6 +68,9 @@ async def _play(
     world: World, *, unlucky: bool, policies: float = 0.0, queued: float = 0.1, sizes: tuple[int, ...] = SIZES
 ) -> JobWriteJudge:
     random = world.random
+    if Random(f"clocks {world.seed}").random() < 0.5:
+        # Without faults it is known when an operator has seen an event, but not what another leader makes of its times.
+        world.clocks.let_differ(world.calm_at, right=() if unlucky else OPERATORS)
     await world.create_namespaces(LEASE[0], *NAMESPACES)
     GarbageCollector(world.server, Random(f"garbage {world.seed}"))
     FinalizerHolders(world, Random(f"holders {world.seed}"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import accounted, good_spec, job, observed, pod, spec
+from fakes.jobs import accounted, at, good_spec, job, observed, pod, spec
 from fakes.objects import changed
 from tfjob_operator.api import core
 from tfjob_operator.api.v1.constants import RestartPolicy
@@ -104,6 +104,11 @@ def test_what_the_kubelet_does_after_an_exit_is_read_from_the_pod(
     assert has_ended(ended(exit_code, policy, own)) is final
 
 
+def behind(found: Pod) -> Pod:
+    """The same pod on a node whose clock is an hour behind: it seems to have started before it was created."""
+    return changed(found, metadata__creation_timestamp=at(-60), started=at(-60 - 3600))
+
+
 OTHER = core.Container(name="other", restart_policy="Always")
 OLD_KUBELET = changed(pod("Worker", 0, "Succeeded", 0), spec__containers=(container("Always"),))
 OUTCOMES = {
@@ -118,6 +123,8 @@ OUTCOMES = {
     # `deletionTimestamp`, above all the kubelet's last one (0): then the moment of the deletion is not known.
     "it ended before it was deleted": (gone(ended_s=-1), Outcome.SUCCEEDED),
     "it ended when it was deleted": (gone(ended_s=0), Outcome.FAILED),
+    "it ended after it was deleted, on a node that is behind": (behind(gone(ended_s=5 - 3600)), Outcome.FAILED),
+    "it ended before it was deleted, on a node that is behind": (behind(gone(ended_s=-5 - 3600)), Outcome.SUCCEEDED),
     "it was deleted with a grace of 0": (gone(grace_s=0, ended_s=-1), Outcome.FAILED),
     "it was deleted with a shorter grace": (gone(grace_s=5, ended_s=-1), Outcome.FAILED),
     "it was deleted with a longer grace": (gone(grace_s=60, ended_s=-1), Outcome.FAILED),

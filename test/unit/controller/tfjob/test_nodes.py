@@ -17,7 +17,7 @@ from tfjob_operator.api.core import Node, NodeCondition, NodeSpec, NodeStatus, T
 from tfjob_operator.api.meta import Meta
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.nodes import RETRY_S, state_of
-from tfjob_operator.controller.tfjob.plan.nodes import Nodes
+from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState
 
 LIST = ("list", "nodes", "")
 GET_NODE, GET_POD = ("get", "nodes", "n0"), ("get", "pods", "mnist-worker-0")
@@ -37,9 +37,9 @@ def node(name: str = "n0", *taints: Taint, **conditions: str) -> Node:
     return Node(metadata=Meta(name=name), spec=NodeSpec(taints=taints), status=NodeStatus(conditions=found))
 
 
-def given(**policy: Any) -> dict[str, Any]:
-    """A specification of one worker."""
-    return {"tfReplicaSpecs": {"Worker": replica(1, "ExitCode")}, "runPolicy": policy}
+def given(workers: int = 1, **policy: Any) -> dict[str, Any]:
+    """A specification of one worker or more."""
+    return {"tfReplicaSpecs": {"Worker": replica(workers, "ExitCode")}, "runPolicy": policy}
 
 
 def on(found: Pod, name: str = "n0") -> Pod:
@@ -47,11 +47,12 @@ def on(found: Pod, name: str = "n0") -> Pod:
 
 
 @asynccontextmanager
-async def watching(**policy: Any) -> AsyncIterator[ControllerHarness]:
-    """A job with this policy and a running pod on n0; its nodes are watched from its first sync on."""
-    world = ControllerHarness(job(given(**policy)))
-    world.put_children("Worker", 0)
-    world.pods.put(on(pod("Worker", 0)))
+async def watching(workers: int = 1, **policy: Any) -> AsyncIterator[ControllerHarness]:
+    """A job with this policy and a running pod of each worker on n0; its nodes are watched from its first sync on."""
+    world = ControllerHarness(job(given(workers, **policy)))
+    for index in range(workers):
+        world.put_children("Worker", index)
+        world.pods.put(on(pod("Worker", index)))
     task = asyncio.create_task(world.node_cache.run())
     await asyncio.sleep(0)
     await world.sync_and_observe()
@@ -111,6 +112,9 @@ async def test_a_change_of_a_node_wakes_the_jobs_that_need_it_and_have_pods_ther
             world.nodes.put(changed_node)
             assert await world.queue.get() == KEY
             world.queue.done(KEY)
+        await asyncio.sleep(30)
+        await world.sync()
+        await asyncio.sleep(30)
         await world.sync()
         assert world.conditions[-1] == "Failed"
 
@@ -163,6 +167,8 @@ async def test_without_the_right_to_read_nodes_the_job_is_told_once_and_it_is_tr
     world.nodes.list_again("1")
     world.nodes.put(node(Sick="True"))
     await world.sync()
+    await asyncio.sleep(30)
+    await world.sync()
     assert world.conditions[-1] == "Failed"
     task.cancel()
     await asyncio.wait([task])
@@ -183,29 +189,40 @@ async def test_a_right_that_is_taken_away_later_is_missed_too() -> None:
         assert world.node_cache.of(KEY, ()).failure == ""
 
 
-def test_a_taint_without_a_time_has_stood_since_it_was_first_seen() -> None:
-    """Only those with the effect NoExecute have one."""
-    untimed, timed = Taint(key="a"), Taint(key="b", time_added=at(-5))
-    first = state_of(node("n0", untimed, timed), None, at(10))
-    assert sorted(first.taints.values()) == [at(-5), at(10)]
-    assert state_of(node("n0", untimed, timed), first, at(20)) == first
-    away = state_of(node("n0", timed), first, at(30))
-    assert sorted(state_of(node("n0", untimed, timed), away, at(40)).taints.values()) == [at(-5), at(40)]
+def test_a_condition_or_taint_has_stood_since_it_was_first_seen_whatever_time_it_gives() -> None:
+    """The time is by another machine's clock; another time means that it began again. Only taints of NoExecute have one."""
+    untimed, timed = Taint(key="a"), Taint(key="b", time_added=at(-3600))
+
+    def later(
+        before: NodeState | None, at_s: float, *taints: Taint, since_s: float = 3600
+    ) -> tuple[NodeState, list[float]]:
+        ready = NodeCondition(type="Ready", status="False", last_transition_time=at(since_s))
+        found = state_of(changed(node("n0", *taints), status__conditions=(ready,)), before, at_s)
+        seen = (*found.conditions.values(), *found.taints.values())
+        return found, [each.seen_s for each in seen]
+
+    first, seen = later(None, 10, untimed, timed)
+    assert seen == [10, 10, 10]
+    assert later(first, 20, untimed, timed) == (first, seen)
+    away, seen = later(first, 30, timed, since_s=7200)
+    assert seen == [30, 10]
+    assert later(away, 40, untimed, timed, since_s=7200)[1] == [30, 40, 10]
 
 
-def lost(world: ControllerHarness, **annotations: str) -> None:
-    """Let n0 be not ready, in the cache and on the API server."""
+async def lost(world: ControllerHarness, **annotations: str) -> None:
+    """Let n0 be not ready for as long as the job allows, in the cache and on the API server."""
     world.nodes.put(node(Ready="Unknown"))
     world.client.objects["nodes", "n0"] = msgspec.to_builtins(node(Ready="Unknown"))
     world.client.objects["pods", "mnist-worker-0"] = {
         "metadata": {"name": "mnist-worker-0", "annotations": annotations}
     }
+    await asyncio.sleep(60)
 
 
 async def test_a_pod_on_a_lost_node_is_marked_as_failed_and_only_then_deleted() -> None:
     """The job takes note of the failure in between. Both writes are refused for another version or another pod."""
     async with watching(**WITH_TIMEOUT) as world:
-        lost(world)
+        await lost(world)
         await world.sync()
         assert world.taken()[-3:] == [GET_NODE, GET_POD, MARK]
         body = world.client.bodies[MARK]
@@ -223,12 +240,11 @@ async def test_a_pod_on_a_lost_node_is_marked_as_failed_and_only_then_deleted() 
 
 async def test_pods_on_one_lost_node_are_marked_together_after_one_read_of_the_node() -> None:
     """A newer version of one of them, which is refused, does not hold up the others."""
-    async with watching(**WITH_TIMEOUT) as world:
-        lost(world)
+    async with watching(3, **WITH_TIMEOUT) as world:
+        await lost(world)
         for index in range(1, 3):
             name = f"mnist-worker-{index}"
             world.client.objects["pods", name] = {"metadata": {"name": name}}
-            world.pods.put(on(pod("Worker", index)))
         world.client.fail[MARK] = status_error(ConflictError, 409)
         await world.sync()
         taken = world.taken()
@@ -241,7 +257,7 @@ async def test_pods_on_one_lost_node_are_marked_together_after_one_read_of_the_n
 async def test_nothing_is_done_about_a_pod_if_the_api_server_says_otherwise(is_stale: str) -> None:
     """The cache of nodes lags, or an annotation forbids it, which the cache of pods does not have."""
     async with watching(**WITH_TIMEOUT) as world:
-        lost(world, **{SPARES: "false" if "may not" in is_stale else "true"})
+        await lost(world, **{SPARES: "false" if "may not" in is_stale else "true"})
         if "ready" in is_stale:
             world.client.objects["nodes", "n0"] = msgspec.to_builtins(node(Ready="True"))
         if "gone" in is_stale:
@@ -264,7 +280,7 @@ async def test_nothing_is_done_about_a_pod_if_the_api_server_says_otherwise(is_s
 async def test_a_pod_that_may_not_be_marked_waits(error: ApiError, told: list[str], *, again: bool) -> None:
     """For its newer version, or for the right, which is tried again each half minute and missed in one Warning."""
     async with watching(**WITH_TIMEOUT) as world:
-        lost(world)
+        await lost(world)
         await world.idle()
         world.client.fail[MARK] = error
         for _ in range(2):

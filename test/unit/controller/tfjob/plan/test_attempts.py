@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.jobs import at, decide, job, pod, pod_group, replica, synced, true_of
+from fakes.jobs import Punctual, at, decide, job, pod, pod_group, replica, synced, true_of
 from fakes.objects import after, changed, labelled
 from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
@@ -14,6 +14,7 @@ from tfjob_operator.api.v1.types import JobAnnotations, JobStatus, StartRecord, 
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import Gang, Plan
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, Sight
 from tfjob_operator.controller.tfjob.plan.status import merged_status
 
 RESTART_ALL: dict[str, Any] = {"action": "RestartAll"}
@@ -254,15 +255,18 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
     """The time counts from the failure, also while the pod cannot even be created."""
     rule = {"action": "RestartReplica", "escalation": {"afterSeconds": 30, "action": "RestartAll"}}
     found = synced(started(policy(rule)), *running(but={1: failed(1)}))
-    waits = decide(found, *running(but={1: None}), at_s=80)
+    gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-1"): 60})
+    waits = decide(found, *running(but={1: None}), at_s=80, first_seen=gone)
     assert (names(waits)[1], waits.requeue_after_s) == (["mnist-worker-1"], 10)
     found = after(found, waits)
     again = synced(found, *running(but={1: pod("Worker", 1, uid="new")}), at_s=85)
     # The second failure is delayed by 10 s, in which the time does not run.
     delayed = synced(again, *running(but={1: failed(1, uid="new")}), at_s=100)
-    assert [decide(delayed, *running(but={1: None}), at_s=at_s).requeue_after_s for at_s in (101, 111)] == [9, 29]
-    assert synced(delayed, *running(but={1: None}), at_s=139).status.attempt == 0
-    assert synced(delayed, *running(but={1: None}), at_s=140).status.attempt == 1
+    absent: dict[str, Any] = {"first_seen": gone}
+    waits_s = [decide(delayed, *running(but={1: None}), at_s=at_s, **absent).requeue_after_s for at_s in (101, 111)]
+    assert waits_s == [9, 29]
+    assert synced(delayed, *running(but={1: None}), at_s=139, **absent).status.attempt == 0
+    assert synced(delayed, *running(but={1: None}), at_s=140, **absent).status.attempt == 1
     assert decide(again, *running(but={1: evicted(1)}), at_s=120).requeue_after_s is None
     assert synced(again, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=120).status.attempt == 0
     escalated = synced(found, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=90)
@@ -501,10 +505,10 @@ def test_a_rule_may_restart_the_whole_job_that_did_not_start_in_time() -> None:
     assert "did not run in time: " in over.message
     assert "no such image" in over.message
     found = synced(found, at_s=102)
-    absent = {"mnist-worker-2": at(120)}  # the earlier pod was gone 19 s after it was deleted
+    absent = Punctual({Sight(Fact.ABSENT, "mnist-worker-2"): 120})  # the earlier pod was gone 19 s after it was deleted
     again = running(attempt=1, but={2: None})
-    assert decide(found, *again, at_s=220, absent_since=absent).requeue_after_s == 1
-    assert synced(found, *again, at_s=221, absent_since=absent).status.attempt == 2
+    assert decide(found, *again, at_s=220, first_seen=absent).requeue_after_s == 1
+    assert synced(found, *again, at_s=221, first_seen=absent).status.attempt == 2
 
 
 def test_a_job_that_is_resumed_has_its_start_deadline_again() -> None:

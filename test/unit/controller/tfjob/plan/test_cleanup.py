@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fakes.jobs import (
+    Punctual,
     all_workers,
     at,
     decide,
@@ -28,7 +29,7 @@ from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import EndRecord, IndexRestarts, JobAnnotations, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
-from tfjob_operator.controller.tfjob.plan.attempts import absences
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, Sight
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.spec import refused
 from tfjob_operator.controller.tfjob.plan.status import merged_status
@@ -114,11 +115,13 @@ def test_the_job_or_the_operator_sets_the_grace_period(end: str, field: int | No
 
 
 @for_each("end", ENDS)
-def test_a_grace_period_that_began_ahead_of_our_clock_is_over(end: str) -> None:
+def test_a_grace_period_that_began_ahead_of_our_clock_begins_when_it_is_first_seen(end: str) -> None:
     """Another leader's clock was ahead: waiting for it could take hours."""
     given, pods, _ = ENDS[end]
     decided = synced(started(given, BUSY, pod("Worker", 1)), *pods, at_s=3660)
-    assert "mnist-worker-1" in deleted(decided, *pods, at_s=60)
+    first = decide(decided, *pods, at_s=60)
+    assert "mnist-worker-1" not in names(first)["delete pods"]
+    assert "mnist-worker-1" in deleted(decided, *pods, at_s=91, first_seen=first.first_seen)
 
 
 @for_each("end", ENDS)
@@ -210,20 +213,21 @@ def test_a_start_deadline_does_not_run_while_pods_of_an_earlier_attempt_exist() 
     assert (
         decide(restarted, leaving, at_s=122).status is None or synced(restarted, leaving, at_s=122).status.attempt == 1
     )
-    gone = absences({}, restarted, good_spec(restarted), (), at(123))
-    assert names(decide(restarted, at_s=123, absent_since=gone))["create pods"] == ["mnist-worker-0", "mnist-worker-1"]
-    assert synced(restarted, at_s=143, absent_since=gone).status.attempt == 1
-    assert synced(restarted, at_s=144, absent_since=gone).status.attempt == 2
+    assert not decide(restarted, leaving, at_s=122).first_seen
+    gone = decide(restarted, at_s=123).first_seen
+    assert names(decide(restarted, at_s=123, first_seen=gone))["create pods"] == ["mnist-worker-0", "mnist-worker-1"]
+    assert synced(restarted, at_s=143, first_seen=gone).status.attempt == 1
+    assert synced(restarted, at_s=144, first_seen=gone).status.attempt == 2
 
 
 def test_the_start_deadline_of_a_successor_begins_when_the_previous_pod_is_gone() -> None:
     given = spec("ExitCode", Worker=1, runPolicy={"startDeadlineSeconds": 20})
     failed = synced(started(given, pod("Worker", 0, "Pending")), pod("Worker", 0, "Failed", 137), at_s=10)
     assert true_of(failed)[-1] == "Restarting"
-    gone = {"mnist-worker-0": at(73)}
-    assert names(decide(failed, at_s=73, absent_since=gone))["create pods"] == ["mnist-worker-0"]
-    assert decide(failed, at_s=93, absent_since=gone).requeue_after_s == 1
-    assert true_of(synced(failed, at_s=94, absent_since=gone))[-1] == "Failed"
+    gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-0"): 73})
+    assert names(decide(failed, at_s=73, first_seen=gone))["create pods"] == ["mnist-worker-0"]
+    assert decide(failed, at_s=93, first_seen=gone).requeue_after_s == 1
+    assert true_of(synced(failed, at_s=94, first_seen=gone))[-1] == "Failed"
 
 
 def test_nothing_is_escalated_while_the_previous_pod_exists() -> None:
@@ -233,24 +237,12 @@ def test_nothing_is_escalated_while_the_previous_pod_exists() -> None:
     failed = synced(started(given, BUSY, pod("Worker", 1)), BUSY, pod("Worker", 1, "Failed", 1))
     for old in (LINGERING, pod("Worker", 1, "Failed", 1, terminating=True)):
         assert not conditions.is_over(synced(failed, BUSY, old, at_s=200).status)
-    gone = {"mnist-worker-1": at(200)}
-    assert not conditions.is_over(synced(failed, BUSY, at_s=219, absent_since=gone).status)
-    assert true_of(synced(failed, BUSY, at_s=220, absent_since=gone))[-1] == "Failed"
+    gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-1"): 200})
+    assert not conditions.is_over(synced(failed, BUSY, at_s=219, first_seen=gone).status)
+    assert true_of(synced(failed, BUSY, at_s=220, first_seen=gone))[-1] == "Failed"
     new = changed(pod("Worker", 1, "Pending", uid="new"), metadata__creation_timestamp=at(200))
     assert not conditions.is_over(synced(failed, BUSY, new, at_s=219).status)
     assert true_of(synced(failed, BUSY, new, at_s=220))[-1] == "Failed"
-
-
-def test_no_replica_is_absent_while_pods_of_an_earlier_attempt_exist() -> None:
-    limited = spec(Worker=2, runPolicy={"startDeadlineSeconds": 20})
-    fresh = job(limited)
-    first = absences({}, fresh, good_spec(fresh), (pod("Worker", 0),), at(5))
-    assert first == {"mnist-worker-1": at(5)}
-    assert absences(first, fresh, good_spec(fresh), (), at(9)) == {"mnist-worker-0": at(9), "mnist-worker-1": at(5)}
-    second = changed(fresh, status__attempt=1)
-    assert absences(first, second, good_spec(second), (pod("Worker", 0),), at(9)) == {}
-    assert good_spec(fresh).limits_starts
-    assert not good_spec(job()).limits_starts
 
 
 # The end of a queued job.

@@ -12,7 +12,7 @@ from fakes.objects import changed, edited
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
-from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import PodGroup
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import POD_GROUPS_FIRST_RETRY_S, POD_GROUPS_RETRY_S, Gang
@@ -204,7 +204,8 @@ def test_where_groups_can_not_be_read_a_warning_says_so_and_the_job_asks_again()
 
 def test_a_deadline_that_comes_before_the_next_look_is_kept() -> None:
     """B46: the earlier of the two times counts."""
-    tfjob = job(TWO | {"activeDeadlineSeconds": 61}, status=JobStatus(start_time=EPOCH))
+    created = JobCondition(type="Created", status="True", last_transition_time=EPOCH)
+    tfjob = job(TWO | {"activeDeadlineSeconds": 61}, status=JobStatus(start_time=EPOCH, conditions=(created,)))
     assert decide(tfjob, gang=Gang(VOLCANO, known=False, failure="no")).requeue_after_s == 2
 
 
