@@ -8,7 +8,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason, RuleAction
+from tfjob_operator.api.v1.constants import (
+    LABEL_ATTEMPT,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    RuleAction,
+    attempt_in,
+)
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, warning
@@ -97,7 +104,6 @@ NOT_AVOIDED: Final = info(
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 """In the event NodeLost: controller/tfjob/nodes.py."""
-_MAX_DIGITS: Final = 9
 _ESCALATIONS: Final = {
     RuleAction.FAIL_JOB: "fails the job",
     RuleAction.RESTART_ALL: "restarts the whole job",
@@ -154,20 +160,19 @@ def history(facts: Facts) -> list[str]:
     ]
 
 
-def attempt_of(pod: PodDetails) -> int:
-    """Return the attempt of a pod; 0 if its label is not a number."""
-    label = (pod.metadata.labels or {}).get(LABEL_ATTEMPT, "")
-    return int(label) if label.isascii() and label.isdecimal() and len(label) <= _MAX_DIGITS else 0
+def attempt_of(pod: PodDetails, current: int) -> int:
+    """Return the attempt of a pod of a job whose attempt is `current`, as the operator reads it."""
+    return attempt_in((pod.metadata.labels or {}).get(LABEL_ATTEMPT, ""), current)
 
 
 def _earlier_pods(facts: Facts) -> Iterator[Finding]:
     attempt = facts.job.status.attempt
     for pod in facts.pods:
-        if attempt_of(pod) >= attempt or facts.shape.replica_of(pod) not in facts.wanted:
+        if attempt_of(pod, attempt) >= attempt or facts.shape.replica_of(pod) not in facts.wanted:
             continue
         age, why = terminating(facts, pod) if pod.metadata.deletion_timestamp is not None else ("", "")
         how = f"Terminating for {age}, {why}" if age else "not deleted yet"
-        yield of_pod(EARLIER_PODS, pod, f"attempt {attempt_of(pod)}, {how}", attempt=str(attempt), why=how)
+        yield of_pod(EARLIER_PODS, pod, f"attempt {attempt_of(pod, attempt)}, {how}", attempt=str(attempt), why=how)
 
 
 def _delayed(facts: Facts) -> Iterator[Finding]:

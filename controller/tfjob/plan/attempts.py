@@ -49,8 +49,6 @@ from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_fail
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, of_earlier_attempts, problems_of
 from tfjob_operator.controller.tfjob.plan.status import NOTHING_ABSENT, StatusDraft, next_delay, reset_for_new_attempt
 
-MAX_BY_LABEL: Final = 10**6
-"""Larger numbers in a label were written by a user. The attempt must stay in the range that `attempt_of` can read."""
 MAX_HISTORY: Final = 5
 """Number of attempts kept in the status."""
 MAX_MESSAGE: Final = 2048
@@ -301,7 +299,7 @@ def restart_requested(draft: StatusDraft, replicas: Iterable[Replica]) -> bool:
     annotations = draft.job.metadata.annotations
     wanted = "" if annotations is None else annotations.restart_requested_at
     attempt = min((each.attempt for each in replicas), default=0)
-    if not draft.observed_restart_request and draft.attempt < attempt < MAX_BY_LABEL:
+    if not draft.observed_restart_request and draft.attempt < attempt:
         draft.attempt = attempt
         draft.observed_restart_request = wanted
     if not wanted or wanted == draft.observed_restart_request:
@@ -393,7 +391,7 @@ def restart_all(
     delay_s = 0
     if delays and draft.attempt_history and failure is not None and not (failure.disrupted or decision.cause):
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
-    draft.attempt = max([draft.attempt, *(each.attempt for each in pods if each.attempt < MAX_BY_LABEL)])
+    draft.attempt = max([draft.attempt, *(each.attempt for each in pods)])
     _add_to_history(draft, decision)
     draft.next_restart_time = draft.timestamp + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:

@@ -9,7 +9,7 @@ from fakes.jobs import at, decide, job, pod, pod_group, replica, synced, true_of
 from fakes.objects import after, changed, labelled
 from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
-from tfjob_operator.api.v1.constants import RuleAction
+from tfjob_operator.api.v1.constants import MAX_ATTEMPT, RuleAction
 from tfjob_operator.api.v1.types import JobAnnotations, JobStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
@@ -277,17 +277,31 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
 
 
 def test_a_restart_after_a_roll_back_is_of_a_higher_attempt_than_any_pod() -> None:
-    """An older release drops the attempt from the status, and the label stays on the pods.
-
-    A label that a user wrote is no such number: the next one could not be read, and its pods would be deleted for ever.
-    """
+    """An older release drops the attempt from the status, and the label stays on the pods."""
     before = started(policy(RESTART_ALL))
-    edited = decide(before, *running(attempt=999_999_999, but={1: failed(1)}))
-    assert after(before, edited).status.attempt == 1
     found = decide(before, *running(attempt=3, but={1: failed(1)}))
     assert names(found) == (ALL, [])
     assert after(before, found).status.attempt == 4
     assert [each.number for each in after(before, found).status.attempt_history] == [3]
+
+
+@pytest.mark.parametrize("number", [10**6, 999_999_999, 10**9])
+def test_the_failure_of_a_pod_whose_attempt_a_user_wrote_is_decided_once(number: int) -> None:
+    """Its label counts as 0, so the pod belongs to an earlier attempt after the restart, also for the next operator."""
+    found = started(policy(RESTART_ALL))
+    pods = running(attempt=number, but={1: failed(1)})
+    for at_s in (60, 61, 62):
+        found = synced(found, *pods, at_s=at_s)
+        assert (found.status.attempt, found.status.counted_restarts) == (1, 1)
+        assert (names(decide(found, *pods, at_s=at_s))[0]) == ALL
+
+
+def test_pods_that_the_operator_creates_are_of_the_present_attempt_whatever_number_a_user_wrote() -> None:
+    """A label below the maximum is taken for that of a status that was lost, and the attempts after it are readable too."""
+    found = synced(started(policy(RESTART_ALL)), *running(attempt=MAX_ATTEMPT - 1, but={1: failed(1)}))
+    assert found.status.attempt == MAX_ATTEMPT
+    assert names(decide(found, *running(attempt=MAX_ATTEMPT), at_s=61)) == ([], [])
+    assert names(decide(found, *running(attempt=MAX_ATTEMPT + 1), at_s=61)) == (ALL, [])
 
 
 def requested(found: TFJob, value: str) -> TFJob:
