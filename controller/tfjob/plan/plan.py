@@ -379,24 +379,34 @@ def _ending(
 ) -> Ending | None:
     """Return how the job ends now, or None: its replicas and rules decide first, then its limits.
 
-    Success takes precedence, and rules take precedence over failures that no rule matches.
+    Success takes precedence, and rules take precedence over failures that no rule matches. A restart of the whole job reverts
+    no limit that the job has already exceeded, so these are decided before it.
     """
-    meta = draft.job.metadata
     succeeds = verdict.ending is not None and verdict.ending.condition is ConditionType.SUCCEEDED
+    limit = _past_backoff_limit(draft, spec, replicas)
     if spec.failure_policy is not None and decision.action is not None and not succeeds:
-        return ending_of(draft, spec.failure_policy, decision) or past_deadline(draft, spec.active_deadline_s)
+        ending = ending_of(draft, spec.failure_policy, decision)
+        return ending or limit or past_deadline(draft, spec.active_deadline_s)
     if verdict.ending is not None:
         return verdict.ending
-    if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
-        detail, failure = most_restarts(meta.name, draft.restarts, replicas)
-        return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail, failure)
+    if limit is not None:
+        return limit
     if decision.late:
         first = decision.late[0]
         why = f"{len(decision.late)} did not, the first is {first.key.name}"
         if known := why_late(first.replica):
             why = f"{why}: {known}"
-        return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica)
+        return Ending.by_limit(draft.job.metadata.name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica)
     return past_deadline(draft, spec.active_deadline_s)
+
+
+def _past_backoff_limit(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> Ending | None:
+    """Return the outcome of a job whose replicas were restarted more often than its backoffLimit, else None."""
+    if spec.backoff_limit is None or sum(record.total for record in draft.restarts) <= spec.backoff_limit:
+        return None
+    name = draft.job.metadata.name
+    detail, failure = most_restarts(name, draft.restarts, replicas)
+    return Ending.by_limit(name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail, failure)
 
 
 def _update_running_condition(

@@ -285,6 +285,24 @@ def test_a_restart_after_a_roll_back_is_of_a_higher_attempt_than_any_pod() -> No
     assert [each.number for each in after(before, found).status.attempt_history] == [3]
 
 
+def test_a_job_beyond_its_backoff_limit_fails_and_is_not_restarted_first() -> None:
+    """The restarts of the replicas of all attempts count, so the next attempt would fail at once."""
+    given = policy(RESTART_ALL | {"targetReplicaTypes": ["Evaluator"]}, RESTART_ALL | on(42), restart="OnFailure")
+    given["tfReplicaSpecs"]["PS"] = replica(1, "OnFailure")
+    given["runPolicy"] |= {"backoffLimit": 2}
+    given["runPolicy"]["failurePolicy"]["rules"][1]["targetReplicaTypes"] = ["Worker"]
+    before = started(given)
+    server = pod("PS", 0, restarts=3)
+    found = decide(before, *running(but={1: failed(1)}), server)
+    done = after(before, found)
+    assert (true_of(done)[-1], done.status.attempt, done.status.attempt_history) == ("Failed", 0, ())
+    assert [event.reason for event in found.events] == ["BackoffLimitExceeded"]
+    assert "Pod mnist-ps-0 was restarted most often (3 times)" in found.events[0].message
+    within = synced(before, *running(but={1: failed(1)}), pod("PS", 0, restarts=2))
+    assert (true_of(within)[-1], within.status.attempt) == ("Restarting", 1)
+    assert true_of(synced(within, at_s=61))[-1] == "Restarting"
+
+
 @pytest.mark.parametrize("number", [10**6, 999_999_999, 10**9])
 def test_the_failure_of_a_pod_whose_attempt_a_user_wrote_is_decided_once(number: int) -> None:
     """Its label counts as 0, so the pod belongs to an earlier attempt after the restart, also for the next operator."""
