@@ -77,7 +77,8 @@ MAX_ATTEMPT: Final = 10**6
 ATTEMPT_VARIABLE: Final = "TFJOB_RESTART_ATTEMPT"
 """The environment variable with the attempt, set in the same pods."""
 ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
-"""Set on jobs: each new value restarts the whole job once. `kubectl tfjob restart JOB` sets it to the current time."""
+"""Set on jobs: each new value restarts the whole job once (`api.v1.restart_requests`). `kubectl tfjob restart JOB` sets it to
+the current time."""
 MIN_NODE_LOST_TIMEOUT_S: Final = 60
 """A kubelet reports every 10 s; kube-controller-manager considers its node lost after 50 s."""
 TOPOLOGY_ANNOTATIONS: Final = frozenset(
@@ -241,6 +242,7 @@ class EventReason(StrEnum):
     MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     RESTARTED_ALL = "RestartedAllReplicas"
+    RESTART_REQUEST_IGNORED = "RestartRequestIgnored"
     RULE_UNREACHABLE = "FailureRuleUnreachable"
     RESTARTED_BY_OPERATOR = "PodRestartPolicyNever"
     NODE_SICK = "NodeSick"

@@ -16,18 +16,27 @@ from tfjob_operator.api.v1.constants import (
     RuleAction,
     attempt_in,
 )
+from tfjob_operator.api.v1.restart_requests import why_ignored
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
+from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD, RESTART
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
-from tfjob_operator.cli.diagnosis.rows import OnJob, of_event, of_pod, on_job
+from tfjob_operator.cli.diagnosis.rows import OnJob, of_event, of_job, of_pod, on_job
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.pods import is_up
-from tfjob_operator.cli.model.words import ago, ended_by, failed_line, format_restarts, safe_name, seconds_between
+from tfjob_operator.cli.model.words import (
+    ago,
+    ended_by,
+    failed_line,
+    format_restarts,
+    quote,
+    safe_name,
+    seconds_between,
+)
 
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
 START_DEADLINE: Final = error(
@@ -101,6 +110,12 @@ NOT_AVOIDED: Final = info(
     "Only the component that places the pods can avoid nodes: ask your cluster administrator to cordon a sick node, "
     "by its NAME: kubectl cordon NAME",
 )
+REQUEST_IGNORED: Final = warning(
+    "restart-request-ignored",
+    "A restart of the whole job was not requested: {words}",
+    "The annotation training.kubeflow.org/restart-requested-at is too long, or its time is that of an earlier request",
+    f"If the job should restart: {RESTART}",
+)
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 """In the event NodeLost: controller/tfjob/nodes.py."""
@@ -126,9 +141,19 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield Finding(lost, facts.name, (failed_line(failed),), {"node": node}, node)
     if not (facts.finished or facts.suspended):
         yield from _earlier_pods(facts)
+        yield from _ignored_request(facts)
         yield from _delayed(facts)
         yield from _escalations(facts)
         yield from _nodes(facts)
+
+
+def _ignored_request(facts: Facts) -> Iterator[Finding]:
+    annotations = facts.job.metadata.annotations
+    request = annotations.restart_requested_at if annotations is not None else ""
+    observed = facts.job.status.observed_restart_request
+    if why := request and why_ignored(request, observed, facts.now):
+        seen = f"status.observedRestartRequest: {quote(observed)}"
+        yield of_job(facts, REQUEST_IGNORED, seen, words=shorten(value(why.partition(": ")[2])))
 
 
 def _nodes(facts: Facts) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ from tfjob_operator.api.v1.constants import (
     FailureReason,
     RuleAction,
 )
+from tfjob_operator.api.v1.restart_requests import MAX_LENGTH, why_ignored
 from tfjob_operator.api.v1.types import FailurePolicy, IndexRestarts, JobAttempt, Rule, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET
@@ -290,14 +291,25 @@ def runs_again(record: IndexRestarts, replica: Replica | None) -> bool:
     return replica is not None and replica.pod.metadata.uid != record.pod and replica.outcome is Outcome.ACTIVE
 
 
+def _annotation(job: TFJob) -> str:
+    return "" if job.metadata.annotations is None else job.metadata.annotations.restart_requested_at
+
+
+def ignored_request(job: TFJob, now: datetime) -> str:
+    """Return why the annotation of this job requests no restart although it is set; "" if it does or did."""
+    request = _annotation(job)
+    return request and why_ignored(request, job.status.observed_restart_request, now)
+
+
 def restart_requested(draft: StatusDraft, replicas: Iterable[Replica]) -> bool:
     """Return True if a user's request to restart the whole job is still pending; record the request.
 
     A job that has not started cannot be restarted. If all pods have a higher attempt than the status, an older release has
     dropped the attempt and the observed request from the status: both are restored, and nothing is restarted.
     """
-    annotations = draft.job.metadata.annotations
-    wanted = "" if annotations is None else annotations.restart_requested_at
+    wanted = "" if ignored_request(draft.job, draft.now) else _annotation(draft.job)
+    if len(draft.observed_restart_request) > MAX_LENGTH:  # recorded by an older release
+        draft.observed_restart_request = ""
     attempt = min((each.attempt for each in replicas), default=0)
     if not draft.observed_restart_request and draft.attempt < attempt:
         draft.attempt = attempt

@@ -53,6 +53,7 @@ from tfjob_operator.controller.tfjob.plan.attempts import (
     decide,
     delayed_replicas,
     ending_of,
+    ignored_request,
     past_start_deadline,
     restart_all,
     restart_requested,
@@ -156,6 +157,10 @@ def plan(
         decided = with_nodes(decided, draft, pods, nodes, node_lost_after_s(spec, defaults))
     if draft.avoided_nodes and isinstance(spec, TFJobSpec):
         decided = with_avoidance(decided, draft, spec, gang, seen.replicas)
+    may_restart = isinstance(spec, TFJobSpec) and not conditions.is_over(job.status)
+    if may_restart and job.metadata.annotations is not None and (why := ignored_request(job, now)):
+        warning = problem_of_job(EventReason.RESTART_REQUEST_IGNORED, why)
+        decided = replace(decided, problems=(*decided.problems, warning))
     if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_over(job.status):
         warnings = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
         decided = replace(decided, problems=(*decided.problems, *warnings))

@@ -1499,3 +1499,12 @@ def test_advice_has_the_step_that_makes_it_work() -> None:
     assert "kubectl tfjob restart mnist -n team" in steps["quota-exceeded"]
     assert "kubectl tfjob logs mnist" in steps["no-log-output"]
     assert "kubectl tfjob exec mnist" in steps["no-log-output"]
+
+
+def test_a_request_that_was_followed_is_not_ignored() -> None:
+    world = world_of("restart-request-ignored")
+    world.job["metadata"]["annotations"] = {"training.kubeflow.org/restart-requested-at": ago(5)}
+    world.status["observedRestartRequest"] = ago(5)
+    assert ids_of(world) == []
+    world.status["observedRestartRequest"] = ago(4)
+    assert "not later than that of the last restart request" in first_of(world).title

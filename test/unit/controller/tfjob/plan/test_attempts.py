@@ -338,6 +338,72 @@ def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
     assert synced(found, *running(attempt=1), at_s=80).status.attempt == 1
 
 
+EARLIER, LATER = "2024-01-01T00:00:00Z", "2024-01-02T00:00:00.5+02:00"
+FAR = "9999-12-31T23:59:59Z"
+
+
+@pytest.mark.parametrize(
+    ("observed", "request_", "restarts", "warning"),
+    [
+        (LATER, EARLIER, False, f"its time is not later than that of the last restart request, {LATER}"),
+        (EARLIER, "2024-01-01T01:00:00+01:00", False, "its time is not later than"),
+        (EARLIER, "x" * 65, False, "it has 65 characters, and the maximum is 64"),
+        (EARLIER, LATER, True, ""),
+        (EARLIER, EARLIER, False, ""),
+        (EARLIER, "2023", True, ""),
+        ("any", EARLIER, True, ""),
+        ("any", "x" * 64, True, ""),
+        (FAR, EARLIER, True, ""),
+        (EARLIER, FAR, True, ""),
+        (LATER, "2024-01-01T00:00:00", True, ""),
+    ],
+    ids=[
+        "an earlier time",
+        "the same time in another zone",
+        "a text that is too long",
+        "a later time",
+        "the same value",
+        "a text that is no time",
+        "a time after a text",
+        "the longest text",
+        "a time after one in the future, which must not be the last one",
+        "a time in the future",
+        "a time without a zone",
+    ],
+)
+def test_a_request_is_a_new_value_that_is_no_earlier_time(
+    observed: str, request_: str, warning: str, *, restarts: bool
+) -> None:
+    """Applying an old manifest, or reverting an edit, restarts nothing. The status never has more than 64 characters."""
+    before = changed(started({"tfReplicaSpecs": {"Worker": replica(3)}}), status__observed_restart_request=observed)
+    before = requested(before, request_)
+    found = decide(before, *running())
+    assert after(before, found).status.attempt == restarts
+    assert after(before, found).status.observed_restart_request == (request_ if restarts else observed)
+    problems = [(each.event.reason, each.event.message) for each in found.problems]
+    assert [reason for reason, _ in problems] == ["RestartRequestIgnored"] * bool(warning)
+    assert all(warning in message for _, message in problems)
+    if restarts:
+        assert not decide(after(before, found), *running()).problems
+
+
+def test_a_long_value_that_an_older_release_has_recorded_leaves_the_status_and_restarts_nothing() -> None:
+    """The next valid value is a request again. Before the start, a long value is not recorded either."""
+    text = "x" * 250_000
+    before = changed(started({"tfReplicaSpecs": {"Worker": replica(3)}}), status__observed_restart_request=text)
+    found = synced(requested(before, text), *running())
+    assert (found.status.attempt, found.status.observed_restart_request) == (0, "")
+    assert synced(requested(found, "now"), *running()).status.attempt == 1
+    new = started({"tfReplicaSpecs": {"Worker": replica(3)}}, annotations=JobAnnotations(text))
+    assert new.status.observed_restart_request == ""
+
+
+def test_the_warning_about_a_request_ends_with_the_job() -> None:
+    before = requested(started({"tfReplicaSpecs": {"Worker": replica(3)}}), "x" * 65)
+    done = synced(before, *running(but={0: pod("Worker", 0, "Succeeded", 0)}))
+    assert (true_of(done)[-1], decide(done).problems) == ("Succeeded", ())
+
+
 def test_a_request_is_not_followed_again_after_an_older_release_dropped_it_from_the_status() -> None:
     """The attempt of the pods shows it. Pods that the older release created have none: then the job is restarted once more."""
     found = requested(started({"tfReplicaSpecs": {"Worker": replica(3)}}), "before the roll-back")
