@@ -7,7 +7,8 @@ pods only are too slow for unhealthy nodes: in collective training one slow or s
 Failures are counted per node in `status.avoidedNodes`. The same status write decides about the pod: it either restarts the
 whole job, after which pods of that attempt are ignored, or updates a record of the replica (`IndexRestarts.on_node`). So no pod
 is counted twice, no matter where the operator is killed. A node's first program failure does not count, since it is more likely
-the program's fault. Preemptions and evictions through the API do not count either: they are unrelated to the node.
+the program's fault. Preemptions and evictions through the API do not count either: they are unrelated to the node. A user lifts
+the avoidance by an edit: without a field that asks for it, no node is avoided. A requested restart forgets all failures.
 
 A node is lost when its Ready condition has not been True for as long as the job allows. Its kubelet reports and deletes
 nothing, so its pods would stay running or terminating forever. They are marked as failed; rules and restart policies then apply
@@ -152,7 +153,7 @@ def count_failures(
     """Count failures and hits on their nodes, once per pod, and decide which nodes are avoided from now on.
 
     `replicas` are all replicas of the job; their pods tell which nodes it uses. A node that is no longer avoided stays in the
-    list while pods that were created to avoid it are pending. Returns the UIDs of the pods counted now.
+    list while pods that were created to avoid it are pending, or not in the cache yet. Returns the UIDs of the pods counted now.
     """
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
     sick = {uid: hit.replica.pod.node for uid, hit in hits.by_pod.items()}
@@ -162,7 +163,7 @@ def count_failures(
             pod, uid = replica.pod, replica.uid
             if pod.node and uid not in counted and uid not in sick and not _is_not_about_node(pod):
                 new[uid, pod.node, replica.ended is None or replica.disrupted] = None
-    is_pending = pods_avoiding_expired_nodes(draft, replicas)
+    is_pending = draft.expected or pods_avoiding_expired_nodes(draft, replicas)
     found = {each.name: each for each in draft.avoided_nodes if is_pending or not _is_over(each, draft.now)}
     for _, node, counts in new:
         before = found.get(node)
@@ -194,16 +195,29 @@ def _is_over(node: AvoidedNode, now: datetime) -> bool:
     return node.expiration_time is not None and node.expiration_time <= now
 
 
+def limit_avoidance(draft: StatusDraft, spec: TFJobSpec) -> None:
+    """Apply the spec to the nodes that are avoided already: not for longer than it asks for, and not if nothing asks for it."""
+    asks = spec.node_avoidance is not None or spec.has_node_rules
+    usual = spec.node_avoidance or NodeAvoidance()
+    until = draft.timestamp + timedelta(seconds=usual.expiration_s if asks else 0)
+    draft.avoided_nodes = tuple(
+        each
+        if each.expiration_time is None or each.expiration_time <= until
+        else AvoidedNode(each.name, each.failures, until)
+        for each in draft.avoided_nodes
+        if asks or each.expiration_time is not None
+    )
+
+
 def pods_avoiding_expired_nodes(draft: StatusDraft, replicas: Iterable[Replica]) -> list[Replica]:
-    """Return pods that are unschedulable because they still exclude a node which the job no longer avoids."""
-    ends = [each.expiration_time for each in draft.job.status.avoided_nodes if _is_over(each, draft.now)]
-    last = max((end for end in ends if end is not None), default=None)
-    if last is None:
+    """Return pods that are unschedulable because they still exclude a node which the job no longer avoids.
+
+    A node leaves the list before a pod is created that does not exclude it. So all pods without a node exclude those in the list.
+    """
+    nodes = (*draft.job.status.avoided_nodes, *draft.avoided_nodes)
+    if not any(_is_over(each, draft.now) for each in nodes):
         return []
-    pending = (replica for replica in replicas if replica.outcome is Outcome.WAITING and not replica.pod.node)
-    return [
-        each for each in pending if (created := each.pod.metadata.creation_timestamp) is not None and created <= last
-    ]
+    return [replica for replica in replicas if replica.outcome is Outcome.WAITING and not replica.pod.node]
 
 
 def _is_not_about_node(pod: Pod) -> bool:

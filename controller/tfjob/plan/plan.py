@@ -82,6 +82,7 @@ from tfjob_operator.controller.tfjob.plan.nodes import (
     NO_HITS,
     Nodes,
     find_hits,
+    limit_avoidance,
     with_avoidance,
     with_nodes,
 )
@@ -216,6 +217,8 @@ def run(
     behind = bool(seen.replicas) and seen.replicas[0].attempt > draft.attempt  # the status of an older release
     requested = (behind or draft.job.metadata.annotations is not None) and restart_requested(draft, seen.replicas)
     whole = decision.action is not None or requested
+    if draft.avoided_nodes:
+        limit_avoidance(draft, spec)
     counts = spec.node_avoidance is not None or decision.hits is not NO_HITS or draft.avoided_nodes
     on_nodes: Collection[str] = ()
     if counts and not whole:
@@ -242,6 +245,8 @@ def run(
         if counts:
             causes = [] if decision.failure is None else [decision.failure]
             count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes)
+        if requested:  # after the repair of a node, for example
+            draft.avoided_nodes = ()
         restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)
         return _restart_attempt(draft, spec, seen, finished, grace_s=grace_s)
     return _reconcile_children(

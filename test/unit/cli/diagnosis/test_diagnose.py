@@ -868,7 +868,13 @@ def test_a_job_that_avoids_nodes_says_which_and_until_when() -> None:
     first = first_of(world)
     avoided = "the job avoids node-0 until 12:55:00 UTC, node-2 until 2026-11-24 12:00:00 UTC"
     assert first.title.startswith(f"Not scheduled (2 pods): {avoided}: 0/2 nodes are available: ")
-    assert first.to_do[0] == "Wait until then: the operator creates the pods anew that still wait for a node"
+    assert first.to_do[0].startswith(
+        "Wait until then, when the operator recreates the pods that still wait for a node, "
+    )
+    assert first.to_do[1].startswith(
+        "If the node is healthy again, set spec.runPolicy.nodeAvoidance.expirationSeconds to 1"
+    )
+    assert first.to_do[1].endswith(": kubectl -n team edit tfjob mnist")
     world.status["avoidedNodes"] += [
         {"name": f"node-{number}", "failures": 1, "expirationTime": ago(-60)} for number in (3, 4, 5)
     ]

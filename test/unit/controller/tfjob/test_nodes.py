@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from fakes.api import status_error
-from fakes.controller import KEY, ControllerHarness
+from fakes.controller import KEY, STATUS, ControllerHarness
 from fakes.jobs import at, job, pod, replica
 from fakes.objects import changed
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob_operator.api.core import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from tfjob_operator.api.meta import Meta
+from tfjob_operator.api.v1.types import AvoidedNode
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.nodes import RETRY_S, state_of
 from tfjob_operator.controller.tfjob.plan.nodes import Nodes
@@ -166,6 +167,37 @@ async def test_without_the_right_to_read_nodes_the_job_is_told_once_and_it_is_tr
     assert world.conditions[-1] == "Failed"
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_the_edit_that_explain_advises_recreates_a_pod_that_excludes_the_only_node() -> None:
+    """`nodes-avoided` in cli/diagnosis/scheduling.py. Nothing else is changed, and nobody restarts the job."""
+    policy = given(failurePolicy={"maxRestarts": 3, "rules": [SICK | {"action": "RestartReplica"}]})
+    world = ControllerHarness(job(policy))
+    create = ("create", "pods", "mnist-worker-0")
+    world.put_children("Worker", 0)
+    await world.sync_and_observe()
+    held = world.jobs.indexer.get(KEY)
+    avoids = changed(held, status__avoided_nodes=(AvoidedNode("n0", 1, at(3600)),))
+    world.jobs.put(avoids)
+    world.pods.put(pod("Worker", 0, "Pending", uid="waits"))
+    await world.sync()
+    assert DELETE not in world.taken()
+    edit = job(policy | {"runPolicy": policy["runPolicy"] | {"nodeAvoidance": {"expirationSeconds": 1}}}).spec
+    world.jobs.put(changed(avoids, spec=edit, metadata__generation=2))
+    for _ in range(5):
+        await world.sync()
+        taken = world.taken()
+        if STATUS in taken:
+            world.observe_status()
+        if DELETE in taken:
+            break
+        await asyncio.sleep(1)
+    assert taken[-1] == DELETE
+    assert len(world.status["avoidedNodes"]) == 1, "until the pod is gone"
+    world.pods.remove(pod("Worker", 0, "Pending", uid="waits"))
+    await world.sync_and_observe()
+    assert "avoidedNodes" not in world.status
+    assert "affinity" not in world.client.bodies[create]["spec"]
 
 
 async def test_a_right_that_is_taken_away_later_is_missed_too() -> None:
