@@ -244,6 +244,7 @@ class EventReason(StrEnum):
     RESTARTED_ALL = "RestartedAllReplicas"
     RESTART_REQUEST_IGNORED = "RestartRequestIgnored"
     RULE_UNREACHABLE = "FailureRuleUnreachable"
+    RULE_MATCHES_HEALTHY = "FailureRuleMatchesHealthyNodes"
     RESTARTED_BY_OPERATOR = "PodRestartPolicyNever"
     NODE_SICK = "NodeSick"
     NODE_LOST = "NodeLost"

@@ -106,9 +106,9 @@ NO_RIGHT: Final = warning(
 NOT_AVOIDED: Final = info(
     "nodes-not-avoided",
     "Nodes are not avoided: {words}",
-    "A gang scheduler or Kueue's topology assignment decides about the nodes of the job",
-    "Only the component that places the pods can avoid nodes: ask your cluster administrator to cordon a sick node, "
-    "by its NAME: kubectl cordon NAME",
+    "No other healthy node suits the pods, or a gang scheduler or Kueue's topology assignment decides about their nodes",
+    "If another component places the pods, or more nodes exist, ask your cluster administrator to cordon a sick node, by its "
+    "NAME: kubectl cordon NAME",
 )
 REQUEST_IGNORED: Final = warning(
     "restart-request-ignored",

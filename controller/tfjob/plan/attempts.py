@@ -46,7 +46,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     last_exit,
     pod_ended_at,
 )
-from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures
+from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, Nodes, count_failures, stranded_types
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, of_earlier_attempts, problems_of
 from tfjob_operator.controller.tfjob.plan.status import NOTHING_ABSENT, StatusDraft, next_delay, reset_for_new_attempt
 
@@ -366,6 +366,7 @@ def count_on_nodes(
     *,
     finished: Mapping[str, Collection[int]],
     causes: Iterable[Replica],
+    nodes: Nodes | None,
 ) -> Collection[str]:
     """Count failures on their nodes, and return the UIDs of the pods.
 
@@ -374,7 +375,8 @@ def count_on_nodes(
     """
     disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
     every = (*seen.replicas, *seen.surplus)
-    return count_failures(draft, spec.node_avoidance, [*causes, *disrupted], decision.hits, every)
+    stranded = stranded_types(draft.job, spec, nodes.cluster if nodes is not None else None)
+    return count_failures(draft, spec.node_avoidance, [*causes, *disrupted], decision.hits, every, stranded=stranded)
 
 
 def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:

@@ -17,14 +17,16 @@ as for any failure. A failed pod is deleted without a grace period; one that was
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Final, NamedTuple
 
 from tfjob_operator.api.core import TERMINAL, EventType
 from tfjob_operator.api.v1.conditions import TRUE, is_finished, is_over
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.api.v1.types import (
     AvoidedNode,
     ConditionPattern,
@@ -32,12 +34,14 @@ from tfjob_operator.api.v1.types import (
     NodeAvoidance,
     Rule,
     TaintPattern,
+    TFJob,
     TFJobSpec,
 )
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET, problem_of_job
 from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.placement import NodeShape, suits
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
@@ -67,11 +71,22 @@ class NodeState(NamedTuple):
         return next((since for since in found if since is not None), None)
 
 
+class Cluster(NamedTuple):
+    """All nodes, by name."""
+
+    states: Mapping[str, NodeState]
+    shapes: Mapping[str, NodeShape]
+
+
 class Nodes(NamedTuple):
-    """The state of the nodes of a job's pods, by name; `failure` is the reason if nodes cannot be read."""
+    """The state of the nodes of a job's pods, by name; `failure` is the reason if nodes cannot be read.
+
+    `cluster` is None if it is not known which other nodes there are.
+    """
 
     states: Mapping[str, NodeState]
     failure: str = ""
+    cluster: Cluster | None = None
 
 
 class NodeHit(NamedTuple):
@@ -143,17 +158,51 @@ def _matches_taint(pattern: TaintPattern, taint: TaintPattern) -> bool:
     return pattern.key == taint.key and pattern.value in {"", taint.value} and pattern.effect in {"", taint.effect}
 
 
+Stranded = Callable[[str, Collection[str]], Sequence[str]]
+"""Returns the replica types whose pods could use no node if this node were avoided too, given those that are."""
+
+
+def stranded_types(job: TFJob, spec: TFJobSpec, cluster: Cluster | None) -> Stranded:
+    """Return a function that finds the replica types whose last node a node is, as far as nodes can be read.
+
+    A node that a rule of the type matches is no alternative: a rule may match all nodes, sick or not.
+    """
+    if cluster is None:
+        return lambda _node, _avoided: ()
+    templates = cache(lambda: templates_of(job.spec))  # most plans avoid no further node
+    rules = spec.failure_policy.rules if spec.failure_policy is not None else ()
+    placed = [each.type for each in spec.replicas.values() if each.replicas and not each.template.has_topology]
+
+    def is_alternative(kind: str, name: str) -> bool:
+        state = cluster.states[name]
+        sick = any(kind in rule.targets and _first_match(rule, state) is not None for rule in rules)
+        return not (sick or state.lost_since()) and suits(templates()[kind], name, cluster.shapes[name], state.taints)
+
+    def stranded(node: str, avoided: Collection[str]) -> Sequence[str]:
+        shape = cluster.shapes.get(node)
+        if shape is None:  # it is deleted
+            return ()
+        others = cluster.states.keys() - {*avoided, node}
+        using = [kind for kind in placed if suits(templates()[kind], node, shape)]
+        return [kind for kind in using if not any(is_alternative(kind, name) for name in others)]
+
+    return stranded
+
+
 def count_failures(
     draft: StatusDraft,
     avoidance: NodeAvoidance | None,
     failures: Iterable[Replica],
     hits: Hits,
     replicas: Sequence[Replica],
+    *,
+    stranded: Stranded,
 ) -> Collection[str]:
     """Count failures and hits on their nodes, once per pod, and decide which nodes are avoided from now on.
 
     `replicas` are all replicas of the job; their pods tell which nodes it uses. A node that is no longer avoided stays in the
-    list while pods that were created to avoid it are pending, or not in the cache yet. Returns the UIDs of the pods counted now.
+    list while pods that were created to avoid it are pending, or not in the cache yet. Returns the UIDs of the
+    pods counted now.
     """
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
     sick = {uid: hit.replica.pod.node for uid, hit in hits.by_pod.items()}
@@ -186,7 +235,14 @@ def count_failures(
             failed_often = avoidance is not None and each.failures >= avoidance.threshold
             is_avoided = each.expiration_time is not None
             if node in hit or (is_avoided and node in struck) or (failed_often and not is_avoided and avoided < most):
-                found[node] = AvoidedNode(node, each.failures, until)
+                others = {
+                    each.name for each in found.values() if each.expiration_time and not _is_over(each, draft.now)
+                }
+                if not (kinds := stranded(node, others)):
+                    found[node] = AvoidedNode(node, each.failures, until)
+                elif node in struck:
+                    text = f"Node {node} is not avoided: no other healthy node suits the pods of {', '.join(kinds)}"
+                    draft.emit(EventType.WARNING, EventReason.NODES_NOT_AVOIDED, text)
     draft.avoided_nodes = _limited(found.values())
     return {uid for uid, _, _ in new}
 
@@ -212,7 +268,8 @@ def limit_avoidance(draft: StatusDraft, spec: TFJobSpec) -> None:
 def pods_avoiding_expired_nodes(draft: StatusDraft, replicas: Iterable[Replica]) -> list[Replica]:
     """Return pods that are unschedulable because they still exclude a node which the job no longer avoids.
 
-    A node leaves the list before a pod is created that does not exclude it. So all pods without a node exclude those in the list.
+    A node leaves the list before a pod is created that does not exclude it. So each pod without a node excludes those in the
+    list.
     """
     nodes = (*draft.job.status.avoided_nodes, *draft.avoided_nodes)
     if not any(_is_over(each, draft.now) for each in nodes):

@@ -222,7 +222,7 @@ def run(
     counts = spec.node_avoidance is not None or decision.hits is not NO_HITS or draft.avoided_nodes
     on_nodes: Collection[str] = ()
     if counts and not whole:
-        on_nodes = count_on_nodes(draft, spec, decision, seen, finished=finished, causes=restarting)
+        on_nodes = count_on_nodes(draft, spec, decision, seen, finished=finished, causes=restarting, nodes=nodes)
     draft.record(
         seen.replicas,
         finished,
@@ -244,7 +244,7 @@ def run(
     if whole:
         if counts:
             causes = [] if decision.failure is None else [decision.failure]
-            count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes)
+            count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes, nodes=nodes)
         if requested:  # after the repair of a node, for example
             draft.avoided_nodes = ()
         restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)

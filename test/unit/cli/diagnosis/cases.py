@@ -43,6 +43,9 @@ CASES: dict[str, Case] = {
         annotations={"training.kubeflow.org/restart-requested-at": "x" * 65}
     ),
     "failure-rule-unreachable": lambda world: world._ruled("Never", "FailJob", "FailJob"),
+    "failure-rule-matches-healthy-nodes": lambda world: world._ruled(
+        "Never", "FailJob", onNodes={"conditions": [{"type": "Ready"}]}
+    ),
     "pod-restart-policy-never": lambda world: world._ruled("OnFailure", "FailJob"),
     "max-restarts-exceeded": lambda world: world.end(
         "Failed", "JobFailed", "Job mnist has failed because it was restarted as often as maxRestarts allows. it is sick"

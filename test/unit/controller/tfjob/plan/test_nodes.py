@@ -13,7 +13,8 @@ from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, JobAnnota
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, avoiding, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import Defaults, Gang, LostPod, Plan
-from tfjob_operator.controller.tfjob.plan.nodes import MAX_AVOIDED, Nodes, NodeState
+from tfjob_operator.controller.tfjob.plan.nodes import MAX_AVOIDED, Cluster, Nodes, NodeState
+from tfjob_operator.controller.tfjob.plan.placement import NodeShape
 from tfjob_operator.controller.tfjob.plan.status import merged_status
 
 GPU = {"onNodes": {"conditions": [{"type": "GpuUnhealthy"}]}}
@@ -200,6 +201,89 @@ def test_a_pod_that_is_terminating_or_done_is_not_hit() -> None:
     for each in (pod("Worker", 1, terminating=True), pod("Worker", 1, "Succeeded", 0)):
         found = decide(before, *workers(n1=on("n1", each)), nodes=nodes(n1=SICK))
         assert (deleted(found), avoided(after(before, found))) == ([], {})
+
+
+def cluster(states: Mapping[str, NodeState], **shapes: NodeShape) -> Nodes:
+    """Nodes of a cluster that has no others. Those of the job's pods are n0, n1 and n2."""
+    found = {name: shapes.get(name, NodeShape({}, {})) for name in states}
+    return Nodes(
+        {name: state for name, state in states.items() if name.startswith("n")}, cluster=Cluster(states, found)
+    )
+
+
+HEALTHY = node({"Ready=True": at(-999)})
+READY = {"onNodes": {"conditions": [{"type": "Ready"}]}}
+ANY: Any = {"action": "RestartReplica"}
+
+
+@pytest.mark.parametrize(
+    ("others", "template", "is_avoided"),
+    [
+        ({}, {}, False),
+        ({"other": HEALTHY}, {}, True),
+        ({"other": SICK}, {}, False),
+        ({"other": node({"Ready=Unknown": at(0)})}, {}, False),
+        ({"other": node(dedicated=at(0))}, {}, False),
+        ({"other": node(dedicated=at(0))}, {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}, True),
+        ({"avoided": HEALTHY}, {}, False),
+        ({"other": HEALTHY}, {"nodeSelector": {"pool": "gpu"}}, False),
+        ({"other": HEALTHY, "gpu": HEALTHY}, {"nodeSelector": {"pool": "gpu"}}, True),
+        ({"other": HEALTHY}, {"nodeName": "n1"}, False),
+    ],
+    ids=[
+        "no other node",
+        "a healthy one",
+        "one that is sick too",
+        "one that is not ready",
+        "one with a taint",
+        "one with a taint that the pods tolerate",
+        "one that is avoided already",
+        "one that the pods do not select",
+        "one that they select",
+        "one that they cannot use",
+    ],
+)
+def test_a_hit_avoids_no_node_without_which_the_pods_can_use_none(
+    others: dict[str, NodeState], template: dict[str, Any], *, is_avoided: bool
+) -> None:
+    """The rule's action applies all the same; a Warning names the node. The failure is counted in both cases."""
+    given = policy(ANY | GPU)
+    given["tfReplicaSpecs"]["Worker"]["template"]["spec"] |= template
+    before = changed(started(given), status__avoided_nodes=(AvoidedNode("avoided", 1, at(9999)),))
+    gpu = {name: NodeShape({"pool": "gpu"}, {}) for name in ("n1", "gpu")}
+    pods = [on("n1", pod("Worker", index, uid=f"{index}")) for index in range(3)]
+    found = decide(before, *pods, nodes=cluster({"n1": SICK, **others}, **gpu))
+    done = after(before, found)
+    assert avoided(done)["n1"] == (3, is_avoided)
+    warnings = [event.message for event in found.events if event.reason == "NodesNotAvoided"]
+    assert warnings == (
+        [] if is_avoided else ["Node n1 is not avoided: no other healthy node suits the pods of Worker"]
+    )
+    assert len(deleted(found)) == 3
+    assert not decide(done, *pods, nodes=cluster({"n1": SICK, **others}, **gpu)).events, "once"
+
+
+def test_a_rule_that_matches_all_nodes_avoids_none() -> None:
+    """Such as Ready, which is True on healthy nodes, or a taint that all nodes have at once."""
+    every = {f"n{index}": node({"Ready=True": at(0)}, sick=at(0)) for index in range(9)}
+    for rule in (READY, TAINTED):
+        found = synced(started(policy(ANY | rule)), *workers(), nodes=cluster(every))
+        assert avoided(found) == {f"n{index}": (1, False) for index in range(3)}
+
+
+@pytest.mark.parametrize(("failures", "expected"), [(1, (1, True)), (2, (1, False))])
+def test_of_the_last_nodes_that_suit_one_stays_whatever_fails_there(failures: int, expected: tuple[int, bool]) -> None:
+    """Also if the program fails. Nodes for other replica types do not count."""
+    given = policy(ANY | GPU, nodeAvoidance={})
+    given["tfReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"] = {"pool": "gpu"}
+    given["tfReplicaSpecs"]["PS"] = replica(1)
+    gpu = {name: NodeShape({"pool": "gpu"}, {}) for name in ("n0", "n1")}
+    there = workers(2, **{f"n{index}": on(f"n{index}", lost(index)) for index in range(failures)})
+    known = cluster({f"n{index}": HEALTHY for index in range(9)}, **gpu)
+    found = synced(started(given), *there, nodes=known)
+    assert avoided(found)[f"n{failures - 1}"] == expected
+    ps = synced(started(given), on("n5", pod("PS", 0, "Failed", reason="NodeLost")), *workers(2), nodes=known)
+    assert avoided(ps) == {"n5": (1, True)}, "other nodes suit a parameter server"
 
 
 def test_a_sick_node_is_avoided_for_an_hour_though_the_job_asks_for_no_avoidance() -> None:
