@@ -393,6 +393,14 @@ def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Colle
     return due.keys()
 
 
+def drop_delays(draft: StatusDraft) -> None:
+    """Forget delays that an operator has recorded which delays restarts, unlike this one."""
+    if draft.has_delays:
+        draft.restarts = tuple(msgspec.structs.replace(each, next_time=None) for each in draft.restarts)
+        draft.next_restart_time = None
+        draft.begun = draft.begun and msgspec.structs.replace(draft.begun, delay_s=0)
+
+
 def restart_all(
     draft: StatusDraft, spec: TFJobSpec, decision: Decision, pods: Iterable[Replica], *, delays: bool
 ) -> None:

@@ -52,6 +52,7 @@ from tfjob_operator.controller.tfjob.plan.attempts import (
     count_on_nodes,
     decide,
     delayed_replicas,
+    drop_delays,
     ending_of,
     ignored_request,
     past_start_deadline,
@@ -249,6 +250,8 @@ def run(
             draft.avoided_nodes = ()
         restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)
         return _restart_attempt(draft, spec, seen, finished, grace_s=grace_s)
+    if not defaults.delays:
+        drop_delays(draft)
     return _reconcile_children(
         draft, spec, seen, finished, restarting, decision=decision, running=verdict.running, grace_s=grace_s
     )

@@ -13,7 +13,7 @@ from tfjob_operator.api.v1.constants import MAX_ATTEMPT, RuleAction
 from tfjob_operator.api.v1.types import JobAnnotations, JobStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
-from tfjob_operator.controller.tfjob.plan.actions import Gang, Plan
+from tfjob_operator.controller.tfjob.plan.actions import Defaults, Gang, Plan
 from tfjob_operator.controller.tfjob.plan.status import merged_status
 
 RESTART_ALL: dict[str, Any] = {"action": "RestartAll"}
@@ -437,6 +437,24 @@ def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_co
         found = synced(found, *running(attempt=attempt + 1), at_s=now + 1)
         now += 700 if attempt == 7 else 5
     assert delays == [0, 10, 20, 40, 80, 160, 300, 300, 0]
+
+
+def test_an_operator_that_delays_no_restarts_drops_recorded_delays() -> None:
+    """Those of the whole job, and of one replica. Its flag was set meanwhile."""
+    whole = started(policy(RESTART_ALL, maxRestarts=99))
+    for attempt in range(2):
+        whole = synced(whole, *running(attempt=attempt, but={1: failed(1)}), at_s=60 + attempt)
+        whole = synced(whole, at_s=60.5 + attempt)
+    one = started({"tfReplicaSpecs": {"Worker": replica(3, "ExitCode")}})
+    for number in range(2):
+        one = synced(one, *running(but={1: failed(1, 137, uid=f"try-{number}")}), at_s=60 + number)
+    rest = running(but={1: None})
+    for found, pods, missing in ((whole, (), ALL), (one, rest, ALL[1:2])):
+        assert (names(decide(found, *pods, at_s=63))[1], found.status.next_restart_time is None) == ([], found is one)
+        plan = decide(found, *pods, at_s=63, defaults=Defaults(delays=False))
+        assert names(plan)[1] == missing
+        status = after(found, plan).status
+        assert (status.next_restart_time, [each.next_time for each in status.restarts if each.next_time]) == (None, [])
 
 
 def test_the_delay_does_not_start_over_after_ten_minutes_in_which_the_job_did_not_run() -> None:
