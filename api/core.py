@@ -6,10 +6,13 @@ caches objects declares its own slices from these parts, with the labels that it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from sys import intern
 
 from msgspec import field
+from msgspec.structs import force_setattr
 
 from tfjob_operator.api.meta import Meta, ObjectMeta, Resource, Struct
 
@@ -187,15 +190,31 @@ class NodeSpec(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True):
-    """The conditions that the kubelet and other agents report about a node."""
+    """The conditions that the kubelet and other agents report about a node, and its resources for pods."""
 
     conditions: tuple[NodeCondition, ...] | None = None
+    allocatable: dict[str, str] | None = None
+
+
+class NodeMeta(Meta, frozen=True):
+    """Metadata of a node, with all labels, by which pods select nodes."""
+
+    labels: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Share the texts, most of which all nodes of a cluster have."""
+        if self.labels is not None:
+            force_setattr(self, "labels", {intern(name): intern(value) for name, value in self.labels.items()})
+
+    def label_map(self) -> Mapping[str, str]:
+        """Return the labels."""
+        return self.labels or {}
 
 
 class Node(Struct, frozen=True, tag_field="kind", tag=NODES.kind):
-    """The health of a node."""
+    """The health of a node, and which pods it suits."""
 
-    metadata: Meta
+    metadata: NodeMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

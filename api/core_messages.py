@@ -19,6 +19,7 @@ from tfjob_operator.api.protobuf import (
     number,
     numbers,
     one,
+    quantities,
     string_map,
     text,
     time,
@@ -73,7 +74,7 @@ NODE: Final = Message(
     {
         1: one("metadata", OBJECT_META),
         2: one("spec", Message({5: many("taints", _TAINT)})),
-        3: one("status", Message({4: many("conditions", _NODE_CONDITION)})),
+        3: one("status", Message({2: quantities("allocatable"), 4: many("conditions", _NODE_CONDITION)})),
     }
 )
 

@@ -218,6 +218,16 @@ def string_map(name: str) -> Field:
     return Field(name, put)
 
 
+def quantities(name: str) -> Field:
+    """Declare a map of quantities, such as the resources of a node. JSON has their text."""
+
+    def put(found: _Object, buffer: bytes, begin: int, end: int) -> None:
+        pair = _RESOURCE.read(buffer[begin:end])
+        found.setdefault(name, {})[pair.get("key", "")] = pair.get("value", {}).get("string", "")
+
+    return Field(name, put)
+
+
 def time(name: str) -> Field:
     """Declare a metav1.Time field. JSON has whole seconds; an empty field, which is Go's zero time, is null."""
 
@@ -285,6 +295,7 @@ _TYPE, _ENVELOPED = 1, 2
 _TYPE_META: Final = Message({2: text("kind")})
 _TIMESTAMP: Final = Message({1: number("seconds")})
 _PAIR: Final = Message({1: text("key"), 2: text("value")}, alike=True)
+_RESOURCE: Final = Message({1: text("key"), 2: one("value", Message({1: text("string")}))}, alike=True)
 LIST_META: Final = Message({2: text("resourceVersion"), 3: text("continue")})
 META, ITEMS = 1, 2
 """Fields of every list: its metadata, and its items."""

@@ -72,10 +72,13 @@ ExitCode."""
 LABEL_ATTEMPT: Final = "training.kubeflow.org/restart-attempt"
 """Set on pods of a job with a failure policy from attempt 1 on: the attempt that they belong to. A pod without it belongs
 to attempt 0."""
+MAX_ATTEMPT: Final = 10**6
+"""The operator does not raise `status.attempt` to this number or above because of a label: a user wrote it."""
 ATTEMPT_VARIABLE: Final = "TFJOB_RESTART_ATTEMPT"
 """The environment variable with the attempt, set in the same pods."""
 ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
-"""Set on jobs: each new value restarts the whole job once. `kubectl tfjob restart JOB` sets it to the current time."""
+"""Set on jobs: each new value restarts the whole job once (`api.v1.restart_requests`). `kubectl tfjob restart JOB` sets it to
+the current time."""
 MIN_NODE_LOST_TIMEOUT_S: Final = 60
 """A kubelet reports every 10 s; kube-controller-manager considers its node lost after 50 s."""
 TOPOLOGY_ANNOTATIONS: Final = frozenset(
@@ -239,7 +242,9 @@ class EventReason(StrEnum):
     MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     RESTARTED_ALL = "RestartedAllReplicas"
+    RESTART_REQUEST_IGNORED = "RestartRequestIgnored"
     RULE_UNREACHABLE = "FailureRuleUnreachable"
+    RULE_MATCHES_HEALTHY = "FailureRuleMatchesHealthyNodes"
     RESTARTED_BY_OPERATOR = "PodRestartPolicyNever"
     NODE_SICK = "NodeSick"
     NODE_LOST = "NodeLost"
@@ -317,6 +322,18 @@ def exit_of(message: str) -> PodExit | None:
     """Return the exit in the message of an event ExitedWithCode; None if it has another form."""
     found = _EXITED.match(message)
     return None if found is None else PodExit(found[1], int(found[2]), found[3] or "")
+
+
+def attempt_in(label: str, current: int) -> int:
+    """Return the attempt in a pod's label; 0 if users must have written it. `current` is the job's attempt.
+
+    A status that lost its attempt continues with that of its pods, so a higher number may be right, but not any number: pods of
+    an attempt that the job never reaches would never be of an earlier one, and their failures would be evaluated again.
+    """
+    if not (label and len(label) < 10 and label.isascii() and label.isdecimal()):
+        return 0
+    attempt = int(label)
+    return attempt if attempt < MAX_ATTEMPT or attempt <= current else 0
 
 
 WAS_REJECTED: Final = "was rejected: "

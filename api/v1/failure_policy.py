@@ -247,6 +247,42 @@ def _read_node_avoidance(reader: Reader, value: object, path: str) -> NodeAvoida
     return NodeAvoidance(threshold or usual.threshold, expiration_s or usual.expiration_s)
 
 
+_TRUE_IF_HEALTHY: Final = re.compile(r".*(?<!Not)(Ready|Healthy)")
+_FALSE_IF_HEALTHY: Final = re.compile(
+    r".*(Pressure|Unavailable|Unhealthy|NotReady|Problem|Deadlock|Error|OutOfDisk|ReadonlyFilesystem)|Frequent\w+|Corrupt\w+"
+)
+"""Types of conditions set by kubelets, the node problem detector and its likes, and what they are on a healthy node."""
+_ROLE: Final = "node-role.kubernetes.io/"
+
+
+def matches_of_healthy_nodes(policy: FailurePolicy, templates: Mapping[str, JSON]) -> Iterator[tuple[str, str]]:
+    """Yield rules that probably match healthy nodes, with the reason. `templates` are the pod templates by replica type."""
+    for rule in policy.rules:
+        for kind, status in rule.node_conditions:
+            healthy = (
+                "True" if _TRUE_IF_HEALTHY.fullmatch(kind) else "False" if _FALSE_IF_HEALTHY.fullmatch(kind) else ""
+            )
+            if status == healthy:
+                yield rule.name, f"the condition {kind} is {status} there"
+        for taint in rule.node_taints:
+            tolerating = sorted(each for each in rule.targets & templates.keys() if _expects(templates[each], taint))
+            if taint.key.startswith(_ROLE):
+                yield rule.name, f"the taint {taint.key} names a role of nodes"
+            elif tolerating:
+                yield rule.name, f"the pods of {', '.join(tolerating)} tolerate the taint {taint.key}"
+
+
+def _expects(template: JSON, taint: TaintPattern) -> bool:
+    """Return True if pods of a template are meant for nodes with this taint: they may be scheduled there."""
+    spec: Any = template.get("spec") or {}
+    return taint.effect in {"", "NoSchedule"} and any(
+        each.get("key") == taint.key
+        and each.get("effect") in {None, "", "NoSchedule"}
+        and (each.get("operator") == "Exists" or taint.value in {"", each.get("value")})
+        for each in spec.get("tolerations") or ()
+    )
+
+
 def check_against_templates(
     reader: Reader, policy: FailurePolicy, path: str, templates: Mapping[str, tuple[Collection[str], bool]]
 ) -> None:

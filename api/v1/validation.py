@@ -22,6 +22,7 @@ from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, Network
 from tfjob_operator.api.v1.failure_policy import (
     OTHER_FIELDS,
     check_against_templates,
+    matches_of_healthy_nodes,
     read_failure_policy,
     read_other_fields,
 )
@@ -95,7 +96,12 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
         start_deadline_s=policy.start_deadline_s,
         completion_grace_s=policy.completion_grace_s,
         sets_clean_pod_policy=policy.clean_pod_policy is not None,
-        warnings=(*ignored, *conflicts, *_warnings(reader, replicas), *_policy_warnings(failure_policy, replicas)),
+        warnings=(
+            *ignored,
+            *conflicts,
+            *_warnings(reader, replicas),
+            *_policy_warnings(failure_policy, replicas, spec),
+        ),
         spellings=tuple(key for key in reader.mapping(spec.get("tfReplicaSpecs"), "") if key not in c.REPLICA_TYPES),
     )
 
@@ -122,9 +128,15 @@ def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[S
         )
 
 
-def _policy_warnings(policy: FailurePolicy | None, replicas: Mapping[str, ReplicaSpec]) -> Iterator[SpecWarning]:
+def _policy_warnings(
+    policy: FailurePolicy | None, replicas: Mapping[str, ReplicaSpec], spec: JSON
+) -> Iterator[SpecWarning]:
     if policy is None:
         return
+    if any(rule.is_about_nodes for rule in policy.rules):
+        for rule, why in matches_of_healthy_nodes(policy, templates_in(spec)):
+            text = f"spec.runPolicy.failurePolicy.rules: rule {rule} matches healthy nodes too: {why}"
+            yield SpecWarning(EventReason.RULE_MATCHES_HEALTHY, text)
     for rule, earlier in policy.unreachable():
         text = f"spec.runPolicy.failurePolicy.rules: rule {rule} never applies: {earlier} matches all that it matches"
         yield SpecWarning(EventReason.RULE_UNREACHABLE, text)

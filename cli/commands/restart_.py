@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from tfjob_operator.api.v1.constants import ANNOTATION_RESTART, ConditionReason
+from tfjob_operator.api.v1.restart_requests import new_request
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import UNKNOWN, ApiServerError, CliError, print_each, warn
 from tfjob_operator.cli.managers import QUEUE_LABEL, check_managed_here, is_suspended
@@ -63,7 +64,8 @@ def _restart_all(target: Target, session: Session, name: str, job: dict[str, Any
     full = jobs.full_name(job)
     if dry_run:
         return f"{full} restarted (dry run)"
-    value = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    earlier = ((job.get("status") or {}).get("observedRestartRequest"), _annotation(job))
+    value = new_request(datetime.now(UTC), [each for each in earlier if isinstance(each, str)])
     sent = writes.patch(session, job, {"metadata": {"annotations": {ANNOTATION_RESTART: value}}}, _look(target, job))
     try:
         seen = _noted(target, session, name, sent["metadata"]["uid"])
@@ -98,9 +100,13 @@ def _noted(target: Target, session: Session, name: str, uid: str) -> dict[str, A
     return _withdraw(target, session, name)
 
 
+def _annotation(job: dict[str, Any]) -> object:
+    return (job["metadata"].get("annotations") or {}).get(ANNOTATION_RESTART)
+
+
 def _is_noted(job: dict[str, Any]) -> bool:
     """Return True if the operator has acknowledged the latest request, which may be a later one by another user."""
-    wanted = (job["metadata"].get("annotations") or {}).get(ANNOTATION_RESTART)
+    wanted = _annotation(job)
     return bool(wanted) and (job.get("status") or {}).get("observedRestartRequest") == wanted
 
 

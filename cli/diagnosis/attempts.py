@@ -8,19 +8,35 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason, RuleAction
+from tfjob_operator.api.v1.constants import (
+    LABEL_ATTEMPT,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    RuleAction,
+    attempt_in,
+)
+from tfjob_operator.api.v1.restart_requests import why_ignored
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
+from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD, RESTART
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
-from tfjob_operator.cli.diagnosis.rows import OnJob, of_event, of_pod, on_job
+from tfjob_operator.cli.diagnosis.rows import OnJob, of_event, of_job, of_pod, on_job
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.failures import failure_of
 from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.pods import is_up
-from tfjob_operator.cli.model.words import ago, ended_by, failed_line, format_restarts, safe_name, seconds_between
+from tfjob_operator.cli.model.words import (
+    ago,
+    ended_by,
+    failed_line,
+    format_restarts,
+    quote,
+    safe_name,
+    seconds_between,
+)
 
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
 START_DEADLINE: Final = error(
@@ -90,14 +106,19 @@ NO_RIGHT: Final = warning(
 NOT_AVOIDED: Final = info(
     "nodes-not-avoided",
     "Nodes are not avoided: {words}",
-    "A gang scheduler or Kueue's topology assignment decides about the nodes of the job",
-    "Only the component that places the pods can avoid nodes: ask your cluster administrator to cordon a sick node, "
-    "by its NAME: kubectl cordon NAME",
+    "No other healthy node suits the pods, or a gang scheduler or Kueue's topology assignment decides about their nodes",
+    "If another component places the pods, or more nodes exist, ask your cluster administrator to cordon a sick node, by its "
+    "NAME: kubectl cordon NAME",
+)
+REQUEST_IGNORED: Final = warning(
+    "restart-request-ignored",
+    "A restart of the whole job was not requested: {words}",
+    "The annotation training.kubeflow.org/restart-requested-at is too long, or its time is that of an earlier request",
+    f"If the job should restart: {RESTART}",
 )
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 """In the event NodeLost: controller/tfjob/nodes.py."""
-_MAX_DIGITS: Final = 9
 _ESCALATIONS: Final = {
     RuleAction.FAIL_JOB: "fails the job",
     RuleAction.RESTART_ALL: "restarts the whole job",
@@ -120,9 +141,19 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield Finding(lost, facts.name, (failed_line(failed),), {"node": node}, node)
     if not (facts.finished or facts.suspended):
         yield from _earlier_pods(facts)
+        yield from _ignored_request(facts)
         yield from _delayed(facts)
         yield from _escalations(facts)
         yield from _nodes(facts)
+
+
+def _ignored_request(facts: Facts) -> Iterator[Finding]:
+    annotations = facts.job.metadata.annotations
+    request = annotations.restart_requested_at if annotations is not None else ""
+    observed = facts.job.status.observed_restart_request
+    if why := request and why_ignored(request, observed, facts.now):
+        seen = f"status.observedRestartRequest: {quote(observed)}"
+        yield of_job(facts, REQUEST_IGNORED, seen, words=shorten(value(why.partition(": ")[2])))
 
 
 def _nodes(facts: Facts) -> Iterator[Finding]:
@@ -154,20 +185,19 @@ def history(facts: Facts) -> list[str]:
     ]
 
 
-def attempt_of(pod: PodDetails) -> int:
-    """Return the attempt of a pod; 0 if its label is not a number."""
-    label = (pod.metadata.labels or {}).get(LABEL_ATTEMPT, "")
-    return int(label) if label.isascii() and label.isdecimal() and len(label) <= _MAX_DIGITS else 0
+def attempt_of(pod: PodDetails, current: int) -> int:
+    """Return the attempt of a pod of a job whose attempt is `current`, as the operator reads it."""
+    return attempt_in((pod.metadata.labels or {}).get(LABEL_ATTEMPT, ""), current)
 
 
 def _earlier_pods(facts: Facts) -> Iterator[Finding]:
     attempt = facts.job.status.attempt
     for pod in facts.pods:
-        if attempt_of(pod) >= attempt or facts.shape.replica_of(pod) not in facts.wanted:
+        if attempt_of(pod, attempt) >= attempt or facts.shape.replica_of(pod) not in facts.wanted:
             continue
         age, why = terminating(facts, pod) if pod.metadata.deletion_timestamp is not None else ("", "")
         how = f"Terminating for {age}, {why}" if age else "not deleted yet"
-        yield of_pod(EARLIER_PODS, pod, f"attempt {attempt_of(pod)}, {how}", attempt=str(attempt), why=how)
+        yield of_pod(EARLIER_PODS, pod, f"attempt {attempt_of(pod, attempt)}, {how}", attempt=str(attempt), why=how)
 
 
 def _delayed(facts: Facts) -> Iterator[Finding]:

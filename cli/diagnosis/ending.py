@@ -162,7 +162,7 @@ def _to_delete(facts: Facts) -> Iterator[PodDetails]:
     keeps = facts.finished and not limit and facts.spec.clean_pod_policy == CleanPodPolicy.NONE
     own = {facts.shape.child(facts.name, kind, index) for kind, size in facts.sizes.items() for index in range(size)}
     for pod in facts.evidence.pods:
-        if not (keeps and pod.metadata.name in own and attempt_of(pod) >= status.attempt):
+        if not (keeps and pod.metadata.name in own and attempt_of(pod, status.attempt) >= status.attempt):
             yield pod
 
 
@@ -182,7 +182,7 @@ def _recorded_ends(facts: Facts, pod: PodDetails) -> Iterator[datetime | None]:
     if facts.finished:
         yield _decided_at(facts)
     yield from (each.failed_at for each in status.restarts if each.pod == pod.metadata.uid)
-    yield from (each.end_time for each in status.attempt_history if each.number == attempt_of(pod))
+    yield from (each.end_time for each in status.attempt_history if each.number == attempt_of(pod, status.attempt))
 
 
 def _decided_at(facts: Facts) -> datetime | None:

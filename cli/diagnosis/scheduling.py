@@ -55,8 +55,12 @@ AVOIDED: Final = error(
     "nodes-avoided",
     "Not scheduled ({who}): the job avoids {nodes}: {short}",
     "The job avoids nodes on which it failed, and no other node has room",
-    "Wait until then: the operator creates the pods anew that still wait for a node",
-    _MORE_NODES,
+    "Wait until then, when the operator recreates the pods that still wait for a node, or ask your cluster administrator for "
+    "more or larger nodes",
+    ManifestChange(
+        "if the node is healthy again, set spec.runPolicy.nodeAvoidance.expirationSeconds to 1, which recreates them at once",
+        recreate=False,
+    ),
 )
 SELECTOR: Final = _unscheduled(
     "node-selector",

@@ -220,6 +220,17 @@ RULE_UNREACHABLE: Final = warning(
     ),
     rank=904,
 )
+RULE_OF_HEALTHY_NODES: Final = warning(
+    "failure-rule-matches-healthy-nodes",
+    "Failure rule that restarts pods of healthy nodes: {mistake}",
+    "onNodes of a rule has a condition that healthy nodes have too, or a taint that the pods tolerate",
+    ManifestChange(
+        "in onNodes of this rule in spec.runPolicy.failurePolicy.rules, use the status that only unhealthy nodes have, such as "
+        "Unknown for Ready, or a taint that only they have",
+        recreate=False,
+    ),
+    rank=903,
+)
 NEVER_RESTARTED: Final = info(
     "pod-restart-policy-never",
     "Pods are created with restartPolicy Never, and restarted by the operator",
@@ -244,7 +255,12 @@ _MAX_TEXT: Final = 260
 _ALL_MISTAKES: Final = f"See all mistakes: {DESCRIBE_JOB}"
 _OF_RULE: Final = re.compile(r"spec\.runPolicy\.failurePolicy\.rules\[(\d{1,2})\]\.")
 _ALSO_OF_FAILED: Final = frozenset(
-    {EventReason.UNKNOWN_FIELD, EventReason.POLICY_CONFLICT, EventReason.RULE_UNREACHABLE}
+    {
+        EventReason.UNKNOWN_FIELD,
+        EventReason.POLICY_CONFLICT,
+        EventReason.RULE_UNREACHABLE,
+        EventReason.RULE_MATCHES_HEALTHY,
+    }
 )
 """Warnings that may explain why a job failed."""
 _STARTS: Final = re.compile(r".{0,600}?\binvalid(?: job spec)?: ")
@@ -262,6 +278,7 @@ _WARNINGS: Final = {
     EventReason.RESTART_POLICY_OVERWRITTEN: ALWAYS,
     EventReason.NOT_QUEUED: NOT_QUEUED,
     EventReason.RULE_UNREACHABLE: RULE_UNREACHABLE,
+    EventReason.RULE_MATCHES_HEALTHY: RULE_OF_HEALTHY_NODES,
     EventReason.RESTARTED_BY_OPERATOR: NEVER_RESTARTED,
 }
 

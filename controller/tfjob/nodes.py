@@ -34,7 +34,8 @@ from tfjob_operator.controller.jobs.expectations import Feed
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import LostPod
-from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState, Since
+from tfjob_operator.controller.tfjob.plan.nodes import Cluster, Nodes, NodeState, Since
+from tfjob_operator.controller.tfjob.plan.placement import NodeShape
 from tfjob_operator.informers import Indexer, SharedIndexInformer, Tombstone, object_of
 from tfjob_operator.workqueue import Clock, slow_start_batch
 
@@ -63,6 +64,8 @@ class NodeCache:
         self._clock = clock
         self._needed = asyncio.Event()
         self._states: dict[str, NodeState] = {}
+        self._shapes: dict[str, NodeShape] = {}
+        self._is_complete = False
         self._jobs: set[str] = set()
         self._failure = ""
         self.feed: Feed | None = None
@@ -85,8 +88,11 @@ class NodeCache:
         """Return the known state of the nodes of a job's pods. From now on, changes queue the job."""
         self._jobs.add(key)
         self._needed.set()
-        names = {pod.node for pod in pods} if not self._failure else ()  # earlier states may be outdated
-        return Nodes({name: self._states[name] for name in names if name in self._states}, self._failure)
+        if self._failure:
+            return Nodes({}, self._failure)  # earlier states may be outdated
+        names = {pod.node for pod in pods}
+        states = {name: self._states[name] for name in names if name in self._states}
+        return Nodes(states, cluster=Cluster(self._states, self._shapes) if self._is_complete else None)
 
     def forget(self, key: str) -> None:
         """Forget a deleted job."""
@@ -102,14 +108,17 @@ class NodeCache:
 
     def on_delete(self, gone: Node | Tombstone[Node], /) -> None:
         """Drop a deleted node; PodGC deletes its pods."""
-        self._states.pop(object_of(gone).metadata.name, None)
+        name = object_of(gone).metadata.name
+        self._states.pop(name, None)
+        self._shapes.pop(name, None)
 
     def on_list(self, _resource_version: str, /) -> None:
-        """Record that nodes can be read."""
-        self._failure = ""
+        """Record that nodes can be read, and that all are known."""
+        self._failure, self._is_complete = "", True
 
     def _take(self, node: Node) -> None:
         name = node.metadata.name
+        self._shapes[name] = NodeShape(node.metadata.labels or {}, node.status.allocatable or {})
         before = self._states.get(name)
         state = state_of(node, before, self._clock.monotonic())
         if before == state:

@@ -91,9 +91,11 @@ async def create_nodes(client: RestClient, name: str) -> None:
     ]
     await client.create(NODES, "", {"metadata": {"name": name, "labels": LABELS}, "spec": {"taints": taints}})
     beat = {"type": "Ready", "status": "Unknown", "lastHeartbeatTime": TIME, "lastTransitionTime": TIME, "reason": "x"}
-    await client.patch(
-        NODES, "", name, {"status": {"conditions": [beat, {"type": "Sick", "status": "True"}]}}, subresource="status"
-    )
+    status = {
+        "conditions": [beat, {"type": "Sick", "status": "True"}],
+        "allocatable": {"cpu": "3500m", "memory": "8Gi", "nvidia.com/gpu": "1"},
+    }
+    await client.patch(NODES, "", name, {"status": status}, subresource="status")
 
 
 @pytest.mark.parametrize(

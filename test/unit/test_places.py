@@ -3,9 +3,10 @@
 import inspect
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
 
@@ -22,10 +23,21 @@ from tfjob_operator.api.v1.constants import (
     RestartPolicy,
     SuccessPolicy,
 )
-from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt, JobStatus, StartRecord, TFJobSpec
+from tfjob_operator.api.v1.types import (
+    AvoidedNode,
+    IndexRestarts,
+    JobAnnotations,
+    JobAttempt,
+    JobStatus,
+    StartRecord,
+    TFJobSpec,
+)
 from tfjob_operator.api.v1alpha1 import constants as alpha
+from tfjob_operator.api.v1alpha1.types import AlphaStatus
 from tfjob_operator.cli.app import _IN_MODULE_OF, COMMANDS
+from tfjob_operator.controller.jobs.children import ChildLabels
 from tfjob_operator.controller.options import _parser as options_parser
+from tfjob_operator.controller.tensorboard.children import HASH_ANNOTATION
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, merged_status
 
 ROOT = Path(__file__).parents[2]
@@ -205,6 +217,59 @@ def test_the_flags_and_exit_codes_of_the_operator_are_those_in_the_guide() -> No
     assert codes == set(
         re.findall(r"^ +return (\d+)$", (ROOT / "controller" / "__main__.py").read_text(), re.MULTILINE)
     )
+
+
+def state_rows() -> dict[str, list[str]]:
+    """The rows of the tables of state in docs/design/status.md, by name. `.b` after `a[].x` stands for `a[].b`."""
+    section = page("design/status.md").split("\n## State that outlives a sync\n")[1].split("\n## ")[0]
+    rows: dict[str, list[str]] = {}
+    for line in section.splitlines():
+        if not line.startswith("| ") or line.startswith("| ---"):
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        prefix = ""
+        for name in re.findall(r"`(.*?)`", cells[0]):
+            full = prefix + name[1:] if name.startswith(".") else name
+            prefix = full[: full.rindex(".") + 1] if "." in full else f"{full}."
+            assert full not in rows, f"two rows of {full}"
+            rows[full] = cells[1:]
+    return rows
+
+
+def status_names(*kinds: type[msgspec.Struct]) -> Iterator[str]:
+    """The paths of all fields of a status. The fields of a struct are named where it has the shortest path."""
+    places, seen = [(kind, "") for kind in kinds], {*kinds}
+    for kind, prefix in places:
+        for each in msgspec.structs.fields(kind):
+            yield (name := f"{prefix}{each.encode_name}")
+            new = [(found, between) for found, between in structs_in(each.type) if found not in seen]
+            seen.update(found for found, _ in new)
+            places += [(found, f"{name}{between}.") for found, between in new]
+
+
+def structs_in(kind: Any, between: str = "") -> Iterator[tuple[type[msgspec.Struct], str]]:
+    """The structs in a type, and what stands for the way to them in a path: `[]` for a list, `.*` for a map."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind, between
+    step = {tuple: "[]", dict: ".*"}.get(get_origin(kind), "")
+    for inner in get_args(kind):
+        yield from structs_in(inner, between + step)
+
+
+def test_all_state_that_outlives_a_sync_has_a_row_with_who_may_forge_it_and_a_way_out() -> None:
+    """A new field, label or annotation without a row fails, and so does a row that nobody can get out of."""
+    rows, names = state_rows(), {*status_names(JobStatus, AlphaStatus)}
+    for module in (constants, alpha):
+        found = {name: value for name, value in vars(module).items() if name.startswith(("LABEL_", "ANNOTATION_"))}
+        names |= {value for name, value in found.items() if name != "LABEL_PREFIX"}
+    for kind in (ChildLabels, JobAnnotations):
+        names |= {*kind.__struct_encode_fields__}
+    names |= {*constants.TOPOLOGY_ANNOTATIONS, HASH_ANNOTATION}
+    assert names == rows.keys()
+    for name, (steers, by, cleared, way_out, forged) in rows.items():
+        assert all((steers, by, cleared, way_out)), name
+        assert way_out != "none", name
+        assert forged in {"admin", "job", "pod"}, name
 
 
 def test_each_label_and_annotation_is_documented() -> None:

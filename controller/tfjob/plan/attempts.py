@@ -33,7 +33,8 @@ from tfjob_operator.api.v1.constants import (
     FailureReason,
     RuleAction,
 )
-from tfjob_operator.api.v1.types import FailurePolicy, IndexRestarts, JobAttempt, Rule, TFJobSpec
+from tfjob_operator.api.v1.restart_requests import MAX_LENGTH, why_ignored
+from tfjob_operator.api.v1.types import FailurePolicy, IndexRestarts, JobAttempt, Rule, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET, pending_state
 from tfjob_operator.controller.tfjob.plan.clocks import Fact
@@ -46,12 +47,10 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     last_exit,
     pod_ended_at,
 )
-from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures
+from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, Nodes, count_failures, stranded_types
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, problems_of
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, reset_for_new_attempt
 
-MAX_BY_LABEL: Final = 10**6
-"""Larger numbers in a label were written by a user. The attempt must stay in the range that `attempt_of` can read."""
 MAX_HISTORY: Final = 5
 """Number of attempts kept in the status."""
 MAX_MESSAGE: Final = 2048
@@ -293,16 +292,27 @@ def runs_again(record: IndexRestarts, replica: Replica | None) -> bool:
     return replica is not None and replica.pod.metadata.uid != record.pod and replica.outcome is Outcome.ACTIVE
 
 
+def _annotation(job: TFJob) -> str:
+    return "" if job.metadata.annotations is None else job.metadata.annotations.restart_requested_at
+
+
+def ignored_request(job: TFJob, now: datetime) -> str:
+    """Return why the annotation of this job requests no restart although it is set; "" if it does or did."""
+    request = _annotation(job)
+    return request and why_ignored(request, job.status.observed_restart_request, now)
+
+
 def restart_requested(draft: StatusDraft, replicas: Iterable[Replica]) -> bool:
     """Return True if a user's request to restart the whole job is still pending; record the request.
 
     A job that has not started cannot be restarted. If all pods have a higher attempt than the status, an older release has
     dropped the attempt and the observed request from the status: both are restored, and nothing is restarted.
     """
-    annotations = draft.job.metadata.annotations
-    wanted = "" if annotations is None else annotations.restart_requested_at
+    wanted = "" if ignored_request(draft.job, draft.now) else _annotation(draft.job)
+    if len(draft.observed_restart_request) > MAX_LENGTH:  # recorded by an older release
+        draft.observed_restart_request = ""
     attempt = min((each.attempt for each in replicas), default=0)
-    if not draft.observed_restart_request and draft.attempt < attempt < MAX_BY_LABEL:
+    if not draft.observed_restart_request and draft.attempt < attempt:
         draft.attempt = attempt
         draft.observed_restart_request = wanted
     if not wanted or wanted == draft.observed_restart_request:
@@ -357,6 +367,7 @@ def count_on_nodes(
     *,
     finished: Mapping[str, Collection[int]],
     causes: Iterable[Replica],
+    nodes: Nodes | None,
 ) -> Collection[str]:
     """Count failures on their nodes, and return the UIDs of the pods.
 
@@ -365,7 +376,8 @@ def count_on_nodes(
     """
     disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
     every = (*seen.replicas, *seen.surplus)
-    return count_failures(draft, spec, [*causes, *disrupted], decision.hits, every)
+    stranded = stranded_types(draft.job, spec, nodes.cluster if nodes is not None else None)
+    return count_failures(draft, spec, [*causes, *disrupted], decision.hits, every, stranded=stranded)
 
 
 def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
@@ -382,6 +394,14 @@ def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Colle
     return due.keys()
 
 
+def drop_delays(draft: StatusDraft) -> None:
+    """Forget delays that an operator has recorded which delays restarts, unlike this one."""
+    if draft.has_delays:
+        draft.restarts = tuple(msgspec.structs.replace(each, next_time=None) for each in draft.restarts)
+        draft.next_restart_time = None
+        draft.begun = draft.begun and msgspec.structs.replace(draft.begun, delay_s=0)
+
+
 def restart_all(
     draft: StatusDraft, spec: TFJobSpec, decision: Decision, pods: Iterable[Replica], *, delays: bool
 ) -> None:
@@ -394,7 +414,7 @@ def restart_all(
     delay_s = 0
     if delays and draft.attempt_history and failure is not None and not (failure.disrupted or decision.cause):
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
-    draft.attempt = max([draft.attempt, *(each.attempt for each in pods if each.attempt < MAX_BY_LABEL)])
+    draft.attempt = max([draft.attempt, *(each.attempt for each in pods)])
     _add_to_history(draft, decision)
     draft.next_restart_time = draft.timestamp + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:

@@ -8,7 +8,8 @@ collective training one slow or silent worker blocks all others.
 Failures are counted per node in `status.avoidedNodes`. The same status write decides about the pod: it either restarts the
 whole job, after which pods of that attempt are ignored, or updates a record of the replica (`IndexRestarts.on_node`). So no pod
 is counted twice, no matter where the operator is killed. A node's first program failure does not count, since it is more likely
-the program's fault. Preemptions and evictions through the API do not count either: they are unrelated to the node.
+the program's fault. Preemptions and evictions through the API do not count either: they are unrelated to the node. A user lifts
+the avoidance by an edit: without a field that asks for it, no node is avoided. A requested restart forgets all failures.
 
 A node is lost when its Ready condition has not been True for as long as the job allows. Its kubelet reports and deletes
 nothing, so its pods would stay running or terminating forever. They are marked as failed; rules and restart policies then apply
@@ -17,14 +18,16 @@ as for any failure. A failed pod is deleted without a grace period; one that was
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Final, NamedTuple
 
 from tfjob_operator.api.core import TERMINAL, EventType
 from tfjob_operator.api.v1.conditions import TRUE, is_finished, is_over
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.api.v1.types import (
     AvoidedNode,
     ConditionPattern,
@@ -32,6 +35,7 @@ from tfjob_operator.api.v1.types import (
     NodeAvoidance,
     Rule,
     TaintPattern,
+    TFJob,
     TFJobSpec,
 )
 from tfjob_operator.controller.jobs.children import Pod
@@ -39,6 +43,7 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET, problem_of_job
 from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.clocks import Fact
+from tfjob_operator.controller.tfjob.plan.placement import NodeShape, suits
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
@@ -78,11 +83,22 @@ class NodeState(NamedTuple):
         return next((since for since in found if since is not None), None)
 
 
+class Cluster(NamedTuple):
+    """All nodes, by name."""
+
+    states: Mapping[str, NodeState]
+    shapes: Mapping[str, NodeShape]
+
+
 class Nodes(NamedTuple):
-    """The state of the nodes of a job's pods, by name; `failure` is the reason if nodes cannot be read."""
+    """The state of the nodes of a job's pods, by name; `failure` is the reason if nodes cannot be read.
+
+    `cluster` is None if it is not known which other nodes there are.
+    """
 
     states: Mapping[str, NodeState]
     failure: str = ""
+    cluster: Cluster | None = None
 
 
 class NodeHit(NamedTuple):
@@ -154,17 +170,51 @@ def _matches_taint(pattern: TaintPattern, taint: TaintPattern) -> bool:
     return pattern.key == taint.key and pattern.value in {"", taint.value} and pattern.effect in {"", taint.effect}
 
 
+Stranded = Callable[[str, Collection[str]], Sequence[str]]
+"""Returns the replica types whose pods could use no node if this node were avoided too, given those that are."""
+
+
+def stranded_types(job: TFJob, spec: TFJobSpec, cluster: Cluster | None) -> Stranded:
+    """Return a function that finds the replica types whose last node a node is, as far as nodes can be read.
+
+    A node that a rule of the type matches is no alternative: a rule may match all nodes, sick or not.
+    """
+    if cluster is None:
+        return lambda _node, _avoided: ()
+    templates = cache(lambda: templates_of(job.spec))  # most plans avoid no further node
+    rules = spec.failure_policy.rules if spec.failure_policy is not None else ()
+    placed = [each.type for each in spec.replicas.values() if each.replicas and not each.template.has_topology]
+
+    def is_alternative(kind: str, name: str) -> bool:
+        state = cluster.states[name]
+        sick = any(kind in rule.targets and _first_match(rule, state) is not None for rule in rules)
+        return not (sick or state.lost_since()) and suits(templates()[kind], name, cluster.shapes[name], state.taints)
+
+    def stranded(node: str, avoided: Collection[str]) -> Sequence[str]:
+        shape = cluster.shapes.get(node)
+        if shape is None:  # it is deleted
+            return ()
+        others = cluster.states.keys() - {*avoided, node}
+        using = [kind for kind in placed if suits(templates()[kind], node, shape)]
+        return [kind for kind in using if not any(is_alternative(kind, name) for name in others)]
+
+    return stranded
+
+
 def count_failures(
     draft: StatusDraft,
     spec: TFJobSpec,
     failures: Iterable[Replica],
     hits: Hits,
     replicas: Sequence[Replica],
+    *,
+    stranded: Stranded,
 ) -> Collection[str]:
     """Count failures and hits on their nodes, once per pod, and decide which nodes are avoided from now on.
 
     `replicas` are all replicas of the job; their pods tell which nodes it uses. A node that is no longer avoided stays in the
-    list while pods that were created to avoid it are pending. Returns the UIDs of the pods counted now.
+    list while pods that were created to avoid it are pending, or not in the cache yet. Returns the UIDs of the
+    pods counted now.
     """
     avoidance = spec.node_avoidance
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
@@ -175,7 +225,7 @@ def count_failures(
             pod, uid = replica.pod, replica.uid
             if pod.node and uid not in counted and uid not in sick and not _is_not_about_node(pod):
                 new[uid, pod.node, replica.ended is None or replica.disrupted] = None
-    is_pending = pods_avoiding_expired_nodes(draft, spec, replicas)
+    is_pending = draft.expected or pods_avoiding_expired_nodes(draft, spec, replicas)
     found = {each.name: each for each in draft.avoided_nodes if is_pending or not _is_over(each, draft.now)}
     for _, node, counts in new:
         before = found.get(node)
@@ -198,7 +248,14 @@ def count_failures(
             failed_often = avoidance is not None and each.failures >= avoidance.threshold
             is_avoided = each.expiration_time is not None
             if node in hit or (is_avoided and node in struck) or (failed_often and not is_avoided and avoided < most):
-                found[node] = AvoidedNode(node, each.failures, until)
+                others = {
+                    each.name for each in found.values() if each.expiration_time and not _is_over(each, draft.now)
+                }
+                if not (kinds := stranded(node, others)):
+                    found[node] = AvoidedNode(node, each.failures, until)
+                elif node in struck:
+                    text = f"Node {node} is not avoided: no other healthy node suits the pods of {', '.join(kinds)}"
+                    draft.emit(EventType.WARNING, EventReason.NODES_NOT_AVOIDED, text)
     draft.avoided_nodes = _limited(found.values())
     return {uid for uid, _, _ in new}
 
@@ -207,14 +264,29 @@ def _is_over(node: AvoidedNode, now: datetime) -> bool:
     return node.expiration_time is not None and node.expiration_time <= now
 
 
-def pods_avoiding_expired_nodes(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> list[Replica]:
-    """Return pods that are unschedulable because they may still exclude a node which the job no longer avoids.
+def limit_avoidance(draft: StatusDraft, spec: TFJobSpec) -> None:
+    """Apply the spec to the nodes that are avoided already: not for longer than it asks for, and not if nothing asks for it."""
+    asks = spec.node_avoidance is not None or spec.has_node_rules
+    usual = spec.node_avoidance or NodeAvoidance()
+    until = draft.timestamp + timedelta(seconds=usual.expiration_s if asks else 0)
+    draft.avoided_nodes = tuple(
+        each
+        if each.expiration_time is None or each.expiration_time <= until
+        else AvoidedNode(each.name, each.failures, until)
+        for each in draft.avoided_nodes
+        if asks or each.expiration_time is not None
+    )
 
-    All pods that are not scheduled do: none is created while the node is in the list after its expiration. Their creation times
-    are not compared with the expiration, since they are by the API server's clock: a pod that seems to be newer would wait
-    forever.
+
+def pods_avoiding_expired_nodes(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> list[Replica]:
+    """Return pods that are unschedulable because they still exclude a node which the job no longer avoids.
+
+    A node leaves the list before a pod is created that does not exclude it. So each pod without a node excludes those in the
+    list. Creation times are not compared with the expiration, since they are by the API server's clock: a pod that seems to be
+    newer would wait forever.
     """
-    if not any(_is_over(each, draft.now) for each in draft.job.status.avoided_nodes):
+    nodes = (*draft.job.status.avoided_nodes, *draft.avoided_nodes)
+    if not any(_is_over(each, draft.now) for each in nodes):
         return []
     elsewhere = {name for name, replica in spec.replicas.items() if replica.template.has_topology}
     return [

@@ -26,7 +26,16 @@ from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network, RuleAction
-from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, Rule, StartRecord, TFJob, TFJobSpec, ranges_of
+from tfjob_operator.api.v1.types import (
+    InvalidSpec,
+    JobStatus,
+    Rule,
+    SpecWarning,
+    StartRecord,
+    TFJob,
+    TFJobSpec,
+    ranges_of,
+)
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
@@ -52,7 +61,9 @@ from tfjob_operator.controller.tfjob.plan.attempts import (
     count_on_nodes,
     decide,
     delayed_replicas,
+    drop_delays,
     ending_of,
+    ignored_request,
     past_start_deadline,
     restart_all,
     restart_requested,
@@ -82,6 +93,7 @@ from tfjob_operator.controller.tfjob.plan.nodes import (
     NO_HITS,
     Nodes,
     find_hits,
+    limit_avoidance,
     observe_pods,
     with_avoidance,
     with_nodes,
@@ -166,9 +178,12 @@ def plan(
             decided = with_nodes(decided, draft, pods, nodes, node_lost_after_s(spec, defaults))
         if draft.avoided_nodes and isinstance(spec, TFJobSpec):
             decided = with_avoidance(decided, draft, spec, gang, seen.replicas)
-        if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_over(job.status):
-            warnings = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
-            decided = replace(decided, problems=(*decided.problems, *warnings))
+        if isinstance(spec, TFJobSpec) and not conditions.is_over(job.status):
+            warnings = queue_warnings(job.metadata.labels, spec) if spec.spellings else ()
+            if job.metadata.annotations is not None and (why := ignored_request(job, now)):
+                warnings = (SpecWarning(EventReason.RESTART_REQUEST_IGNORED, why), *warnings)
+            problems = tuple(problem_of_job(*warning) for warning in warnings)
+            decided = replace(decided, problems=(*decided.problems, *problems)) if problems else decided
         decided = with_gang(decided, job, spec, seen.replicas, gang, now=now)
         decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
         decided = without_blocked(decided, blocked)
@@ -222,10 +237,12 @@ def run(
     behind = bool(seen.replicas) and seen.replicas[0].attempt > draft.attempt  # the status of an older release
     requested = (behind or draft.job.metadata.annotations is not None) and restart_requested(draft, seen.replicas)
     whole = decision.action is not None or requested
+    if draft.avoided_nodes:
+        limit_avoidance(draft, spec)
     counts = spec.node_avoidance is not None or decision.hits is not NO_HITS or draft.avoided_nodes
     on_nodes: Collection[str] = ()
     if counts and not whole:
-        on_nodes = count_on_nodes(draft, spec, decision, seen, finished=finished, causes=restarting)
+        on_nodes = count_on_nodes(draft, spec, decision, seen, finished=finished, causes=restarting, nodes=nodes)
     draft.record(
         seen.replicas,
         finished,
@@ -247,9 +264,13 @@ def run(
     if whole:
         if counts:
             causes = [] if decision.failure is None else [decision.failure]
-            count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes)
+            count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes, nodes=nodes)
+        if requested:  # after the repair of a node, for example
+            draft.avoided_nodes = ()
         restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)
         return _restart_attempt(draft, spec, seen, finished, grace_s=grace_s)
+    if not defaults.delays:
+        drop_delays(draft)
     return _reconcile_children(
         draft, spec, seen, finished, restarting, decision=decision, running=verdict.running, grace_s=grace_s
     )
@@ -390,22 +411,33 @@ def _ending(
 ) -> Ending | None:
     """Return how the job ends now, or None: its replicas and rules decide first, then its limits.
 
-    Success takes precedence, and rules take precedence over failures that no rule matches.
+    Success takes precedence, and rules take precedence over failures that no rule matches. A restart of the whole job reverts
+    no limit that the job has already exceeded, so these are decided before it.
     """
-    meta = draft.job.metadata
     succeeds = verdict.ending is not None and verdict.ending.condition is ConditionType.SUCCEEDED
+    limit = _past_backoff_limit(draft, spec, replicas)
     if spec.failure_policy is not None and decision.action is not None and not succeeds:
-        return ending_of(draft, spec.failure_policy, decision) or past_deadline(draft, spec.active_deadline_s)
+        ending = ending_of(draft, spec.failure_policy, decision)
+        return ending or limit or past_deadline(draft, spec.active_deadline_s)
     if verdict.ending is not None:
         return verdict.ending
-    if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
-        detail, failure = most_restarts(meta.name, draft.restarts, replicas)
-        return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail, failure)
+    if limit is not None:
+        return limit
     if decision.late:
         first = decision.late[0]
         why = f"{decision.not_running} did not, the first is {first.key.name}: {why_late(draft, first.replica)}"
-        return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica, late=first.key)
+        name = draft.job.metadata.name
+        return Ending.by_limit(name, EventReason.START_DEADLINE_EXCEEDED, why, first.replica, late=first.key)
     return past_deadline(draft, spec.active_deadline_s)
+
+
+def _past_backoff_limit(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> Ending | None:
+    """Return the outcome of a job whose replicas were restarted more often than its backoffLimit, else None."""
+    if spec.backoff_limit is None or sum(record.total for record in draft.restarts) <= spec.backoff_limit:
+        return None
+    name = draft.job.metadata.name
+    detail, failure = most_restarts(name, draft.restarts, replicas)
+    return Ending.by_limit(name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail, failure)
 
 
 def _update_running_condition(

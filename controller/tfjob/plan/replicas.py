@@ -118,12 +118,13 @@ STILL_RUNNING: Final = frozenset({Outcome.WAITING, Outcome.ACTIVE})
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A pod of the job, with its replica and outcome. `ended` is how `tensorflow` ended, if the pod shows it."""
+    """A pod of the job, with its replica, outcome and attempt. `ended` is how `tensorflow` ended, if the pod shows it."""
 
     key: ReplicaKey
     pod: Pod
     outcome: Outcome
     ended: ContainerStateTerminated | None = None
+    attempt: int = 0
 
     @property
     def type(self) -> str:
@@ -145,11 +146,6 @@ class Replica:
     def uid(self) -> str:
         """The UID of the pod."""
         return self.pod.metadata.uid
-
-    @property
-    def attempt(self) -> int:
-        """The attempt that the pod belongs to."""
-        return attempt_of(self.pod)
 
     @property
     def terminating(self) -> bool:
@@ -201,16 +197,16 @@ class Replica:
         return not (self.outcome in STILL_RUNNING or self.terminating or self.has_ended or self.disrupted)
 
 
-def attempt_of(pod: Pod) -> int:
-    """Return the attempt of a pod. Users can write any value to a label."""
+def attempt_of(pod: Pod, current: int) -> int:
+    """Return the attempt of a pod of a job whose attempt is `current`."""
     label = (pod.metadata.labels or NO_LABELS).attempt
-    return int(label) if len(label) < 10 and label.isascii() and label.isdecimal() else 0
+    return c.attempt_in(label, current) if label else 0
 
 
 def of_earlier_attempts(job: TFJob, pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods of earlier attempts, except those of finished replicas."""
     status, name = job.status, job.metadata.name
-    older = [pod for pod in pods if attempt_of(pod) < status.attempt]
+    older = [pod for pod in pods if attempt_of(pod, status.attempt) < status.attempt]
     if not (older and status.finished_indices):
         return older
     done = {kind: parse_indices(text, MAX_REPLICAS) for kind, text in status.finished_indices.items()}
@@ -219,18 +215,20 @@ def of_earlier_attempts(job: TFJob, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def replicas_of(
-    job: str, pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()
+    job: str, pods: Iterable[Pod], records: Iterable[IndexRestarts] = (), attempt: int = 0
 ) -> tuple[list[Replica], list[Replica]]:
     """Determine replica and outcome of each pod that the job controls. Return one pod per replica, and the surplus.
 
-    Surplus pods are never evaluated or counted (D7). `records`, from the job's status, contain facts that pods no longer show.
+    Surplus pods are never evaluated or counted (D7). `records` and `attempt` are those of the job's status; the records contain
+    facts that pods no longer show.
     """
     stopped = {record.pod for record in records if record.stopped}
     chosen: dict[ReplicaKey, Replica] = {}
     others: list[Replica] = []
     for pod in pods:
         key = key_of(job, pod.metadata) or NO_REPLICA
-        replica = Replica(key, pod, *_outcome(pod, stopped=pod.metadata.uid in stopped))
+        outcome, ended = _outcome(pod, stopped=pod.metadata.uid in stopped)
+        replica = Replica(key, pod, outcome, ended, attempt_of(pod, attempt))
         current = chosen.get(key)
         if key is NO_REPLICA or (current is not None and _selection_order(current) <= _selection_order(replica)):
             others.append(replica)
@@ -377,9 +375,9 @@ def observe(job: TFJob, pods: Sequence[Pod], services: Iterable[Service]) -> Obs
         older = of_earlier_attempts(job, pods)
         gone = {pod.metadata.uid for pod in older}
         pods = [pod for pod in pods if pod.metadata.uid not in gone]
-    replicas, others = replicas_of(name, pods, job.status.restarts)
+    replicas, others = replicas_of(name, pods, job.status.restarts, job.status.attempt)
     if older:
-        others = [*others, *chain(*replicas_of(name, older, job.status.restarts))]
+        others = [*others, *chain(*replicas_of(name, older, job.status.restarts, job.status.attempt))]
     found = [(key_of_service(name, service.metadata.name), service) for service in services]
     return Observed(replicas, others, found, older=bool(older))
 

@@ -364,21 +364,24 @@ def merged_status(status: JobStatus, observed: JobStatus) -> JobStatus:
     `observed` may be computed from an older version of the job: another operator process may have written since.
     """
     begun = _merged_begun(status, observed)
-    if status.attempt != observed.attempt:  # restarting the whole job may rerun finished replicas
+    if (
+        status.attempt != observed.attempt
+    ):  # restarting the whole job may rerun finished replicas, and use all nodes again
         older, newer = sorted((status, observed), key=lambda each: each.attempt)
         records = merged(reset_for_new_attempt(older.restarts), newer.restarts)
         status = msgspec.structs.replace(status, **{name: getattr(newer, name) for name in _ATTEMPT_FIELDS})
-        finished_indices = newer.finished_indices
+        finished_indices, avoided_nodes = newer.finished_indices, newer.avoided_nodes
     else:
         finished_indices = _merged_indices(status, observed)
         records = merged(status.restarts, observed.restarts)
+        avoided_nodes = _merged_nodes(status.avoided_nodes, observed.avoided_nodes)
     return msgspec.structs.replace(
         status,
         observed_restart_request=status.observed_restart_request or observed.observed_restart_request,
         finished_indices=finished_indices,
         restarts=records,
         begun=begun,
-        avoided_nodes=_merged_nodes(status.avoided_nodes, observed.avoided_nodes),
+        avoided_nodes=avoided_nodes,
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.protobuf import encode, envelope, varint, with_length
-from tfjob_operator.api.core import Node
+from tfjob_operator.api.core import NODES, Node
 from tfjob_operator.api.core_messages import BY_RESOURCE, POD, SERVICE
 from tfjob_operator.api.protobuf import (
     METADATA,
@@ -134,6 +134,16 @@ def test_what_was_read_before_changes_nothing() -> None:
     one, alike = Message(fields), Message(fields, alike=True)
     for each, found in chain(zip(words, expected, strict=True), reversed(list(zip(words, expected, strict=True)))):
         assert (_as_read(one, each), _as_read(alike, each)) == (found, found)
+
+
+def test_the_resources_of_a_node_are_texts_as_in_json() -> None:
+    """A map of messages with one field each."""
+    pairs = [(b"cpu", with_length(1, b"3500m")), (b"nvidia.com/gpu", with_length(1, b"1")), (b"empty", b"")]
+    status = b"".join(with_length(2, with_length(1, key) + with_length(2, value)) for key, value in pairs)
+    body = with_length(1, encode({"name": "n", "labels": {"zone": "a"}}, OBJECT_META)) + with_length(3, status)
+    found = msgspec.convert({"kind": "Node"} | read(body, 0, len(body), BY_RESOURCE[NODES]), Node)
+    assert found.status.allocatable == {"cpu": "3500m", "nvidia.com/gpu": "1", "empty": ""}
+    assert found.metadata.label_map() == {"zone": "a"}
 
 
 def _table() -> Message:

@@ -135,6 +135,23 @@ def test_the_withdrawal_of_a_restart_is_not_sent_again_if_it_took_effect(server:
     assert [body["metadata"].get("resourceVersion") for _, body in writes_of(server)] == [None, "8"]
 
 
+@pytest.mark.usefixtures("pauses")
+def test_a_restart_is_requested_for_later_than_the_last_one_of_a_user_whose_clock_is_ahead(
+    server: Server, mocker: MockerFixture
+) -> None:
+    """Else the operator would take it for an old manifest."""
+    mocker.patch("tfjob_operator.cli.collecting.stopped", return_value="")
+    before, observed, pending = requested("2099-01-01T00:00:00Z"), requested("any"), "2099-01-01T00:00:05Z"
+    before["metadata"]["annotations"] = {ANNOTATION_RESTART: pending}
+    before["status"]["begun"] = {"generation": 1}
+    observed["status"]["attempt"] = 1
+    server.responses[f"{JOBS}/mnist"] = [ok(before), ok(before), ok(observed)]
+    result = server.run("restart", "mnist")
+    assert (result.stdout, result.stderr) == ("tfjob.kubeflow.org/mnist restarted as attempt 1\n", "")
+    ((_, body),) = writes_of(server)
+    assert body["metadata"]["annotations"] == {ANNOTATION_RESTART: "2099-01-01T00:00:05.000001Z"}
+
+
 def created(age_s: float = -3600.0, image: str = "x") -> Any:
     """The job as the server has it. A new one is younger than this module, which is imported before a test begins."""
     made = a_job(size=1)

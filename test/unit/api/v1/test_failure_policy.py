@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.jobs import replica
+from fakes.jobs import replica, template
 from tfjob_operator.api.v1.constants import FailureReason, RuleAction
 from tfjob_operator.api.v1.types import (
     ConditionPattern,
@@ -227,6 +227,56 @@ def test_a_rule_that_never_decides_is_named_with_the_one_before_it() -> None:
     rules = [codes(), codes() | evaluator, codes() | {"action": "Ignore"}, FAIL, FAIL | evicted, taint(key="a")]
     names = [{"name": name} | rule for name, rule in zip("abcdef", rules, strict=True)]
     assert [*policy_of(*names).unreachable()] == [("c", "a"), ("e", "d")]
+
+
+@pytest.mark.parametrize(
+    ("on_nodes", "why"),
+    [
+        ({"conditions": [{"type": "Ready"}]}, "the condition Ready is True there"),
+        ({"conditions": [{"type": "Ready", "status": "Unknown"}]}, ""),
+        ({"conditions": [{"type": "Ready", "status": "False"}]}, ""),
+        (
+            {"conditions": [{"type": "AcceleratedHardwareReady"}]},
+            "the condition AcceleratedHardwareReady is True there",
+        ),
+        ({"conditions": [{"type": "example.com/GpuHealthy"}]}, "the condition example.com/GpuHealthy is True there"),
+        ({"conditions": [{"type": "NotReady"}, {"type": "GpuUnhealthy"}, {"type": "Sick"}]}, ""),
+        ({"conditions": [{"type": "Sick", "status": "False"}]}, ""),
+        (
+            {"conditions": [{"type": "MemoryPressure", "status": "False"}]},
+            "the condition MemoryPressure is False there",
+        ),
+        ({"conditions": [{"type": "MemoryPressure", "status": "Unknown"}]}, ""),
+        ({"conditions": [{"type": "GpuUnhealthy", "status": "False"}]}, "the condition GpuUnhealthy is False there"),
+        (
+            {"conditions": [{"type": "KernelDeadlock", "status": "False"}]},
+            "the condition KernelDeadlock is False there",
+        ),
+        ({"conditions": [{"type": "Sick"}], "taints": [{"key": "gpu"}]}, "the pods of Worker tolerate the taint gpu"),
+        ({"taints": [{"key": "gpu", "value": "yes"}]}, "the pods of Worker tolerate the taint gpu"),
+        ({"taints": [{"key": "gpu", "value": "broken"}]}, ""),
+        ({"taints": [{"key": "gpu", "effect": "NoExecute"}]}, ""),
+        ({"taints": [{"key": "unhealthy"}]}, ""),
+        (
+            {"taints": [{"key": "node-role.kubernetes.io/control-plane"}]},
+            "the taint node-role.kubernetes.io/control-plane names a role of nodes",
+        ),
+    ],
+    ids=str,
+)
+def test_a_rule_that_matches_healthy_nodes_is_a_warning(on_nodes: dict[str, Any], why: str) -> None:
+    """Conditions that are True there, or False, and taints of the nodes for which the pods are meant."""
+    tolerations = [
+        {"operator": "Exists"},
+        {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+        {"key": "unhealthy", "operator": "Exists", "effect": "NoExecute"},
+    ]
+    rule = FAIL | {"name": "sick", "onNodes": on_nodes}
+    worker = replica(template=template(tolerations=tolerations))
+    found = read({"failurePolicy": {"rules": [rule]}}, Worker=worker, PS=replica())
+    assert isinstance(found, TFJobSpec)
+    text = f"spec.runPolicy.failurePolicy.rules: rule sick matches healthy nodes too: {why}"
+    assert found.warnings == ((("FailureRuleMatchesHealthyNodes", text),) if why else ())
 
 
 def test_what_is_hardly_meant_is_a_warning() -> None:

@@ -39,7 +39,13 @@ CASES: dict[str, Case] = {
     ),
     "nodes-unavailable": lambda world: world.job_event("NodesUnavailable", "onNodes rules have no effect: nodes is forbidden"),
     "nodes-not-avoided": lambda world: world.job_event("NodesNotAvoided", "status.avoidedNodes has no effect on Worker"),
+    "restart-request-ignored": lambda world: world.job["metadata"].update(
+        annotations={"training.kubeflow.org/restart-requested-at": "x" * 65}
+    ),
     "failure-rule-unreachable": lambda world: world._ruled("Never", "FailJob", "FailJob"),
+    "failure-rule-matches-healthy-nodes": lambda world: world._ruled(
+        "Never", "FailJob", onNodes={"conditions": [{"type": "Ready"}]}
+    ),
     "pod-restart-policy-never": lambda world: world._ruled("OnFailure", "FailJob"),
     "max-restarts-exceeded": lambda world: world.end(
         "Failed", "JobFailed", "Job mnist has failed because it was restarted as often as maxRestarts allows. it is sick"

@@ -912,7 +912,13 @@ def test_a_job_that_avoids_nodes_says_which_and_until_when() -> None:
     first = first_of(world)
     avoided = "the job avoids node-0 until 12:55:00 UTC, node-2 until 2026-11-24 12:00:00 UTC"
     assert first.title.startswith(f"Not scheduled (2 pods): {avoided}: 0/2 nodes are available: ")
-    assert first.to_do[0] == "Wait until then: the operator creates the pods anew that still wait for a node"
+    assert first.to_do[0].startswith(
+        "Wait until then, when the operator recreates the pods that still wait for a node, "
+    )
+    assert first.to_do[1].startswith(
+        "If the node is healthy again, set spec.runPolicy.nodeAvoidance.expirationSeconds to 1"
+    )
+    assert first.to_do[1].endswith(": kubectl -n team edit tfjob mnist")
     world.status["avoidedNodes"] += [
         {"name": f"node-{number}", "failures": 1, "expirationTime": ago(-60)} for number in (3, 4, 5)
     ]
@@ -1545,3 +1551,12 @@ def test_advice_has_the_step_that_makes_it_work() -> None:
     assert "kubectl tfjob restart mnist -n team" in steps["quota-exceeded"]
     assert "kubectl tfjob logs mnist" in steps["no-log-output"]
     assert "kubectl tfjob exec mnist" in steps["no-log-output"]
+
+
+def test_a_request_that_was_followed_is_not_ignored() -> None:
+    world = world_of("restart-request-ignored")
+    world.job["metadata"]["annotations"] = {"training.kubeflow.org/restart-requested-at": ago(5)}
+    world.status["observedRestartRequest"] = ago(5)
+    assert ids_of(world) == []
+    world.status["observedRestartRequest"] = ago(4)
+    assert "not later than that of the last restart request" in first_of(world).title

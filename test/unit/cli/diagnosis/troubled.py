@@ -454,8 +454,8 @@ class Troubled(World):
         self.workers["template"]["spec"]["nodeName"] = "gpu-node-7"
         self.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-1", type_="Normal", count=9)
 
-    def _ruled(self, restart_policy: str, *actions: str) -> None:
-        rules = [{"name": f"rule{number}", "action": each} for number, each in enumerate(actions)]
+    def _ruled(self, restart_policy: str, *actions: str, **matcher: Any) -> None:
+        rules = [{"name": f"rule{number}", "action": each} | matcher for number, each in enumerate(actions)]
         self.spec["runPolicy"]["failurePolicy"] = {"rules": rules}
         for entry in self.spec["tfReplicaSpecs"].values():
             entry["restartPolicy"] = restart_policy

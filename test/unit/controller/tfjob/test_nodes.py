@@ -3,21 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from fakes.api import status_error
-from fakes.controller import KEY, ControllerHarness
+from fakes.controller import KEY, STATUS, ControllerHarness
 from fakes.jobs import at, job, pod, replica
 from fakes.objects import changed
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
-from tfjob_operator.api.core import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from tfjob_operator.api.meta import Meta
+from tfjob_operator.api.core import Node, NodeCondition, NodeMeta, NodeSpec, NodeStatus, Taint
+from tfjob_operator.api.v1.types import AvoidedNode, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.nodes import RETRY_S, state_of
 from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState
+from tfjob_operator.controller.tfjob.plan.placement import NodeShape
 
 LIST = ("list", "nodes", "")
 GET_NODE, GET_POD = ("get", "nodes", "n0"), ("get", "pods", "mnist-worker-0")
@@ -34,7 +35,7 @@ def node(name: str = "n0", *taints: Taint, **conditions: str) -> Node:
     found = tuple(
         NodeCondition(type=kind, status=status, last_transition_time=at(-120)) for kind, status in conditions.items()
     )
-    return Node(metadata=Meta(name=name), spec=NodeSpec(taints=taints), status=NodeStatus(conditions=found))
+    return Node(metadata=NodeMeta(name=name), spec=NodeSpec(taints=taints), status=NodeStatus(conditions=found))
 
 
 def given(workers: int = 1, **policy: Any) -> dict[str, Any]:
@@ -144,6 +145,41 @@ async def test_what_was_known_of_nodes_ends_with_them_and_with_the_right_to_read
         assert world.node_cache.of(KEY, pods).states == {}
 
 
+async def test_all_nodes_are_known_from_the_end_of_the_first_list_on() -> None:
+    """Before, a node could be taken for the last one that pods can use."""
+    async with watching(**WITH_RULE) as world:
+        other = node("n1", Taint(key="a"), Ready="True")
+        labelled = changed(other, metadata__labels={"zone": "a"}, status__allocatable={"cpu": "4"})
+        world.nodes.put(node(Ready="True"))
+        world.nodes.put(labelled)
+        assert world.node_cache.of(KEY, ()).cluster is None
+        world.nodes.list_again("1")
+        found = world.node_cache.of(KEY, (on(pod("Worker", 0)),))
+        assert found.cluster is not None
+        assert ([*found.states], [*found.cluster.states]) == (["n0"], ["n0", "n1"])
+        assert found.cluster.shapes["n1"] == NodeShape({"zone": "a"}, {"cpu": "4"})
+        world.nodes.put(changed(labelled, status__allocatable={"cpu": "2"}))
+        assert found.cluster.shapes["n1"].allocatable == {"cpu": "2"}
+        world.nodes.remove(labelled)
+        assert found.cluster.states.keys() == found.cluster.shapes.keys() == {"n0"}
+        world.nodes.on_error(FORBIDDEN)
+        assert world.node_cache.of(KEY, ()).cluster is None
+
+
+async def test_the_only_node_of_a_cluster_is_not_avoided_and_a_warning_says_so() -> None:
+    async with watching(failurePolicy={"rules": [SICK | {"action": "RestartReplica"}]}) as world:
+        world.nodes.put(node(Sick="True"))
+        world.nodes.list_again("1")
+        await world.sync_and_observe()
+        await asyncio.sleep(30)
+        await world.sync_and_observe()
+        assert world.taken()[-1] == DELETE
+        assert world.status["avoidedNodes"] == [{"name": "n0", "failures": 1}]
+        assert [text for _, reason, text in world.recorder.events if reason == "NodesNotAvoided"] == [
+            "Node n0 is not avoided: no other healthy node suits the pods of Worker"
+        ]
+
+
 async def test_without_the_right_to_read_nodes_the_job_is_told_once_and_it_is_tried_again() -> None:
     """Each half minute, without a request in between; once it is granted the job goes on with what nodes are like."""
     world = ControllerHarness(job(given(**WITH_RULE)))
@@ -172,6 +208,37 @@ async def test_without_the_right_to_read_nodes_the_job_is_told_once_and_it_is_tr
     assert world.conditions[-1] == "Failed"
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_the_edit_that_explain_advises_recreates_a_pod_that_excludes_the_only_node() -> None:
+    """`nodes-avoided` in cli/diagnosis/scheduling.py. Nothing else is changed, and nobody restarts the job."""
+    policy = given(failurePolicy={"maxRestarts": 3, "rules": [SICK | {"action": "RestartReplica"}]})
+    world = ControllerHarness(job(policy))
+    create = ("create", "pods", "mnist-worker-0")
+    world.put_children("Worker", 0)
+    await world.sync_and_observe()
+    avoids = cast("TFJob", world.jobs.indexer.get(KEY))
+    avoids = changed(avoids, status__avoided_nodes=(AvoidedNode("n0", 1, at(3600)),))
+    world.jobs.put(avoids)
+    world.pods.put(pod("Worker", 0, "Pending", uid="waits"))
+    await world.sync()
+    assert DELETE not in world.taken()
+    edit = job(policy | {"runPolicy": policy["runPolicy"] | {"nodeAvoidance": {"expirationSeconds": 1}}}).spec
+    world.jobs.put(changed(avoids, spec=edit, metadata__generation=2))
+    for _ in range(5):
+        await world.sync()
+        taken = world.taken()
+        if STATUS in taken:
+            world.observe_status()
+        if DELETE in taken:
+            break
+        await asyncio.sleep(1)
+    assert taken[-1] == DELETE
+    assert len(world.status["avoidedNodes"]) == 1, "until the pod is gone"
+    world.pods.remove(pod("Worker", 0, "Pending", uid="waits"))
+    await world.sync_and_observe()
+    assert "avoidedNodes" not in world.status
+    assert "affinity" not in world.client.bodies[create]["spec"]
 
 
 async def test_a_right_that_is_taken_away_later_is_missed_too() -> None:

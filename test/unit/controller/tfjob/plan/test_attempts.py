@@ -9,11 +9,11 @@ from fakes.jobs import Punctual, at, decide, job, pod, pod_group, replica, synce
 from fakes.objects import after, changed, labelled
 from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
-from tfjob_operator.api.v1.constants import RuleAction
+from tfjob_operator.api.v1.constants import MAX_ATTEMPT, RuleAction
 from tfjob_operator.api.v1.types import JobAnnotations, JobStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
-from tfjob_operator.controller.tfjob.plan.actions import Gang, Plan
+from tfjob_operator.controller.tfjob.plan.actions import Defaults, Gang, Plan
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Sight
 from tfjob_operator.controller.tfjob.plan.status import merged_status
 
@@ -281,17 +281,49 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
 
 
 def test_a_restart_after_a_roll_back_is_of_a_higher_attempt_than_any_pod() -> None:
-    """An older release drops the attempt from the status, and the label stays on the pods.
-
-    A label that a user wrote is no such number: the next one could not be read, and its pods would be deleted for ever.
-    """
+    """An older release drops the attempt from the status, and the label stays on the pods."""
     before = started(policy(RESTART_ALL))
-    edited = decide(before, *running(attempt=999_999_999, but={1: failed(1)}))
-    assert after(before, edited).status.attempt == 1
     found = decide(before, *running(attempt=3, but={1: failed(1)}))
     assert names(found) == (ALL, [])
     assert after(before, found).status.attempt == 4
     assert [each.number for each in after(before, found).status.attempt_history] == [3]
+
+
+def test_a_job_beyond_its_backoff_limit_fails_and_is_not_restarted_first() -> None:
+    """The restarts of the replicas of all attempts count, so the next attempt would fail at once."""
+    given = policy(RESTART_ALL | {"targetReplicaTypes": ["Evaluator"]}, RESTART_ALL | on(42), restart="OnFailure")
+    given["tfReplicaSpecs"]["PS"] = replica(1, "OnFailure")
+    given["runPolicy"] |= {"backoffLimit": 2}
+    given["runPolicy"]["failurePolicy"]["rules"][1]["targetReplicaTypes"] = ["Worker"]
+    before = started(given)
+    server = pod("PS", 0, restarts=3)
+    found = decide(before, *running(but={1: failed(1)}), server)
+    done = after(before, found)
+    assert (true_of(done)[-1], done.status.attempt, done.status.attempt_history) == ("Failed", 0, ())
+    assert [event.reason for event in found.events] == ["BackoffLimitExceeded"]
+    assert "Pod mnist-ps-0 was restarted most often (3 times)" in found.events[0].message
+    within = synced(before, *running(but={1: failed(1)}), pod("PS", 0, restarts=2))
+    assert (true_of(within)[-1], within.status.attempt) == ("Restarting", 1)
+    assert true_of(synced(within, at_s=61))[-1] == "Restarting"
+
+
+@pytest.mark.parametrize("number", [10**6, 999_999_999, 10**9])
+def test_the_failure_of_a_pod_whose_attempt_a_user_wrote_is_decided_once(number: int) -> None:
+    """Its label counts as 0, so the pod belongs to an earlier attempt after the restart, also for the next operator."""
+    found = started(policy(RESTART_ALL))
+    pods = running(attempt=number, but={1: failed(1)})
+    for at_s in (60, 61, 62):
+        found = synced(found, *pods, at_s=at_s)
+        assert (found.status.attempt, found.status.counted_restarts) == (1, 1)
+        assert (names(decide(found, *pods, at_s=at_s))[0]) == ALL
+
+
+def test_pods_that_the_operator_creates_are_of_the_present_attempt_whatever_number_a_user_wrote() -> None:
+    """A label below the maximum is taken for that of a status that was lost, and the attempts after it are readable too."""
+    found = synced(started(policy(RESTART_ALL)), *running(attempt=MAX_ATTEMPT - 1, but={1: failed(1)}))
+    assert found.status.attempt == MAX_ATTEMPT
+    assert names(decide(found, *running(attempt=MAX_ATTEMPT), at_s=61)) == ([], [])
+    assert names(decide(found, *running(attempt=MAX_ATTEMPT + 1), at_s=61)) == (ALL, [])
 
 
 def requested(found: TFJob, value: str) -> TFJob:
@@ -308,6 +340,72 @@ def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
     assert found.status.attempt_history[0].reason == "RestartRequested"
     found = synced(found, at_s=70)
     assert synced(found, *running(attempt=1), at_s=80).status.attempt == 1
+
+
+EARLIER, LATER = "2024-01-01T00:00:00Z", "2024-01-02T00:00:00.5+02:00"
+FAR = "9999-12-31T23:59:59Z"
+
+
+@pytest.mark.parametrize(
+    ("observed", "request_", "restarts", "warning"),
+    [
+        (LATER, EARLIER, False, f"its time is not later than that of the last restart request, {LATER}"),
+        (EARLIER, "2024-01-01T01:00:00+01:00", False, "its time is not later than"),
+        (EARLIER, "x" * 65, False, "it has 65 characters, and the maximum is 64"),
+        (EARLIER, LATER, True, ""),
+        (EARLIER, EARLIER, False, ""),
+        (EARLIER, "2023", True, ""),
+        ("any", EARLIER, True, ""),
+        ("any", "x" * 64, True, ""),
+        (FAR, EARLIER, True, ""),
+        (EARLIER, FAR, True, ""),
+        (LATER, "2024-01-01T00:00:00", True, ""),
+    ],
+    ids=[
+        "an earlier time",
+        "the same time in another zone",
+        "a text that is too long",
+        "a later time",
+        "the same value",
+        "a text that is no time",
+        "a time after a text",
+        "the longest text",
+        "a time after one in the future, which must not be the last one",
+        "a time in the future",
+        "a time without a zone",
+    ],
+)
+def test_a_request_is_a_new_value_that_is_no_earlier_time(
+    observed: str, request_: str, warning: str, *, restarts: bool
+) -> None:
+    """Applying an old manifest, or reverting an edit, restarts nothing. The status never has more than 64 characters."""
+    before = changed(started({"tfReplicaSpecs": {"Worker": replica(3)}}), status__observed_restart_request=observed)
+    before = requested(before, request_)
+    found = decide(before, *running())
+    assert after(before, found).status.attempt == restarts
+    assert after(before, found).status.observed_restart_request == (request_ if restarts else observed)
+    problems = [(each.event.reason, each.event.message) for each in found.problems]
+    assert [reason for reason, _ in problems] == ["RestartRequestIgnored"] * bool(warning)
+    assert all(warning in message for _, message in problems)
+    if restarts:
+        assert not decide(after(before, found), *running()).problems
+
+
+def test_a_long_value_that_an_older_release_has_recorded_leaves_the_status_and_restarts_nothing() -> None:
+    """The next valid value is a request again. Before the start, a long value is not recorded either."""
+    text = "x" * 250_000
+    before = changed(started({"tfReplicaSpecs": {"Worker": replica(3)}}), status__observed_restart_request=text)
+    found = synced(requested(before, text), *running())
+    assert (found.status.attempt, found.status.observed_restart_request) == (0, "")
+    assert synced(requested(found, "now"), *running()).status.attempt == 1
+    new = started({"tfReplicaSpecs": {"Worker": replica(3)}}, annotations=JobAnnotations(text))
+    assert new.status.observed_restart_request == ""
+
+
+def test_the_warning_about_a_request_ends_with_the_job() -> None:
+    before = requested(started({"tfReplicaSpecs": {"Worker": replica(3)}}), "x" * 65)
+    done = synced(before, *running(but={0: pod("Worker", 0, "Succeeded", 0)}))
+    assert (true_of(done)[-1], decide(done).problems) == ("Succeeded", ())
 
 
 def test_a_request_is_not_followed_again_after_an_older_release_dropped_it_from_the_status() -> None:
@@ -343,6 +441,24 @@ def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_co
         found = synced(found, *running(attempt=attempt + 1), at_s=now + 1)
         now += 700 if attempt == 7 else 5
     assert delays == [0, 10, 20, 40, 80, 160, 300, 300, 0]
+
+
+def test_an_operator_that_delays_no_restarts_drops_recorded_delays() -> None:
+    """Those of the whole job, and of one replica. Its flag was set meanwhile."""
+    whole = started(policy(RESTART_ALL, maxRestarts=99))
+    for attempt in range(2):
+        whole = synced(whole, *running(attempt=attempt, but={1: failed(1)}), at_s=60 + attempt)
+        whole = synced(whole, at_s=60.5 + attempt)
+    one = started({"tfReplicaSpecs": {"Worker": replica(3, "ExitCode")}})
+    for number in range(2):
+        one = synced(one, *running(but={1: failed(1, 137, uid=f"try-{number}")}), at_s=60 + number)
+    rest = running(but={1: None})
+    for found, pods, missing in ((whole, (), ALL), (one, rest, ALL[1:2])):
+        assert (names(decide(found, *pods, at_s=63))[1], found.status.next_restart_time is None) == ([], found is one)
+        plan = decide(found, *pods, at_s=63, defaults=Defaults(delays=False))
+        assert names(plan)[1] == missing
+        status = after(found, plan).status
+        assert (status.next_restart_time, [each.next_time for each in status.restarts if each.next_time]) == (None, [])
 
 
 def test_the_delay_does_not_start_over_after_ten_minutes_in_which_the_job_did_not_run() -> None:

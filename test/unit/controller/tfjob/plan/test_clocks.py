@@ -175,7 +175,8 @@ def test_the_deadline_of_a_job_does_not_begin_at_a_time_of_the_api_server() -> N
 @for_each("skew_s", SKEWS_S)
 def test_pods_that_exclude_a_node_are_created_again_whatever_the_clock_of_the_api_server(skew_s: float) -> None:
     """A pod that seemed to be newer than the expiration of the node waited forever."""
-    found = changed(started(spec(Worker=1), BUSY), status__avoided_nodes=(AvoidedNode("n1", 1, at(100)),))
+    asks = spec(Worker=1, runPolicy={"nodeAvoidance": {}})
+    found = changed(started(asks, BUSY), status__avoided_nodes=(AvoidedNode("n1", 1, at(100)),))
     waits = created(pod("Worker", 0, "Pending", uid="new"), 60 + skew_s)
     process = Process(found)
     assert process.acts_after_s(lambda each: each.delete_pods, waits) == 40

@@ -9,11 +9,12 @@ import pytest
 from fakes.jobs import at, decide, good_spec, job, pod, replica, synced, true_of
 from fakes.objects import after, changed, labelled
 from tfjob_operator.api.core import Condition
-from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, TaintPattern, TFJob
+from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, JobAnnotations, TaintPattern, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, avoiding, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import Defaults, Gang, LostPod, Plan
-from tfjob_operator.controller.tfjob.plan.nodes import MAX_AVOIDED, Nodes, NodeState, Since
+from tfjob_operator.controller.tfjob.plan.nodes import MAX_AVOIDED, Cluster, Nodes, NodeState, Since
+from tfjob_operator.controller.tfjob.plan.placement import NodeShape
 from tfjob_operator.controller.tfjob.plan.status import merged_status
 
 GPU = {"onNodes": {"conditions": [{"type": "GpuUnhealthy"}]}}
@@ -210,6 +211,89 @@ def test_a_pod_that_is_terminating_or_done_is_not_hit() -> None:
         assert (deleted(found), avoided(after(before, found))) == ([], {})
 
 
+def cluster(states: Mapping[str, NodeState], **shapes: NodeShape) -> Nodes:
+    """Nodes of a cluster that has no others. Those of the job's pods are n0, n1 and n2."""
+    found = {name: shapes.get(name, NodeShape({}, {})) for name in states}
+    return Nodes(
+        {name: state for name, state in states.items() if name.startswith("n")}, cluster=Cluster(states, found)
+    )
+
+
+HEALTHY = node({"Ready=True": at(-999)})
+READY = {"onNodes": {"conditions": [{"type": "Ready"}]}}
+ANY: Any = {"action": "RestartReplica"}
+
+
+@pytest.mark.parametrize(
+    ("others", "template", "is_avoided"),
+    [
+        ({}, {}, False),
+        ({"other": HEALTHY}, {}, True),
+        ({"other": SICK}, {}, False),
+        ({"other": node({"Ready=Unknown": at(0)})}, {}, False),
+        ({"other": node(dedicated=at(0))}, {}, False),
+        ({"other": node(dedicated=at(0))}, {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}, True),
+        ({"avoided": HEALTHY}, {}, False),
+        ({"other": HEALTHY}, {"nodeSelector": {"pool": "gpu"}}, False),
+        ({"other": HEALTHY, "gpu": HEALTHY}, {"nodeSelector": {"pool": "gpu"}}, True),
+        ({"other": HEALTHY}, {"nodeName": "n1"}, False),
+    ],
+    ids=[
+        "no other node",
+        "a healthy one",
+        "one that is sick too",
+        "one that is not ready",
+        "one with a taint",
+        "one with a taint that the pods tolerate",
+        "one that is avoided already",
+        "one that the pods do not select",
+        "one that they select",
+        "one that they cannot use",
+    ],
+)
+def test_a_hit_avoids_no_node_without_which_the_pods_can_use_none(
+    others: dict[str, NodeState], template: dict[str, Any], *, is_avoided: bool
+) -> None:
+    """The rule's action applies all the same; a Warning names the node. The failure is counted in both cases."""
+    given = policy(ANY | GPU)
+    given["tfReplicaSpecs"]["Worker"]["template"]["spec"] |= template
+    before = changed(started(given), status__avoided_nodes=(AvoidedNode("avoided", 1, at(9999)),))
+    gpu = {name: NodeShape({"pool": "gpu"}, {}) for name in ("n1", "gpu")}
+    pods = [on("n1", pod("Worker", index, uid=f"{index}")) for index in range(3)]
+    found = decide(before, *pods, nodes=cluster({"n1": SICK, **others}, **gpu))
+    done = after(before, found)
+    assert avoided(done)["n1"] == (3, is_avoided)
+    warnings = [event.message for event in found.events if event.reason == "NodesNotAvoided"]
+    assert warnings == (
+        [] if is_avoided else ["Node n1 is not avoided: no other healthy node suits the pods of Worker"]
+    )
+    assert len(deleted(found)) == 3
+    assert not decide(done, *pods, nodes=cluster({"n1": SICK, **others}, **gpu)).events, "once"
+
+
+def test_a_rule_that_matches_all_nodes_avoids_none() -> None:
+    """Such as Ready, which is True on healthy nodes, or a taint that all nodes have at once."""
+    every = {f"n{index}": node({"Ready=True": at(0)}, sick=at(0)) for index in range(9)}
+    for rule in (READY, TAINTED):
+        found = synced(started(policy(ANY | rule)), *workers(), nodes=cluster(every))
+        assert avoided(found) == {f"n{index}": (1, False) for index in range(3)}
+
+
+@pytest.mark.parametrize(("failures", "expected"), [(1, (1, True)), (2, (1, False))])
+def test_of_the_last_nodes_that_suit_one_stays_whatever_fails_there(failures: int, expected: tuple[int, bool]) -> None:
+    """Also if the program fails. Nodes for other replica types do not count."""
+    given = policy(ANY | GPU, nodeAvoidance={})
+    given["tfReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"] = {"pool": "gpu"}
+    given["tfReplicaSpecs"]["PS"] = replica(1)
+    gpu = {name: NodeShape({"pool": "gpu"}, {}) for name in ("n0", "n1")}
+    there = workers(2, **{f"n{index}": on(f"n{index}", lost(index)) for index in range(failures)})
+    known = cluster({f"n{index}": HEALTHY for index in range(9)}, **gpu)
+    found = synced(started(given), *there, nodes=known)
+    assert avoided(found)[f"n{failures - 1}"] == expected
+    ps = synced(started(given), on("n5", pod("PS", 0, "Failed", reason="NodeLost")), *workers(2), nodes=known)
+    assert avoided(ps) == {"n5": (1, True)}, "other nodes suit a parameter server"
+
+
 def test_a_sick_node_is_avoided_for_an_hour_though_the_job_asks_for_no_avoidance() -> None:
     """Both pods on it are counted, each once, also if the operator is killed after the write."""
     before = started(policy({"action": "RestartReplica"} | GPU))
@@ -314,8 +398,96 @@ def test_a_pod_that_no_node_suits_is_created_again_when_its_node_is_not_avoided_
         ["mnist-worker-1"],
         (),
     )
-    assert deleted(decide(found, *workers(n1=on("n2", waits)), at_s=162)) == []
+    assert deleted(decide(found, *workers(n1=on("n2", waits)), at_s=162)) == [], "it has a node"
     assert deleted(decide(found, *pods, at_s=160, gang=Gang(gang_scheduler("volcano"), None))) == []
+
+
+def edited(found: TFJob, run_policy: dict[str, Any], **more: Any) -> TFJob:
+    """The job after an edit of its run policy."""
+    return changed(found, spec=job(policy(**run_policy)).spec, **more)
+
+
+def without_affinity(found: TFJob) -> bool:
+    made = PodBuilder(found, good_spec(found)).build(ReplicaKey.of("mnist", "Worker", 1))
+    return "affinity" not in made["spec"]
+
+
+WAITS = changed(pod("Worker", 1, "Pending", uid="new"), metadata__creation_timestamp=at(90))
+"""A worker that finds no node; by the clock of the API server, which is ahead."""
+ON_CODE = {"action": "RestartAll", "onExitCodes": {"operator": "In", "values": [42]}}
+
+
+@pytest.mark.parametrize(
+    ("given", "edit"),
+    [
+        (policy(nodeAvoidance={"expirationSeconds": 86_400}), {}),
+        (policy(GPU | {"action": "RestartReplica"}), {"failurePolicy": {"rules": [ON_CODE], "maxRestarts": 3}}),
+        (policy(GPU | {"action": "RestartReplica"}, nodeAvoidance={}), {}),
+    ],
+    ids=["nodeAvoidance", "onNodes", "both"],
+)
+def test_a_job_that_asks_for_no_avoidance_any_more_avoids_no_node(given: dict[str, Any], edit: dict[str, Any]) -> None:
+    """A pod that waits is recreated, since it excludes the node; only then is the node forgotten. Others continue."""
+    found = synced(started(given), *workers(n1=on("n1", lost(1))), nodes=nodes(n1=SICK), at_s=60)
+    assert (avoided(found), without_affinity(found)) == ({"n1": (1, True)}, False)
+    found = edited(found, edit)
+    pods = workers(n1=WAITS)
+    lifted = decide(found, *pods, at_s=70)
+    assert (deleted(lifted), lifted.create_pods) == (["mnist-worker-1"], ())
+    found = after(found, lifted)
+    again = decide(found, *pods, at_s=71)
+    assert (deleted(again), again.create_pods, avoided(after(found, again))) == (
+        ["mnist-worker-1"],
+        (),
+        {"n1": (1, True)},
+    )
+    found = after(found, again)
+    created = decide(found, *pods[:1], *pods[2:], at_s=72)
+    assert [key.name for key in created.create_pods] == ["mnist-worker-1"]
+    assert (avoided(after(found, created)), without_affinity(after(found, created))) == ({}, True)
+
+
+def test_an_edit_forgets_nodes_at_once_if_no_pod_excludes_them() -> None:
+    """Also nodes with too few failures. If pods were created just before, they may: it waits until they are in the cache."""
+    held = (AvoidedNode("n1", 1, at(1000)), AvoidedNode("n2", 1))
+    found = edited(changed(started(policy(nodeAvoidance={})), status__avoided_nodes=held), {})
+    assert avoided(synced(found, *workers())) == {}
+    key = ReplicaKey.of("mnist", "Worker", 1)
+    assert avoided(synced(found, *workers(1), expected=[key])) == {"n1": (1, True)}
+
+
+@pytest.mark.parametrize(
+    ("edit", "until"),
+    [
+        ({"nodeAvoidance": {"expirationSeconds": 10}}, 70),
+        ({"nodeAvoidance": {"expirationSeconds": 600}}, 500),
+        ({"failurePolicy": {"rules": [GPU | {"action": "FailJob"}]}}, 500),
+    ],
+    ids=["a shorter time, from the edit", "a longer time", "only a rule, so an hour"],
+)
+def test_an_edit_shortens_the_time_for_which_a_node_is_avoided_and_does_not_extend_it(
+    edit: dict[str, Any], until: int
+) -> None:
+    found = changed(started(policy(nodeAvoidance={})), status__avoided_nodes=(AvoidedNode("n1", 1, at(500)),))
+    found = edited(found, edit)
+    for at_s in (60, 65):
+        found = synced(found, *workers(), at_s=at_s)
+        assert found.status.avoided_nodes == (AvoidedNode("n1", 1, at(until)),)
+
+
+@pytest.mark.parametrize("failure", [None, failed(2, 42)], ids=["a request", "a request and a rule at the same time"])
+def test_a_requested_restart_uses_all_nodes_again(failure: Pod | None) -> None:
+    """For example after the repair of a node. A status that is not written yet does not bring the list back."""
+    given = policy(ON_CODE, nodeAvoidance={"expirationSeconds": 86_400})
+    before = changed(started(given), status__avoided_nodes=(AvoidedNode("n1", 1, at(10_000)), AvoidedNode("n2", 1)))
+    there = [labelled(each, attempt="0") for each in workers(n1=WAITS, **{"n2": on("n2", failure)} if failure else {})]
+    requested = changed(before, metadata__annotations=JobAnnotations("now"))
+    found = synced(requested, *there)
+    assert (found.status.attempt, avoided(found), without_affinity(found)) == (1, {}, True)
+    for one, other in ((before, found), (found, before)):
+        assert avoided(changed(found, status=merged_status(one.status, other.status))) == {}
+    by_rule = synced(before, *[labelled(each, attempt="0") for each in workers(n2=on("n2", failed(2, 42)))])
+    assert (by_rule.status.attempt, avoided(by_rule)) == (1, {"n1": (1, True), "n2": (2, True)})
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,28 @@ def test_a_limit_that_time_alone_reaches_is_due_when_the_plan_says(tfjob: TFJob,
         raise AssertionError("the job is woken, and has not reached its limit")
 
 
+LIMITED = one_of_each((0, 1, 2), (None, 30), tuple(POLICIES[4:6]), ("Failed", "Running"), range(1, 4))
+
+
+@patient
+@given(LIMITED, some_pods())
+def test_a_restart_of_the_whole_job_is_not_followed_by_a_failure_that_was_due_before(
+    drawn: tuple[Any, ...], pods: list[Pod]
+) -> None:
+    """Every limit is decided before the restart. Its pods are there in the next plan, or are gone."""
+    backoff, deadline, failure, phase, times = drawn
+    types = {"Worker": replica(4, "ExitCode"), "PS": replica(4, "OnFailure"), "Evaluator": replica(4, "OnFailure")}
+    limits = {"backoffLimit": backoff, "activeDeadlineSeconds": deadline, "failurePolicy": failure}
+    tfjob = synced(job({"tfReplicaSpecs": types, "runPolicy": limits}), at_s=0)
+    evaluator = pod("Evaluator", 0, restarts=times, policy=PodRestartPolicy.ON_FAILURE)
+    there = {each.metadata.name: each for each in (*pods, pod("Worker", 0, phase, 42), evaluator)}
+    pods = [*there.values()]
+    restarted = synced(tfjob, *pods)
+    if restarted.status.attempt > tfjob.status.attempt:
+        assert not decide(restarted).ends(restarted)
+        assert not decide(restarted, *pods).ends(restarted)
+
+
 @patient
 @given(jobs(), some_pods(), some_services)
 def test_carried_out_a_few_times_it_has_nothing_left_to_do(
