@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from faults.processes import PATIENT
 from hack.hollow_node.script import ON_STOP, RUN
 from integration.cluster import Cluster, replica, specs, with_policy
 from integration.operator_process import OperatorProcess
@@ -83,7 +84,7 @@ def blocked_restart(cluster: Cluster, name: str) -> Iterator[None]:
 
 @pytest.fixture
 def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
-    with cluster.operator() as found, cluster.node():
+    with cluster.operator(*PATIENT) as found, cluster.node():
         yield found
 
 
