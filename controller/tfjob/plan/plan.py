@@ -95,6 +95,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
     observe,
     problems_of,
 )
+from tfjob_operator.controller.tfjob.plan.size import fit
 from tfjob_operator.controller.tfjob.plan.status import (
     NOT_REPLACING,
     NOTHING_ABSENT,
@@ -151,7 +152,7 @@ def plan(
         seen = seen.limited_to(spec.sizes)
     decided = _decide(draft, spec, seen, defaults, nodes)
     if decided.ends(job):
-        return decided
+        return fit(decided, job, seen)
     if nodes is not None and isinstance(spec, TFJobSpec):
         decided = with_nodes(decided, draft, pods, nodes, node_lost_after_s(spec, defaults))
     if draft.avoided_nodes and isinstance(spec, TFJobSpec):
@@ -161,7 +162,7 @@ def plan(
         decided = replace(decided, problems=(*decided.problems, *warnings))
     decided = with_gang(decided, job, spec, seen.replicas, gang)
     decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
-    return without_blocked(decided, blocked)
+    return fit(without_blocked(decided, blocked), job, seen)
 
 
 def node_lost_after_s(spec: TFJobSpec, defaults: Defaults) -> int:
