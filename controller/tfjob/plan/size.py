@@ -37,7 +37,9 @@ from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome
 
 MAX_OBJECT: Final = 1_400_000
-"""The largest object, in bytes. The rest of etcd's 1.5 MiB is for labels, owner references and small edits."""
+"""The largest object, in bytes. The rest of etcd's 1.5 MiB is for labels and edits."""
+OVERHEAD: Final = 10_000
+"""What is not measured: names and other metadata, and what the write itself adds to managedFields."""
 WITHHELD_RETRY_S: Final = 5.0
 """How long failed pods wait if their restarts did not fit: usually the deletion of other pods makes room, which is an event."""
 _MIN_REPLACED: Final = 16
@@ -56,7 +58,7 @@ _Reduce = Callable[[IndexRestarts], IndexRestarts | None]
 def fit(plan: Plan, job: TFJob, seen: Observed) -> Plan:
     """Return the plan with a status that etcd can store, and without deleting pods whose restarts do not fit."""
     status = job.status if plan.status is None else plan.status
-    room = MAX_OBJECT - len(job.spec) - job.metadata.size
+    room = MAX_OBJECT - OVERHEAD - len(job.spec) - job.metadata.size
     if _bound(status) <= room:
         return plan
     excess = stored_size(status) - room

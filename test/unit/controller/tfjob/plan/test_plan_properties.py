@@ -18,7 +18,7 @@ from tfjob_operator.api.v1.constants import CleanPodPolicy, FinishedReplicaPolic
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING
-from tfjob_operator.controller.tfjob.plan.size import MAX_OBJECT, stored_size
+from tfjob_operator.controller.tfjob.plan.size import MAX_OBJECT, OVERHEAD, stored_size
 
 MOST_ROUNDS = 5
 """Plans until there is nothing to do: what has failed is deleted, made again, counted; or the job ends and is cleaned up."""
@@ -310,7 +310,7 @@ def test_a_status_without_room_counts_no_restart_twice_and_no_pod_goes_uncounted
     free, tight = decide(tfjob, *pods), tfjob
     full = after(tfjob, free)
     room = stored_size(full.status) - less
-    tight = changed(tfjob, metadata__size=MAX_OBJECT - len(tfjob.spec) - room)
+    tight = changed(tfjob, metadata__size=MAX_OBJECT - OVERHEAD - len(tfjob.spec) - room)
     found = decide(tight, *pods)
     later = after(tight, found)
     assert stored_size(later.status) <= room or not later.status.restarts or free == NOTHING
