@@ -255,6 +255,7 @@ class EventReason(StrEnum):
     DELETED_JOB = "SuccessfulDeleteJob"
     FAILED_DELETE_JOB = "FailedDeleteJob"
     STATUS_FIELDS_PRUNED = "StatusFieldsPruned"
+    STATUS_REFUSED = "StatusRefused"
     POLICY_CONFLICT = "ConflictingRunPolicy"
     NO_WORKERS = "NoWorkersToScale"
     UNKNOWN_FIELD = "UnknownField"

@@ -191,10 +191,32 @@ class JobAnnotations(Struct, frozen=True):
     restart_requested_at: str = msgspec.field(default="", name=ANNOTATION_RESTART)
 
 
-class JobMeta(ObjectMeta, frozen=True):
-    """Metadata of a job."""
+_ABSENT: Final = msgspec.Raw()
+_annotations: Final = msgspec.json.Decoder(JobAnnotations | None)
 
-    annotations: JobAnnotations | None = None
+
+class JobMeta(ObjectMeta, frozen=True):
+    """Metadata of a job.
+
+    `size` is the number of bytes of its annotations and managedFields, which share the limit of an object with the status. Only
+    the size is kept: `kubectl apply` stores the whole spec in an annotation.
+    """
+
+    annotations: JobAnnotations | None = msgspec.field(default=None, name="(annotations)")
+    size: int = msgspec.field(default=0, name="(size)")
+    raw_annotations: msgspec.Raw = msgspec.field(default=_ABSENT, name="annotations")
+    managed_fields: msgspec.Raw = _ABSENT
+
+    def __post_init__(self) -> None:
+        raw, managed = self.raw_annotations, self.managed_fields
+        if not (raw or managed):
+            return
+        set_ = msgspec.structs.force_setattr
+        if raw:
+            set_(self, "annotations", _annotations.decode(raw))
+            set_(self, "raw_annotations", _ABSENT)
+        set_(self, "managed_fields", _ABSENT)
+        set_(self, "size", len(raw) + len(managed))
 
 
 class TFJob(Struct, frozen=True, tag_field="kind", tag=TFJOBS.kind):

@@ -290,6 +290,7 @@ class AlphaController:
     ) -> bool:
         """Write the status if it has changed and is due. Return True if written."""
         if decided.status is None:
+            self._status_writer.forget(job.metadata.uid)
             return False
         wait_s = 0.0 if at_once else self._status_writer.wait_s(job, decided.status)
         if wait_s > 0:
@@ -394,15 +395,15 @@ def new_alpha_controller(
 ) -> AlphaController:
     """Return a controller that reads these caches, writes through `client`, and adds keys to `queue`."""
     expectations = Expectations(clock)
-    events = JobEvents(dialect.resource, recorder, clock)
+    feed, events = Feed(queue), JobEvents(dialect.resource, recorder, clock)
     return AlphaController(
         dialect,
         caches=caches,
         client=client,
-        feed=Feed(queue),
+        feed=feed,
         takeover=AlphaTakeover(dialect, client, events),
         executor=AlphaExecutor(dialect, client, events, expectations, config=config),
-        status_writer=AlphaStatusWriter(dialect, client, events, metrics, clock=clock),
+        status_writer=AlphaStatusWriter(dialect, client, events, metrics, feed=feed, clock=clock),
         expectations=expectations,
         metrics=metrics,
         clock=clock,

@@ -37,8 +37,9 @@ from tfjob_operator.controller.alpha.plan import AlphaPlan, Child, is_finished
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.draft import Window
-from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.refusals import StatusRefusals
 from tfjob_operator.controller.jobs.writes import (
     MAX_AT_ONCE,
     ChildKind,
@@ -195,14 +196,23 @@ class AlphaStatusWriter:
     """Replaces the status of jobs. If only counters changed, writes are delayed by up to a second, as in `controller.tfjob`."""
 
     def __init__(
-        self, dialect: Dialect, client: RestClient, events: JobEvents, metrics: JobMetrics, *, clock: Clock
+        self,
+        dialect: Dialect,
+        client: RestClient,
+        events: JobEvents,
+        metrics: JobMetrics,
+        *,
+        feed: Feed,
+        clock: Clock,
     ) -> None:
+        """`feed` requeues a job whose status is refused."""
         self._dialect = dialect
         self._client = client
         self._events = events
         self._metrics = metrics
         self._clock = clock
         self._windows: dict[str, Window] = {}
+        self._refusals = StatusRefusals(events, metrics, feed, clock)
 
     def wait_s(self, job: AlphaJob, status: AlphaStatus) -> float:
         """Return for how many seconds this status is delayed; 0 to write it now."""
@@ -219,9 +229,10 @@ class AlphaStatusWriter:
 
     async def write(self, job: AlphaJob, plan: AlphaPlan, status: AlphaStatus) -> AlphaJob | None:
         """Write `status`; return the job after it, None if it is gone. Raises ConflictError if `job` is not the newest."""
-        written = await replace_status(
-            self._client, self._dialect.resource, job, status, PartialObjectMetadata, wire=status.to_wire()
-        )
+        with self._refusals.writing(job.metadata):
+            written = await replace_status(
+                self._client, self._dialect.resource, job, status, PartialObjectMetadata, wire=status.to_wire()
+            )
         if written is None:
             return None
         self.forget(job.metadata.uid)
@@ -231,5 +242,6 @@ class AlphaStatusWriter:
         return written[0]
 
     def forget(self, uid: str) -> None:
-        """Forget a delayed status: it was written, or the job is gone."""
+        """Forget a delayed or refused status: it was written, needs no write, or the job is gone."""
         self._windows.pop(uid, None)
+        self._refusals.forget(uid)

@@ -53,6 +53,9 @@ START: Final = Metric(
     buckets=(1, 5, 15, 30, 60, 120, 300, 900, 3600, 14_400, 86_400),
     labels=("namespace",),
 )
+REFUSED_STATUSES: Final = Metric(
+    "tf_operator_jobs_status_refused", "Number of jobs whose status the API server refuses to store", labels=()
+)
 JOBS: Final = Metric("tf_operator_jobs", "Number of jobs by state", labels=("namespace", "state"))
 WAITING_SINCE: Final = Metric(
     "tf_operator_jobs_waiting_since_timestamp_seconds",
@@ -144,6 +147,9 @@ class JobMetrics:
         """Create the series without labels."""
         self._metrics = metrics
         self._totals = {name: metrics.counter(metric) for name, metric in TOTALS.items()}
+        self.refused_statuses: set[str] = set()
+        """The UIDs of the jobs whose status the API server refuses to store (`refusals`)."""
+        metrics.gauge(REFUSED_STATUSES, read=lambda: float(len(self.refused_statuses)))
         self.indexers: list[Indexer[Any]] = []
         """The caches of jobs, with `JOB_INDEXERS`."""
         self._idle_since: dict[str, float | None] = {}

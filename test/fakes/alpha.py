@@ -192,6 +192,7 @@ class World:
         self.batch_jobs, self.pods, self.services, self.config_maps = (
             StubInformer(Indexer(INDEXERS)) for _ in range(4)
         )
+        self.metrics = JobMetrics()
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         informers: Any = (self.jobs, self.batch_jobs, self.pods, self.services, self.config_maps)
         self.controller = new_alpha_controller(
@@ -201,7 +202,7 @@ class World:
             self.recorder,
             self.queue,
             clock=self.clock,
-            metrics=JobMetrics(),
+            metrics=self.metrics,
         )
         for each in jobs:
             self.put(each)

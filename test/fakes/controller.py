@@ -98,6 +98,7 @@ class ControllerHarness:
         self.client = FakeClient()
         self.leadership_term = LeadershipTerm(self.client, "") if alone else None
         self.recorder = FakeRecorder()
+        self.metrics = JobMetrics()
         self.expectations = Expectations(clock)
         self.jobs = StubInformer(Indexer())
         self.pods = StubInformer(Indexer(CHILD_INDEXERS))
@@ -122,7 +123,7 @@ class ControllerHarness:
             self.recorder,
             self.queue,
             clock=clock,
-            metrics=JobMetrics(),
+            metrics=self.metrics,
             leadership_term=self.leadership_term,
             ignore_alpha=ignore_alpha,
             expectations=self.expectations,

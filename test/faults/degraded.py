@@ -1,12 +1,15 @@
 """A degraded API server: it rejects a write, something else answers in its place, or watches stop.
 
-The operator is not killed. A rejection happens once, and the operator retries. Other faults last for the whole run: clients
+The operator is not killed. A rejection happens once, and the operator retries; with `REFUSED`, every status is rejected for a
+while, as by etcd's limit or a policy. Other faults last for the whole run: clients
 read the operator's metrics in a loop, or its stderr cannot be written.
 """
 
 import asyncio
 import fcntl
+import math
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
@@ -18,7 +21,7 @@ from aiohttp import web
 
 from faults.operator_process import OperatorProcess
 from faults.processes import beside
-from faults.scheme import IMPATIENT_S, Case, Nth, Play, Scheme, nothing
+from faults.scheme import IMPATIENT_S, Case, Nth, Play, Scheme, Write, name, nothing
 from hack.control_plane.run.parts import any_free
 from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen, answer_html, answer_status, error_event, slow_down
 
@@ -72,6 +75,9 @@ INTERRUPTIONS: Final[Mapping[str, Callable[[Proxy], Awaitable[None]]]] = {
     "expired": _expire,
 }
 """What happens to all watches before the server gets the write."""
+REFUSED: Final = "status-refused"
+REFUSED_S: Final = 15.0
+"""Less than the time after which the operator emits a Warning, which a run without faults does not have."""
 SCRAPED: Final = "scraped"
 SCRAPERS: Final = 40
 PROBE_EVERY_S: Final = 0.2
@@ -116,11 +122,29 @@ STDERRS: Final[Mapping[str, Callable[[], AbstractContextManager[int]]]] = {
 """The operator's standard error."""
 DROPPING: Final = frozenset({"stderr-broken", "disk-full"})
 """With these, no line can be written, so dropped lines must be counted. A blocked pipe may have thousands in its queue."""
-FAULTS: Final = (*REFUSALS, *INTERRUPTIONS, SCRAPED, *STDERRS)
+FAULTS: Final = (*REFUSALS, REFUSED, *INTERRUPTIONS, SCRAPED, *STDERRS)
+
+
+STATUS: Final = "/status"
+
+
+class _StatusesFrom:
+    """Matches a status write, and from then on every one for `REFUSED_S`."""
+
+    def __init__(self, write: Write) -> None:
+        self._is_first = Nth(write)
+        self._until = 0.0
+
+    def __call__(self, seen: Seen) -> bool:
+        if self._is_first(seen):
+            self._until = time.monotonic() + REFUSED_S
+        return seen.number > 0 and time.monotonic() < self._until and name(seen).endswith(STATUS)
 
 
 def _applies(case: Case) -> bool:
-    """Play faults that last for the whole run once per pod: they are the same for every write."""
+    """Play faults that last for the whole run once per pod: they are the same for every write. Only a status is refused."""
+    if case.fault == REFUSED:
+        return case.write is not None and case.write.what.endswith(STATUS)
     lasts = case.fault == SCRAPED or case.fault in STDERRS
     return not lasts or (case.write is not None and case.write.what.startswith("create pods/") and case.write.nth == 1)
 
@@ -174,6 +198,9 @@ async def _arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     fault = play.case.fault
     if fault in REFUSALS:
         play.proxy.rule(Nth(play.case.write), REFUSALS[fault])
+        yield nothing
+    elif fault == REFUSED:
+        play.proxy.rule(_StatusesFrom(play.case.write), REFUSALS["500"], times=math.inf)
         yield nothing
     elif fault in INTERRUPTIONS:
         interrupting = set[asyncio.Future[None]]()

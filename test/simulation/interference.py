@@ -1,7 +1,7 @@
 """Clients that interfere with the children of jobs.
 
 They create second pods, edit labels and selectors, forge owners in other namespaces, and delay deletions by a finalizer. Their
-objects have an annotation by which oracles recognize them.
+objects have an annotation by which oracles recognize them. Policies, CRDs and etcd refuse the status of a job for good.
 """
 
 import asyncio
@@ -10,9 +10,11 @@ from typing import Any, Final
 
 from simulation.desired import desired_job, is_ending
 from simulation.model.network import NETWORK
+from simulation.model.refusals import Refusal
 from simulation.model.storage import Body, Change, Feed, Key
 from simulation.slots import Slot, labels_of, slot_of
 from simulation.world import World
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
@@ -161,3 +163,38 @@ class FinalizerHolders:
 
     def _let_go(self, key: Key, uid: str) -> None:
         self._world.act("holder", "PATCH", PODS.path(*key), {"metadata": {"uid": uid, "finalizers": None}})
+
+
+NEVER_STORED: Final = (
+    Refusal(500, "", "etcdserver: request is too large"),
+    Refusal(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"),
+    Refusal(422, "Invalid", "TFJob is invalid: status.restarts: Too many: 10: must have at most 5 items"),
+    Refusal(403, "Forbidden", 'admission webhook "statuses.example.com" denied the request: no'),
+)
+"""Why a status cannot be stored, however often it is sent."""
+
+
+class StatusRefuser:
+    """Refuses every status of some jobs, or of all, for a while, by one of `NEVER_STORED`."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
+        self._why = random.choice(NEVER_STORED)
+        self._rate = random.choice((0.0, 0.5, 1.0))
+        self._begin = random.uniform(0.0, world.calm_at / 2)
+        self._end = random.uniform(self._begin, world.calm_at)
+        self._random = random
+        self._chosen: dict[str, bool] = {}
+        world.server.admission.append(self._admit)
+
+    def _admit(self, request: Request, _client: str) -> Request:
+        is_status = request.path.endswith("/status") and f"/{TFJOBS.plural}/" in request.path
+        if is_status and self._begin <= self._world.time < self._end and self._is_refused(request.path):
+            self._world.note("status refused", request.path, self._why.code)
+            raise self._why
+        return request
+
+    def _is_refused(self, path: str) -> bool:
+        if path not in self._chosen:
+            self._chosen[path] = self._random.random() < self._rate
+        return self._chosen[path]

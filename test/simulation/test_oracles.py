@@ -27,6 +27,7 @@ from simulation.scenarios.operators import (
 from simulation.weather import CALM
 from simulation.world import OracleError, run_seed
 from tfjob_operator.api import meta
+from tfjob_operator.api.client.errors import ConflictError, StatusError
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.conditions import is_ending
 from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES
@@ -73,6 +74,7 @@ _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, cleanup
 _decide_job, _finish, _conclude_job, _suspend = plan._decide, cleanup.finish, cleanup.conclude, plan.delete_all
 _kept_s, _waited_for, _escalation = cleanup.kept_s, cleanup._waited_for, attempts._escalation
 _first_seen, _lost_since, _first_match = Observer.first_seen, NodeState.lost_since, nodes._first_match
+_write_tfjob_if_due = executor.StatusWriter.write_if_due
 _tidy_up, _conclude, _run, _write_if_due = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._write_if_due
 
 
@@ -84,6 +86,16 @@ async def _tell_later(recorder: EventRecorder, *event: Any, fact: str) -> None:
     """Queue an event like any other, though a later deletion must wait for it."""
     assert fact
     recorder.event(*event)
+
+
+async def _go_on_without_it(writer: executor.StatusWriter, view: View, decided: Any, *, at_once: bool) -> View:
+    """Take a status that is refused for stored."""
+    try:
+        return await _write_tfjob_if_due(writer, view, decided, at_once=at_once)
+    except StatusError as error:
+        if isinstance(error, ConflictError) or error.code not in {403, 413, 422}:
+            raise
+        return view
 
 
 def _worker_first(specs: Any) -> str | None:
@@ -334,6 +346,13 @@ BUGS: Final[dict[str, Row]] = {
     "a worker decides, not the chief": (PROMISES, ending, "deciding_type", _worker_first, "have succeeded"),
     "nothing is cleaned up": (PROMISES, cleanup, "pods_to_clean_up", lambda *_: [], "has ended as"),
     "everything is cleaned up": (PROMISES, cleanup, "pods_to_clean_up", lambda _, pods: [*pods], "clean-up policy"),
+    "a refused status is taken for stored": (
+        _later(PROMISES, 105),
+        executor.StatusWriter,
+        "write_if_due",
+        _go_on_without_it,
+        "are on record",
+    ),
     "restarts are not counted": (PROMISES, status, "count_restarts", lambda *_: (), "restarts"),
     "an orderly end on SIGTERM counts": (PROMISES, replicas, "was_stopped", _never, "not succeeded"),
     "what pods read is not kept for them": (_later(PROMISES, 85), actions, "has_ended", lambda _: True, "is not there"),

@@ -43,6 +43,7 @@ from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent, Win
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pods import is_rejected
+from tfjob_operator.controller.jobs.refusals import StatusRefusals
 from tfjob_operator.controller.jobs.writes import JobEvents, RefusedError, replace_status
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
@@ -93,7 +94,7 @@ class StatusWriter:
         feed: Feed,
         clock: Clock,
     ) -> None:
-        """`feed` requeues a job whose status is delayed, and knows whether other jobs are queued."""
+        """`feed` requeues a job whose status is delayed or refused, and knows whether other jobs are queued."""
         self._client = client
         self._events = events
         self._metrics = metrics
@@ -101,6 +102,7 @@ class StatusWriter:
         self._feed = feed
         self._clock = clock
         self._windows: dict[str, Window] = {}
+        self._refusals = StatusRefusals(events, metrics, feed, clock)
 
     async def write_if_due(self, view: View, plan: Plan, *, at_once: bool) -> View:
         """Write the status of the plan if it has changed: now if `at_once` or due, else later.
@@ -118,7 +120,9 @@ class StatusWriter:
             view.writing()
             # The status of `view.job` may have conditions that were never written, and so not counted.
             job = msgspec.structs.replace(view.job, status=view.written)
-            view = view.wrote(await self.write(job, status, plan.events))
+            with self._refusals.writing(job.metadata):
+                written = await self.write(job, status, plan.events)
+            view = view.wrote(written)
         self.forget(view.job.metadata.uid)
         return view
 
@@ -140,8 +144,9 @@ class StatusWriter:
         return newest
 
     def forget(self, uid: str) -> None:
-        """Forget a delayed status: it was written, or the job is gone."""
+        """Forget a delayed or refused status: it was written, or the job is gone."""
         self._windows.pop(uid, None)
+        self._refusals.forget(uid)
 
     def _is_due(self, view: View, status: JobStatus) -> bool:
         busy = self._feed.is_busy

@@ -109,6 +109,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
     observe,
     problems_of,
 )
+from tfjob_operator.controller.tfjob.plan.size import fit
 from tfjob_operator.controller.tfjob.plan.status import (
     NOT_REPLACING,
     Replacing,
@@ -187,6 +188,7 @@ def plan(
         decided = with_gang(decided, job, spec, seen.replicas, gang, now=now)
         decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
         decided = without_blocked(decided, blocked)
+    decided = fit(decided, job, seen)
     return replace(decided, first_seen=draft.observer.seen) if draft.observer.seen else decided
 
 

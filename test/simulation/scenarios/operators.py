@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from simulation.clocks import OPERATORS
-from simulation.interference import FinalizerHolders, Interference
+from simulation.interference import FinalizerHolders, Interference, StatusRefuser
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
 from simulation.oracle import complaints
@@ -80,6 +80,8 @@ async def _play(
     busy = random.random() < 0.8
     users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=busy, policies=policies, queued=queued)
     interference = Interference(world, Random(f"meddlers {world.seed}"), NAMESPACES) if unlucky else None
+    if unlucky:
+        StatusRefuser(world, Random(f"statuses {world.seed}"))
     domain = LONG_DOMAIN if Random(f"domain {world.seed}").random() < 0.3 else ""
     await play(
         world,

@@ -17,6 +17,8 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, FinishedReplicaPolicy, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import Pod, Service
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING
+from tfjob_operator.controller.tfjob.plan.size import MAX_OBJECT, OVERHEAD, stored_size
 
 MOST_ROUNDS = 5
 """Plans until there is nothing to do: what has failed is deleted, made again, counted; or the job ends and is cleaned up."""
@@ -319,3 +321,38 @@ def test_carried_out_a_few_times_it_has_nothing_left_to_do(
     assert decided.status is None
     assert not decided.acts
     assert not decided.events
+
+
+@patient
+@given(jobs(), some_pods(), some_pods(), st.integers(1, 800))
+def test_a_status_without_room_counts_no_restart_twice_and_no_pod_goes_uncounted(
+    tfjob: TFJob, pods: list[Pod], others: list[Pod], less: int
+) -> None:
+    """Whatever is left out: it fits, or has no record any more; it is stable; and what is deleted has been recorded."""
+    free, tight = decide(tfjob, *pods), tfjob
+    full = after(tfjob, free)
+    room = stored_size(full.status) - less
+    tight = changed(tfjob, metadata__size=MAX_OBJECT - OVERHEAD - len(tfjob.spec) - room)
+    found = decide(tight, *pods)
+    later = after(tight, found)
+    assert stored_size(later.status) <= room or not later.status.restarts or free == NOTHING
+    assert {each.pod.metadata.uid for each in found.delete_pods} <= {each.pod.metadata.uid for each in free.delete_pods}
+    if decide(full, *pods).status is None:
+        assert decide(later, *pods).status is None
+    wanted, kept = totals(full), totals(later)
+    if not conditions.is_over(full.status) and full.status.attempt == tfjob.status.attempt:
+        for each in found.delete_pods:
+            records = [record for record in full.status.restarts if record.pod == each.pod.metadata.uid]
+            assert all(kept.get((record.type, record.index), 0) == record.total for record in records)
+    gone = {record.pod for record in full.status.restarts} - {each.metadata.uid for each in pods}
+    others = [each for each in others if each.metadata.uid not in gone]
+    for seen in ((), pods, others):  # also if the pods are still there after a crash
+        roomy = synced(changed(later, metadata__size=0), *seen)
+        expected = totals(synced(full, *seen))
+        assert all(number <= expected[place] for place, number in totals(roomy).items())
+    assert all(number <= wanted[place] for place, number in kept.items())
+
+
+def totals(tfjob: TFJob) -> dict[tuple[str, int], int]:
+    """The recorded restarts of each replica."""
+    return {(each.type, each.index): each.total for each in tfjob.status.restarts}
