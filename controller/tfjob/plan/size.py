@@ -56,9 +56,12 @@ _Reduce = Callable[[IndexRestarts], IndexRestarts | None]
 
 
 def fit(plan: Plan, job: TFJob, seen: Observed) -> Plan:
-    """Return the plan with a status that etcd can store, and without deleting pods whose restarts do not fit."""
+    """Return the plan with a status that etcd can store, and without deleting pods whose restarts do not fit.
+
+    A stored status is not written again because its own write has made managedFields larger.
+    """
     status = job.status if plan.status is None else plan.status
-    room = MAX_OBJECT - OVERHEAD - len(job.spec) - job.metadata.size
+    room = MAX_OBJECT - len(job.spec) - job.metadata.size - (OVERHEAD if plan.status is not None else 0)
     if _bound(status) <= room:
         return plan
     excess = stored_size(status) - room

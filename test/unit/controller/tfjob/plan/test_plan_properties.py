@@ -17,7 +17,6 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, FinishedReplicaPolicy, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.tfjob.plan.actions import NOTHING
 from tfjob_operator.controller.tfjob.plan.size import MAX_OBJECT, OVERHEAD, stored_size
 
 MOST_ROUNDS = 5
@@ -335,7 +334,7 @@ def test_a_status_without_room_counts_no_restart_twice_and_no_pod_goes_uncounted
     tight = changed(tfjob, metadata__size=MAX_OBJECT - OVERHEAD - len(tfjob.spec) - room)
     found = decide(tight, *pods)
     later = after(tight, found)
-    assert stored_size(later.status) <= room or not later.status.restarts or free == NOTHING
+    assert stored_size(later.status) <= room or not later.status.restarts or free.status is None
     assert {each.pod.metadata.uid for each in found.delete_pods} <= {each.pod.metadata.uid for each in free.delete_pods}
     if decide(full, *pods).status is None:
         assert decide(later, *pods).status is None

@@ -173,8 +173,9 @@ def test_the_details_of_the_oldest_failure_go_first() -> None:
     full = stored_size(tfjob.status)
     shapes = []
     for less in (0, 1, 70):
-        found = synced(tight(tfjob, full - less), *pods)
+        found = synced(tight(tfjob, full - less - OVERHEAD), *pods)
         shapes.append([bool(each.pod) for each in found.status.restarts])
+        assert decide(tight(found, full - less - 600), *pods).status is None  # a larger entry in managedFields
         assert [each.total for each in found.status.restarts] == [1, 1, 1]
         assert decide(found, *pods).status is None
         assert stored_size(found.status) <= full - less
@@ -185,7 +186,7 @@ def test_restarts_in_place_are_read_from_the_pod_while_it_runs() -> None:
     """They need no record until the pod is deleted; the record is back as soon as there is room."""
     pods = [pod("Worker", index, restarts=2, policy="OnFailure") for index in range(3)]
     tfjob = synced(job(all_workers(3, "OnFailure")), *pods)
-    found = synced(tight(tfjob, stored_size(tfjob.status) - 250), *pods)
+    found = synced(tight(tfjob, stored_size(tfjob.status) - 250 - OVERHEAD), *pods)
     assert found.status.restarts == ()
     assert decide(found, *pods).status is None
     assert synced(tight(found, MAX_OBJECT // 2), *pods).status.restarts == tfjob.status.restarts
@@ -242,7 +243,7 @@ def test_messages_of_earlier_attempts_and_of_past_conditions_go_before_facts() -
     status = JobStatus(conditions=conditions, attempt_history=attempts)
     tfjob = changed(job(), status=status)
     for less, left in ((1, [0, 100, 100, 100, 100]), (250, [0, 0, 100, 0, 100]), (10_000, [0, 0, 100, 0, 100])):
-        plan = fit(Plan(), tight(tfjob, stored_size(status) - less), observe(tfjob, (), ()))
+        plan = fit(Plan(status=status), tight(tfjob, stored_size(status) - less), observe(tfjob, (), ()))
         assert plan.status is not None
         found = [each.message for each in plan.status.attempt_history]
         found += [each.message for each in plan.status.conditions]
@@ -277,6 +278,6 @@ def test_the_bound_holds_for_any_text(monkeypatch: pytest.MonkeyPatch) -> None:
         tfjob = tight(job(status=status), stored_size(status) - 1)
         measured: list[JobStatus] = []
         monkeypatch.setattr(size, "stored_size", lambda found, to=measured: to.append(found) or 0)
-        fit(Plan(), tfjob, observe(tfjob, (), ()))
+        fit(Plan(status=status), tfjob, observe(tfjob, (), ()))
         monkeypatch.undo()
         assert measured == [status]
