@@ -219,6 +219,7 @@ def _lies(time: datetime | None, start: datetime | None, end: datetime | None) -
     return time is not None and (start is None or time >= start) and (end is None or time <= end)
 
 
+_BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 _SAME: Final = timedelta(seconds=2)
 """The largest difference between times of the same thing from two clocks, such as a condition and its event."""
 _MAX_NAMES: Final = 1_000
@@ -353,6 +354,8 @@ def _replicas(
         found[name] += _deleted(pod_name, lives, min(there, default=None), own)
     known = {life.pod for lives in found.values() for life in lives}
     oldest = min((time for event in events if (time := utc(event.first_timestamp) or utc(event.at))), default=None)
+    if job.status.conditions and condition_of(job.status.conditions, ConditionType.RUNNING) is None:
+        oldest = _BEFORE_ALL  # no pod of this job has ever run
     for pod_name, times in _created(own).items():
         name = _named(job, pod_name)
         reported = [*_from_job_events_only(pod_name, times, own, _end(job), oldest)]
@@ -419,6 +422,7 @@ def _from_job_events_only(
     """Yield the histories of pods that are known only from the job's events, newest first; pods without an end are omitted.
 
     `oldest` is the time of the oldest event of any pod: a pod that was created since has no events because it never started.
+    Events expire, so an older one may have run.
     """
     about = _about(pod, own)
     for start in sorted(times, reverse=True):

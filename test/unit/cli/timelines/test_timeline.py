@@ -228,6 +228,9 @@ def test_a_pod_without_an_event_of_its_own_never_started_if_such_events_are_know
     lives = {each.name: drawn(each.lives[0]) for each in timeline([], events).replicas}
     workers = [lives[ReplicaName("Worker", index)] for index in range(3)]
     assert workers == ["running 5-9", "waiting 11-13", "waiting 12-15"]
+    created = job(("Created", "True", "TFJobCreated", 1))
+    (replica,) = timeline([], events[1:3], created).replicas
+    assert drawn(replica.lives[0]) == "waiting 5-9", "no pod of a job that was never Running has started"
 
 
 def test_pods_of_the_alpha_dialect_that_are_gone_are_told_by_the_runtime_id() -> None:
