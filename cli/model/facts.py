@@ -6,7 +6,7 @@ are kept, so that a list or watch of ten thousand jobs stays small.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -47,8 +47,8 @@ class JobFacts(NamedTuple):
     `end` is Succeeded or Failed, once that is decided, else "". `condition` is the one that gives the state, or the record of
     the end; `since` is its time. `sizes` has the requested replicas by type, and `done` those that have succeeded, as text.
     `restarts` has the recorded restarts of replicas, and `delayed` when the next ones are due; `attempt` counts those of the
-    whole job. `manager` is the other controller that manages the job, "" if this operator does. `counts` has the counters of
-    `replicaStatuses` by type.
+    whole job. `at_limit` has the UIDs of pods whose failure was counted as a restart at the backoffLimit. `manager` is the
+    other controller that manages the job, "" if this operator does. `counts` has the counters of `replicaStatuses` by type.
     """
 
     namespace: str
@@ -67,6 +67,7 @@ class JobFacts(NamedTuple):
     done: Mapping[str, str]
     counts: Mapping[str, Counters]
     restarts: Mapping[ReplicaName, int]
+    at_limit: Collection[str]
     delayed: Mapping[ReplicaName, float]
     attempt: int
     created: float | None
@@ -215,6 +216,7 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
         done={type_of(key): value for key, value in mapping(status.get("finishedIndices")).items() if text(value)},
         counts=_counts_of(status.get("replicaStatuses")),
         restarts={ReplicaName(type_of(kind), index): times for kind, index, times in restarts_of(status)},
+        at_limit=frozenset(_at_limit(status)),
         delayed=dict(_delayed_of(status)),
         attempt=number(status.get("attempt")),
         created=seconds(meta.get("creationTimestamp")),
@@ -259,6 +261,9 @@ def _has_workers(entries: Mapping[str, Any]) -> bool:
     return any(type_of(key) == "Worker" and mapping(entry).keys() != {"replicas"} for key, entry in entries.items())
 
 
+_AT_LIMIT: Final = "BackoffLimitExceeded"
+
+
 def _size(entry: object) -> int:
     size = mapping(entry).get("replicas", 1)
     return min(max(size, 0), _MAX_REPLICAS) if isinstance(size, int) and not isinstance(size, bool) else 1
@@ -280,16 +285,26 @@ def _counts_of(statuses: object) -> dict[str, Counters]:
 def restarts_of(status: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """Yield type, index and number of restarts of each replica whose restarts the operator has counted.
 
-    The failures that exceeded the backoffLimit, or were waiting for their restart then, were counted, but their pods were not
-    replaced.
+    The recorded failure at the backoffLimit was counted, but its pod was not replaced. The same is true of other failures then,
+    if the pod still exists (`JobFacts.at_limit`).
     """
     end = mapping(mapping(status.get("begun")).get("ending"))
-    is_at_limit = end.get("event") == "BackoffLimitExceeded"
-    keys = ("carried", "inPlace") if is_at_limit else ("carried", "inPlace", "replaced")
+    last = mapping(end.get("failure")) if end.get("event") == _AT_LIMIT else {}
     for each in listed(status.get("restarts")):
         if isinstance(each.get("index"), int):
-            count = sum(int(count) for key in keys if isinstance(count := each.get(key), int))
-            yield text(each.get("type")), each["index"], count
+            kind, index = text(each.get("type")), each["index"]
+            is_last = (last.get("replicaType"), last.get("replicaIndex")) == (kind, index)
+            keys = ("carried", "inPlace") if is_last else ("carried", "inPlace", "replaced")
+            yield kind, index, sum(int(count) for key in keys if isinstance(count := each.get(key), int))
+
+
+def _at_limit(status: Mapping[str, Any]) -> Iterator[str]:
+    end = mapping(mapping(status.get("begun")).get("ending"))
+    last = mapping(end.get("failure"))
+    for each in listed(status.get("restarts")) if end.get("event") == _AT_LIMIT else ():
+        is_last = (last.get("replicaType"), last.get("replicaIndex")) == (each.get("type"), each.get("index"))
+        if each.get("replaced") is True and not is_last:
+            yield text(each.get("pod"))
 
 
 def _delayed_of(status: Mapping[str, Any]) -> Iterator[tuple[ReplicaName, float]]:

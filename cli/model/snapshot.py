@@ -150,7 +150,10 @@ class JobSnapshot:
     def restarts_of(self, name: ReplicaName) -> int:
         """Return the restarts of a replica: the recorded ones, or those of its pods if there are more."""
         pods = self.pods.get(name, ())
-        return max(self.job.restarts.get(name, 0), sum(each.restarts for each in pods) + max(len(pods) - 1, 0))
+        unreplaced = any(pod.uid in self.job.at_limit for pod in pods)
+        return max(
+            self.job.restarts.get(name, 0) - unreplaced, sum(each.restarts for each in pods) + max(len(pods) - 1, 0)
+        )
 
     @property
     def lasted_s(self) -> float | None:

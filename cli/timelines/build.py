@@ -20,7 +20,7 @@ from tfjob_operator.api.v1.constants import (
     exit_of,
 )
 from tfjob_operator.api.v1.types import names_in
-from tfjob_operator.cli.model.facts import restarts_of
+from tfjob_operator.cli.model.facts import JobFacts, job_facts
 from tfjob_operator.cli.model.objects import (
     ConditionDetails,
     ContainerStatusDetails,
@@ -362,15 +362,20 @@ def _replicas(
         if reported and pod_name not in known and name != ReplicaName():
             found[name] += reported
     status = msgspec.to_builtins(job.status)
-    recorded = {(kind, index): count for kind, index, count in restarts_of(status)}
+    of_job = job_facts({"status": status})
     return tuple(
         values.ReplicaTimeline(
             name,
             tuple(sorted(found[name], key=lambda life: (life.start is not None, life.start or 0))),
-            max(recorded.get(name, 0), _restarts_seen(found[name]) if name.type else 0),
+            max(_recorded(of_job, name, found[name]), _restarts_seen(found[name]) if name.type else 0),
         )
         for name in sorted(found, key=order_of)
     )
+
+
+def _recorded(job: JobFacts, name: ReplicaName, lives: Iterable[values.PodHistory]) -> int:
+    """Return the restarts that the operator has counted; a failed pod at the backoffLimit was not replaced if it exists."""
+    return job.restarts.get(name, 0) - any(life.is_there and life.uid in job.at_limit for life in lives)
 
 
 def _restarts_seen(lives: Sequence[values.PodHistory]) -> int:

@@ -340,6 +340,14 @@ expect("failed at its backoffLimit when two pods failed at once: neither was rep
               restarts=[{"type": "Worker", "index": 0, "carried": 0, "replaced": True, "pod": "uid-mnist-worker-0"},
                         {"type": "Worker", "index": 1, "carried": 1, "replaced": True, "pod": "uid-mnist-worker-1"}]),
        pod(0, ended(1)), pod(1, ended(1)), Worker_0=("Failed", False, False, 0), Worker_1=("Failed", False, False, 1))
+expect("failed at its backoffLimit, after another pod was replaced: this restart counts, though it is recorded in the same way",
+       "Failed 1/2 1 BackoffLimitExceeded",
+       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+           "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
+               "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1}}},
+              restarts=[{"type": "Worker", "index": 0, "carried": 0, "replaced": True, "pod": "uid-of-a-former-pod"},
+                        {"type": "Worker", "index": 1, "carried": 0, "replaced": True, "pod": "uid-mnist-worker-1"}]),
+       pod(0), pod(1, ended(1)), Worker_0=("Running", True, True, 1), Worker_1=("Failed", False, False, 0))
 expect("failed at a limit that only the record of its end names", "Failed 0/2 0 DeadlineExceeded",
        failed("JobFailed", "Too late.",
               begun={"ending": {"type": "Failed", "reason": "JobFailed", "event": "DeadlineExceeded"}}))
