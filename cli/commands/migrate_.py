@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter, defaultdict
+from collections import Counter
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, warn
-from tfjob_operator.cli.model.facts import GROUP, listed, mapping, text
+from tfjob_operator.cli.model.facts import GROUP, listed
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo
-from tfjob_operator.cli.terminal import TablePrinter, terminal
+from tfjob_operator.cli.terminal import TablePrinter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tfjob_operator.cli.migration import CheckedJob
     from tfjob_operator.cli.session import Session
@@ -24,219 +25,164 @@ if TYPE_CHECKING:
 
 DIFFERENT: Final = 3
 """The exit code if a job would behave differently."""
-WEBHOOK: Final = "validator.training-operator.kubeflow.org"
-WEBHOOK_OF_TFJOBS: Final = "validator.tfjob.training-operator.kubeflow.org"
-SELECTOR: Final = "control-plane=kubeflow-training-operator"
-OTHER_KINDS: Final = {
-    "pytorchjobs": "pytorchjob",
-    "mpijobs": "mpijob",
-    "xgboostjobs": "xgboostjob",
-    "paddlejobs": "paddlejob",
-    "jaxjobs": "jaxjob",
-}
-"""The other resources of training-operator 1.9, with their names for --enable-scheme."""
-GITOPS: Final = (
-    "argocd.argoproj.io/",
-    "app.kubernetes.io/instance",
-    "kustomize.toolkit.fluxcd.io/",
-    "helm.toolkit.fluxcd.io/",
-)
+_SHOWN: Final = 3
+"""The most jobs that are listed with the description of a difference."""
+_DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
+_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @click.command("migrate")
-@click.option("--check", "what", flag_value="check", help="List what would change for each job.")
+@click.option("--check", "what", flag_value="check", help="List for each job what would change.")
 @click.option("--plan", "what", flag_value="plan", help="Print the steps for this cluster, and the way back.")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Check the jobs of all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the check for a program.")
 @target_options
 def command(*, target: Target, what: str | None, everywhere: bool, output: str | None) -> None:
-    """Compare this operator with training-operator 1.9 for the jobs of a cluster, or print how to replace it.
+    """Show what changes when tfjob-operator replaces training-operator 1.9, or print the steps.
 
-    Nothing is changed: only get and list requests are sent. The exit code of --check is 3 if a job would behave differently.
+    Nothing is changed: only get and list requests are sent. --check exits with 3 if a job would behave differently.
     """
     if what is None:
         raise click.UsageError("--check or --plan is required")
+    if what == "plan":
+        if everywhere or output is not None:
+            raise click.UsageError("--plan is for the whole cluster, and prints commands: omit -A and -o")
+        with target.session() as session:
+            lines = [*_plan(session)]
+        echo(*map(target.for_cluster, lines))
+        return
     with target.session() as session:
-        if what == "plan":
-            if output or everywhere:
-                raise click.UsageError("--plan is for the whole cluster, and prints commands: omit -A and -o")
-            echo(*_plan(target, session))
-            return
-        found = _checked(session, None if everywhere else session.namespace)
-        if output is not None:
-            _print_for_program(found, output)
-        else:
-            echo(*_report(found, None if everywhere else session.namespace))
+        namespace = None if everywhere else session.namespace
+        found = _check(session, namespace, gang=_gang(session))
+    if output is not None:
+        _print_for_program(found, output)
+    else:
+        echo(*_report(found, namespace))
     if any(each.differences for each in found):
         raise click.exceptions.Exit(DIFFERENT)
 
 
-def _checked(session: Session, namespace: str | None) -> list[CheckedJob]:
+def _gang(session: Session) -> bool | None:
+    """Return True if training-operator creates PodGroups; None if its Deployment may not be read, as by most users."""
+    from tfjob_operator.cli.replacement import Found, has_gang_scheduling
+
+    return has_gang_scheduling(Found(_deployments(session), _read_list(session, _WEBHOOKS)))
+
+
+def _check(session: Session, namespace: str | None, *, gang: bool | None) -> list[CheckedJob]:
+    """Check the jobs of a namespace, or of all, sorted by namespace and name."""
     from tfjob_operator.cli.migration import check
 
-    return [check(job) for page in jobs.pages(session, namespace) for job in page["items"]]
+    checked = (check(job, gang=gang) for page in jobs.pages(session, namespace) for job in page["items"])
+    return sorted(checked, key=attrgetter("namespace", "name"))
 
 
 def _report(found: Sequence[CheckedJob], namespace: str | None) -> Iterator[str]:
-    """Yield the table of jobs for which something changes, what changes, and the numbers of jobs."""
+    """Yield a table of the jobs that change, a description of each difference, and the number of jobs by namespace."""
     from tfjob_operator.cli.migration import DIFFERENCES
 
     if not found:
         yield f"No TFJobs found{'' if namespace is None else f' in {namespace} namespace'}."
         return
     changed = [each for each in found if each.differences]
-    rows = [(each.namespace, each.name, each.state, ", ".join(each.differences)) for each in changed]
-    header = ("NAMESPACE", "NAME", "STATE", "DIFFERENCES")
-    yield from TablePrinter(header, width=terminal().width).lines(rows)
-    of: dict[str, list[CheckedJob]] = defaultdict(list)
-    for each in changed:
-        for name in each.differences:
-            of[name].append(each)
-    for name, difference in DIFFERENCES.items():
-        if name in of:
-            yield from ("", f"{name}: {_counted(len(of[name]))}")
-            yield f"  training-operator: {difference.before}"
-            yield f"  tfjob-operator:    {difference.here}"
-            yield f"  to keep it:        {difference.keep}"
-            yield from (f"    {each.namespace}/{each.name}: {each.differences[name]}" for each in of[name][:3])
-            if len(of[name]) > 3:
-                yield f"    and {len(of[name]) - 3} more: -o json"
-    yield ""
+    if changed:
+        rows = [(each.namespace, each.name, each.state, ", ".join(each.differences)) for each in changed]
+        yield from TablePrinter(("NAMESPACE", "NAME", "STATE", "DIFFERENCES")).lines(rows)
+        yield ""
+    for id_, difference in DIFFERENCES.items():
+        concerned = [each for each in changed if id_ in each.differences]
+        if not concerned:
+            continue
+        yield f"{id_}: {len(concerned)} job{'s' * (len(concerned) != 1)}"
+        yield f"  training-operator: {difference.before}"
+        yield f"  tfjob-operator:    {difference.here}"
+        yield f"  to keep it:        {difference.keep or 'not possible'}"
+        yield from (f"    {each.namespace}/{each.name}: {each.differences[id_]}" for each in concerned[:_SHOWN])
+        if len(concerned) > _SHOWN:
+            yield f"    and {len(concerned) - _SHOWN} more: see -o json"
+        yield ""
+    sums = [(name, *map(str, sums.values())) for name, sums in _by_namespace(found).items()]
     if namespace is None:
-        names = dict.fromkeys(each.namespace for each in found)
-        yield from (_sum(each, [job for job in found if job.namespace == each]) for each in names)
-    yield _sum("In all" if namespace is None else namespace, found)
+        sums.append(("TOTAL", *map(str, _sums(found).values())))
+    yield from TablePrinter(("NAMESPACE", "JOBS", "DIFFERENT", "ON HOLD", "SAME", "UNAFFECTED")).lines(sums)
 
 
-def _counted(count: int) -> str:
-    return f"{count} job{'s' * (count != 1)}"
+def _sums(found: Iterable[CheckedJob]) -> dict[str, int]:
+    """Return how many jobs there are, and how many of them change. Those on hold are among the different ones."""
+    count = Counter[str]()
+    for each in found:
+        count["jobs"] += 1
+        count["onHold"] += "invalid" in each.differences
+        count["different" if each.differences else "unaffected" if each.unaffected else "same"] += 1
+    return {key: count[key] for key in ("jobs", "different", "onHold", "same", "unaffected")}
 
 
-def _sum(who: str, found: Sequence[CheckedJob]) -> str:
-    """Return how many jobs there are, and how many of them change."""
-    unchanged = Counter(each.unchanged for each in found if each.unchanged)
-    same = sum(not each.differences and not each.unchanged for each in found)
-    held = sum("invalid" in each.differences for each in found)
-    parts = [f"{count} {why}" for why, count in unchanged.items()] + [f"{same} behave the same"] * bool(same)
-    parts += [f"{sum(bool(each.differences) for each in found)} behave differently"]
-    parts += [f"{held} of them on hold as invalid"] * bool(held)
-    return f"{who}: {_counted(len(found))}: {', '.join(parts)}"
+def _by_namespace(found: Iterable[CheckedJob]) -> dict[str, dict[str, int]]:
+    return {name: _sums(group) for name, group in groupby(found, attrgetter("namespace"))}
 
 
 def _print_for_program(found: Sequence[CheckedJob], output: str) -> None:
     from tfjob_operator.cli.migration import DIFFERENCES
 
-    used = {name for each in found for name in each.differences}
-    differences = {name: DIFFERENCES[name]._asdict() for name in DIFFERENCES if name in used}
-    print_value({"differences": differences, "jobs": [each._asdict() for each in found]}, output)
+    used = {id_ for each in found for id_ in each.differences}
+    value = {
+        "differences": {id_: each._asdict() for id_, each in DIFFERENCES.items() if id_ in used},
+        "jobs": [each._asdict() for each in found],
+        "namespaces": _by_namespace(found),
+        "total": _sums(found),
+    }
+    print_value(value, output)
 
 
-def _read(session: Session, path: str, **query: str) -> Mapping[str, Any]:
-    """Return an object or a list, empty if there is none. Without permission, warn and return an empty one."""
+def _plan(session: Session) -> Iterator[str]:
+    """Return the lines of the plan for this cluster."""
+    from tfjob_operator.cli.migration import DIFFERENCES
+    from tfjob_operator.cli.replacement import CRD, OTHER_KINDS, Found, has_gang_scheduling, plan
+
+    found = Found(_deployments(session), _read_list(session, _WEBHOOKS), crd=_read(session, f"{_CRDS}/{CRD}"))
+    for what, read in (
+        ("Deployments", found.deployments),
+        ("webhook configurations", found.webhooks),
+        (f"the CRD {CRD}", found.crd),
+    ):
+        if read is None:
+            warn(f"no permission to read {what}: the plan assumes the manifests of training-operator")
+    others = {kind: _read_list(session, f"/apis/{GROUP}/v1/{kind}", limit="1") for kind in OTHER_KINDS}
+    found = found._replace(
+        kinds=[kind for kind, read in others.items() if read],
+        unknown_kinds=[kind for kind, read in others.items() if read is None],
+    )
+    try:
+        checked = [each for each in _check(session, None, gang=has_gang_scheduling(found)) if not each.unaffected]
+        count = Counter(id_ for each in checked for id_ in each.differences)
+        found = found._replace(jobs=len(checked), differences={id_: count[id_] for id_ in DIFFERENCES if count[id_]})
+    except ApiServerError as error:
+        if not error.is_denied:
+            raise
+        warn("no permission to list TFJobs of all namespaces: the plan has the flags for all differences")
+    return plan(found)
+
+
+def _deployments(session: Session) -> Sequence[Mapping[str, Any]] | None:
+    from tfjob_operator.cli.replacement import SELECTOR
+
+    return _read_list(session, _DEPLOYMENTS, labelSelector=SELECTOR)
+
+
+def _read(session: Session, path: str, **query: str) -> Mapping[str, Any] | None:
+    """Return an object or a list; empty if it does not exist, None without permission."""
     try:
         return session.get(path, **query)
     except ApiServerError as error:
         if error.is_denied:
-            warn(f"no permission to read {path}: the plan has the usual names instead")
-        elif not error.is_not_found:
+            return None
+        if not error.is_not_found:
             raise
     return {}
 
 
-class _Operator:
-    """The Deployment of training-operator, as far as it can be read; else as its manifests create it."""
-
-    def __init__(self, found: Mapping[str, Any]) -> None:
-        meta, spec = mapping(found.get("metadata")), mapping(found.get("spec"))
-        self.namespace = text(meta.get("namespace")) or "kubeflow"
-        self.name = text(meta.get("name")) or "training-operator"
-        self.replicas = int(spec.get("replicas") or 0) or 1
-        template = mapping(mapping(spec.get("template")).get("spec"))
-        container = next(iter(listed(template.get("containers"))), {})
-        self.has_args = "args" in container
-        given = [str(each) for key in ("command", "args") for each in container.get(key) or ()]
-        self.gang_scheduler = next((each.partition("=")[2] for each in given if "gang-scheduler-name=" in each), "")
-        marks = [*mapping(meta.get("labels")), *mapping(meta.get("annotations"))]
-        self.is_synced = any(mark.startswith(GITOPS) for mark in marks)
-
-
-def _plan(target: Target, session: Session) -> Iterator[str]:
-    """Yield the steps as a script with comments."""
-    from tfjob_operator.cli.migration import COMPLETION_GRACE, EXIT_CODES, RESTART_DELAY
-
-    deployments = _read(session, "/apis/apps/v1/deployments", labelSelector=SELECTOR)
-    operator = _Operator(next(iter(listed(deployments.get("items"))), {}))
-    found = [each for each in _checked(session, None) if not each.unchanged]
-    used = {name for each in found for name in each.differences}
-    flags = [each.keep for each in (EXIT_CODES, RESTART_DELAY, COMPLETION_GRACE) if each.id in used]
-    if operator.gang_scheduler:
-        flags += ["--enable-gang-scheduling", f"--gang-scheduler-name={operator.gang_scheduler}"]
-    others = [kind for kind in OTHER_KINDS if _read(session, f"/apis/{GROUP}/v1/{kind}", limit="1").get("items")]
-    yield "# From training-operator to tfjob-operator and back. Nothing has been changed: run the steps in this order."
-    yield f"# {_counted(len(found))} that have not ended: kubectl tfjob migrate --check -A shows what changes for them."
-    if operator.is_synced:
-        yield "# Argo CD, Flux or Helm manages training-operator: first change its source likewise, or pause its"
-        yield "# synchronization; otherwise it restores the webhook and starts training-operator again."
-    for line in (*_there(operator, others, flags), "", *_back(operator, others)):
-        yield target.for_cluster(line)
-
-
-def _there(operator: _Operator, others: Sequence[str], flags: Sequence[str]) -> Iterator[str]:
-    """Yield the steps that replace training-operator."""
-    name, within = operator.name, f"-n {operator.namespace}"
-    yield ""
-    yield "# 1. Save the webhook, and remove its entry for TFJobs: it refuses each create and update of a TFJob when"
-    yield "#    training-operator does not run, or not for TFJobs. This requires jq."
-    saved = "del(.metadata.resourceVersion, .metadata.uid, .metadata.creationTimestamp, .metadata.generation)"
-    yield f"kubectl get validatingwebhookconfiguration {WEBHOOK} -o json | jq '{saved}' > webhook.json"
-    yield f"""jq '.webhooks |= map(select(.name != "{WEBHOOK_OF_TFJOBS}"))' webhook.json | kubectl replace -f -"""
-    yield ""
-    if others:
-        yield f"# 2. Stop training-operator for TFJobs. It serves {', '.join(others)}: it continues with these alone."
-        flag = [f"--enable-scheme={OTHER_KINDS[kind]}" for kind in others]
-        path = "/spec/template/spec/containers/0/args"
-        patch = (
-            [{"op": "add", "path": f"{path}/-", "value": each} for each in flag]
-            if operator.has_args
-            else [{"op": "add", "path": path, "value": flag}]
-        )
-        yield f"kubectl {within} patch deployment {name} --type=json --patch='{json.dumps(patch)}'"
-        yield f"kubectl {within} rollout status deployment/{name} --timeout=3m"
-    else:
-        yield "# 2. Stop training-operator. Pods continue without it. Never run both for the same jobs."
-        yield f"kubectl {within} scale deployment/{name} --replicas=0"
-        yield f"kubectl {within} wait pod --for=delete --selector={SELECTOR} --timeout=3m"
-    yield ""
-    yield "# 3. Install tfjob-operator. Do not delete the CRD: that would delete all jobs."
-    yield "kubectl apply --server-side --force-conflicts -f install.yaml"
-    if flags:
-        yield "#    These flags keep the behavior of training-operator. Add them to its overlay or chart value extraArgs, too:"
-        added = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": each} for each in flags]
-        yield f"kubectl -n kubeflow patch deployment tf-job-operator --type=json --patch='{json.dumps(added)}'"
-    yield "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
-    yield ""
-    yield "# 4. Jobs that it serves have a number in the column SEEN; finished ones, and those of other managers, have none."
-    columns = "NAMESPACE:.metadata.namespace,NAME:.metadata.name,SEEN:.status.observedGeneration"
-    yield f"kubectl get tfjobs --all-namespaces -o custom-columns={columns}"
-    yield ""
-    yield "# Keep the rest of training-operator until you do not want to go back."
-
-
-def _back(operator: _Operator, others: Sequence[str]) -> Iterator[str]:
-    """Yield the steps that restore training-operator."""
-    within = f"-n {operator.namespace}"
-    yield "# The way back: keep the CRD of tfjob-operator. That of training-operator removes fields of jobs for good."
-    yield "# B1. These jobs use what training-operator does not have: suspend them, or let them finish."
-    fields = '.runPolicy.failurePolicy or .runPolicy.network == "shared" or .tensorBoard'
-    select = f'.items[] | select(.spec | {fields}) | .metadata.namespace + "/" + .metadata.name'
-    yield f"kubectl get tfjobs --all-namespaces -o json | jq -r '{select}'"
-    yield "# B2. Stop tfjob-operator."
-    yield "kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0"
-    yield "kubectl -n kubeflow wait pod --for=delete --selector=name=tf-job-operator --timeout=3m"
-    yield "# B3. Start training-operator for TFJobs, and restore its webhook."
-    if others:
-        yield f"kubectl {within} rollout undo deployment/{operator.name}"
-    else:
-        yield f"kubectl {within} scale deployment/{operator.name} --replicas={operator.replicas}"
-    yield f"kubectl {within} rollout status deployment/{operator.name} --timeout=3m"
-    yield "kubectl replace -f webhook.json"
+def _read_list(session: Session, path: str, **query: str) -> Sequence[Mapping[str, Any]] | None:
+    """Return the objects of a list; none if the resource does not exist, None without permission."""
+    read = _read(session, path, **query)
+    return None if read is None else listed(read.get("items"))
