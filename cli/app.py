@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "dashboard": "Serve a live page of TFJobs on this machine.",
     "validate": "Validate manifests as the operator does, without a cluster.",
     "convert": "Convert TFJobs of older API versions to kubeflow.org/v1.",
+    "migrate": "Compare with training-operator, and plan its replacement.",
     "completion": "Set up shell completion of commands, options and job names.",
     "version": "Print the versions of plugin, cluster and operator.",
 }

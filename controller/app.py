@@ -273,6 +273,12 @@ class _Parts:
             yield self._boards.controller(alpha_dialect(dialect), part.caches.jobs, name=name)
 
 
+def warn_about_flags(options: Options) -> None:
+    """Log a warning for each flag without effect. It is not an error: the same arguments may be in use for years."""
+    for flag, required in options.unused_flags:
+        log.warning("flag_has_no_effect", flag=flag, requires=required)
+
+
 async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: LogWriter | None = None) -> None:
     """Run the operator until `stop` is set, then stop it gracefully. Cancelling stops it immediately.
 
@@ -286,6 +292,7 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
         "operator_starting", version=VERSION, server=str(server), namespace=options.namespace or "(all)",
         identity=identity, leader_elect=options.election is not None,
     )  # fmt: skip
+    warn_about_flags(options)
     registry = new_registry()
     metrics = PrometheusMetrics(registry)
     lag = LoopLag(metrics, clock)

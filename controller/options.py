@@ -23,6 +23,7 @@ MONITORING_PORT: Final = 8443
 RESYNC_S: Final = 12 * 3600.0
 TENSORBOARD_IMAGE: Final = "tensorflow/tensorflow:2.20.0"
 """The last official TensorFlow image that includes TensorBoard. It reads the output of any TensorFlow version."""
+GANG_SCHEDULER: Final = "volcano"
 SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 V1: Final = "kubeflow.org/v1"
 ALPHA_APIS: Final = ("kubeflow.org/v1alpha1", "tensorflow.org/v1alpha1")
@@ -75,6 +76,7 @@ class Options:
     election: None to run without a lease; this process must then be the only one.
     controller_config_file: a file with the volumes and variables of accelerators; "" for none.
     own_namespace, own_deployment: where the operator runs; an invalid controller_config_file is reported there; "" if unknown.
+    unused_flags: flags that have no effect, each with the one that they require.
     """
 
     kubeconfig: str | None = None
@@ -89,7 +91,7 @@ class Options:
     log_level: str = "info"
     cluster_domain: str = ""
     enable_gang_scheduling: bool = False
-    gang_scheduler_name: str = "volcano"
+    gang_scheduler_name: str = GANG_SCHEDULER
     restart_backoff: bool = True
     retryable_exit_codes: frozenset[int] = RETRYABLE_EXIT_CODES
     completion_grace_s: float = 30.0
@@ -103,6 +105,7 @@ class Options:
     controller_config_file: str = ""
     own_namespace: str = ""
     own_deployment: str = ""
+    unused_flags: tuple[tuple[str, str], ...] = ()
 
 
 def parse_options(
@@ -130,6 +133,10 @@ def parse_options(
     if own and not _SUBDOMAIN.fullmatch(own):
         parser.error(f"environment variable OPERATOR_DEPLOYMENT: must be the name of a Deployment, not {own!r}")
     home = home or _pod_namespace(pod_namespace_file)
+    if given["gang_scheduler_name"] is None:
+        given["gang_scheduler_name"] = GANG_SCHEDULER
+    elif not given["enable_gang_scheduling"]:  # it is the only flag for this of training-operator
+        given["unused_flags"] = (("--gang-scheduler-name", "--enable-gang-scheduling"),)
     elect, lease_namespace, lease_name = (given.pop(key) for key in ("elect", "lease_namespace", "lease_name"))
     duration_s, deadline_s, period_s = (given.pop(key) for key in ("lease_s", "renew_s", "retry_s"))
     election = None
@@ -186,8 +193,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--json-log-format", help="log as JSON (default true unless standard error is a terminal)", **switch)
     add("--log-level", choices=LOG_LEVELS, default="info", help="minimum level of log messages (default info)")
     add("--enable-gang-scheduling", default=False, help="create a PodGroup for each job (default false)", **switch)
-    add("--gang-scheduler-name", type=_subdomain, default="volcano", metavar="NAME",
-        help="name of the gang scheduler (default volcano)")  # fmt: skip
+    add("--gang-scheduler-name", type=_subdomain, metavar="NAME",
+        help=f"name of the gang scheduler, with --enable-gang-scheduling (default {GANG_SCHEDULER})")  # fmt: skip
     add("--restart-backoff", default=True, help="delay restarts of failed programs (default true)", **switch)
     add("--retryable-exit-codes", type=_exit_codes, default=RETRYABLE_EXIT_CODES, metavar="LIST",
         help=f"exit codes and ranges after which restartPolicy ExitCode restarts a replica, such as 130,137-143 "

@@ -309,7 +309,10 @@ def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Findi
 def _crd(facts: Facts) -> Iterator[Finding]:
     events = latest(facts.job_events(EventReason.STATUS_FIELDS_PRUNED))
     proofs = [facts.line(event) for event in events]
-    crd = facts.evidence.crd
+    evidence = facts.evidence
+    # Beside training-operator, its CRD has all the fields that are written: `observedGeneration` is not among them.
+    is_ours = facts.job.status.observed_generation or evidence.lease is not None or evidence.deployments
+    crd = evidence.crd if is_ours else None
     for version in (crd.spec.versions or ()) if crd is not None else ():
         schema = version.schema.open_api_v3_schema if version.schema is not None else None
         status = (schema.properties or {}).get("status") if schema is not None else None

@@ -57,6 +57,7 @@ VERBS = {
     "dashboard": [],  # it prints a link; its errors are those of the kubeconfig
     "validate": ["validate FILE"],
     "convert": ["convert FILE"],
+    "migrate": ["migrate --check", "migrate --check -A -o json", "migrate --check -o yaml", "migrate --plan"],
     "completion": ["completion"],
     "version": ["version", "version -o json"],
 }
@@ -138,6 +139,12 @@ def serve(server: Server, *conditions: str) -> None:
     server.answers("/apis/kubeflow.org", spoiled({"versions": [{"version": "v1"}]}))
     deployments = (operator_deployment("evil", "--namespace=a"), operator_deployment("kubeflow", readyReplicas=1))
     server.answers("/apis/apps/v1/deployments", items(*deployments))
+    entry = {"name": "validator.tfjob.training-operator.kubeflow.org", "clientConfig": {"service": {"namespace": "n"}}}
+    webhook = spoiled({"metadata": {"name": "validator"}, "webhooks": [{}]})
+    webhook["webhooks"] = [spoiled(entry) | {"name": entry["name"]}]
+    server.answers(
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", {"items": [webhook], "metadata": {}}
+    )
     server.answers("/apis/coordination.k8s.io/v1/leases", items(operator_lease("evil", datetime.now(UTC).isoformat())))
 
 

@@ -4,7 +4,9 @@ import configparser
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from tfjob_operator.controller.app import warn_about_flags
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 from tfjob_operator.controller.options import VERSION, ElectionOptions, Options, parse_options
 
@@ -71,6 +73,29 @@ def test_every_flag_is_read() -> None:
         monitoring_port=0,
         election=ElectionOptions(namespace="there", name="mine", times=LeaderElectionConfig(30.0, 20.0, 0.5)),
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "warned"),
+    [
+        (["--gang-scheduler-name=volcano"], True),
+        (["--gang-scheduler-name=volcano", "--enable-gang-scheduling=false"], True),
+        (["--gang-scheduler-name=volcano", "--enable-gang-scheduling"], False),
+        (["--enable-gang-scheduling"], False),
+        ([], False),
+    ],
+)
+def test_a_gang_scheduler_that_is_not_enabled_is_a_warning_at_the_start(flags: list[str], warned: bool) -> None:
+    """training-operator needs only the name: its arguments would silently disable gang scheduling here."""
+    with capture_logs() as lines:
+        warn_about_flags(parse(*flags))
+    told = {
+        "event": "flag_has_no_effect",
+        "flag": "--gang-scheduler-name",
+        "requires": "--enable-gang-scheduling",
+        "log_level": "warning",
+    }
+    assert lines == [told] * warned
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,15 @@ def test_each_trouble_is_on_line_one_with_evidence_and_what_to_do(id_: str) -> N
     assert "  " not in first.title
 
 
+def test_the_crd_of_training_operator_is_no_problem_while_training_operator_serves_the_job() -> None:
+    """It never writes observedGeneration. A lease or a Deployment of this operator shows that the CRD will not do."""
+    world = world_of("crd-old")
+    del world.job["status"]["observedGeneration"]
+    assert ids_of(world) == ["crd-old"]
+    world.lease = None
+    assert ids_of(world) == []
+
+
 WAITING = {
     "LocalQueue nosuch doesn't exist": "kueue-queue-missing",
     "ClusterQueue nosuchcq doesn't exist": "kueue-queue-missing",

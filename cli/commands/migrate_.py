@@ -1,0 +1,188 @@
+"""`kubectl tfjob migrate`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import ApiServerError, warn
+from tfjob_operator.cli.model.facts import GROUP, listed
+from tfjob_operator.cli.options import print_value, target_options
+from tfjob_operator.cli.printing import echo
+from tfjob_operator.cli.terminal import TablePrinter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tfjob_operator.cli.migration import CheckedJob
+    from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
+
+DIFFERENT: Final = 3
+"""The exit code if a job would behave differently."""
+_SHOWN: Final = 3
+"""The most jobs that are listed with the description of a difference."""
+_DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
+_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@click.command("migrate")
+@click.option("--check", "what", flag_value="check", help="List for each job what would change.")
+@click.option("--plan", "what", flag_value="plan", help="Print the steps for this cluster, and the way back.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Check the jobs of all namespaces.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the check for a program.")
+@target_options
+def command(*, target: Target, what: str | None, everywhere: bool, output: str | None) -> None:
+    """Show what changes when tfjob-operator replaces training-operator 1.9, or print the steps.
+
+    Nothing is changed: only get and list requests are sent. --check exits with 3 if a job would behave differently.
+    """
+    if what is None:
+        raise click.UsageError("--check or --plan is required")
+    if what == "plan":
+        if everywhere or output is not None:
+            raise click.UsageError("--plan is for the whole cluster, and prints commands: omit -A and -o")
+        with target.session() as session:
+            lines = [*_plan(session)]
+        echo(*map(target.for_cluster, lines))
+        return
+    with target.session() as session:
+        namespace = None if everywhere else session.namespace
+        found = _check(session, namespace, gang=_gang(session))
+    if output is not None:
+        _print_for_program(found, output)
+    else:
+        echo(*_report(found, namespace))
+    if any(each.differences for each in found):
+        raise click.exceptions.Exit(DIFFERENT)
+
+
+def _gang(session: Session) -> bool | None:
+    """Return True if training-operator creates PodGroups; None if its Deployment may not be read, as by most users."""
+    from tfjob_operator.cli.replacement import Found, has_gang_scheduling
+
+    return has_gang_scheduling(Found(_deployments(session), _read_list(session, _WEBHOOKS)))
+
+
+def _check(session: Session, namespace: str | None, *, gang: bool | None) -> list[CheckedJob]:
+    """Check the jobs of a namespace, or of all, sorted by namespace and name."""
+    from tfjob_operator.cli.migration import check
+
+    checked = (check(job, gang=gang) for page in jobs.pages(session, namespace) for job in page["items"])
+    return sorted(checked, key=attrgetter("namespace", "name"))
+
+
+def _report(found: Sequence[CheckedJob], namespace: str | None) -> Iterator[str]:
+    """Yield a table of the jobs that change, a description of each difference, and the number of jobs by namespace."""
+    from tfjob_operator.cli.migration import DIFFERENCES
+
+    if not found:
+        yield f"No TFJobs found{'' if namespace is None else f' in {namespace} namespace'}."
+        return
+    changed = [each for each in found if each.differences]
+    if changed:
+        rows = [(each.namespace, each.name, each.state, ", ".join(each.differences)) for each in changed]
+        yield from TablePrinter(("NAMESPACE", "NAME", "STATE", "DIFFERENCES")).lines(rows)
+        yield ""
+    for id_, difference in DIFFERENCES.items():
+        concerned = [each for each in changed if id_ in each.differences]
+        if not concerned:
+            continue
+        yield f"{id_}: {len(concerned)} job{'s' * (len(concerned) != 1)}"
+        yield f"  training-operator: {difference.before}"
+        yield f"  tfjob-operator:    {difference.here}"
+        yield f"  to keep it:        {difference.keep or 'not possible'}"
+        yield from (f"    {each.namespace}/{each.name}: {each.differences[id_]}" for each in concerned[:_SHOWN])
+        if len(concerned) > _SHOWN:
+            yield f"    and {len(concerned) - _SHOWN} more: see -o json"
+        yield ""
+    sums = [(name, *map(str, sums.values())) for name, sums in _by_namespace(found).items()]
+    if namespace is None:
+        sums.append(("TOTAL", *map(str, _sums(found).values())))
+    yield from TablePrinter(("NAMESPACE", "JOBS", "DIFFERENT", "ON HOLD", "SAME", "UNAFFECTED")).lines(sums)
+
+
+def _sums(found: Iterable[CheckedJob]) -> dict[str, int]:
+    """Return how many jobs there are, and how many of them change. Those on hold are among the different ones."""
+    count = Counter[str]()
+    for each in found:
+        count["jobs"] += 1
+        count["onHold"] += "invalid" in each.differences
+        count["different" if each.differences else "unaffected" if each.unaffected else "same"] += 1
+    return {key: count[key] for key in ("jobs", "different", "onHold", "same", "unaffected")}
+
+
+def _by_namespace(found: Iterable[CheckedJob]) -> dict[str, dict[str, int]]:
+    return {name: _sums(group) for name, group in groupby(found, attrgetter("namespace"))}
+
+
+def _print_for_program(found: Sequence[CheckedJob], output: str) -> None:
+    from tfjob_operator.cli.migration import DIFFERENCES
+
+    used = {id_ for each in found for id_ in each.differences}
+    value = {
+        "differences": {id_: each._asdict() for id_, each in DIFFERENCES.items() if id_ in used},
+        "jobs": [each._asdict() for each in found],
+        "namespaces": _by_namespace(found),
+        "total": _sums(found),
+    }
+    print_value(value, output)
+
+
+def _plan(session: Session) -> Iterator[str]:
+    """Return the lines of the plan for this cluster."""
+    from tfjob_operator.cli.migration import DIFFERENCES
+    from tfjob_operator.cli.replacement import CRD, OTHER_KINDS, Found, has_gang_scheduling, plan
+
+    found = Found(_deployments(session), _read_list(session, _WEBHOOKS), crd=_read(session, f"{_CRDS}/{CRD}"))
+    for what, read in (
+        ("Deployments", found.deployments),
+        ("webhook configurations", found.webhooks),
+        (f"the CRD {CRD}", found.crd),
+    ):
+        if read is None:
+            warn(f"no permission to read {what}: the plan assumes the manifests of training-operator")
+    others = {kind: _read_list(session, f"/apis/{GROUP}/v1/{kind}", limit="1") for kind in OTHER_KINDS}
+    found = found._replace(
+        kinds=[kind for kind, read in others.items() if read],
+        unknown_kinds=[kind for kind, read in others.items() if read is None],
+    )
+    try:
+        checked = [each for each in _check(session, None, gang=has_gang_scheduling(found)) if not each.unaffected]
+        count = Counter(id_ for each in checked for id_ in each.differences)
+        found = found._replace(jobs=len(checked), differences={id_: count[id_] for id_ in DIFFERENCES if count[id_]})
+    except ApiServerError as error:
+        if not error.is_denied:
+            raise
+        warn("no permission to list TFJobs of all namespaces: the plan has the flags for all differences")
+    return plan(found)
+
+
+def _deployments(session: Session) -> Sequence[Mapping[str, Any]] | None:
+    from tfjob_operator.cli.replacement import SELECTOR
+
+    return _read_list(session, _DEPLOYMENTS, labelSelector=SELECTOR)
+
+
+def _read(session: Session, path: str, **query: str) -> Mapping[str, Any] | None:
+    """Return an object or a list; empty if it does not exist, None without permission."""
+    try:
+        return session.get(path, **query)
+    except ApiServerError as error:
+        if error.is_denied:
+            return None
+        if not error.is_not_found:
+            raise
+    return {}
+
+
+def _read_list(session: Session, path: str, **query: str) -> Sequence[Mapping[str, Any]] | None:
+    """Return the objects of a list; none if the resource does not exist, None without permission."""
+    read = _read(session, path, **query)
+    return None if read is None else listed(read.get("items"))

@@ -1,0 +1,281 @@
+"""What changes for the jobs of training-operator 1.9 when this operator serves them. Pure.
+
+The rules are those of docs/migration.md, observed with the real training-operator 1.9.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1.constants import (
+    CHIEF_TYPES,
+    CONTAINER_NAME,
+    PS,
+    WORKER,
+    CleanPodPolicy,
+    RestartPolicy,
+    SuccessPolicy,
+)
+from tfjob_operator.api.v1.types import InvalidSpec, ReplicaSpec, TFJobSpec
+from tfjob_operator.api.v1.validation import BOUNDS, RUN_POLICY_FIELDS, SPEC_FIELDS, read_spec
+from tfjob_operator.cli.model.facts import JobFacts, job_facts, listed, mapping, spec_of, status_of, text
+from tfjob_operator.cli.model.replicas import type_of
+
+_MAX_DETAIL: Final = 300
+_BY_KUBELET: Final = frozenset({RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE})
+
+
+class Difference(NamedTuple):
+    """A behavior that changes: that of training-operator 1.9, that of this operator, and how to keep the former.
+
+    `flags` of the operator keep it for all jobs.
+    """
+
+    id: str
+    before: str
+    here: str
+    keep: str
+    flags: tuple[str, ...] = ()
+
+
+INVALID: Final = Difference(
+    "invalid",
+    "The job runs.",
+    "The job is on hold: running pods continue, and no pod is created until the field is corrected.",
+    "correct the field",
+)
+CLEAN_POD_POLICY: Final = Difference(
+    "clean-pod-policy",
+    "Without cleanPodPolicy, pods that are running when the job finishes or exceeds a limit continue.",
+    "They are deleted.",
+    "set spec.runPolicy.cleanPodPolicy: None",
+)
+COMPLETION_GRACE: Final = Difference(
+    "completion-grace",
+    "Workers that are running when the job succeeds are deleted immediately.",
+    "They are deleted after 30s.",
+    "--completion-grace-period=0, which also deletes working sidecars immediately",
+    ("--completion-grace-period=0",),
+)
+EXIT_CODES: Final = Difference(
+    "exit-codes",
+    "restartPolicy ExitCode restarts a replica after every exit code from 128 on.",
+    "It restarts a replica after 130, 134, 137, 138 and 143; other codes fail the job.",
+    "--retryable-exit-codes=128-255",
+    ("--retryable-exit-codes=128-255",),
+)
+RESTART_DELAY: Final = Difference(
+    "restart-delay",
+    "restartPolicy ExitCode restarts a replica immediately.",
+    "Repeated restarts are delayed, up to 5m.",
+    "--restart-backoff=false",
+    ("--restart-backoff=false",),
+)
+BACKOFF_LIMIT: Final = Difference(
+    "backoff-limit",
+    "backoffLimit ignores restarts under ExitCode. Under OnFailure and Always, the restart that reaches it fails the job.",
+    "All restarts count, and the first failure beyond the limit fails the job.",
+    "under ExitCode, remove backoffLimit; otherwise lower it by 1",
+)
+RESTART_POLICY: Final = Difference(
+    "restart-policy",
+    "A replica without restartPolicy is not restarted.",
+    "New pods have the restartPolicy of the pod template.",
+    "set restartPolicy: Never on the replica type",
+)
+SPEC_POLICIES: Final = Difference(
+    "policies-in-spec",
+    "Policies in spec, outside of spec.runPolicy, are ignored.",
+    "They apply.",
+    "remove them",
+)
+SIDECARS: Final = Difference(
+    "sidecars",
+    "A replica finishes when all containers of its pod have ended, and fails if one of them fails.",
+    "A replica finishes as its container tensorflow does; the others are deleted 30s later.",
+    "set spec.runPolicy.completionGracePeriodSeconds, or cleanPodPolicy: None",
+)
+PS_ONLY: Final = Difference(
+    "parameter-servers-only",
+    "A job with only parameter servers never finishes.",
+    "It succeeds when all of them have exited with 0.",
+    "",
+)
+GANG: Final = Difference(
+    "gang-scheduling",
+    "The job has a PodGroup if --gang-scheduler-name is set.",
+    "It has one if --enable-gang-scheduling is set too.",
+    "--enable-gang-scheduling --gang-scheduler-name=NAME",
+)
+QUEUE: Final = Difference(
+    "queue",
+    "The job finishes, and Kueue releases its quota, while its pods may still run.",
+    "The job is Ending until its pods have ended. Then it finishes, and Kueue releases its quota.",
+    "",
+)
+COUNTERS: Final = Difference(
+    "counters",
+    "After a failure, status.replicaStatuses keep the last number of active replicas.",
+    "active is the number of pods that are left.",
+    "",
+)
+_ALL: Final = (
+    INVALID,
+    CLEAN_POD_POLICY,
+    COMPLETION_GRACE,
+    EXIT_CODES,
+    RESTART_DELAY,
+    BACKOFF_LIMIT,
+    RESTART_POLICY,
+    SPEC_POLICIES,
+    SIDECARS,
+    PS_ONLY,
+    GANG,
+    QUEUE,
+    COUNTERS,
+)
+DIFFERENCES: Final[Mapping[str, Difference]] = {each.id: each for each in _ALL}
+
+
+class CheckedJob(NamedTuple):
+    """A job, and what changes for it: details by the ID of the difference.
+
+    `unaffected` is the reason if nothing can change: finished, managed by another controller, or served by this operator.
+    """
+
+    namespace: str
+    name: str
+    state: str
+    unaffected: str
+    differences: Mapping[str, str]
+
+
+def check(job: Mapping[str, Any], *, gang: bool | None = None) -> CheckedJob:
+    """Return what changes for a job, as read from a cluster with training-operator. Never raises, whatever the object.
+
+    `gang`: training-operator creates PodGroups; None if that is unknown.
+    """
+    facts = job_facts(job)
+    if facts.end:
+        why = "finished"
+    elif facts.manager:
+        why = "managed by another controller"
+    else:  # training-operator never writes this field
+        why = "served by tfjob-operator" if "observedGeneration" in status_of(job) else ""
+    found = {} if why else {each.id: clean(detail, _MAX_DETAIL) for each, detail in _differences(job, facts, gang=gang)}
+    return CheckedJob(facts.namespace, facts.name, facts.state, why, found)
+
+
+def _differences(job: Mapping[str, Any], facts: JobFacts, *, gang: bool | None) -> Iterator[tuple[Difference, str]]:
+    """Yield what changes for an unfinished job, each with the fields or replica types concerned."""
+    body = spec_of(job)
+    spec = read_spec(facts.name, msgspec.json.encode(body))
+    mistakes = _mistakes(facts.name, spec)
+    if mistakes or not isinstance(spec, TFJobSpec):
+        yield INVALID, mistakes
+        return
+    sidecars = {kind: _sidecars(job, kind) for kind, size in spec.sizes.items() if size}
+    yield from _at_the_end(spec, body, sidecars)
+    yield from _of_restarts(spec, body)
+    if awakened := _awakened(body):
+        yield SPEC_POLICIES, ", ".join(f"spec.{name}" for name in awakened)
+    scheduling = "schedulingPolicy" in _run_policy(body)
+    if scheduling if gang is None else gang:
+        yield GANG, "spec.runPolicy.schedulingPolicy" if scheduling else "--gang-scheduler-name of training-operator"
+    if facts.queue:
+        yield QUEUE, facts.queue
+
+
+def _mistakes(name: str, spec: TFJobSpec | InvalidSpec) -> str:
+    """Return the first mistake, and the number of others; "" if the operator would not put the job on hold."""
+    if isinstance(spec, InvalidSpec):
+        found, count = spec.mistakes, len(spec.mistakes) + spec.more
+    else:
+        found = tuple(each for bound in BOUNDS if (each := bound(ObjectMeta(name=name), spec)) is not None)
+        count = len(found)
+    return f"{found[0]}{f' (and {count - 1} more)' if count > 1 else ''}" if found else ""
+
+
+def _run_policy(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapping(body.get("runPolicy"))
+
+
+def _awakened(body: Mapping[str, Any]) -> list[str]:
+    """Return the policies in `spec` that training-operator ignores and that make a difference here.
+
+    `runPolicy` takes precedence, and cleanPodPolicy None is training-operator's default.
+    """
+    unset = {None, ""}
+    return sorted(
+        name
+        for name in SPEC_FIELDS & RUN_POLICY_FIELDS
+        if body.get(name) not in unset
+        and _run_policy(body).get(name) in unset
+        and (name, body[name]) != ("cleanPodPolicy", CleanPodPolicy.NONE)
+    )
+
+
+def _entries(body: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of a replica type, in all spellings of its key."""
+    return (mapping(entry) for key, entry in mapping(body.get("tfReplicaSpecs")).items() if type_of(key) == kind)
+
+
+def _sidecars(job: Mapping[str, Any], kind: str) -> list[str]:
+    """Return the containers beside the training container. Katib adds one to the chief, else to worker 0, of its trials."""
+    templates = (mapping(mapping(entry.get("template")).get("spec")) for entry in _entries(spec_of(job), kind))
+    names = [text(each.get("name")) for template in templates for each in listed(template.get("containers"))]
+    found = [name for name in names if name != CONTAINER_NAME]
+    owners = listed(mapping(job.get("metadata")).get("ownerReferences"))
+    is_trial = any(each.get("kind") == "Trial" for each in owners)
+    return [*found, "metrics collector of Katib"] if is_trial and kind in {*CHIEF_TYPES, WORKER} else found
+
+
+def _at_the_end(
+    spec: TFJobSpec, body: Mapping[str, Any], sidecars: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[Difference, str]]:
+    """Yield differences at the end of a job. `sidecars` has the names of containers by replica type."""
+    in_place = any(each.restart_policy in _BY_KUBELET for each in _own_policy(spec, body))
+    limit_stops_pods = spec.active_deadline_s is not None or (bool(spec.backoff_limit) and in_place)
+    may_outlive = spec.total_replicas > 1 or limit_stops_pods
+    if may_outlive and not spec.sets_clean_pod_policy:
+        yield CLEAN_POD_POLICY, ", ".join(sidecars)
+    is_led = WORKER in sidecars and any(kind in sidecars for kind in CHIEF_TYPES)
+    is_first_of_many = spec.sizes.get(WORKER, 0) > 1 and spec.success_policy is not SuccessPolicy.ALL_WORKERS
+    is_cleaned = _run_policy(body).get("cleanPodPolicy") in {CleanPodPolicy.ALL, CleanPodPolicy.RUNNING}
+    if is_cleaned and (is_led or is_first_of_many) and spec.completion_grace_s is None:
+        yield COMPLETION_GRACE, WORKER
+    if any(sidecars.values()):
+        yield SIDECARS, "; ".join(f"{kind}: {', '.join(names)}" for kind, names in sidecars.items() if names)
+    if sidecars.keys() == {PS}:
+        yield PS_ONLY, PS
+    if may_outlive:
+        yield COUNTERS, f"{spec.total_replicas} replica{'s' * (spec.total_replicas != 1)}"
+
+
+def _own_policy(spec: TFJobSpec, body: Mapping[str, Any]) -> list[ReplicaSpec]:
+    """Return the replica types with replicas whose restart policy does not come from the pod template."""
+    types = (each for each in spec.replicas.values() if each.replicas)
+    return [each for each in types if any(entry.get("restartPolicy") for entry in _entries(body, each.type))]
+
+
+def _of_restarts(spec: TFJobSpec, body: Mapping[str, Any]) -> Iterator[tuple[Difference, str]]:
+    """Yield differences of failures and restarts."""
+    own = [each for each in _own_policy(spec, body) if each.restart_policy is not RestartPolicy.NEVER]
+    by_code = ", ".join(each.type for each in own if each.restart_policy is RestartPolicy.EXIT_CODE)
+    if by_code:
+        yield EXIT_CODES, by_code
+        yield RESTART_DELAY, by_code
+    if own and spec.backoff_limit:
+        yield BACKOFF_LIMIT, f"{spec.backoff_limit} ({', '.join(each.type for each in own)})"
+    by_template = [
+        each
+        for each in spec.replicas.values()
+        if each.replicas and each.restart_policy is not RestartPolicy.NEVER and each not in own
+    ]
+    if by_template:
+        yield RESTART_POLICY, ", ".join(f"{each.type}: {each.restart_policy}" for each in by_template)

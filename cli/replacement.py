@@ -1,0 +1,344 @@
+"""The steps that replace training-operator 1.9 by this operator, and the way back, as a shell script for one cluster. Pure.
+
+The order is that of docs/migration.md, as executed with the real training-operator 1.9.4.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from tfjob_operator.cli.migration import COMPLETION_GRACE, DIFFERENCES, GANG, SIDECARS, Difference
+from tfjob_operator.cli.model.facts import listed, mapping, number, text
+
+SELECTOR: Final = "control-plane=kubeflow-training-operator"
+"""Selects the Deployment and the pods of training-operator."""
+TFJOB_ENTRY: Final = "validator.tfjob.training-operator.kubeflow.org"
+"""The entry for TFJobs in the webhook configuration of training-operator."""
+CRD: Final = "tfjobs.kubeflow.org"
+OTHER_KINDS: Final = {
+    "jaxjobs": "jaxjob",
+    "mpijobs": "mpijob",
+    "paddlejobs": "paddlejob",
+    "pytorchjobs": "pytorchjob",
+    "xgboostjobs": "xgboostjob",
+}
+"""The other resources of training-operator 1.9, with their names for --enable-scheme."""
+_WEBHOOK: Final = "validator.training-operator.kubeflow.org"
+_NAME: Final = "training-operator"
+_NAMESPACE: Final = "kubeflow"
+_SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
+_GANG: Final = re.compile(r"--?gang-scheduler-name(?:=(.*))?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_FIRST_ARGUMENT: Final = "--monitoring-port=8443"
+"""The first argument in the Deployment of this operator; others are inserted after it."""
+_GITOPS: Final = {
+    "argocd.argoproj.io/": "Argo CD",
+    "kustomize.toolkit.fluxcd.io/": "Flux",
+    "helm.toolkit.fluxcd.io/": "Flux",
+    "meta.helm.sh/": "Helm",
+    "app.kubernetes.io/instance": "Argo CD or Helm",
+}
+"""Beginnings of labels and annotations by which these tools mark what they manage."""
+
+
+class Found(NamedTuple):
+    """What was read from the cluster. None: it may not be read.
+
+    `deployments` have the label of training-operator; `webhooks` are all validating webhook configurations; `crd` is empty if
+    it does not exist. `kinds` are other resources with objects, and `unknown_kinds` those that may not be listed. `jobs` is the
+    number of unfinished jobs, and `differences` has the number of those concerned by the ID of the difference.
+    """
+
+    deployments: Sequence[Mapping[str, Any]] | None
+    webhooks: Sequence[Mapping[str, Any]] | None
+    crd: Mapping[str, Any] | None = None
+    kinds: Collection[str] = ()
+    unknown_kinds: Collection[str] = ()
+    jobs: int | None = None
+    differences: Mapping[str, int] = {}
+
+
+class TrainingOperator(NamedTuple):
+    """The Deployment of training-operator; the values of its manifests if it was not found.
+
+    `command` and `args` are those of its container, None if they are not set.
+    """
+
+    found: Mapping[str, Any]
+    namespace: str
+    name: str
+    container: str
+    replicas: int
+    command: list[str] | None
+    args: list[str] | None
+
+    @property
+    def words(self) -> list[str]:
+        """The command line."""
+        return [*(self.command or ()), *(self.args or ())]
+
+    @property
+    def gang_scheduler(self) -> str:
+        """The value of --gang-scheduler-name, "" if it is not set."""
+        return next(reversed(_values(self.words, _GANG)), "")
+
+    @property
+    def schemes(self) -> list[str]:
+        """The values of --enable-scheme. None are set if all kinds are served."""
+        return [each.lower() for each in _values(self.words, _SCHEME)]
+
+
+def _values(words: Sequence[str], flag: re.Pattern[str]) -> list[str]:
+    """Return the values of a flag, given as --flag=value or --flag value."""
+    found = [(flag.fullmatch(word), following) for word, following in zip(words, [*words[1:], ""], strict=False)]
+    return [following if match[1] is None else match[1] for match, following in found if match]
+
+
+def _without(words: Sequence[str] | None, flag: re.Pattern[str]) -> list[str]:
+    """Return the words without a flag and its values."""
+    kept: list[str] = []
+    skip = False
+    for word in words or ():
+        match = flag.fullmatch(word)
+        if not match and not skip:
+            kept.append(word)
+        skip = match is not None and match[1] is None
+    return kept
+
+
+def training_operator(found: Found) -> TrainingOperator:
+    """Return the Deployment in the namespace that the webhook names, else in `kubeflow`, else the first one.
+
+    Every user of a namespace can create a Deployment with this label, but only an administrator a webhook configuration.
+    """
+    services = [
+        mapping(mapping(entry.get("clientConfig")).get("service"))
+        for config in found.webhooks or ()
+        for entry in listed(config.get("webhooks"))
+        if entry.get("name") == TFJOB_ENTRY
+    ]
+    preferred = [*(text(each.get("namespace")) for each in services), _NAMESPACE]
+    known = {text(mapping(each.get("metadata")).get("namespace")): each for each in reversed(found.deployments or ())}
+    body: Mapping[str, Any] = next(
+        (known[each] for each in preferred if each in known), next(reversed([*known.values()]), {})
+    )
+    meta, spec = mapping(body.get("metadata")), mapping(body.get("spec"))
+    containers = listed(mapping(mapping(spec.get("template")).get("spec")).get("containers"))
+    container = next((each for each in containers if each.get("name") == _NAME), next(iter(containers), {}))
+    command, args = (_words(container.get(key)) for key in ("command", "args"))
+    return TrainingOperator(
+        body,
+        text(meta.get("namespace")) or next(filter(None, preferred)),
+        text(meta.get("name")) or _NAME,
+        text(container.get("name")) or _NAME,
+        max(number(spec.get("replicas")), 1),
+        command,
+        args,
+    )
+
+
+def _words(value: object) -> list[str] | None:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else None
+
+
+def has_gang_scheduling(found: Found) -> bool | None:
+    """Return True if training-operator creates PodGroups; None if its Deployment was not found."""
+    operator = training_operator(found)
+    return bool(operator.gang_scheduler) if operator.found else None
+
+
+def plan(found: Found) -> Iterator[str]:
+    """Yield the lines of the script."""
+    operator = training_operator(found)
+    yield "# Replace training-operator by tfjob-operator. Nothing was changed: review these steps, and run them in this order."
+    if found.jobs is not None:
+        count = f"{found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}"
+        yield f"# {count}: {_kubectl('tfjob', 'migrate', '--check', '-A')} lists what changes for them."
+    yield from _about_the_deployment(found, operator)
+    yield from _gitops(found, operator)
+    webhooks = _webhooks(found)
+    kept = _kept_kinds(found, operator)
+    yield from ("", *_remove_webhook(webhooks))
+    yield from ("", *_stop(found, operator, kept))
+    yield from ("", *_install(found, operator))
+    yield from ("", *_verify())
+    yield from ("", *_back(operator, webhooks, kept))
+
+
+def _about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[str]:
+    shown = f"{operator.namespace}/{operator.name}"
+    if found.deployments is None:
+        yield f"# Deployments cannot be read: the commands assume {shown}, as in the manifests of training-operator."
+    elif not operator.found:
+        yield f"# No Deployment has the label {SELECTOR}: the commands assume {shown}."
+    elif len(found.deployments) > 1:
+        yield f"# {len(found.deployments)} Deployments have the label {SELECTOR}: make sure that {shown} is the right one."
+
+
+def _gitops(found: Found, operator: TrainingOperator) -> Iterator[str]:
+    """Yield comments about the tools that would undo steps."""
+    undone = [
+        ("its webhook, and restores the entry for TFJobs: they cannot be created or changed then", _configs(found)),
+        ("its Deployment, and starts it again: two operators would run the same pods", [operator.found]),
+        (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [found.crd or {}]),
+    ]
+    told = [(tool, what) for what, objects in undone for tool in dict.fromkeys(map(_manager, objects)) if tool]
+    if told:
+        yield "# First change the source of training-operator likewise, or suspend its synchronization:"
+        yield from (f"# {tool} manages {what}." for tool, what in told)
+
+
+def _manager(body: Mapping[str, Any]) -> str:
+    """Return the tool that has marked an object, "" if there is none."""
+    meta = mapping(body.get("metadata"))
+    marks = [*mapping(meta.get("labels")), *mapping(meta.get("annotations"))]
+    return next((tool for start, tool in _GITOPS.items() if any(mark.startswith(start) for mark in marks)), "")
+
+
+def _configs(found: Found) -> list[Mapping[str, Any]]:
+    """Return the webhook configurations with an entry for TFJobs."""
+    return [
+        config
+        for config in found.webhooks or ()
+        if any(entry.get("name") == TFJOB_ENTRY for entry in listed(config.get("webhooks")))
+    ]
+
+
+def _webhooks(found: Found) -> list[tuple[str, str]]:
+    """Return the names of the webhook configurations to change, each with the file for its entry."""
+    if found.webhooks is None:
+        return [(_WEBHOOK, "webhook.json")]
+    names = [text(mapping(each.get("metadata")).get("name")) for each in _configs(found)]
+    return [(name, f"webhook{f'-{place}' if place else ''}.json") for place, name in enumerate(names)]
+
+
+def _kept_kinds(found: Found, operator: TrainingOperator) -> list[str]:
+    """Return the kinds that training-operator continues to serve, as values of --enable-scheme."""
+    if operator.schemes:
+        return [each for each in operator.schemes if each != "tfjob"]
+    return [OTHER_KINDS[each] for each in OTHER_KINDS if each in {*found.kinds, *found.unknown_kinds}]
+
+
+def _remove_webhook(webhooks: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if not webhooks:
+        yield f"# 1. No webhook has the entry {TFJOB_ENTRY}: nothing is to be removed."
+        return
+    yield "# 1. Save and remove the webhook entry for TFJobs. It rejects all creates and updates of TFJobs"
+    yield "#    while training-operator does not run, or does not serve them."
+    for name, file in webhooks:
+        path = f'jsonpath={{.webhooks[?(@.name=="{TFJOB_ENTRY}")]}}'
+        saved = _kubectl("get", "validatingwebhookconfiguration", name, "-o", path)
+        yield f"""[ -e {file} ] || {{ echo '{{"webhooks": ['; {saved}; echo ']}}'; }} > {file}"""
+        removed = {"webhooks": [{"$patch": "delete", "name": TFJOB_ENTRY}]}
+        yield _kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=removed)
+
+
+def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iterator[str]:
+    if kept:
+        yield f"# 2. Stop training-operator for TFJobs. It continues with {', '.join(kept)}."
+        if found.unknown_kinds and not operator.schemes:
+            yield f"#    Without permission to list {', '.join(found.unknown_kinds)}, they are assumed to be in use."
+        yield _set_schemes(operator, kept)
+        yield _kubectl(*_within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
+        return
+    yield "# 2. Stop training-operator. Pods continue without it. Never run two operators for the same jobs."
+    yield _kubectl(*_within(operator), "scale", f"deployment/{operator.name}", "--replicas=0")
+    yield "#    `no matching resources found` means that its pod is already gone."
+    yield _kubectl(*_within(operator), "wait", "pod", "--for=delete", f"--selector={SELECTOR}", "--timeout=3m")
+    if not operator.schemes:
+        yield "#    No jobs of its other kinds exist. To let it serve them later, limit it instead of scaling it to 0:"
+        yield f"#    {_set_schemes(operator, list(OTHER_KINDS.values()))}"
+
+
+def _set_schemes(operator: TrainingOperator, kinds: Iterable[str]) -> str:
+    """Return the command that limits training-operator to these kinds."""
+    args = [*_without(operator.args, _SCHEME), *(f"--enable-scheme={each}" for each in kinds)]
+    changed: dict[str, Any] = {"args": args}
+    if operator.command is not None and _values(operator.command, _SCHEME):
+        changed["command"] = _without(operator.command, _SCHEME)
+    return _patch_container(operator, changed)
+
+
+def _patch_container(operator: TrainingOperator, changed: Mapping[str, Any]) -> str:
+    """Return the command that changes the container by its name: a patch by index fails if another container was inserted."""
+    containers = [{"name": operator.container, **changed}]
+    patch = {"spec": {"template": {"spec": {"containers": containers}}}}
+    return _kubectl(*_within(operator), "patch", "deployment", operator.name, "--type=strategic", patch=patch)
+
+
+def _kept_by_flags(found: Found) -> list[Difference]:
+    """Return the differences for whose flags there is a reason: all of them if the jobs are unknown."""
+    kept = [
+        each for each in DIFFERENCES.values() if each.flags and (found.jobs is None or each.id in found.differences)
+    ]
+    # The flag deletes working sidecars, too, for which training-operator waits.
+    has_sidecars = found.jobs is None or SIDECARS.id in found.differences
+    return [each for each in kept if not (each is COMPLETION_GRACE and has_sidecars)]
+
+
+def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
+    # The file without a namespace object: deleting the other one would delete everything in the namespace.
+    file = "install-kubeflow.yaml" if operator.namespace == _NAMESPACE else "install.yaml"
+    kept = _kept_by_flags(found)
+    flags = [flag for each in kept for flag in each.flags]
+    gang = operator.gang_scheduler
+    if has_gang := bool(_SUBDOMAIN.fullmatch(gang)):
+        flags += ["--enable-gang-scheduling", f"--gang-scheduler-name={gang}"]
+    yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
+    if flags:
+        yield "#    These flags keep the behavior of training-operator. Set them in your overlay, or with Helm in extraArgs:"
+        lines = "".join(rf"\n\1{each}" for each in flags)
+        yield f"sed -i 's|^\\( *- \\){_FIRST_ARGUMENT}$|&{lines}|' {file}"
+    done = {each.id for each in kept} | ({GANG.id} if has_gang else set())
+    rest = [f"{id_} ({count} job{'s' * (count != 1)})" for id_, count in found.differences.items() if id_ not in done]
+    if rest:
+        yield f"#    No flag keeps the behavior of these; see --check: {', '.join(rest)}"
+    if has_gang:
+        yield _kubectl("apply", "-k", "manifests/addons/gang-scheduling")
+    yield _kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
+    yield _kubectl("-n", _NAMESPACE, "rollout", "status", "deployment/tf-job-operator", "--timeout=3m")
+
+
+def _verify() -> Iterator[str]:
+    yield "# 4. Each unfinished job has a number in the column SEEN, except those that another controller manages."
+    columns = "NAMESPACE:.metadata.namespace,NAME:.metadata.name,SEEN:.status.observedGeneration"
+    yield _kubectl("get", "tfjobs", "--all-namespaces", "-o", f"custom-columns={columns}")
+    yield "#    Keep everything else of training-operator until you are sure that you do not go back."
+
+
+def _back(operator: TrainingOperator, webhooks: Sequence[tuple[str, str]], kept: Sequence[str]) -> Iterator[str]:
+    yield "# The way back. Keep the CRD of tfjob-operator: that of training-operator deletes fields of jobs."
+    yield "# B1. These jobs use what training-operator does not support. Suspend them, or let them finish."
+    conditions = (".runPolicy.failurePolicy", '.runPolicy.network=="shared"', ".tensorBoard")
+    name = '{.metadata.namespace}/{.metadata.name}{"\\n"}'
+    path = "".join(f"{{range .items[?(@.spec{each})]}}{name}{{end}}" for each in conditions)
+    yield _kubectl("get", "tfjobs", "--all-namespaces", "-o", f"jsonpath={path}")
+    yield "#     Pods of other jobs stay when the job finishes, unless the job sets cleanPodPolicy."
+    yield "# B2. Stop tfjob-operator."
+    yield _kubectl("-n", _NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
+    yield _kubectl("-n", _NAMESPACE, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
+    yield f"# B3. Start training-operator for TFJobs{', and restore its webhook entry' * bool(webhooks)}."
+    if kept:
+        restored: dict[str, Any] = {"args": operator.args}
+        if operator.command is not None and _values(operator.command, _SCHEME):
+            restored["command"] = operator.command
+        yield _patch_container(operator, restored)
+    else:
+        yield _kubectl(*_within(operator), "scale", f"deployment/{operator.name}", f"--replicas={operator.replicas}")
+    yield _kubectl(*_within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
+    for name, file in webhooks:
+        command = shlex.join(["kubectl", "patch", "validatingwebhookconfiguration", name, "--type=strategic"])
+        yield f'{command} --patch="$(cat {file})"'
+
+
+def _within(operator: TrainingOperator) -> tuple[str, str]:
+    return "-n", operator.namespace
+
+
+def _kubectl(*words: str, patch: Mapping[str, Any] | None = None) -> str:
+    """Return a command line, quoted for a shell."""
+    return shlex.join(["kubectl", *words, *([f"--patch={json.dumps(patch)}"] if patch is not None else [])])

@@ -1,0 +1,363 @@
+"""`kubectl tfjob migrate`: what changes for jobs of training-operator 1.9, and the steps there and back.
+
+The expected differences were written from docs/migration.md, and from what the real training-operator 1.9.4 did, before the
+program ran.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfjob_operator.cli.migration import DIFFERENCES, CheckedJob, check
+from unit.cli.conftest import Server, outcome
+from unit.cli.training_operator import (
+    DENIED,
+    DEPLOYMENTS,
+    OF_ALL,
+    OF_TEAM,
+    PUBLIC,
+    RECORDED,
+    cluster,
+    deployment,
+    items,
+    served,
+    with_policy,
+)
+
+PAGE = Path(__file__).parents[3] / "docs" / "kubectl-tfjob.md"
+WORDS = {
+    "I": "invalid",
+    "C": "clean-pod-policy",
+    "G": "completion-grace",
+    "E": "exit-codes",
+    "D": "restart-delay",
+    "B": "backoff-limit",
+    "R": "restart-policy",
+    "P": "policies-in-spec",
+    "S": "sidecars",
+    "O": "parameter-servers-only",
+    "A": "gang-scheduling",
+    "Q": "queue",
+    "N": "counters",
+}
+EXPECTED = {
+    "multi-worker": "N",
+    "distributed-tfjob-x7k2p": "C N",
+    "tf-mnist": "R",
+    "training": "I",
+    "training-x7k2p": "N",
+    "training-2": "N",
+    "multi-worker-training-x7k2p": "N",
+    "dist-mnist-for-e2e-test": "C N",
+    "monolith-train": "N",
+    "trial-x7k2p": "S",
+    "tensorflow-training": "",
+    "dgolubov-jobcustom": "C N R",
+    "mnistjob": "N",
+    "fmnist": "N",
+    "training-tb-tfjob": "P N",
+    "training-tfjob": "P N",
+    "tfjob-flat": "",
+    "tfjob-deep": "",
+    "tfjob-deep-gpu": "",
+    "trial-x7k2p-2": "C N S",
+    "dist-mnist-for-e2e-test-2": "C N",
+    "multi-worker-2": "N",
+    "mnist": "",
+    "tfjob-simple": "C N",
+    "tensorflow-dist-mnist": "C N Q",
+    "tensorflow-dist-mnist-2": "C N Q",
+    "fmnist-2": "N",
+    "mnist-2": "",
+    "distributed-tfjob-x7k2p-2": "C N",
+    "multi-worker-training": "N",
+    "multi-worker-training-x7k2p-2": "N",
+    "tfjob-test": "C N",
+    "clean-pod-all": "G N",
+    "clean-pod-none": "N",
+    "clean-pod-running": "G N",
+    "distributed-training": "C N",
+    "estimator-runconfig": "G N",
+    "gpu-tfjob": "",
+    "invalid-tfjob": "I",
+    "pod-names-validation": "G N",
+    "replica-restart-policy-always": "C N",
+    "replica-restart-policy-exitcode": "C N E D",
+    "replica-restart-policy-never": "C N",
+    "replica-restart-policy-onfailure": "C N",
+    "simple-tfjob": "C N",
+    "tfjob-mnist-ci-test-gang": "A",
+    "from-sdk": "C N",
+    "mnist-notebook": "N",
+    "tfjob-examples": "C N",
+    "mnist-train-gcp": "C N R",
+    "mnist-train-aws": "C N R",
+    "mnist-train-vanilla": "C N R",
+    "mnist-fluid": "",
+    "arena": "G N",
+    "trial-q9d4z": "S",
+    "trial-chief-v5c8n": "S",
+    "tfjob-simple-airgapped": "C N",
+}
+EXPECTED_RECORDED = {
+    "hand/chief": "C N",
+    "hand/deadline": "C N",
+    "hand/done": "finished",
+    "hand/done-running": "finished",
+    "hand/done-ttl": "finished",
+    "hand/dynamic": "C N",
+    "hand/failed": "finished",
+    "hand/failed-exitcode": "finished",
+    "hand/inplace": "C N B",
+    "hand/invalid-chief": "I",
+    "hand/invalid-type": "I",
+    "hand/lower": "C N",
+    "hand/managed": "",
+    "hand/multikueue": "managed by another controller",
+    "hand/oldpolicy": "C N",
+    "hand/partly": "C N",
+    "hand/ran-suspended": "C N",
+    "hand/restarted": "C N E D B",
+    "hand/restarting": "C N E D",
+    "hand/run": "C N",
+    "hand/sidecar": "S",
+    "hand/single": "",
+    "hand/suspended": "C N",
+    "hand/template": "C N R",
+    "a-peer/always-0": "",
+    "a-peer/backoff-exitcode": "E D B",
+    "a-peer/evaluator-only-ps": "C N O",
+    "a-peer/sidecar-forever": "C N S",
+    "a-peer/sidecar-forever-all": "G N S",
+    "a-peer/suspended": "C N",
+}
+"""All others of `a-peer` had finished."""
+
+
+MISTAKE = (
+    "spec.tfReplicaSpecs.Worker.template.spec.containers: Required value: one container must be named tensorflow; "
+    "found Tensorflow"
+)
+
+
+def in_words(checked: CheckedJob) -> set[str]:
+    """What was found, as in the tables above."""
+    return {checked.unaffected} if checked.unaffected else set(checked.differences)
+
+
+def expected(text: str) -> set[str]:
+    if text in {"finished", "managed by another controller"}:
+        return {text}
+    return {WORDS[each] for each in text.split()}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_differences_of_each_public_job_are_those_that_the_documentation_predicts(name: str) -> None:
+    assert in_words(check(PUBLIC[name])) == expected(EXPECTED[name]), PUBLIC[name]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_differences_of_each_recorded_job_are_those_that_were_observed(name: str) -> None:
+    assert in_words(check(RECORDED[name])) == expected(EXPECTED_RECORDED.get(name, "finished")), RECORDED[name]
+
+
+def test_a_job_with_replicas_for_a_single_pod_and_no_limit_behaves_the_same() -> None:
+    """And types without replicas do not count."""
+    one = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
+    spec = {
+        "tfReplicaSpecs": {"Worker": one | {"replicas": 1}, "PS": one | {"replicas": 0, "restartPolicy": "ExitCode"}}
+    }
+    assert in_words(check({"metadata": {"name": "a"}, "spec": spec})) == set()
+
+
+@pytest.mark.parametrize(("policy", "limit"), [("OnFailure", 0), ("Never", 3), ("ExitCode", 0)])
+def test_a_backoff_limit_without_effect_is_no_difference(policy: str, limit: int) -> None:
+    """Under Never nothing is restarted, and a limit of 0 fails the job at the first failure under both operators."""
+    assert "backoff-limit" not in in_words(check(with_policy({"backoffLimit": limit}, restartPolicy=policy)))
+
+
+def test_a_policy_in_spec_that_run_policy_overrides_is_no_difference() -> None:
+    inline = with_policy({"cleanPodPolicy": "All"})
+    inline["spec"]["cleanPodPolicy"] = "Running"
+    inline["spec"]["backoffLimit"] = 2
+    assert check(inline).differences["policies-in-spec"] == "spec.backoffLimit"
+
+
+def test_a_grace_period_of_the_job_replaces_that_of_the_operator() -> None:
+    many = with_policy({"cleanPodPolicy": "All"}, replicas=3)
+    assert "completion-grace" in in_words(check(many))
+    many["spec"]["runPolicy"]["completionGracePeriodSeconds"] = 0
+    assert "completion-grace" not in in_words(check(many))
+
+
+def test_a_job_with_more_replicas_than_the_operator_accepts_would_be_on_hold() -> None:
+    """As one with more errors than are shown; nothing else is said of them."""
+    assert check(with_policy({}, replicas=20_000)).differences.keys() == {"invalid"}
+    found = check({"metadata": {"name": "Mnist"}, "spec": {"tfReplicaSpecs": {"Trainer": {}}}}).differences
+    assert re.search(r"metadata.name: .* \(and \d more\)", found["invalid"])
+
+
+@pytest.mark.parametrize(("gang", "names"), [(True, {"a", "b"}), (False, set()), (None, {"b"})])
+def test_the_flag_of_training_operator_decides_whether_jobs_have_pod_groups(gang: bool | None, names: set[str]) -> None:
+    """If it is unknown, jobs with a schedulingPolicy are named."""
+    jobs = {"a": with_policy({}), "b": with_policy({"schedulingPolicy": {"queue": "q"}})}
+    assert {name for name, job in jobs.items() if "gang-scheduling" in check(job, gang=gang).differences} == names
+
+
+def test_a_job_that_this_operator_serves_is_unaffected() -> None:
+    """training-operator never writes the generation that it has observed."""
+    served = with_policy({}, replicas=2) | {"status": {"observedGeneration": 1}}
+    assert check(served).unaffected == "served by tfjob-operator"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["", "None", "All", "ExitCode", "tensorflow", "Trial", "Worker", "\x1b[31m", "0-9"])
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(
+        st.sampled_from([
+            "metadata", "name", "namespace", "labels", "ownerReferences", "kind", "spec", "status", "conditions", "type",
+            "runPolicy", "cleanPodPolicy", "backoffLimit", "schedulingPolicy", "managedBy", "tfReplicaSpecs", "Worker", "ps",
+            "replicas", "restartPolicy", "template", "containers", "observedGeneration", "kueue.x-k8s.io/queue-name",
+        ]) | st.text(st.characters(exclude_categories=["Cs"]), max_size=2),
+        each, max_size=4,
+    ),
+    max_leaves=25,
+)  # fmt: skip
+
+
+@given(meta=JSON, spec=JSON, status=JSON, replicas=JSON, policy=JSON)
+def test_no_object_is_too_odd_to_be_checked(meta: Any, spec: Any, status: Any, replicas: Any, policy: Any) -> None:
+    for body in (spec, {"tfReplicaSpecs": replicas, "runPolicy": policy, "cleanPodPolicy": policy}):
+        checked = check({"metadata": meta, "spec": body, "status": status})
+        assert checked.differences.keys() <= DIFFERENCES.keys()
+        assert all(isinstance(detail, str) for detail in checked.differences.values())
+
+
+def test_the_check_lists_the_jobs_that_change_and_what_changes_and_sums_by_namespace(server: Server) -> None:
+    server.answers(OF_ALL, items(*served(PUBLIC["tfjob-simple"], RECORDED["hand/done"], PUBLIC["mnist"], namespace="b"),
+                                 *served(PUBLIC["gpu-tfjob"], PUBLIC["training"], namespace="a")))  # fmt: skip
+    code, out, err = outcome(server.run("migrate", "--check", "-A"))
+    assert (code, err) == (3, "")
+    assert out.splitlines() == [
+        "NAMESPACE   NAME           STATE   DIFFERENCES",
+        "a           training       New     invalid",
+        "b           tfjob-simple   New     clean-pod-policy, counters",
+        "",
+        "invalid: 1 job",
+        "  training-operator: The job runs.",
+        "  tfjob-operator:    The job is on hold: running pods continue, and no pod is created until the field is corrected.",
+        "  to keep it:        correct the field",
+        f"    a/training: {MISTAKE}",
+        "",
+        "clean-pod-policy: 1 job",
+        "  training-operator: Without cleanPodPolicy, pods that are running when the job finishes or exceeds a limit continue.",
+        "  tfjob-operator:    They are deleted.",
+        "  to keep it:        set spec.runPolicy.cleanPodPolicy: None",
+        "    b/tfjob-simple: Worker",
+        "",
+        "counters: 1 job",
+        "  training-operator: After a failure, status.replicaStatuses keep the last number of active replicas.",
+        "  tfjob-operator:    active is the number of pods that are left.",
+        "  to keep it:        not possible",
+        "    b/tfjob-simple: 2 replicas",
+        "",
+        "NAMESPACE   JOBS   DIFFERENT   ON HOLD   SAME   UNAFFECTED",
+        "a           2      1           1         1      0",
+        "b           2      1           0         1      0",
+        "hand        1      0           0         0      1",
+        "TOTAL       5      2           1         2      1",
+    ]
+
+
+def test_the_check_for_a_program_has_the_details_of_each_job_and_the_sums(server: Server) -> None:
+    server.answers(OF_TEAM, items(*served(PUBLIC["mnist"], PUBLIC["arena"], RECORDED["hand/done"])))
+    code, out, err = outcome(server.run("migrate", "--check", "-o", "json"))
+    found = json.loads(out)
+    assert (code, err) == (3, "")
+    assert found["jobs"][2] == {
+        "namespace": "team",
+        "name": "mnist",
+        "state": "New",
+        "unaffected": "",
+        "differences": {},
+    }
+    assert found["jobs"][1]["differences"] == {"completion-grace": "Worker", "counters": "3 replicas"}
+    assert found["jobs"][0]["unaffected"] == "finished"
+    assert found["total"] == {"jobs": 3, "different": 1, "onHold": 0, "same": 1, "unaffected": 1}
+    assert found["namespaces"]["team"] == {"jobs": 2, "different": 1, "onHold": 0, "same": 1, "unaffected": 0}
+    assert found["differences"]["completion-grace"]["flags"] == ["--completion-grace-period=0"]
+    assert found["differences"].keys() == {"completion-grace", "counters"}
+    assert yaml.safe_load(server.run("migrate", "--check", "-o", "yaml").stdout) == found
+
+
+def test_more_than_three_jobs_of_a_difference_are_only_counted(server: Server) -> None:
+    many = [with_policy({}, replicas=2) | {"metadata": {"name": f"job-{number}"}} for number in range(5)]
+    server.answers(OF_TEAM, items(*served(*many)))
+    out = server.run("migrate", "--check").stdout
+    assert "    team/job-2: Worker\n    and 2 more: see -o json\n" in out
+    assert "TOTAL" not in out
+
+
+def test_without_differences_the_check_succeeds(server: Server) -> None:
+    server.answers(OF_TEAM, items())
+    assert outcome(server.run("migrate", "--check")) == (0, "No TFJobs found in team namespace.\n", "")
+    server.answers(OF_ALL, items())
+    assert outcome(server.run("migrate", "--check", "-A")) == (0, "No TFJobs found.\n", "")
+    server.answers(OF_TEAM, items(*served(PUBLIC["mnist"], RECORDED["hand/multikueue"])))
+    code, out, _ = outcome(server.run("migrate", "--check"))
+    assert (code, out.split()[:2]) == (0, ["NAMESPACE", "JOBS"])
+    assert server.run("migrate", "--check", "-o", "json").exit_code == 0
+
+
+def test_what_cannot_be_checked_is_an_error(server: Server) -> None:
+    """Without permission for Deployments and webhooks, which most users do not have, jobs are checked all the same."""
+    server.answers(OF_TEAM, DENIED, code=403)
+    assert server.run("migrate", "--check").exit_code == 1
+    server.otherwise = (403, json.dumps(DENIED).encode())
+    server.answers(OF_TEAM, items(*served(PUBLIC["mnist"])))
+    assert server.run("migrate", "--check").exit_code == 0
+    server.answers(OF_ALL, {"kind": "Status", "reason": "InternalError", "message": "no", "code": 500}, code=500)
+    assert server.run("migrate", "--plan").exit_code == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--plan", "-A"], ["--plan", "-o", "json"], ["--check", "-o", "wide"]])
+def test_options_that_make_no_sense_together_are_refused_before_a_request(server: Server, options: list[str]) -> None:
+    assert server.run("migrate", *options).exit_code == 2
+    assert not server.asked
+
+
+def test_the_check_knows_from_the_deployment_whether_there_are_pod_groups(server: Server) -> None:
+    server.answers(OF_TEAM, items(*served(PUBLIC["mnist"])))
+    server.answers(DEPLOYMENTS, items(deployment(args=["--gang-scheduler-name", "volcano"])))
+    assert "gang-scheduling: 1 job" in server.run("migrate", "--check").stdout
+    server.answers(DEPLOYMENTS, items(deployment()))
+    server.answers(OF_TEAM, items(*served(PUBLIC["tfjob-mnist-ci-test-gang"])))
+    assert server.run("migrate", "--check").exit_code == 0
+
+
+@pytest.mark.parametrize("options", [["--check"], ["--check", "-A"], ["--plan"]])
+def test_only_get_requests_are_sent(server: Server, options: list[str]) -> None:
+    cluster(server)
+    server.run("migrate", *options)
+    assert {method for method, *_ in server.asked} == {"GET"}
+
+
+def test_the_guide_has_a_row_for_each_difference(check_generated: Callable[[Path, str], None]) -> None:
+    before, start, rest = PAGE.read_text().partition("<!-- generated: cli/migration.py -->\n")
+    _, end, after = rest.partition("<!-- end of generated -->\n")
+    rows = ["| ID | training-operator 1.9 | tfjob-operator | to keep the former |", "|---|---|---|---|"]
+    rows += [f"| `{each.id}` | {each.before} | {each.here} | {keep(each.keep)} |" for each in DIFFERENCES.values()]
+    check_generated(PAGE, f"{before}{start}\n{chr(10).join(rows)}\n\n{end}{after}")
+
+
+def keep(text: str) -> str:
+    """Return how to keep a behavior, with flags in the font of code."""
+    return re.sub(r"--[-a-zA-Z0-9=]+", r"`\g<0>`", text) or "not possible"

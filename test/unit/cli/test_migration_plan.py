@@ -1,0 +1,256 @@
+"""The steps of `kubectl tfjob migrate --plan`, there and back, for clusters that differ."""
+
+import json
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+from unit.cli.conftest import Server, outcome
+from unit.cli.training_operator import (
+    CRD,
+    DENIED,
+    PUBLIC,
+    cluster,
+    deployment,
+    items,
+    webhook,
+)
+
+
+def plan(server: Server) -> list[str]:
+    """Return the lines of the plan, which must succeed, without the options for this cluster."""
+    result = server.run("migrate", "--plan")
+    assert result.exit_code == 0, result.output
+    return result.stdout.replace(f" {server.flags}", "").splitlines()
+
+
+def commands(lines: list[str]) -> list[str]:
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def patch_in(line: str) -> Any:
+    """Return the patch of a `kubectl patch`."""
+    return json.loads(next(word for word in shlex.split(line) if word.startswith("--patch=")).removeprefix("--patch="))
+
+
+REMOVE = (
+    "kubectl patch validatingwebhookconfiguration validator.training-operator.kubeflow.org --type=strategic "
+    """'--patch={"webhooks": [{"$patch": "delete", "name": "validator.tfjob.training-operator.kubeflow.org"}]}'"""
+)
+RESTORE = (
+    "kubectl patch validatingwebhookconfiguration validator.training-operator.kubeflow.org --type=strategic "
+    '--patch="$(cat webhook.json)"'
+)
+
+
+def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_and_goes_back(server: Server) -> None:
+    cluster(server, PUBLIC["tfjob-simple"])
+    lines = plan(server)
+    assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -A lists what changes for them." in lines
+    save, remove, stop, wait, apply, rollout, seen, *back = commands(lines)
+    assert save.startswith("[ -e webhook.json ] || { echo ")
+    assert remove == REMOVE
+    assert stop == "kubectl -n kubeflow scale deployment/training-operator --replicas=0"
+    assert wait.startswith(
+        "kubectl -n kubeflow wait pod --for=delete --selector=control-plane=kubeflow-training-operator"
+    )
+    assert apply == "kubectl apply --server-side --force-conflicts -f install-kubeflow.yaml"
+    assert rollout == "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
+    assert seen.startswith("kubectl get tfjobs --all-namespaces -o custom-columns=")
+    unsupported, stop, wait, start, rollout, restore = back
+    assert unsupported.startswith("kubectl get tfjobs --all-namespaces -o 'jsonpath={range ")
+    assert stop == "kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0"
+    assert "--selector=name=tf-job-operator" in wait
+    assert start == "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
+    assert rollout == "kubectl -n kubeflow rollout status deployment/training-operator --timeout=3m"
+    assert restore == RESTORE
+
+
+def test_every_command_of_the_plan_is_for_the_same_cluster_and_user(server: Server) -> None:
+    cluster(server, PUBLIC["replica-restart-policy-exitcode"], pytorchjobs=items({"metadata": {}}))
+    out = server.run("migrate", "--plan", "--context=here", "--as=admin").stdout
+    found = [line.split("kubectl ")[1:] for line in out.splitlines() if "kubectl " in line]
+    assert len(found) > 10
+    for command in [each for line in found for each in line]:
+        assert command.removeprefix("tfjob ").startswith(f"--context=here {server.flags} --as=admin ")
+
+
+def test_training_operator_continues_with_other_kinds_that_have_jobs_and_goes_back_to_its_own_arguments(
+    server: Server,
+) -> None:
+    """The container is found by its name: another one may precede it."""
+    one = items({"metadata": {"name": "a"}})
+    cluster(server, deployments=[deployment(args=["--zap-log-level=2"])], pytorchjobs=one, mpijobs=one)
+    lines = plan(server)
+    assert "# 2. Stop training-operator for TFJobs. It continues with mpijob, pytorchjob." in lines
+    assert not [line for line in lines if "scale deployment/training-operator" in line]
+    there, back = (patch_in(line) for line in lines if "patch deployment" in line)
+    args = ["--zap-log-level=2", "--enable-scheme=mpijob", "--enable-scheme=pytorchjob"]
+    assert there == {"spec": {"template": {"spec": {"containers": [{"name": "training-operator", "args": args}]}}}}
+    assert back["spec"]["template"]["spec"]["containers"] == [
+        {"name": "training-operator", "args": ["--zap-log-level=2"]}
+    ]
+    assert RESTORE in lines
+
+
+def test_a_deployment_without_arguments_has_none_again_after_the_way_back(server: Server) -> None:
+    cluster(server, pytorchjobs=items({"metadata": {"name": "a"}}))
+    there, back = (patch_in(line) for line in plan(server) if "patch deployment" in line)
+    assert there["spec"]["template"]["spec"]["containers"][0]["args"] == ["--enable-scheme=pytorchjob"]
+    assert back["spec"]["template"]["spec"]["containers"][0]["args"] is None
+
+
+def test_kinds_that_are_set_already_are_kept_except_for_tfjob(server: Server) -> None:
+    """Adding more would leave TFJobs enabled, and both operators would run them. Also if the flags are in the command."""
+    args = ["--enable-scheme=TFJob", "--enable-scheme", "pytorchjob", "--leader-elect"]
+    cluster(server, deployments=[deployment(args=args)])
+    there, back = (patch_in(line) for line in plan(server) if "patch deployment" in line)
+    assert there["spec"]["template"]["spec"]["containers"][0]["args"] == [
+        "--leader-elect",
+        "--enable-scheme=pytorchjob",
+    ]
+    assert back["spec"]["template"]["spec"]["containers"][0]["args"] == args
+    command = ["/manager", "--enable-scheme=tfjob", "--enable-scheme=mpijob"]
+    cluster(server, deployments=[deployment(command=command)])
+    there, back = (patch_in(line) for line in plan(server) if "patch deployment" in line)
+    kept = {"name": "training-operator", "args": ["--enable-scheme=mpijob"], "command": ["/manager"]}
+    assert there["spec"]["template"]["spec"]["containers"] == [kept]
+    assert back["spec"]["template"]["spec"]["containers"] == [
+        {"name": "training-operator", "args": None, "command": command}
+    ]
+
+
+def test_an_operator_that_serves_only_tfjobs_is_scaled_to_0(server: Server) -> None:
+    cluster(server, deployments=[deployment(args=["--enable-scheme=tfjob"])], pytorchjobs=items({"metadata": {}}))
+    lines = plan(server)
+    assert "kubectl -n kubeflow scale deployment/training-operator --replicas=0" in lines
+    assert not [line for line in lines if "enable-scheme" in line]
+
+
+def test_without_jobs_of_other_kinds_the_plan_shows_how_to_keep_training_operator_for_them(server: Server) -> None:
+    cluster(server)
+    (line,) = [line for line in plan(server) if "enable-scheme" in line]
+    assert line.startswith("#    kubectl -n kubeflow patch deployment training-operator ")
+    assert patch_in(line.removeprefix("#"))["spec"]["template"]["spec"]["containers"][0]["args"] == [
+        f"--enable-scheme={kind}job" for kind in ("jax", "mpi", "paddle", "pytorch", "xgboost")
+    ]
+
+
+def test_without_a_webhook_for_tfjobs_none_is_changed(server: Server) -> None:
+    """As with training-operator before 1.8, or in the second run of the plan."""
+    cluster(server, webhooks=[webhook("pytorchjob"), webhook("tfjob", name="other")])
+    lines = plan(server)
+    entry = "validator.tfjob.training-operator.kubeflow.org"
+    assert f"# 1. No webhook has the entry {entry}: nothing is to be removed." in lines
+    assert not [line for line in commands(lines) if "webhook" in line]
+
+
+def test_the_flags_of_the_plan_are_those_for_the_jobs_of_the_cluster(server: Server) -> None:
+    """The flag for workers would also delete sidecars immediately, for which training-operator waits."""
+    cluster(server, PUBLIC["mnist"])
+    assert not [line for line in plan(server) if line.startswith("sed ")]
+    cluster(server, PUBLIC["arena"], PUBLIC["replica-restart-policy-exitcode"])
+    lines = plan(server)
+    (sed,) = [line for line in lines if line.startswith("sed ")]
+    assert re.findall(r"1(--[-=a-z0-9]+)", sed) == [
+        "--completion-grace-period=0",
+        "--retryable-exit-codes=128-255",
+        "--restart-backoff=false",
+    ]
+    kept = "#    No flag keeps the behavior of these; see --check: clean-pod-policy (1 job), counters (2 jobs)"
+    assert kept in lines
+    cluster(server, PUBLIC["arena"], PUBLIC["trial-q9d4z"])
+    lines = plan(server)
+    assert not [line for line in lines if line.startswith("sed ")]
+    assert [line for line in lines if line.startswith("#    No flag keeps") and "completion-grace (1 job)" in line]
+
+
+def test_a_gang_scheduler_is_kept_with_both_flags_and_the_permissions(server: Server) -> None:
+    """Before the operator starts: until it may read PodGroups it creates no pods."""
+    cluster(
+        server, PUBLIC["mnist"], deployments=[deployment(args=["--gang-scheduler-name=scheduler-plugins-scheduler"])]
+    )
+    lines = plan(server)
+    (sed,) = [line for line in lines if line.startswith("sed ")]
+    assert r"\1--enable-gang-scheduling\n\1--gang-scheduler-name=scheduler-plugins-scheduler|" in sed
+    addon = lines.index("kubectl apply -k manifests/addons/gang-scheduling")
+    assert addon < lines.index("kubectl apply --server-side --force-conflicts -f install-kubeflow.yaml")
+    assert "#    No flag keeps" not in "\n".join(lines)
+
+
+def test_the_deployment_is_that_which_the_webhook_names(server: Server) -> None:
+    """Every user of a namespace can create one with the label of training-operator."""
+    forged = deployment("a-tenant", args=["--gang-scheduler-name=forged"])
+    cluster(server, deployments=[forged, deployment("ml")], webhooks=[webhook("tfjob", namespace="ml")])
+    lines = plan(server)
+    assert "kubectl -n ml scale deployment/training-operator --replicas=0" in lines
+    assert "kubectl apply --server-side --force-conflicts -f install.yaml" in lines
+    assert not [line for line in lines if "a-tenant" in line or "forged" in line]
+    label = "control-plane=kubeflow-training-operator"
+    assert f"# 2 Deployments have the label {label}: make sure that ml/training-operator is the right one." in lines
+    cluster(server, deployments=[forged, deployment("kubeflow")], webhooks=[])
+    assert "kubectl -n kubeflow scale deployment/training-operator --replicas=0" in plan(server)
+
+
+def test_text_of_the_cluster_stays_a_word_of_its_command(server: Server) -> None:
+    hostile = "x'; rm -rf / #\n$(reboot)"
+    odd = deployment(args=[f"--zap={hostile}", f"--gang-scheduler-name={hostile}"], meta={"name": hostile})
+    cluster(
+        server, deployments=[odd], webhooks=[webhook("tfjob", meta={"name": hostile})], mpijobs=items({"metadata": {}})
+    )
+    lines = plan(server)
+    # Line breaks are printed as \n, so that no line is the server's.
+    assert not [line for line in lines if line.startswith(("rm", "$(reboot)"))]
+    for line in commands(lines):
+        words = shlex.split(line.removeprefix("[ -e webhook.json ] || "))
+        assert not {"rm", "-rf", "#"} & set(words), line
+    assert not [line for line in lines if "--enable-gang-scheduling" in line]
+
+
+@pytest.mark.parametrize(
+    ("mark", "tool"),
+    [
+        ({"annotations": {"argocd.argoproj.io/tracking-id": "x"}}, "Argo CD"),
+        ({"labels": {"app.kubernetes.io/instance": "x"}}, "Argo CD or Helm"),
+        ({"labels": {"kustomize.toolkit.fluxcd.io/name": "x"}}, "Flux"),
+        ({"annotations": {"meta.helm.sh/release-name": "x"}}, "Helm"),
+    ],
+)
+def test_the_plan_names_what_gitops_would_undo(server: Server, mark: dict[str, Any], tool: str) -> None:
+    cluster(server, deployments=[deployment(meta=mark)], webhooks=[webhook("tfjob", meta=mark)])
+    server.answers(CRD, {"metadata": {"name": "tfjobs.kubeflow.org", **mark}})
+    lines = plan(server)
+    start = lines.index("# First change the source of training-operator likewise, or suspend its synchronization:")
+    assert [line.partition(" manages ")[0] for line in lines[start + 1 : start + 4]] == [f"# {tool}"] * 3
+    cluster(server)
+    assert not [line for line in plan(server) if " manages " in line]
+
+
+def test_without_any_permission_the_plan_is_that_for_the_manifests_of_training_operator(server: Server) -> None:
+    """What cannot be read is assumed to be in use: other kinds continue, and all flags are set."""
+    server.otherwise = (403, json.dumps(DENIED).encode())
+    code, out, err = outcome(server.run("migrate", "--plan"))
+    assert code == 0
+    assert err.splitlines() == [
+        "warning: no permission to read Deployments: the plan assumes the manifests of training-operator",
+        "warning: no permission to read webhook configurations: the plan assumes the manifests of training-operator",
+        "warning: no permission to read the CRD tfjobs.kubeflow.org: the plan assumes the manifests of training-operator",
+        "warning: no permission to list TFJobs of all namespaces: the plan has the flags for all differences",
+    ]
+    lines = out.replace(f" {server.flags}", "").splitlines()
+    assert REMOVE in lines
+    assert (
+        "# 2. Stop training-operator for TFJobs. It continues with jaxjob, mpijob, paddlejob, pytorchjob, xgboostjob."
+        in lines
+    )
+    (sed,) = [line for line in lines if line.startswith("sed ")]
+    assert "--retryable-exit-codes=128-255" in sed
+    assert "--completion-grace-period" not in sed
+
+
+def test_a_cluster_without_training_operator_gets_a_plan_that_says_so(server: Server) -> None:
+    cluster(server, deployments=[], webhooks=[])
+    label = "control-plane=kubeflow-training-operator"
+    assert f"# No Deployment has the label {label}: the commands assume kubeflow/training-operator." in plan(server)

@@ -1,0 +1,79 @@
+"""Jobs and objects of a cluster with training-operator 1.9, for the tests of `kubectl tfjob migrate`."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from unit.cli.conftest import Server
+
+DATA = Path(__file__).parents[2] / "data" / "public_tfjobs.yaml"
+JOBS = yaml.load(DATA.read_text(), Loader=yaml.CSafeLoader)
+PUBLIC = {each["metadata"]["name"]: each for each in JOBS if not each["source"].startswith("recorded")}
+RECORDED = {
+    f"{each['metadata']['namespace']}/{each['metadata']['name']}": each
+    for each in JOBS
+    if each["source"].startswith("recorded")
+}
+OF_TEAM = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+OF_ALL = "/apis/kubeflow.org/v1/tfjobs"
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tfjobs.kubeflow.org"
+DENIED = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}
+
+
+def with_policy(policy: dict[str, Any], *, replicas: int = 1, **entry: Any) -> dict[str, Any]:
+    """Return a job of workers with a run policy."""
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}
+    spec = {"runPolicy": policy, "tfReplicaSpecs": {"Worker": {"replicas": replicas, "template": template, **entry}}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "mnist"}, "spec": spec}
+
+
+def served(*jobs: dict[str, Any], namespace: str = "team") -> list[dict[str, Any]]:
+    """Return jobs as an API server sends them in a list."""
+    return [
+        job | {"metadata": {"namespace": namespace, "uid": f"u-{job['metadata']['name']}", **job["metadata"]}}
+        for job in jobs
+    ]
+
+
+def items(*found: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {}, "items": [*found]}
+
+
+def deployment(namespace: str = "kubeflow", *, meta: Any = None, **container: Any) -> dict[str, Any]:
+    """Return the Deployment of training-operator."""
+    containers = [{"name": "istio-proxy"}, {"name": "training-operator", "command": ["/manager"], **container}]
+    spec = {"replicas": 2, "template": {"spec": {"containers": containers}}}
+    return {
+        "metadata": {"name": "training-operator", "namespace": namespace, "uid": namespace, **(meta or {})},
+        "spec": spec,
+    }
+
+
+def webhook(*kinds: str, name: str = "validator", namespace: str = "kubeflow", meta: Any = None) -> dict[str, Any]:
+    entries = [
+        {
+            "name": f"{name}.{kind}.training-operator.kubeflow.org",
+            "clientConfig": {"service": {"namespace": namespace, "name": "training-operator"}},
+        }
+        for kind in kinds
+    ]
+    return {
+        "metadata": {"name": "validator.training-operator.kubeflow.org", "uid": "w", **(meta or {})},
+        "webhooks": entries,
+    }
+
+
+def cluster(
+    server: Server, *jobs: dict[str, Any], deployments: Any = None, webhooks: Any = None, **kinds: dict[str, Any]
+) -> None:
+    """Fill the server as a cluster with training-operator: its Deployment, its webhook, and jobs of other kinds."""
+    server.answers(OF_ALL, items(*served(*jobs)))
+    server.answers(OF_TEAM, items(*served(*jobs)))
+    server.answers(DEPLOYMENTS, items(*([deployment()] if deployments is None else deployments)))
+    server.answers(WEBHOOKS, items(*([webhook("pytorchjob", "tfjob")] if webhooks is None else webhooks)))
+    server.answers(CRD, {"metadata": {"name": "tfjobs.kubeflow.org"}})
+    for kind in ("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "xgboostjobs"):
+        server.answers(f"/apis/kubeflow.org/v1/{kind}", kinds.get(kind, items()))
