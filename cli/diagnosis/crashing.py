@@ -213,6 +213,11 @@ FOR_EVER: Final = warning(
     DESCRIBE_JOB,
     ManifestChange("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
 )
+_OF_SIDECAR: Final = (
+    LOGS,
+    ManifestChange("correct container {container} in the template, such as its memory limit; the training itself runs"),
+)
+"""For restarts of other containers than the training: they count toward backoffLimit too, so a limit would end the training."""
 RESTARTED: Final = info(
     "was-restarted",
     "Restarted {times} ({who}), {now}",
@@ -573,6 +578,8 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             proofs += map(facts.line, killed[-1:])
         elif problem is RESTARTED:
             values["times"] = _often(times)
+        elif values["container"] != CONTAINER_NAME:
+            problem = replace(FOR_EVER, to_do=_OF_SIDECAR)
         made = of_pod(problem, pod, *seen, **values)
         yield replace(made, proofs=(*made.proofs, *proofs), also=also)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, PS, ConditionType
-from tfjob_operator.cli.diagnosis import operator, suspension
+from tfjob_operator.cli.diagnosis import lifecycle, operator, suspension
 from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
@@ -42,7 +43,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     merged: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in relevant:
         merged[finding.problem.id, finding.key].append(finding)
-    ranked = sorted(merged.values(), key=_rank)
+    ranked = sorted(merged.values(), key=partial(_rank, found))
     stopped = bool(operator.STOPPED & found)
     causes = tuple(_cause(facts, group, stopped=stopped) for group in ranked[:MAX_CAUSES])
     return Diagnosis(causes, state_line(facts), _unseen(evidence))
@@ -53,11 +54,12 @@ def _ours(facts: Facts) -> bool:
     return facts.spec.managed_by in MANAGED_BY_US
 
 
-def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
+def _rank(found: Collection[str], group: Sequence[Finding]) -> tuple[object, ...]:
     problem = group[0].problem
+    explains = problem is suspension.BY_USER and lifecycle.STUCK.id not in found  # it explains why nothing runs
     who = min(natural_sort_key(finding.who) for finding in group)
     return (
-        _ORDER[Severity.ERROR if problem is suspension.BY_USER else problem.severity],  # it explains why nothing runs
+        _ORDER[Severity.ERROR if explains else problem.severity],
         RANKS[problem.id],
         -len({finding.who for finding in group}),
         who,

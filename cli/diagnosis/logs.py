@@ -181,7 +181,7 @@ NO_TOKEN: Final = _log(
 BAD_ARGUMENTS: Final = _log(
     "arguments-unknown",
     713,
-    "Unknown or missing argument: {name} ({who})",
+    "Unknown, missing or invalid argument: {name} ({who})",
     (ManifestChange("correct command and args in the template"),),
     "argparse or absl rejects an argument",
 )
@@ -295,7 +295,7 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(BAD_ARGUMENTS, r"unrecognized arguments: (?P<name>[^\n]+)"),
     rule(BAD_ARGUMENTS, r"the following arguments are required: (?P<name>[^\n]+)"),
     rule(BAD_ARGUMENTS, r"Unknown command line flag '(?P<name>[^']+)'"),
-    rule(BAD_ARGUMENTS, r"error: argument (?P<name>[^:\n]+): (invalid|expected)"),
+    rule(BAD_ARGUMENTS, r"error: argument (?P<name>[^:\n]+: (?:invalid|expected) [^\n]*)"),
     rule(
         NO_TOKEN,
         r"Service token file does not exist|No such file or directory: ['\"]/var/run/secrets/kubernetes\.io/serviceaccount",
@@ -328,7 +328,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
         NAN_LOSS,
         r"NanLossDuringTrainingError|NaN loss during training|Model diverged with loss = NaN|Invalid loss, terminating",
     ),
-    rule(PEER_AWAY, r"DEADLINE_EXCEEDED: [\s\S]{0,500}/RegisterTask"),  # JAX: another task has not registered yet
+    # JAX: another task has not registered, or has not reached a barrier.
+    rule(PEER_AWAY, r"DEADLINE_EXCEEDED: (Barrier timed out|[\s\S]{0,500}/RegisterTask)"),
     rule(PEER_FAILED, r"stopped sending heartbeats\):\n(?P<name>\S+)"),
     rule(
         PEER_FAILED,
@@ -461,7 +462,7 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     last = next((each for each in ends if not _OF_LAUNCHER.match(each.lines[0])), ends[0] if ends else None)
     candidates: list[_Message] = []
     if last is not None:
-        candidates += _members(messages) if last.is_member else _causes(messages, last)
+        candidates += [_first_member(messages)] if last.is_member else _causes(messages, last)
         last = candidates[0]
     if last is None or last.level == "J":
         candidates += _lines(messages)
@@ -478,12 +479,12 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
 
 
-def _members(messages: Sequence[_Message]) -> Iterator[_Message]:
-    """Yield the members of the last ExceptionGroup in their order: the first one was raised first."""
+def _first_member(messages: Sequence[_Message]) -> _Message:
+    """Return the first member of the last ExceptionGroup: it was raised first, and may have caused the others."""
     chain = [each for each in messages if each.level == "X"]
     count = next((number for number, each in enumerate(reversed(chain)) if not each.is_member), len(chain))
     members = chain[len(chain) - count :]
-    yield from [each for each in members if "Group: " not in each.lines[0]] or members[-1:]
+    return next((each for each in members if "Group: " not in each.lines[0]), members[-1])
 
 
 def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
@@ -570,4 +571,7 @@ def _error_of(line: str) -> list[str] | None:
     if str(level).upper() not in _SEVERE or not said:
         return None
     lines: list[str] = said[0].strip().splitlines()
-    return lines[-1:] if any(name in fields for name in _TRACEBACKS) else lines
+    if any(name in fields for name in _TRACEBACKS):
+        return lines[-1:]
+    cause = fields.get("error")
+    return [*lines[:-1], f"{lines[-1]}: {cause}"] if isinstance(cause, str) and cause and said[0] != cause else lines

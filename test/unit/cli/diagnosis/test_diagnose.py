@@ -1132,6 +1132,28 @@ def test_a_running_replica_that_was_restarted_is_only_a_note() -> None:
     assert diagnosed("restarts-for-ever").causes[0].severity is Severity.WARNING
 
 
+def test_restarts_of_a_sidecar_are_no_reason_to_limit_those_of_the_job() -> None:
+    """A backoffLimit counts them too, so the advice would have ended a training that runs."""
+    world = Troubled()
+    killed = {"exitCode": 137, "reason": "OOMKilled", "startedAt": ago(3), "finishedAt": ago(2.9)}
+    started = {"running": {"startedAt": ago(1)}}
+    shipper = {"name": "shipper", "restartCount": 90, "state": started, "lastState": {"terminated": killed}}
+    world.pods[WORKER]["status"]["containerStatuses"].append(shipper)
+    causes = {each.id: each for each in diagnose(world.evidence()).causes}
+    assert "container shipper" in str(causes["restarts-for-ever"].to_do)
+    assert "backoffLimit" not in str(causes)
+
+
+def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -> None:
+    """As in `list`: the suspension is wanted, and the pod is not."""
+    world = Troubled()
+    pod = world.pods[WORKER]
+    world.suspend()
+    pod["metadata"] |= {"deletionTimestamp": ago(5), "finalizers": ["example.com/backup"]}
+    world.pods = {WORKER: pod}
+    assert [each.id for each in diagnose(world.evidence()).causes[:2]] == ["stuck-terminating", "suspended"]
+
+
 def test_conditions_of_other_kinds_change_nothing() -> None:
     """Newer servers add them."""
     world = world_of()
