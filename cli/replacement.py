@@ -312,16 +312,16 @@ def _verify() -> Iterator[str]:
 
 def _back(operator: TrainingOperator, webhooks: Sequence[tuple[str, str]], kept: Sequence[str]) -> Iterator[str]:
     yield "# The way back. Keep the CRD of tfjob-operator: that of training-operator deletes fields of jobs."
-    yield "# B1. These jobs use what training-operator does not support. Suspend them, or let them finish."
+    yield "# Back 1: These jobs use what training-operator does not support. Suspend them, or let them finish."
     conditions = (".runPolicy.failurePolicy", '.runPolicy.network=="shared"', ".tensorBoard")
     name = '{.metadata.namespace}/{.metadata.name}{"\\n"}'
     path = "".join(f"{{range .items[?(@.spec{each})]}}{name}{{end}}" for each in conditions)
     yield _kubectl("get", "tfjobs", "--all-namespaces", "-o", f"jsonpath={path}")
     yield "#     Pods of other jobs stay when the job finishes, unless the job sets cleanPodPolicy."
-    yield "# B2. Stop tfjob-operator."
+    yield "# Back 2: Stop tfjob-operator."
     yield _kubectl("-n", _NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
     yield _kubectl("-n", _NAMESPACE, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
-    yield f"# B3. Start training-operator for TFJobs{', and restore its webhook entry' * bool(webhooks)}."
+    yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * bool(webhooks)}."
     if kept:
         restored: dict[str, Any] = {"args": operator.args}
         if operator.command is not None and _values(operator.command, _SCHEME):

@@ -422,7 +422,7 @@ class _Message:
     lines: list[str]
     is_cause: bool = False  # of the exception that follows
     is_handled: bool = False  # when the exception that follows was raised
-    is_member: bool = False  # an ExceptionGroup, or a member of one
+    margin: int = 0  # before an ExceptionGroup and its members, the wider the deeper
 
     def reason(self) -> str:
         """Return the line that gives the reason: of an exception, its type without the package and its message."""
@@ -462,7 +462,7 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     last = next((each for each in ends if not _OF_LAUNCHER.match(each.lines[0])), ends[0] if ends else None)
     candidates: list[_Message] = []
     if last is not None:
-        candidates += [_first_member(messages)] if last.is_member else _causes(messages, last)
+        candidates += [_first_member(messages)] if last.margin else _causes(messages, last)
         last = candidates[0]
     if last is None or last.level == "J":
         candidates += _lines(messages)
@@ -481,10 +481,14 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
 
 def _first_member(messages: Sequence[_Message]) -> _Message:
     """Return the first member of the last ExceptionGroup: it was raised first, and may have caused the others."""
-    chain = [each for each in messages if each.level == "X"]
-    count = next((number for number, each in enumerate(reversed(chain)) if not each.is_member), len(chain))
-    members = chain[len(chain) - count :]
-    return next((each for each in members if "Group: " not in each.lines[0]), members[-1])
+    outermost = min(each.margin for each in messages if each.margin)
+    found: list[_Message] = []
+    for each in messages:
+        if "Group: " in each.lines[0]:
+            found = [] if each.margin == outermost else found
+        elif each.margin:
+            found.append(each)
+    return found[0] if found else messages[-1]
 
 
 def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
@@ -534,7 +538,7 @@ def _messages(log: str) -> list[_Message]:
                 found[-1].is_cause = True
             current = None
         elif exception:
-            current = _Message("X", [line], is_member=_MARGIN.match(margined) is not None)
+            current = _Message("X", [line], margin=len(margined.rstrip()) - len(line))
             found += [] if is_ignored else [current]
             is_ignored = in_frames = False
         elif current is not None:
