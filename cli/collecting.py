@@ -429,7 +429,7 @@ def _as_v1(alpha: AlphaJob, whole: Mapping[str, Any]) -> TFJob:
     """Return a job of the alpha dialect with the status fields that it shares with v1."""
     status = alpha.status
     return TFJob(
-        metadata=msgspec.convert(whole["metadata"], JobMeta),
+        metadata=msgspec.json.decode(msgspec.json.encode(whole["metadata"]), type=JobMeta),
         spec=msgspec.Raw(msgspec.json.encode(whole.get("spec"))),
         status=JobStatus(
             conditions=status.conditions or (),
