@@ -27,7 +27,7 @@ from support.pages import blocks
 
 ELSEWHERE: Final = ("make ", "kind ", "k3s ", "docker ")
 ONLY: Final = {
-    "kubectl": ("kubectl apply ", "kubectl -n kubeflow rollout ", "kubectl delete -f install.yaml"),
+    "kubectl": ("kubectl apply ", "kubectl -n kubeflow rollout ", "kubectl delete --ignore-not-found -f install.yaml"),
     "helm": ("helm ", "kubectl delete crd,clusterrole "),
 }
 """What belongs to one of the two ways to install."""
