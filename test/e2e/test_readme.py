@@ -25,7 +25,13 @@ from hack.release import INSTALLS, OUTPUT
 from support.machine import lacks
 from support.pages import blocks
 
-ELSEWHERE: Final = ("make ", "kind ", "k3s ", "docker ")
+ELSEWHERE: Final = (
+    "make ",
+    "kind ",
+    "k3s ",
+    "docker ",
+    "kubectl tfjob migrate ",
+)  # the last: integration/test_migrate.py
 ONLY: Final = {
     "kubectl": ("kubectl apply ", "kubectl -n kubeflow rollout ", "kubectl delete --ignore-not-found -f install.yaml"),
     "helm": ("helm ", "kubectl delete crd,clusterrole "),
