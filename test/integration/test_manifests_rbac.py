@@ -355,7 +355,9 @@ def test_every_right_over_nodes_is_used_and_none_is_missing(
         eventually(lambda: dict(world.warnings("lost")).keys() >= reasons, "the job is told")
         assert world.uids("pods")["pods/stuck-worker-0"] == before
         with_node(plane, "cut-off", "False")
-        eventually(lambda: world.uids("pods").get("pods/stuck-worker-0", before) != before, "it is made again")
+        eventually(
+            lambda: world.uids("pods").get("pods/stuck-worker-0", before) != before, "it is made again", limit_s=180.0
+        )  # it is lost from when the operator sees it
         asked = [each for each in audit.events() if each.get("objectRef", {}).get("name") == "stuck-worker-0"]
         writes = [each["verb"] for each in asked if each["verb"] in {"patch", "delete"}]
         assert writes[:2] == ["patch", "delete"]
