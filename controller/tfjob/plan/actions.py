@@ -37,7 +37,7 @@ from tfjob_operator.controller.jobs.children import (
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import StartProblem, has_ended, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, config_map_name
-from tfjob_operator.controller.tfjob.plan.clocks import FirstSeen
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Observer
 from tfjob_operator.controller.tfjob.plan.replicas import Drift, Replica
 
 
@@ -227,7 +227,7 @@ def with_gang(
     replicas: Iterable[Replica],
     gang: Gang | None,
     *,
-    now: datetime,
+    observer: Observer,
 ) -> Plan:
     """Return the plan with the actions for the PodGroup; `gang` is None if gang scheduling is disabled.
 
@@ -238,7 +238,7 @@ def with_gang(
         return plan
     if spec.suspend or conditions.is_finished(job.status):
         return without_pod_group(plan, gang)
-    return plan if isinstance(spec, InvalidSpec) else with_pod_group(plan, job, spec, replicas, gang, now=now)
+    return plan if isinstance(spec, InvalidSpec) else with_pod_group(plan, job, spec, replicas, gang, observer=observer)
 
 
 def without_pod_group(plan: Plan, gang: Gang) -> Plan:
@@ -249,7 +249,7 @@ def without_pod_group(plan: Plan, gang: Gang) -> Plan:
 
 
 def with_pod_group(
-    plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang, *, now: datetime
+    plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang, *, observer: Observer
 ) -> Plan:
     """Return the plan of a job that should run; `replicas` are those in its spec that have a pod."""
     group = gang.group
@@ -259,7 +259,7 @@ def with_pod_group(
     if not gang.known:
         return _wait_for_pod_groups(plan, gang) if plan.create_pods else plan
     if group is not None and group.metadata.deletion_timestamp is not None:
-        return _wait_for_deletion(plan, group.metadata, group.metadata.deletion_timestamp, now)
+        return _wait_for_deletion(plan, group.metadata, observer)
     # A succeeded replica whose pod is gone is not recreated: a group that counted it would wait forever.
     able = len({replica.key for replica in replicas}) + len(plan.create_pods) + plan.create_later
     min_member = _min_member(spec, able)
@@ -299,11 +299,12 @@ def _without_pods(plan: Plan) -> Plan:
     return replace(plan, create_pods=(), create_services=services)
 
 
-def _wait_for_deletion(plan: Plan, group: Meta, deleted: datetime, now: datetime) -> Plan:
+def _wait_for_deletion(plan: Plan, group: Meta, observer: Observer) -> Plan:
     """Create no pods: a new group can be created once this one is gone. If it persists, a user must act."""
     if not plan.create_pods:
         return plan
-    left_s = LINGER_LIMIT_S - (now - deleted).total_seconds()
+    deleted = observer.first_seen(Fact.DELETED, group.uid, group.deletion_timestamp)
+    left_s = LINGER_LIMIT_S - (observer.now - deleted).total_seconds()
     if left_s > 0:
         return _without_pods(plan.requeued_within(left_s))
     text = f"Error creating: PodGroup {group.name} already exists: it is being deleted (UID {group.uid})"

@@ -48,12 +48,12 @@ NOTHING_SEEN: Final[FirstSeen] = {}
 class Observer:
     """Computes when waits begin. `seen` are the facts that a plan depends on, with the time of the first plan that did."""
 
-    __slots__ = ("_before", "_monotonic_s", "_now", "seen")
+    __slots__ = ("_before", "_monotonic_s", "now", "seen")
 
     def __init__(self, before: FirstSeen, now: datetime, monotonic_s: float) -> None:
         """`before` is what earlier plans have seen. `monotonic_s` is now in monotonic time."""
         self._before = before
-        self._now = now
+        self.now = now
         self._monotonic_s = monotonic_s
         self.seen: dict[Sight, float] = {}
 
@@ -64,14 +64,14 @@ class Observer:
     def begins(self, written: datetime) -> datetime:
         """Return when a wait begins that starts at a time which an operator wrote, in whole seconds: never in the future."""
         sight = Sight(Fact.WRITTEN, time=written)
-        if written <= self._now and sight not in self._before:
+        if written <= self.now and sight not in self._before:
             return written
-        seen_s = self._note(sight, self._monotonic_s - self._now.microsecond / 1e6)  # a whole second, rounded down
+        seen_s = self._note(sight, self._monotonic_s - self.now.microsecond / 1e6)  # a whole second, rounded down
         return min(written, (self.wall(seen_s) + _HALF_A_SECOND).replace(microsecond=0))
 
     def wall(self, monotonic_s: float) -> datetime:
         """Return this past time by the wall clock."""
-        return self._now - timedelta(seconds=self._monotonic_s - monotonic_s)
+        return self.now - timedelta(seconds=self._monotonic_s - monotonic_s)
 
     def _note(self, sight: Sight, monotonic_s: float) -> float:
         at_s = self.seen[sight] = self._before.get(sight, monotonic_s)

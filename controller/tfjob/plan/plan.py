@@ -185,7 +185,7 @@ def plan(
                 warnings = (SpecWarning(EventReason.RESTART_REQUEST_IGNORED, why), *warnings)
             problems = tuple(problem_of_job(*warning) for warning in warnings)
             decided = replace(decided, problems=(*decided.problems, *problems)) if problems else decided
-        decided = with_gang(decided, job, spec, seen.replicas, gang, now=now)
+        decided = with_gang(decided, job, spec, seen.replicas, gang, observer=draft.observer)
         decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
         decided = without_blocked(decided, blocked)
     decided = fit(decided, job, seen)

@@ -1,6 +1,7 @@
 """Syncs of jobs that are gangs, and of jobs that find orphans: the controller on real stores, against a client that records."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -88,10 +89,15 @@ async def test_a_terminating_group_of_an_earlier_job_is_reported_once_it_persist
     assert "PodGroup mnist" in world.recorder.events[0][-1]
 
 
-async def test_a_group_of_the_job_that_a_finalizer_keeps_is_reported_after_a_while() -> None:
-    """A job that is resumed waits for it. No event of it comes meanwhile, so the job is queued for that time."""
+@pytest.mark.parametrize("skew_s", [0, 3600, -3600])
+async def test_a_group_of_the_job_that_a_finalizer_keeps_is_reported_after_a_while(skew_s: int) -> None:
+    """A job that is resumed waits for it. No event of it comes meanwhile, so the job is queued for that time.
+
+    The time of the deletion is by the API server's clock.
+    """
     world = ControllerHarness(job(ONE_WORKER), gang=PLUGINS)
-    left = changed(pod_group("Running"), metadata__deletion_timestamp=world.clock.now())
+    deleted = world.clock.now() + timedelta(seconds=skew_s)
+    left = changed(pod_group("Running"), metadata__deletion_timestamp=deleted)
     world.pod_groups.put(left)
     await world.idle()
     async with world.running():
