@@ -16,6 +16,7 @@ from tfjob_operator.api.v1.constants import (
     CHIEF_TYPES,
     CONTAINER_NAME,
     PS,
+    RETRYABLE_EXIT_CODES,
     WORKER,
     CleanPodPolicy,
     RestartPolicy,
@@ -65,7 +66,7 @@ COMPLETION_GRACE: Final = Difference(
 EXIT_CODES: Final = Difference(
     "exit-codes",
     "restartPolicy ExitCode restarts a replica after every exit code from 128 on.",
-    "It restarts a replica after 130, 134, 137, 138 and 143; other codes fail the job.",
+    f"It restarts a replica after {', '.join(map(str, sorted(RETRYABLE_EXIT_CODES)))}; other codes fail the job.",
     "--retryable-exit-codes=128-255",
     ("--retryable-exit-codes=128-255",),
 )

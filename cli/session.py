@@ -209,6 +209,17 @@ class Session:
         """Return a decoded object, or a list."""
         return self._ask("GET", path, query, {"Accept": accept}, finish=self._parsed)
 
+    def get_if_allowed(self, path: str, **query: str) -> dict[str, Any] | None:
+        """Return a decoded object or a list; an empty one if it does not exist, None without permission."""
+        try:
+            return self.get(path, **query)
+        except ApiServerError as error:
+            if error.is_denied:
+                return None
+            if not error.is_not_found:
+                raise
+        return {}
+
     def read(self, path: str, **query: str | int | None) -> bytes:
         """Return the raw response: a log, or the input of a typed decoder."""
         return self._ask("GET", path, query, {"Accept": f"{JSON}, */*"}, finish=self._whole)

@@ -27,11 +27,8 @@ INSTALL_LIMIT_S: Final = 1800.0  # two minutes with a fast mirror
 CERTIFICATES: Final = "etc/pip-certificates.pem"
 PIP_SETTING: Final = re.compile(r"^[a-z:]+\.(cert|index-url|trusted-host|proxy)='(.*)'$", re.MULTILINE)
 PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy")
-CERTIFICATE_VARIABLES: Final = (
-    "NODE_EXTRA_CA_CERTS",
-    "REQUESTS_CA_BUNDLE",
-    "SSL_CERT_FILE",
-)  # of npm, pip-audit, OpenSSL
+CERTIFICATE_VARIABLES: Final = ("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+"""Of npm, pip-audit and OpenSSL."""
 # The new root is that of the mount namespace, and not only of a process, because chrooted processes cannot create user
 # namespaces. The shell remains the first process, which reaps orphans.
 ENTER: Final = """

@@ -140,7 +140,7 @@ def _plan(session: Session) -> Iterator[str]:
     from tfjob_operator.cli.migration import DIFFERENCES
     from tfjob_operator.cli.replacement import CRD, OTHER_KINDS, Found, has_gang_scheduling, plan
 
-    found = Found(_deployments(session), _read_list(session, _WEBHOOKS), crd=_read(session, f"{_CRDS}/{CRD}"))
+    found = Found(_deployments(session), _read_list(session, _WEBHOOKS), crd=session.get_if_allowed(f"{_CRDS}/{CRD}"))
     for what, read in (
         ("Deployments", found.deployments),
         ("webhook configurations", found.webhooks),
@@ -170,19 +170,7 @@ def _deployments(session: Session) -> Sequence[Mapping[str, Any]] | None:
     return _read_list(session, _DEPLOYMENTS, labelSelector=SELECTOR)
 
 
-def _read(session: Session, path: str, **query: str) -> Mapping[str, Any] | None:
-    """Return an object or a list; empty if it does not exist, None without permission."""
-    try:
-        return session.get(path, **query)
-    except ApiServerError as error:
-        if error.is_denied:
-            return None
-        if not error.is_not_found:
-            raise
-    return {}
-
-
 def _read_list(session: Session, path: str, **query: str) -> Sequence[Mapping[str, Any]] | None:
     """Return the objects of a list; none if the resource does not exist, None without permission."""
-    read = _read(session, path, **query)
+    read = session.get_if_allowed(path, **query)
     return None if read is None else listed(read.get("items"))

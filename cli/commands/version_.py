@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo
 
@@ -52,10 +52,10 @@ def command(target: Target, client: bool, output: str | None) -> None:  # noqa: 
 
 
 def _of_cluster(session: Session) -> dict[str, Any]:
-    cluster = _read(session, "/version")
+    cluster = session.get_if_allowed("/version")
     found: dict[str, Any] = {"Kubernetes": UNKNOWN if cluster is None else str(cluster.get("gitVersion", ""))}
     for group in ("kubeflow.org", "tensorflow.org"):
-        served = _read(session, f"/apis/{group}")
+        served = session.get_if_allowed(f"/apis/{group}")
         listed = (served or {}).get("versions")
         found_here = listed if isinstance(listed, list) else ()
         versions = [str(each.get("version")) for each in found_here if isinstance(each, dict)]
@@ -65,24 +65,11 @@ def _of_cluster(session: Session) -> dict[str, Any]:
     return found
 
 
-def _read(session: Session, path: str, **query: str) -> dict[str, Any] | None:
-    """Return a response, {} if not found, None without permission."""
-    try:
-        found: dict[str, Any] = session.get(path, **query)
-    except ApiServerError as error:
-        if error.is_not_found:
-            return {}
-        if error.is_denied:
-            return None
-        raise
-    return found
-
-
 def _operator(session: Session) -> str:
     """Return the images of the operator's Deployments or, if there are none, the holder of its Lease."""
     label = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
     deployments = _listed(session, "/apis/apps/v1", "deployments", labelSelector=label)
-    binding = _read(session, BINDING) or {}
+    binding = session.get_if_allowed(BINDING) or {}
     proven = {str(each.get("namespace")) for each in binding.get("subjects") or ()}
     if deployments:
         return "; ".join(_images(session, deployments, proven))
@@ -94,10 +81,12 @@ def _operator(session: Session) -> str:
 
 def _listed(session: Session, api: str, plural: str, **query: str) -> list[dict[str, Any]] | None:
     """Return the objects of all namespaces or, if that is forbidden, of this namespace; None if this namespace has none."""
-    found = _read(session, f"{api}/{plural}", **query)
+    found = session.get_if_allowed(f"{api}/{plural}", **query)
     if found is not None:
         return found.get("items") or []
-    return (_read(session, f"{api}/namespaces/{session.namespace}/{plural}", **query) or {}).get("items") or None
+    return (session.get_if_allowed(f"{api}/namespaces/{session.namespace}/{plural}", **query) or {}).get(
+        "items"
+    ) or None
 
 
 def _word(text: str) -> str:
@@ -126,7 +115,7 @@ def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> 
         is_stuck = status.updated_replicas < max(wanted, status.replicas)  # until then pods of the old template remain
         if is_stuck and status.ready_replicas:
             path = f"/api/v1/namespaces/{meta.namespace}/pods"
-            pods = _read(session, path, labelSelector="name=tf-job-operator") or {}
+            pods = session.get_if_allowed(path, labelSelector="name=tf-job-operator") or {}
             ready = [pod for pod in pods.get("items") or [] if pod_facts(pod).ready]
             more += f"; update to {image} is not ready: {status.updated_replicas} of {wanted} updated"
             containers = [listed(mapping(pod.get("spec")).get("containers"))[:1] for pod in ready]

@@ -261,9 +261,6 @@ def _has_workers(entries: Mapping[str, Any]) -> bool:
     return any(type_of(key) == "Worker" and mapping(entry).keys() != {"replicas"} for key, entry in entries.items())
 
 
-_AT_LIMIT: Final = "BackoffLimitExceeded"
-
-
 def _size(entry: object) -> int:
     size = mapping(entry).get("replicas", 1)
     return min(max(size, 0), _MAX_REPLICAS) if isinstance(size, int) and not isinstance(size, bool) else 1
@@ -288,23 +285,26 @@ def restarts_of(status: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     The recorded failure at the backoffLimit was counted, but its pod was not replaced. The same is true of other failures then,
     if the pod still exists (`JobFacts.at_limit`).
     """
-    end = mapping(mapping(status.get("begun")).get("ending"))
-    last = mapping(end.get("failure")) if end.get("event") == _AT_LIMIT else {}
+    last = _failure_at_limit(status)
     for each in listed(status.get("restarts")):
         if isinstance(each.get("index"), int):
             kind, index = text(each.get("type")), each["index"]
-            is_last = (last.get("replicaType"), last.get("replicaIndex")) == (kind, index)
-            keys = ("carried", "inPlace") if is_last else ("carried", "inPlace", "replaced")
+            keys = ("carried", "inPlace") if last == (kind, index) else ("carried", "inPlace", "replaced")
             yield kind, index, sum(int(count) for key in keys if isinstance(count := each.get(key), int))
 
 
 def _at_limit(status: Mapping[str, Any]) -> Iterator[str]:
+    last = _failure_at_limit(status)
+    for each in listed(status.get("restarts")) if last is not None else ():
+        if each.get("replaced") is True and last != (each.get("type"), each.get("index")):
+            yield text(each.get("pod"))
+
+
+def _failure_at_limit(status: Mapping[str, Any]) -> tuple[object, object] | None:
+    """Return type and index of the recorded failure of a job that has reached its backoffLimit; None for other jobs."""
     end = mapping(mapping(status.get("begun")).get("ending"))
     last = mapping(end.get("failure"))
-    for each in listed(status.get("restarts")) if end.get("event") == _AT_LIMIT else ():
-        is_last = (last.get("replicaType"), last.get("replicaIndex")) == (each.get("type"), each.get("index"))
-        if each.get("replaced") is True and not is_last:
-            yield text(each.get("pod"))
+    return (last.get("replicaType"), last.get("replicaIndex")) if end.get("event") == "BackoffLimitExceeded" else None
 
 
 def _delayed_of(status: Mapping[str, Any]) -> Iterator[tuple[ReplicaName, float]]:

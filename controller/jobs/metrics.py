@@ -95,20 +95,16 @@ def index_by_wait(job: TFJob | AlphaJob) -> Sequence[str]:
 
     Jobs of the same minute share a value, so that a scrape does not read each of thousands of suspended jobs.
     """
-    return [
-        f"{job.metadata.namespace}/{state}/{int(since.timestamp()) // 60 * 60}"
-        for state, since in waits_of(job)
-        if since is not None
-    ]
+    waits = [(state, since) for state, since in waits_of(job) if since is not None]
+    if not (waits and _is_ours(job)):  # in this order: most jobs do not wait
+        return []
+    return [f"{job.metadata.namespace}/{state}/{int(since.timestamp()) // 60 * 60}" for state, since in waits]
 
 
 def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
-    """Yield the states in which a job waits, with the times since when it does; a job on hold may also wait in another.
-
-    A job that another controller manages waits for that one.
-    """
+    """Yield the states in which a job waits, with the times since when it does; a job on hold may also wait in another."""
     meta, status, state = job.metadata, job.status, state_of(job)
-    if state in states.ENDS or not _is_ours(job):
+    if state in states.ENDS:
         return
     found = status.conditions or ()
     held = conditions.find(found, ConditionType.HELD)
@@ -129,6 +125,7 @@ def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
 
 
 def _is_ours(job: TFJob | AlphaJob) -> bool:
+    """Return False for a job that another controller manages: it waits for that one."""
     if b'"managedBy"' not in bytes(job.spec):  # few jobs have it, and specs may be large
         return True
     policy = decode_spec(Reader(), job.spec).get("runPolicy")

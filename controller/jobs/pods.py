@@ -235,9 +235,8 @@ def _pending_container(pod: Pod) -> str:
     if not waits:
         return f"its phase is {pod.status.phase}"
     name, waiting = next((each for each in waits if each[1].reason != _INITIALIZING), waits[0])
-    if (
-        started and waiting.reason == _INITIALIZING
-    ):  # the next container starts after the startup probe of a native sidecar
+    # The next container starts after the startup probe of a native sidecar.
+    if started and waiting.reason == _INITIALIZING:
         return f"init container {started} has not started"
     return f"container {name} is waiting: {_in_words(waiting.reason, waiting.message)}"
 

@@ -43,7 +43,7 @@ RETRY_S: Final = 30.0
 """How often a missing permission is retried: the interval at which a reflector lists again."""
 REMEDY: Final = "apply manifests/addons/nodes, or set nodes.enabled=true in the Helm chart"
 NODE_INDEX: Final = "pods-by-node"
-P = TypeVar("P", ConditionPattern, TaintPattern)
+_Pattern = TypeVar("_Pattern", ConditionPattern, TaintPattern)
 log = structlog.get_logger(__name__)
 
 
@@ -168,7 +168,9 @@ def state_of(node: Node, before: NodeState | None, monotonic_s: float) -> NodeSt
     return NodeState(_since(conditions, before.conditions, monotonic_s), _since(taints, before.taints, monotonic_s))
 
 
-def _since(given: Mapping[P, datetime | None], before: Mapping[P, Since], monotonic_s: float) -> dict[P, Since]:
+def _since(
+    given: Mapping[_Pattern, datetime | None], before: Mapping[_Pattern, Since], monotonic_s: float
+) -> dict[_Pattern, Since]:
     """Return since when each condition or taint has been seen; one with another timestamp began again."""
     found = {}
     for each, time in given.items():

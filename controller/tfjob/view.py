@@ -210,13 +210,13 @@ class _JobMemory:
     """The state of a job kept between syncs, which is lost with the process.
 
     Most of it only saves work. The loss of `unwritten` can change a decision: if a pod that it reports is gone by then, the
-    replica has not succeeded, and runs again. The loss of `absences` starts deadlines of replicas without a pod again.
+    replica has not succeeded, and runs again. The loss of `first_seen` starts waits again that do not start at a time which an
+    operator wrote.
 
     `spec` was parsed for the key `reading`. `ours` is true if no other controller manages the job. `written` is the job after
     our last status write, and replaces the versions in `superseded`. `unwritten` is the last computed status that is not known
     to be written, because the write failed or is delayed; `events` are its events. `touched` is true if a status write was
-    tried, and `acted` if children were created or deleted. `first_seen` is that of the last plan: after a restart of the
-    operator, waits that do not start at a time which an operator wrote start again (`plan.clocks`).
+    tried, and `acted` if children were created or deleted. `first_seen` is that of the last plan (`plan.clocks`).
     """
 
     reading: tuple[int, bool] | None = None

@@ -364,9 +364,8 @@ def merged_status(status: JobStatus, observed: JobStatus) -> JobStatus:
     `observed` may be computed from an older version of the job: another operator process may have written since.
     """
     begun = _merged_begun(status, observed)
-    if (
-        status.attempt != observed.attempt
-    ):  # restarting the whole job may rerun finished replicas, and use all nodes again
+    # Restarting the whole job may rerun finished replicas, and use all nodes again.
+    if status.attempt != observed.attempt:
         older, newer = sorted((status, observed), key=lambda each: each.attempt)
         records = merged(reset_for_new_attempt(older.restarts), newer.restarts)
         status = msgspec.structs.replace(status, **{name: getattr(newer, name) for name in _ATTEMPT_FIELDS})
