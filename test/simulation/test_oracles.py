@@ -478,7 +478,7 @@ BUGS: Final[dict[str, Row]] = {
         executor,
         "end_record",
         lambda _: None,
-        "too late: .*(end|deletion) of|at rest, but",
+        "too late: .*end of|at rest, but",
     ),
     "no pod is active": (QUEUES, cleanup, "count_unended", _none_active, "its pods hold quota"),
     "the decider goes first": (QUEUES_IN_TIME, plan, "finish", _delete_ended, "the pod has ended"),
