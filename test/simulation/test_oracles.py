@@ -474,7 +474,7 @@ BUGS: Final[dict[str, Row]] = {
     "services go after the decision": (QUEUES, plan, "finish", _reserve, "not written yet"),
     "an unwritten decision is acted on": (QUEUES, plan, "conclude", _unsaid, "wanted as it is"),
     "a decision is delayed": (
-        _later(QUEUES_IN_TIME, 9),
+        QUEUES_IN_TIME,
         executor,
         "end_record",
         lambda _: None,
