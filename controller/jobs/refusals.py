@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from tfjob_operator.api.client.errors import (
     ConflictError,
@@ -24,13 +24,14 @@ from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.jobs.expectations import Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.writes import JobEvents
+from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.workqueue import Clock
 
 WARN_AFTER_S: Final = 20.0
 """How long a status must be refused before that is reported: webhooks and API servers that restart also refuse requests."""
 RETRY_S: Final = 15.0
-"""The longest time between two attempts. The delay of a failing key grows to 1000 s, and the cause may be gone without an
-event of the job."""
+"""The time between two attempts to store a status whose refusal was reported. The delay of a failing key grows to 1000 s, and
+the cause may be gone without an event of the job. Events of its pods send no status before: each may be larger than a megabyte."""
 _NOT_ABOUT_THE_STATUS: Final = (
     ConflictError,
     NamespaceTerminatingError,
@@ -40,8 +41,20 @@ _NOT_ABOUT_THE_STATUS: Final = (
 )
 
 
+class _Refusal(NamedTuple):
+    """The monotonic times of the first and the last refusal of a job's statuses, and the version of the job at the last one."""
+
+    first_s: float
+    last_s: float
+    resource_version: str
+
+    @property
+    def is_reported(self) -> bool:
+        return self.last_s - self.first_s >= WARN_AFTER_S
+
+
 class StatusRefusals:
-    """The jobs whose status was refused the last time, by UID, with the time of the first refusal."""
+    """The jobs whose status was refused the last time, by UID."""
 
     def __init__(self, events: JobEvents, metrics: JobMetrics, feed: Feed, clock: Clock) -> None:
         """`feed` requeues the jobs."""
@@ -49,28 +62,39 @@ class StatusRefusals:
         self._reported = metrics.refused_statuses
         self._feed = feed
         self._clock = clock
-        self._since: dict[str, float] = {}
+        self._refused: dict[str, _Refusal] = {}
 
     @contextmanager
     def writing(self, job: Meta) -> Iterator[None]:
-        """Observe the result of a status write, which is what the block does."""
+        """Observe the result of a status write, which is what the block does.
+
+        Raises RequeueError instead of executing the block if a refusal was reported and the next attempt is not due. An attempt
+        is due at once after each change of the job, such as a shorter spec.
+        """
+        before = self._refused.get(job.uid)
+        if before is not None and before.is_reported and before.resource_version == job.resource_version:
+            due_in_s = before.last_s + RETRY_S - self._clock.monotonic()
+            if due_in_s > 0:
+                self._feed.after(meta_key(job), due_in_s)
+                raise RequeueError(f"the API server refused the status; the next attempt is in {due_in_s:.0f}s")
         try:
             yield
         except StatusError as error:
             if not isinstance(error, _NOT_ABOUT_THE_STATUS):
-                self._refused(job, error)
+                self._note(job, error)
             raise
         self.forget(job.uid)
 
     def forget(self, uid: str) -> None:
         """Forget a job: its status was stored or needs no write, or the job is gone."""
-        self._since.pop(uid, None)
+        self._refused.pop(uid, None)
         self._reported.discard(uid)
 
-    def _refused(self, job: Meta, error: StatusError) -> None:
-        now = self._clock.monotonic()
+    def _note(self, job: Meta, error: StatusError) -> None:
+        now, before = self._clock.monotonic(), self._refused.get(job.uid)
+        refusal = self._refused[job.uid] = _Refusal(before.first_s if before else now, now, job.resource_version)
         self._feed.after(meta_key(job), RETRY_S)
-        if now - self._since.setdefault(job.uid, now) < WARN_AFTER_S:
+        if not refusal.is_reported:
             return
         self._reported.add(job.uid)
         why = f"{error.code} {error.status_message or error.reason}"

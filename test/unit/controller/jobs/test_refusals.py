@@ -7,7 +7,7 @@ import pytest
 from fakes import alpha
 from fakes.api import status_error
 from fakes.controller import STATUS, ControllerHarness
-from fakes.jobs import job, pod, service, spec
+from fakes.jobs import changed, job, pod, service, spec
 from fakes.metrics import FakeMetrics
 from simulation.scenarios.memory import remembered
 from tfjob_operator.api.client import errors
@@ -61,6 +61,25 @@ async def test_a_status_that_is_refused_for_good_is_reported_and_the_job_goes_on
         assert {("delete", "pods", "mnist-worker-0"), ("create", "pods", "mnist-worker-1")} <= set(world.taken())
         assert world.status["restarts"][0]["replaced"]
         assert not world.metrics.refused_statuses
+
+
+async def test_events_of_pods_do_not_send_a_refused_status_again_and_an_edit_of_the_job_does() -> None:
+    """It may be larger than a megabyte, and be the status of ten thousand pods. An edit may be what makes it acceptable."""
+    world = await with_a_failed_and_a_missing_pod()
+    world.client.fail[STATUS] = REFUSALS["etcd"]
+    async with world.running():
+        world.queue.add("ns/mnist")
+        await asyncio.sleep(MINUTE_S)
+        world.taken()
+        for number in range(MINUTE_S):
+            world.pods.put(changed(pod("Worker", 2), metadata__resource_version=f"2{number}"))
+            await asyncio.sleep(1)
+        assert 3 <= len(world.taken()) <= MINUTE_S / RETRY_S + 1
+        world.client.fail.clear()
+        (stored,) = world.jobs.indexer.list()
+        world.jobs.put(changed(stored, metadata__resource_version="99"))
+        await asyncio.sleep(1)
+        assert ("create", "pods", "mnist-worker-1") in set(world.taken())
 
 
 @pytest.mark.parametrize(
