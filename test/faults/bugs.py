@@ -18,6 +18,7 @@ from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import cleanup, plan, status
+from tfjob_operator.controller.tfjob.plan.clocks import Observer
 from tfjob_operator.controller.tfjob.view import Confirmer
 
 
@@ -159,6 +160,12 @@ BUGS: Final[dict[str, Bug]] = {
         partial(_replace, cleanup, "_waited_for", lambda *_: []), "crash matrix", "queued", "held quota"
     ),
     "an-end-is-decided-again": Bug(_an_end_is_decided_again, "crash matrix", "queued-failed", "and then as"),
+    "a-wait-begins-in-the-future": Bug(
+        partial(_replace, Observer, "begins", lambda _, written: written),
+        "crash matrix",
+        "short-lived",
+        "not: it is gone",
+    ),
     "views-are-believed": Bug(_views_are_believed, "staleness", "suspended", "was created"),
     "refusals-are-believed": Bug(_refusals_are_believed, "degraded server", "plain", "not: 2 pods run"),
     "lists-meet-no-expectation": Bug(

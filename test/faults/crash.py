@@ -1,11 +1,16 @@
-"""The crash matrix: kills of the operator and lost responses, at each write of a workload."""
+"""The crash matrix: kills of the operator and lost responses, at each write of a workload, beside clocks that are wrong.
+
+The node's clock is ahead. A killed operator and its successors are on machines whose clocks differ by one or two hours.
+"""
 
 import asyncio
+import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
+from random import Random
 from typing import Final, Protocol
 
 from faults.field import Field
@@ -20,6 +25,9 @@ from hack.fault_proxy.proxy import Action, Proxy, kill_after, kill_before, lose_
 BEFORE, AFTER, LOST = "before", "after", "lost"
 FAULTS: Final = (AFTER, BEFORE, LOST)
 """Killed after the server executed the write; killed before the server got it; response lost, without a kill."""
+WRONG_S: Final = (-3600.0, 0.0, 3600.0)
+NODE_AHEAD_S: Final = 2700.0
+"""Less than the grace period of `slow_workers`: kubelets compare its end, a time of the API server, with their own clock."""
 LANES: Final = 10
 """The number of concurrent cases. They mostly wait; more of them would overload two cores."""
 QUIET_S: Final = 0.5
@@ -28,6 +36,8 @@ SETTLE_S: Final = 120.0
 """The limit for reaching the final state: an event with a lost response is retried after up to ten seconds, before others."""
 BUGGY_SETTLE_S: Final = 10.0
 """The limit with a planted bug, where violations do not disappear."""
+BUGGY_PATIENCE_S: Final = 100.0
+"""How long a user waits for an operator with a planted bug. No fault lasts a fifth of this."""
 
 
 @dataclass
@@ -56,7 +66,12 @@ async def _arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     yield nothing
 
 
-CRASHES: Final = Scheme(FAULTS, _arrange, LANES)
+def clocks(case: Case) -> Iterable[float]:
+    """Return how far ahead the clock of each process is: consecutive ones differ. Without a fault, all are right."""
+    return itertools.cycle(Random(str(case)).sample(WRONG_S, len(WRONG_S))) if case.write is not None else ()
+
+
+CRASHES: Final = Scheme(FAULTS, _arrange, LANES, clocks=clocks)
 
 
 async def run(
@@ -67,15 +82,24 @@ async def run(
     namespace = await field.new_namespace(case.workload)
     async with Proxy(field.kubeconfig, serving=field.serving) as proxy:
         kubeconfig = proxy.kubeconfig_through(field.folder / f"{namespace}.kubeconfig")
-        operator = OperatorProcess(field, namespace, kubeconfig, history=proxy.history, flags=workload.flags, bug=bug)
+        operator = OperatorProcess(
+            field,
+            namespace,
+            kubeconfig,
+            history=proxy.history,
+            flags=workload.flags,
+            bug=bug,
+            clocks=scheme.clocks(case),
+        )
         play = Play(case, proxy, operator, namespace)
         async with AsyncExitStack() as stack:
             over: Callable[[], Awaitable[None]] = nothing
             if case.write is not None:
                 over = await stack.enter_async_context(scheme.arrange(play))
             await stack.enter_async_context(beside(operator.run()))
+            patience_s = min(scheme.patience_s, BUGGY_PATIENCE_S) if bug else scheme.patience_s
             try:
-                await workload.play(User(field, namespace, calm=play.calm, patience_s=scheme.patience_s))
+                await workload.play(User(field, namespace, calm=play.calm, patience_s=patience_s))
                 await over()
                 at_rest = AtRest(field, namespace, proxy, operator, BUGGY_SETTLE_S if bug else SETTLE_S)
                 await at_rest.judge(outcome, right, scheme)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from faults.census import Census, census
-from faults.processes import ROOT, python
+from faults.processes import ROOT, program, python
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
@@ -78,8 +78,13 @@ class Field:
 
 
 @asynccontextmanager
-async def field(folder: Path, audited: Mapping[str, Any] = NOTHING) -> AsyncIterator[Field]:
-    """Run a control plane, whose audit log follows the policy `audited`, and a hollow node inside the block."""
+async def field(
+    folder: Path, audited: Mapping[str, Any] = NOTHING, *, node_ahead_s: float = 0.0
+) -> AsyncIterator[Field]:
+    """Run a control plane, whose audit log follows the policy `audited`, and a hollow node inside the block.
+
+    `node_ahead_s`: by how much the wall clock of the node is ahead of the control plane's.
+    """
     audit = AuditLog(folder, audited)
     plane = await asyncio.to_thread(
         ControlPlane.start,
@@ -98,7 +103,7 @@ async def field(folder: Path, audited: Mapping[str, Any] = NOTHING) -> AsyncIter
         factory.start(tasks)
         stack.push_async_callback(factory.shut_down)
         await factory.wait_for_cache_sync(READY_S)
-        await stack.enter_async_context(node(plane, folder))
+        await stack.enter_async_context(node(plane, folder, ahead_s=node_ahead_s))
         client = RestClient(transports[1], request_s=REQUEST_S, list_s=REQUEST_S)
         counted = await stack.enter_async_context(census(client))
         yield Field(plane, audit, folder, client, census=counted, jobs=jobs, pods=pods)
@@ -113,11 +118,13 @@ def _install(plane: ControlPlane) -> None:
 
 
 @asynccontextmanager
-async def node(plane: ControlPlane, folder: Path, *, time_scale: float = TIME_SCALE) -> AsyncIterator[None]:
+async def node(
+    plane: ControlPlane, folder: Path, *, time_scale: float = TIME_SCALE, ahead_s: float = 0.0
+) -> AsyncIterator[None]:
     """Run a hollow node inside the block, which starts when it is ready."""
-    command = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", f"--time-scale={time_scale}")
+    command = program(ahead_s=ahead_s, module="hack.hollow_node")
     log = folder / "hollow-node.log"
-    async with python(*command, log=log) as process:
+    async with python(*command, f"--kubeconfig={plane.kubeconfig}", f"--time-scale={time_scale}", log=log) as process:
         async with asyncio.timeout(READY_S):
             while "runs the pods" not in log.read_text():
                 assert process.returncode is None, log.read_text()

@@ -1,7 +1,8 @@
 """An operator that is restarted after each kill, as by a Deployment."""
 
 import asyncio
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -31,11 +32,14 @@ class OperatorProcess:
         history: Sequence[Seen],
         flags: tuple[str, ...],
         bug: str = "",
+        clocks: Iterable[float] = (),
     ) -> None:
+        """`clocks`: by how many seconds the wall clock of each process is ahead, in the order of their starts; then 0."""
         self._field = field
         self._namespace = namespace
         where = (f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", "--monitoring-address=127.0.0.1")
-        self._command = (*program(bug), *where, *PATIENT, *flags)
+        self._programs = (program(bug, ahead_s=ahead_s) for ahead_s in itertools.chain(clocks, itertools.repeat(0.0)))
+        self._flags = (*where, *PATIENT, *flags)
         self.monitoring_port = 0
         """The port of probes and metrics, or 0."""
         self.stderr: int | None = None
@@ -52,8 +56,8 @@ class OperatorProcess:
         """Start it, and restart it when it is killed; stop it when cancelled."""
         for _ in range(MOST_STARTS):
             self._killed = False
-            port = f"--monitoring-port={self.monitoring_port}"
-            async with python(*self._command, port, log=self._log, stderr=self.stderr) as process:
+            command = (*next(self._programs), *self._flags, f"--monitoring-port={self.monitoring_port}")
+            async with python(*command, log=self._log, stderr=self.stderr) as process:
                 self._process = process
                 code = await process.wait()
             if not self._killed:

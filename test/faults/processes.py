@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
-BUGGY: Final = "test/faults/buggy_operator.py"
-OPERATOR: Final = ("-m", "tfjob_operator.controller")
+ALTERED: Final = "test/faults/altered.py"
+OPERATOR: Final = "tfjob_operator.controller"
 PATIENT: Final = ("--leader-elect-lease-duration=300s", "--leader-elect-renew-deadline=200s")
 """Long enough that no operator loses its lease on a busy machine. Another matrix covers lost leases."""
 COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
@@ -22,8 +22,9 @@ def say(line: str) -> None:
     print(line, file=sys.__stderr__, flush=True)
 
 
-def program(bug: str = "") -> tuple[str, ...]:
-    return (BUGGY, bug) if bug else OPERATOR
+def program(bug: str = "", *, ahead_s: float = 0.0, module: str = OPERATOR) -> tuple[str, ...]:
+    """Return the arguments of Python that run a module, with a bug of the operator, and with a clock that is ahead."""
+    return (ALTERED, str(ahead_s), bug, module) if bug or ahead_s else ("-m", module)
 
 
 @asynccontextmanager

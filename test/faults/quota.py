@@ -7,16 +7,18 @@ agrees with the condition.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tfjob_operator.api.core import TERMINAL
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionType
+from tfjob_operator.workqueue import LoopClock
 
 GIVE_UP_S: Final = 60
 """How long a deleted pod may outlive its grace period, after which the job ends without it."""
+CLOCK: Final = LoopClock()
 ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 
 
@@ -35,13 +37,17 @@ class _Job:
     decision: Mapping[str, Any] | None = None
     condition: Mapping[str, Any] | None = None
     version: int = 0
+    ended: datetime | None = None
+    """When the condition was seen. The operator's clock may be wrong; the API server's is that of this machine."""
     ended_by_older: bool = False
 
 
 class Ends:
     """Follows jobs with a queue label and their pods; the events of each watch arrive in the order of writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime] = CLOCK.now) -> None:
+        """`now` returns the time by the API server's clock."""
+        self._now = now
         self._jobs: dict[str, _Job] = {}
         self._owned: defaultdict[str, dict[str, _Pod]] = defaultdict(dict)
         self.reverted: defaultdict[str, list[str]] = defaultdict(list)
@@ -67,7 +73,7 @@ class Ends:
         condition = next((each for each in conditions if each["type"] in ENDS and each["status"] == "True"), None)
         wrong = self.reverted[seen.namespace]
         if condition is not None and seen.condition is None:
-            seen.condition, seen.version = condition, int(meta["resourceVersion"])
+            seen.condition, seen.version, seen.ended = condition, int(meta["resourceVersion"]), self._now()
             seen.ended_by_older = decision is None
         if seen.decision is not None and not (decision == seen.decision or (decision is None and seen.ended_by_older)):
             wrong.append(f"its end was decided as {seen.decision}, and then as {decision}")
@@ -82,9 +88,8 @@ class Ends:
                 continue
             if job.ended_by_older:
                 yield f"{job.condition['type']} was written without a decision"
-            written = _time(job.condition["lastTransitionTime"])
             for pod in job.pods.values():
-                given_up = pod.given_up is not None and pod.given_up <= written
+                given_up = pod.given_up is not None and job.ended is not None and pod.given_up <= job.ended
                 if pod.created < job.version < pod.ended and not given_up:
                     yield f"{job.condition['type']} was written while {pod.name} held quota"
 

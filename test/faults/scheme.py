@@ -139,7 +139,8 @@ class Scheme:
     end of the fault, which may be later than its write. `lanes`: the number of concurrent cases.
 
     `applies` selects the cases. `right_for` adapts the expected result, from those without a fault and with it, if the fault
-    changes it. `patience_s`: how long a user waits at most.
+    changes it. `patience_s`: how long a user waits at most. `clocks` returns by how many seconds the clock of each
+    operator process of a case is ahead.
     """
 
     faults: tuple[str, ...]
@@ -148,3 +149,4 @@ class Scheme:
     applies: Callable[[Case], bool] = lambda _: True
     right_for: Callable[[Case, Record, Record], Record] = lambda _case, right, _found: right
     patience_s: float = LIMIT_S
+    clocks: Callable[[Case], Iterable[float]] = lambda _: ()

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -111,7 +112,7 @@ DECIDED: Final = {"type": "Failed", "reason": "TFJobFailed", "time": "2026-01-01
 
 
 def job_at(version: int, *, ending: object = None, end: str = "", queue: str = LABEL_QUEUE) -> dict[str, Any]:
-    condition = {"type": end, "status": "True", "reason": f"TFJob{end}", "lastTransitionTime": "2026-01-01T00:05:00Z"}
+    condition = {"type": end, "status": "True", "reason": f"TFJob{end}", "lastTransitionTime": "2026-01-01T01:05:00Z"}
     meta = {"namespace": "one", "uid": "1", "resourceVersion": str(version), "labels": {queue: "team"}}
     return {"metadata": meta, "status": {"begun": {"ending": ending}, "conditions": [condition] if end else []}}
 
@@ -138,8 +139,9 @@ def pod_at(version: int, phase: str = "Running", **meta: str) -> dict[str, Any]:
 def test_a_queued_job_must_not_end_while_a_pod_holds_quota(
     pods: list[tuple[str, dict[str, Any]]], *, early: bool
 ) -> None:
+    """Whatever time the operator wrote: its clock is as wrong as the others'."""
     for queue in (LABEL_QUEUE, "another-label"):
-        ends = Ends()
+        ends = Ends(lambda: datetime(2026, 1, 1, 0, 5, tzinfo=UTC))
         ends.see_job(job_at(2, queue=queue))
         for event, pod in pods:
             ends.see_pod(event, pod)
