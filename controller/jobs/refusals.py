@@ -31,7 +31,7 @@ WARN_AFTER_S: Final = 20.0
 """How long a status must be refused before that is reported: webhooks and API servers that restart also refuse requests."""
 RETRY_S: Final = 15.0
 """The time between two attempts to store a status whose refusal was reported. The delay of a failing key grows to 1000 s, and
-the cause may be gone without an event of the job. Events of its pods send no status before: each may be larger than a megabyte."""
+the cause may be gone without an event of the job. Events of its pods do not send it earlier: it may be larger than 1 MB."""
 _NOT_ABOUT_THE_STATUS: Final = (
     ConflictError,
     NamespaceTerminatingError,

@@ -187,11 +187,15 @@ class Moves:
             yield from self._misfortunes_of(world, pod)
 
     def _refusals(self, world: State) -> Iterator[Step]:
-        """The API server refuses a pod."""
+        """The API server refuses a pod or a status."""
         for call in world.mind.calls or ():
-            if call.verb == "create" and call.resource == PODS and call.number not in dict(world.answered):
+            if call.number in dict(world.answered):
+                continue
+            if call.verb == "create" and call.resource == PODS:
                 noted = world._replace(refused=world.refused | {call.body[0]})
                 yield (SURPRISE, "refuse", *call[:4]), self._answer(noted, call, Answer("InvalidError"))
+            if call.verb == "patch" and call.resource == TFJOBS:
+                yield (SURPRISE, "refuse", *call[:4]), self._answer(world, call, Answer("InvalidError"))
 
     def _leap(self, world: State) -> State:
         leapt = self._operator.step(world.mind, world.epoch + 1, "leap")
