@@ -225,6 +225,7 @@ class _Parts:
                 completion_grace_s=int(options.completion_grace_s),
                 node_lost_timeout_s=int(options.node_lost_timeout_s),
                 last_words=options.fallback_to_logs,
+                backend_variables=options.backend_variables,
                 retryable=options.retryable_exit_codes,
             ),
             nodes=nodes,

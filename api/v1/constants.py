@@ -76,6 +76,13 @@ MAX_ATTEMPT: Final = 10**6
 """The operator does not raise `status.attempt` to this number or above because of a label: a user wrote it."""
 ATTEMPT_VARIABLE: Final = "TFJOB_RESTART_ATTEMPT"
 """The environment variable with the attempt, set in the same pods."""
+BACKEND_VARIABLES: Final = (
+    ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID"),
+    ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),
+)
+"""Groups of variables by which processes find each other without TF_CONFIG: the address of process 0, the number of processes,
+and the number of this one. `keras.distribution.initialize` of Keras 3 reads the first group. The second one has the names of
+Kubeflow Trainer; JAX itself reads only the address."""
 ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
 """Set on jobs: each new value restarts the whole job once (`api.v1.restart_requests`). `kubectl tfjob restart JOB` sets it to
 the current time."""

@@ -8,6 +8,7 @@ with the square of the job's size: the pods of 2,000 workers with long names too
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
@@ -130,6 +131,37 @@ class ClusterSpec:
     def gets_whole_cluster(self, replica_type: str) -> bool:
         """Return True if replicas of this type get the whole cluster: all do, except those of an elastic job (B60)."""
         return not (self._spec.dynamic_workers and replica_type in {c.WORKER, c.PS})
+
+    @cached_property
+    def _first_ranks(self) -> Mapping[str, int]:
+        """The rank of the first replica of each type; empty if the job is not a group of equal processes.
+
+        Parameter servers make it a cluster of TensorFlow, and elastic workers change its size while it runs. An Evaluator is
+        not a part of the group.
+        """
+        sizes = {name: replica.replicas for name, replica in self._spec.replicas.items() if replica.replicas > 0}
+        if self._spec.dynamic_workers or c.PS in sizes:
+            return {}
+        first = 0
+        ranks: dict[str, int] = {}
+        for name in (*c.CHIEF_TYPES, c.WORKER):
+            if name in sizes:
+                ranks[name] = first
+                first += sizes[name]
+        return ranks if first > 1 else {}
+
+    def process(self, replica_type: str, index: int) -> tuple[str, int, int] | None:
+        """Return the address of process 0, the number of processes, and the rank of this one.
+
+        None for an Evaluator, for a single process, and for jobs with parameter servers or elastic workers. Chief or
+        master comes first, then the workers by index. The port is that of TF_CONFIG, which Services, NetworkPolicies and
+        meshes know.
+        """
+        if replica_type not in self._first_ranks:
+            return None
+        coordinator = self._hosts[next(iter(self._first_ranks)).lower()][0].strip('"')
+        processes = sum(self._spec.replicas[name].replicas for name in self._first_ranks)
+        return coordinator, processes, self._first_ranks[replica_type] + index
 
     def is_shared_with(self, replica_type: str) -> bool:
         """Return True if pods of this type read the cluster from a ConfigMap.

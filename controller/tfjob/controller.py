@@ -219,6 +219,7 @@ def new_controller(
                 gang=gang,
                 config=config,
                 last_words=defaults.last_words,
+                backend_variables=defaults.backend_variables,
             ),
             deleter=Deleter(client, events, expectations, gang=gang),
             repairer=ChildRepairer(client, events, delays),

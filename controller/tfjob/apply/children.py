@@ -217,10 +217,11 @@ class Creator(ChildWriter):
         gang: GangScheduler | None = None,
         config: ConfigSource = NO_CONFIG,
         last_words: bool = True,
+        backend_variables: bool = True,
     ) -> None:
         """`domain` is the cluster's DNS domain if TF_CONFIG needs it; `gang` the enabled gang scheduler, if any.
 
-        `last_words` is passed to `PodBuilder`.
+        `last_words` and `backend_variables` are passed to `PodBuilder`.
         """
         super().__init__(client, events, expectations)
         self._blocked = blocked
@@ -228,6 +229,7 @@ class Creator(ChildWriter):
         self._gang = gang
         self._config = config
         self._last_words = last_words
+        self._backend_variables = backend_variables
 
     async def create(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
         """Create the missing children of the plan, many replicas concurrently in growing batches (SB-01).
@@ -249,6 +251,7 @@ class Creator(ChildWriter):
                 gang=self._gang,
                 accelerators=accelerators,
                 last_words=self._last_words,
+                backend_variables=self._backend_variables,
             )
             failures = await self._create_config_maps(job, plan, builder.cluster)
             await self._create_replicas(job, spec, plan, builder, unreadable=builder.cluster.digest in failures)

@@ -9,6 +9,7 @@ specifies the minimum resources that the pods need.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -157,12 +158,15 @@ class PodBuilder:
         gang: GangScheduler | None = None,
         accelerators: Accelerators | None = None,
         last_words: bool = True,
+        backend_variables: bool = True,
     ) -> None:
         """`domain` is the cluster's DNS domain if TF_CONFIG needs it; `gang` the enabled gang scheduler, if any.
 
         With `last_words`, the end of the log becomes the termination message of a training container that fails without one.
+        With `backend_variables`, a training container gets the variables of Keras 3 and JAX beside TF_CONFIG.
         """
         self._last_words = last_words
+        self._backend_variables = backend_variables
         self._job = job.metadata
         self._spec = spec
         attempt = job.status.attempt
@@ -225,7 +229,9 @@ class PodBuilder:
             changed["terminationMessagePolicy"] = "FallbackToLogsOnError"
         given = container.get("env") or []
         # Variables set by the user take precedence.
-        variables = self._variables(key) if not self.cluster.is_alone and c.TF_CONFIG not in facts.sets else []
+        variables = []
+        if not self.cluster.is_alone and c.TF_CONFIG not in facts.sets:
+            variables = [*self._variables(key), *self._variables_of_backends(key, {each.get("name") for each in given})]
         if self._attempt is not None and all(each.get("name") != c.ATTEMPT_VARIABLE for each in given):
             variables.append({"name": c.ATTEMPT_VARIABLE, "value": self._attempt})
         if variables:
@@ -244,6 +250,18 @@ class PodBuilder:
         return [
             {"name": c.CLUSTER_VARIABLE, "valueFrom": {"configMapKeyRef": source}},
             {"name": c.TF_CONFIG, "value": config},
+        ]
+
+    def _variables_of_backends(self, key: ReplicaKey, given: AbstractSet[str]) -> list[dict[str, Any]]:
+        """Return the groups of variables of which the template sets none: half a group of each would disagree."""
+        process = self.cluster.process(key.type, key.index) if self._backend_variables else None
+        if process is None:
+            return []
+        return [
+            {"name": name, "value": str(value)}
+            for group in c.BACKEND_VARIABLES
+            if given.isdisjoint(group)
+            for name, value in zip(group, process, strict=True)
         ]
 
 

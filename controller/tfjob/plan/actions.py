@@ -46,14 +46,15 @@ class Defaults(NamedTuple):
 
     `delays`: restarts of failed programs are delayed. `completion_grace_s`: how long workers may continue after the job has
     succeeded. `node_lost_timeout_s`: a node that is not ready for this long is lost; 0 disables this. `last_words`: a container
-    that fails without a termination message reports the end of its log. `retryable`: the exit codes after which the restart
-    policy ExitCode restarts a replica.
+    that fails without a termination message reports the end of its log. `backend_variables`: containers get the variables of
+    Keras 3 and JAX. `retryable`: the exit codes after which the restart policy ExitCode restarts a replica.
     """
 
     delays: bool = True
     completion_grace_s: int = 30
     node_lost_timeout_s: int = 0
     last_words: bool = True
+    backend_variables: bool = True
     retryable: frozenset[int] = RETRYABLE_EXIT_CODES
 
 

@@ -115,10 +115,63 @@ def test_the_policy_exit_code_runs_pods_that_never_restart(policy: str) -> None:
 def test_tf_config_goes_into_the_training_container_alone() -> None:
     """After the user's own variables; where TF_CONFIG is one of them, no second entry is appended, which would win."""
     training, sidecar = built(with_container(env=[{"name": "A", "value": "1"}]))["spec"]["containers"]
-    assert [variable["name"] for variable in training["env"]] == ["A", "TF_CONFIG"]
+    assert [variable["name"] for variable in training["env"]] == ["A", "TF_CONFIG", *KERAS, *JAX]
     assert "env" not in sidecar
     env = [{"name": "TF_CONFIG", "value": "mine"}]
     assert built(with_container(env=env))["spec"]["containers"][0]["env"] == env
+
+
+KERAS, JAX = c.BACKEND_VARIABLES
+
+
+def env_of(given: dict[str, Any], kind: str = "Worker", index: int = 0, **options: Any) -> dict[str, str]:
+    pod = built(given, ReplicaKey.of("mnist", kind, index), **options)
+    return {each["name"]: each["value"] for each in pod["spec"]["containers"][0].get("env", [])}
+
+
+def test_processes_of_keras_and_jax_find_each_other_without_code_of_their_own() -> None:
+    """keras#20585: chief first, then workers by index; the Evaluator is none of them. The port is that of TF_CONFIG."""
+    port = {"name": c.PORT_NAME, "containerPort": 3333}
+    chief = replica(template=template(containers=[TENSORFLOW | {"ports": [port]}]))
+    given = spec(Worker=2, Evaluator=1, Chief=chief)
+    for rank, (kind, index) in enumerate([("Chief", 0), ("Worker", 0), ("Worker", 1)]):
+        values = ("mnist-chief-0.ns.svc:3333", "3", str(rank))
+        env = env_of(given, kind, index)
+        assert [env[name] for name in KERAS] == [env[name] for name in JAX] == list(values)
+        assert values[0] in env[c.TF_CONFIG]
+    assert set(env_of(given, "Evaluator")) == {c.TF_CONFIG}
+    shared = env_of(spec(Worker=2, runPolicy={"network": "shared"}), index=1, domain="cluster.local")
+    assert shared[KERAS[0]] == "mnist-worker-0.mnist.ns.svc.cluster.local:2222"
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        (spec(Worker=2, PS=1), {}),
+        (spec(Worker=2, enableDynamicWorker=True), {}),
+        (spec(Worker=1, Evaluator=1), {}),
+        (spec(Worker=1), {}),
+        (spec(Worker=2), {"backend_variables": False}),
+        (with_container(env=[{"name": c.TF_CONFIG, "value": "mine"}]), {}),
+    ],
+    ids=["parameter servers", "elastic", "one process", "alone", "disabled", "its own cluster"],
+)
+def test_only_groups_of_equal_processes_get_the_variables_of_keras_and_jax(
+    given: dict[str, Any], options: dict[str, Any]
+) -> None:
+    assert env_of(given, **options).keys().isdisjoint({*KERAS, *JAX})
+
+
+@pytest.mark.parametrize("group", [KERAS, JAX])
+def test_a_template_that_sets_one_variable_of_a_group_gets_none_of_it(group: tuple[str, ...]) -> None:
+    """Half of one and half of another would name different processes. Names from ConfigMaps (envFrom) cannot be seen."""
+    (other,) = {KERAS, JAX} - {group}
+    env = [{"name": group[1], "value": "mine"}]
+    assert list(env_of(with_container(env=env, envFrom=[{"configMapRef": {"name": "a"}}]))) == [
+        group[1],
+        c.TF_CONFIG,
+        *other,
+    ]
 
 
 def test_the_port_is_added_where_it_is_missing() -> None:

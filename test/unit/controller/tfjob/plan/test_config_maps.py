@@ -42,7 +42,7 @@ def slot(index: int, kind: str = "Worker") -> ReplicaKey:
 
 
 def built(tfjob: TFJob, place: ReplicaKey) -> dict[str, Any]:
-    return PodBuilder(tfjob, good_spec(tfjob)).build(place)
+    return PodBuilder(tfjob, good_spec(tfjob), backend_variables=False).build(place)
 
 
 def variables(tfjob: TFJob, place: ReplicaKey) -> list[dict[str, Any]]:
