@@ -1,4 +1,4 @@
-"""`python -m hack.tensorflow`: install TensorFlow and TensorBoard into the cache once; print their folder.
+"""`python -m hack.tensorflow`: install TensorFlow, TensorBoard, Keras and JAX into the cache once; print their folder.
 
 Pods mount the folder as a volume and add it to PYTHONPATH; its packages are for the image's Python. The test node has no
 registry, and TensorFlow with its dependencies (1.5 GB) is too large for an image that is rebuilt on each change.
@@ -13,12 +13,19 @@ from hack.debian import IMAGE_PYTHON as PYTHON
 
 VERSION: Final = "2.21.0"
 TENSORBOARD_VERSION: Final = "2.21.0"  # no longer a dependency of TensorFlow since 2.21
+KERAS_VERSION: Final = "3.15.1"  # these two as in manifests/examples/training/keras-jax.yaml
+JAX_VERSION: Final = "0.10.2"
 
 
 def main() -> int:
-    """Install both and return the exit code; the first run takes minutes, later runs take no time."""
-    name = f"tensorflow-cpu-{VERSION}-tensorboard-{TENSORBOARD_VERSION}-py{PYTHON.replace('.', '')}"
-    wheels = (f"tensorflow-cpu=={VERSION}", f"tensorboard=={TENSORBOARD_VERSION}")
+    """Install them and return the exit code; the first run takes minutes, later runs take no time."""
+    wheels = (
+        f"tensorflow-cpu=={VERSION}",
+        f"tensorboard=={TENSORBOARD_VERSION}",
+        f"keras=={KERAS_VERSION}",
+        f"jax=={JAX_VERSION}",
+    )
+    name = "-".join([*wheels, f"py{PYTHON}"]).replace("==", "-")
     try:
         print(packages.install_wheels(name, f"--python-version={PYTHON}", *wheels))
     except ControlPlaneError as error:

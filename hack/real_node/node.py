@@ -222,9 +222,9 @@ class Containers:
         """Remove an image if it exists; containers that use it continue."""
         self._ctr("images", "remove", name)
 
-    def kill(self, container: str) -> None:
-        """Kill all processes of a container by its ID."""
-        self._ctr("tasks", "kill", "--signal=SIGKILL", "--all", container)
+    def kill(self, container: str, signal: str = "SIGKILL") -> None:
+        """Send a signal to all processes of a container, by its ID."""
+        self._ctr("tasks", "kill", f"--signal={signal}", "--all", container)
 
     def memory(self, container: str) -> int:
         """Return the bytes of memory that a container's processes hold."""

@@ -67,9 +67,12 @@ class NodeCluster:
         items = json.loads(self.kubectl("get", "pods", "-n", NAMESPACE, "-l", f"job-name={job}", "-o", "json"))["items"]
         return sorted(item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"])
 
-    def kill_container(self, pod: str, namespace: str = NAMESPACE) -> None:
-        """Kill the first process of a pod's container, from the node's side, as the kernel does when memory runs out."""
-        self.node.containers.kill(self.container_id(pod, namespace))
+    def kill_container(self, pod: str, namespace: str = NAMESPACE, *, signal: str = "SIGKILL") -> None:
+        """Kill the first process of a pod's container, from the node's side, as the kernel does when memory runs out.
+
+        Or stop it with SIGSTOP, as if it hung.
+        """
+        self.node.containers.kill(self.container_id(pod, namespace), signal)
 
     def container_id(self, pod: str, namespace: str = NAMESPACE) -> str:
         """The ID of a pod's container in the node's runtime; waits until the kubelet has reported it.

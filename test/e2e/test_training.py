@@ -1,8 +1,9 @@
-"""Real training by real TensorFlow: the jobs of manifests/examples/training, with TF_CONFIG as the operator writes it.
+"""Real training by TensorFlow and by Keras on JAX: the jobs of manifests/examples/training, with the operator's variables.
 
-`_for_this_node` changes only the image and the source of TensorFlow.
+`_for_this_node` changes only the image and the source of these packages.
 """
 
+import copy
 import os
 import re
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from e2e.cluster import IMAGE, RUNS, NodeCluster
+from hack.tensorflow import JAX_VERSION, KERAS_VERSION
 from tfjob_operator.api.v1.constants import ConditionType
 
 TENSORFLOW = os.environ.get("TENSORFLOW_FOLDER", "")
@@ -20,7 +22,7 @@ TRAINING = Path(__file__).parents[2] / "manifests" / "examples" / "training"
 VOLUME = RUNS / "training"
 BOARD = RUNS / "bin"
 LIMIT_S = 400.0  # importing TensorFlow alone takes a busy machine half a minute, in each pod
-LOSS = re.compile(r"^step (\d+) loss ([\d.]+)$", re.MULTILINE)
+LOSS = re.compile(r"^(?:step|epoch) (\d+) loss ([\d.]+)$", re.MULTILINE)
 
 pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="needs TensorFlow: make e2e-tensorflow")
 
@@ -223,3 +225,63 @@ def test_a_killed_worker_goes_on_from_the_last_checkpoint(
     figure(f"a killed worker trained on after {took:.1f} s\n{events}\nkubectl logs {alone}\n{_key_lines(log(alone))}")
     assert (VOLUME / "killed" / "model" / "saved_model.pb").is_file()
     cluster.delete("killed")
+
+
+EPOCHS = 150
+DISTURBANCES = {"calm": (), "disturbed": ((1, "SIGKILL"), (0, "SIGKILL")), "hung": ((1, "SIGSTOP"),)}
+"""By folder: which worker gets which signal, one after the other; worker 0 is the coordinator."""
+
+
+def test_processes_of_keras_on_jax_train_one_model_also_if_one_is_killed_or_hangs(
+    cluster: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
+) -> None:
+    """keras#20585. JAX replaces no process, so the job restarts as a whole; its loss is that of an undisturbed run.
+
+    If a worker or the coordinator is killed, or if a worker stops and the other waits for it in a collective.
+    """
+    losses, first = {}, "keras-jax-worker-0"
+
+    def log() -> str:
+        return cluster.kubectl("logs", first, check=False)
+
+    def uid() -> str:
+        return str(cluster.get("pod", first).get("metadata", {}).get("uid", ""))
+
+    for folder, signals in DISTURBANCES.items():
+        cluster.create(_in_folder(jobs["keras-jax"], folder))
+        for attempt, (worker, signal) in enumerate(signals):
+            reached = 30 * (attempt + 1)
+            cluster.eventually(lambda: max(_losses(log()), default=0) >= reached, f"epoch {reached}", LIMIT_S, log)  # noqa: B023
+            before = uid()
+            cluster.kill_container(f"keras-jax-worker-{worker}", signal=signal)
+            took = cluster.eventually(
+                lambda: uid() not in {"", before} and "restored after epoch" in log(),  # noqa: B023
+                "all restored",
+                LIMIT_S,
+                log,
+            )
+            figure(f"{folder}: worker {worker} got {signal}; all train again after {took:.1f} s")
+        status = cluster.wait_for("keras-jax", ConditionType.SUCCEEDED, LIMIT_S)
+        assert status.get("attempt", 0) == len(signals)
+        logs = [cluster.kubectl("logs", f"keras-jax-worker-{index}") for index in (0, 1)]
+        assert [f"process {rank} of 2 trains" in each for rank, each in enumerate(logs)] == [True, True]
+        (losses[folder],) = {_losses(each)[EPOCHS - 1] for each in logs}  # it is one model
+        assert (VOLUME / folder / "model.keras").is_file()
+        cluster.delete("keras-jax")
+        cluster.eventually(lambda: not cluster.pods_of("keras-jax"), "its pods are gone")
+    figure(f"keras-jax: losses after {EPOCHS} epochs {losses}")
+    for folder in DISTURBANCES:
+        assert losses[folder] == pytest.approx(losses["calm"], rel=0.01)
+
+
+def _in_folder(example: dict[str, Any], folder: str) -> dict[str, Any]:
+    """The example with another folder and number of epochs, and with probes that notice a hang within half a minute."""
+    job = copy.deepcopy(example)
+    (container,) = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    (script,) = container["args"]
+    assert f"jax=={JAX_VERSION} keras=={KERAS_VERSION}\n" in script  # those that run here
+    container["args"] = [script.replace("/volume/keras-jax 40", f"/volume/{folder} {EPOCHS}")]
+    probe = container["livenessProbe"]
+    probe["periodSeconds"] = 5
+    probe["exec"]["command"][-1] = probe["exec"]["command"][-1].replace("-mmin -5", "-mmin -0.4")
+    return job
