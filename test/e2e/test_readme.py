@@ -17,6 +17,7 @@ from typing import Final
 import pytest
 
 from e2e.cluster import IMAGE, OPERATOR, NodeCluster
+from e2e.conftest import IMAGE as ARCHIVE
 from e2e.conftest import install, uninstall
 from e2e.test_chart import HELM
 from hack.image.build import VERSION
@@ -102,6 +103,7 @@ def bare(cluster: NodeCluster, images: None) -> Iterator[NodeCluster]:
     left = ("crd,clusterroles", "--selector=app.kubernetes.io/name=tfjob-operator")
     cluster.node.plane.run_kubectl("delete", *left, "--ignore-not-found")
     yield cluster
+    cluster.node.containers.import_image(ARCHIVE)  # removed by a test that may then fail or be skipped
     install(cluster.node.plane)
     cluster.wait_for_operator()
 
