@@ -319,7 +319,7 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     failure = failure_of(facts.job.status, failed)
     for pod in facts.pods:
         if failure is None or not failure.pod_name or pod.metadata.name == failure.pod_name:
-            found = list(_of_pod(facts, pod))
+            found = list(_of_pod(facts, pod, failure.container_name if failure is not None else ""))
             yield from found
             if found:
                 return
@@ -354,7 +354,8 @@ def _waits(pod: PodDetails) -> str:
     return next(said, "")
 
 
-def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
+def _of_pod(facts: Facts, pod: PodDetails, container: str = "") -> Iterator[Finding]:
+    """Yield why a pod failed; `container` is the one that failed, if that is recorded: others may be down too."""
     status, name = pod.status, pod.metadata.name
     if status.phase == "Failed" and status.reason in _OF_POD:
         seen = f"pod {safe_name(name)}: {safe_name(status.reason)}: {quote(status.message)}"
@@ -363,7 +364,11 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
             yield from matched(starting.REASONS_OF_START, waits, pod, seen)
         yield _taken(name, status.reason, status.message, seen, waits)
         return
-    ends = [each for each in exits_of(pod) if is_down_after(each, facts.now)]
+    ends = [
+        each
+        for each in exits_of(pod)
+        if container in {"", each.container} and is_down_after(each, facts.now)
+    ]
     for each in ends[:1]:
         if each.ended.reason == "ContainerStatusUnknown" or (each.ended.reason == "StartError" and not _over(each)):
             continue

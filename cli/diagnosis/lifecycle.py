@@ -53,6 +53,14 @@ BACKOFF_LIMIT: Final = error(
     ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed"),
     rank=745,
 )
+_BY_SIDECAR: Final = (
+    DESCRIBE_JOB,
+    ManifestChange(
+        "correct container {container}: the restarts of all containers count toward backoffLimit; raise "
+        "runPolicy.backoffLimit if needed"
+    ),
+)
+"""The advice if another container than the training was restarted most often."""
 LIMIT: Final = error(
     "limit-reached",
     "{reason}: {words}",
@@ -242,6 +250,7 @@ def _last_failure(facts: Facts, record: EndRecord | None) -> str:
     if last.reason == EventReason.START_DEADLINE_EXCEEDED:
         return f"({name} {words})"
     how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"
+    how = f"container {safe_name(last.container_name)}: {how}" if last.container_name else how
     return f"({name}, {how}{words and ': '}{words})"
 
 
@@ -266,6 +275,9 @@ def find(facts: Facts) -> Iterator[Finding]:
             problem, named = found
             yield Finding(problem, late.pod_name, (failed_line(failed),), {"pod": late.pod_name, **named})
         problem = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
+        container = record.failure.container_name if record is not None and record.failure is not None else ""
+        if problem is BACKOFF_LIMIT and container not in {"", CONTAINER_NAME}:
+            problem, values["container"] = replace(BACKOFF_LIMIT, to_do=_BY_SIDECAR), value(container)
         before = attempts.history(facts) if problem is attempts.MAX_RESTARTS else ()
         yield Finding(problem, facts.name, (failed_line(failed), *before), values)
     if facts.finished:

@@ -18,6 +18,8 @@ from tfjob_operator.api.v1.states import limit_in
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model import older
 from tfjob_operator.cli.model.facts import (
+    BY_RESTARTS,
+    CONTAINER,
     FAILED,
     SUCCEEDED,
     Counters,
@@ -238,6 +240,9 @@ class JobSnapshot:
         reason, failure = text(self.job.condition.get("reason")), mapping(self.job.condition.get("failure"))
         if reason in {"JobFailed", "TFJobFailed"}:  # other operators use the second for limits too
             reason = text(self.job.condition.get("event")) or limit_in(message) or reason
+        container = text(failure.get("containerName"))
+        if reason == BY_RESTARTS and container not in {"", CONTAINER}:
+            return f"{reason}:{container}", message
         if reason not in _PLAIN:
             return reason, message
         failure = failure or mapping(older.failure_in(message))

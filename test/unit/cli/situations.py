@@ -348,6 +348,16 @@ expect("failed at its backoffLimit, after another pod was replaced: this restart
               restarts=[{"type": "Worker", "index": 0, "carried": 0, "replaced": True, "pod": "uid-of-a-former-pod"},
                         {"type": "Worker", "index": 1, "carried": 0, "replaced": True, "pod": "uid-mnist-worker-1"}]),
        pod(0), pod(1, ended(1)), Worker_0=("Running", True, True, 1), Worker_1=("Failed", False, False, 0))
+expect("failed at its backoffLimit by the restarts of a sidecar", "Failed 0/2 4 BackoffLimitExceeded:metrics",
+       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+           "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
+               "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 7, "containerName": "metrics"}}},
+              restarts=[{"type": "Worker", "index": 1, "inPlace": 4, "pod": "uid-mnist-worker-1"}]))
+expect("failed at its backoffLimit by the restarts of the training", "Failed 0/2 4 BackoffLimitExceeded",
+       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+           "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
+               "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1, "containerName": "tensorflow"}}},
+              restarts=[{"type": "Worker", "index": 1, "inPlace": 4, "pod": "uid-mnist-worker-1"}]))
 expect("failed at a limit that only the record of its end names", "Failed 0/2 0 DeadlineExceeded",
        failed("JobFailed", "Too late.",
               begun={"ending": {"type": "Failed", "reason": "JobFailed", "event": "DeadlineExceeded"}}))

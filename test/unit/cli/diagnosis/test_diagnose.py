@@ -1144,6 +1144,26 @@ def test_restarts_of_a_sidecar_are_no_reason_to_limit_those_of_the_job() -> None
     assert "backoffLimit" not in str(causes)
 
 
+def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training() -> None:
+    """The training is down too, after its only restart; the pod still exists, and later it is gone."""
+    world = Troubled()
+    world.exited(1, message="no data", restarts=1)
+    words = "Pod mnist-worker-1 was restarted most often (4 times; containers restarted in place: metrics 3, tensorflow 1)"
+    world.end("Failed", "JobFailed", f"Job mnist has failed because it has reached the specified backoff limit. {words}")
+    failure = {
+        "replicaType": "Worker", "replicaIndex": 1, "podName": WORKER, "containerName": "metrics", "exitCode": 7,
+        "reason": "Error", "message": "no broker",
+    }  # fmt: skip
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "BackoffLimitExceeded", "failure": failure}
+    for pods in (world.pods, {}):
+        world.pods = pods
+        limit, exit_code = diagnose(world.evidence()).causes
+        assert limit.title.endswith(f"({WORKER}, container metrics: exit code 7: no broker)")
+        assert "metrics 3, tensorflow 1" in limit.evidence[0]
+        assert "correct container metrics" in str(limit.to_do)
+        assert exit_code.title == f"Failed ({WORKER}): container metrics exited with code 7: no broker"
+
+
 def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -> None:
     """As in `list`: the suspension is wanted, and the pod is not."""
     world = Troubled()
