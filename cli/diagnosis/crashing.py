@@ -252,7 +252,7 @@ _EVICTIONS: Final = (
 _KILLED: Final = frozenset({137, 143})
 """Exit codes of signals from outside: the log does not contain the reason."""
 _LAST_WORDS: Final = 150
-"""The most bytes of a log quoted in a title."""
+"""The most bytes of the last lines of a log that are quoted in a title; a single line may be longer."""
 _TASK: Final = re.compile(r"/job:(\w{1,20})/(?:replica:\d{1,9}/)?task:(\d{1,9})")
 _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 """Reasons for which the kubelet ends a whole pod."""
@@ -470,8 +470,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
     joined = logs.plain(end.words)
     joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
     last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
-    words = shorten(last.line, _LAST_WORDS) or last_words(logs.plain(end.words), _LAST_WORDS)
-    words = words or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    words = shorten(last.line) or _last_lines(logs.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
     key = ""
     if end.reason == "OOMKilled":
@@ -484,7 +483,10 @@ def _classified(facts: Facts, end: _End) -> Finding:
     elif last.problem is not None:
         problem, key = last.problem, value(last.values.get("name", ""))
         more = {"name": last.line} | dict(last.values)
-        if problem is logs.PEER_FAILED:
+        host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
+        if host and problem in logs.OUTSIDE and not facts.is_replica(host, unless=by_http):
+            problem, key, more["name"] = logs.OUTSIDE[problem], host, host
+        elif problem is logs.PEER_FAILED:
             more["name"] = _peer(facts, end, key) or more["name"]
     elif end.init:
         problem = INIT_FAILED
@@ -498,6 +500,12 @@ def _classified(facts: Facts, end: _End) -> Finding:
         key = str(end.code) if problem is FAILED else ""
     more = {name: shorten(text) for name, text in more.items()}
     return Finding(problem, end.pod, end.proofs, values | more, key)
+
+
+def _last_lines(log: str) -> str:
+    """Return the last lines of a log as far as they are short, but at least the last one."""
+    last = value(log.rstrip().rpartition("\n")[2])
+    return shorten(last) if len(last.encode()) > _LAST_WORDS else last_words(log, _LAST_WORDS)
 
 
 def _peer(facts: Facts, end: _End, task: str) -> str:

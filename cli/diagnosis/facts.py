@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -29,6 +31,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.pods import has_started
+from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
 from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.model.words import event_line, seconds_between
 
@@ -261,6 +264,27 @@ class Facts:
             for index in range(size)
             if index not in done[name]
         }
+
+    def is_replica(self, host: str, *, unless: bool = False) -> bool:
+        """Return True if a host is one of the job's replicas or this pod.
+
+        An address may be that of a pod that is gone: it counts as a replica `unless` it cannot be one.
+        """
+        name, *domain = host.rstrip(".").lower().split(".")
+        if name == "localhost" or domain[-1:] == ["localdomain"]:
+            return True
+        with suppress(ValueError):
+            if ip_address(host).is_loopback:
+                return True
+            known = {pod.status.pod_ip for pod in self.pods}
+            is_unknown = "" in known or len(known) < sum(self.sizes.values())
+            return host in known or (is_unknown and not unless)
+        known_names = {each.metadata.name for each in self.evidence.services or ()} | {self.name}
+        runtime_id = self.shape.runtime_id or ""
+        is_named = name in known_names or replica_of(None, self.name, name, runtime_id) != ReplicaName()
+        if domain[:1] == [self.name]:  # the pods of a shared network have the Service's name as their domain
+            domain = domain[1:]
+        return is_named and domain[:1] in ([], [self.namespace])
 
     @cached_property
     def missing(self) -> tuple[str, ...]:

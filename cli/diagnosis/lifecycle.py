@@ -213,8 +213,6 @@ _DAY_S: Final = 86_400.0
 """How long the pods of a finished job are not reported, since users read their logs."""
 _LONG_S: Final = 600.0
 """Older events about a repair do not describe the current state."""
-_LONG_TEXT: Final = 300
-"""The most characters of a recorded failure in a title."""
 _DISRUPTION: Final = Condition(DISRUPTED, "DisruptionTarget")
 _DELETIONS: Final = (
     EventReason.FAILED_DELETE_POD,
@@ -246,7 +244,7 @@ def _last_failure(facts: Facts, record: EndRecord | None) -> str:
         return " "
     name = safe_name(last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0))
     said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.last_words
-    words = shorten(value(logs.read(logs.plain(said)).line or last.message), _LONG_TEXT)
+    words = shorten(value(logs.read(logs.plain(said)).line or last.message))
     if last.reason == EventReason.START_DEADLINE_EXCEEDED:
         return f"({name} {words})"
     how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"

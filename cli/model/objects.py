@@ -216,6 +216,7 @@ class PodStatusDetails(Struct, frozen=True):
     reason: str = ""
     message: str = ""
     nominated_node_name: str = ""
+    pod_ip: str = field(default="", name="podIP")
     start_time: datetime | None = None
     conditions: tuple[ConditionDetails, ...] | None = None
     container_statuses: tuple[ContainerStatusDetails, ...] | None = None

@@ -278,6 +278,10 @@ crash-loop: 1
     **table(lambda world, log: world.exited(1, log=log.replace(r"\n", "\n")), r"""
 peer-name-unresolved: E socket_utils: getaddrinfo: Name or service not known\nDNS resolution failed for
   mnist-ps-0.team.svc:2222
+external-name-unresolved: 'mlflow.exceptions.MlflowException: API request to https://mlflow.tools/api failed with exception
+  HTTPSConnectionPool(host='mlflow.tools', port=443): Failed to resolve 'mlflow.tools' ([Errno -2] Name or service not known)'
+external-host-unreachable: 'requests.exceptions.ConnectTimeout: HTTPSConnectionPool(host='mlflow.tools', port=443): Connection to
+  mlflow.tools timed out'
 gpu-out-of-memory: E tensorflow/stream_executor/cuda/cuda_driver.cc:802] failed to alloc 17179869184 bytes on host:
   CUDA_ERROR_OUT_OF_MEMORY: out of memory
 gpu-not-visible: E tensorflow/stream_executor/cuda/cuda_driver.cc:271] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no

@@ -940,8 +940,8 @@ LONG = f"must start with a letter, {'contain only letters, ' * 14}"
 @pytest.mark.parametrize(
     ("mistakes", "more", "end"),
     [
-        ([LONG], 0, " contain only letters..."),
-        ([LONG, "is wrong"], 0, " contain only letters...; and 1 more"),
+        ([LONG], 0, " contain only letters... (89 more characters)"),
+        ([LONG, "is wrong"], 0, " contain only letters... (89 more characters); and 1 more"),
         (
             [f"is {'very ' * 15}wrong"] * 4,
             0,
@@ -965,8 +965,8 @@ def test_a_title_ends_with_a_whole_mistake_or_an_ellipsis(
 def test_a_message_in_a_title_is_cut_before_a_word_with_an_ellipsis() -> None:
     assert first_of(world_of("pods-recreated")).title.endswith("set in the template")
     world = world_of("job-failed")
-    world.end("Failed", "TFJobFailed", "word " * 100)
-    assert first_of(world).title.endswith(" word word...")
+    world.end("Failed", "TFJobFailed", "word " * 150)
+    assert first_of(world).title.endswith(" word word... (255 more characters)")
 
 
 def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> None:
@@ -1162,6 +1162,60 @@ def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training
         assert "metrics 3, tensorflow 1" in limit.evidence[0]
         assert "correct container metrics" in str(limit.to_do)
         assert exit_code.title == f"Failed ({WORKER}): container metrics exited with code 7: no broker"
+
+
+@pytest.mark.parametrize(
+    ("host", "id_"),
+    [
+        ("mnist-ps-0", "peer-unreachable"),
+        ("mnist-worker-7.team.svc.example.org", "peer-unreachable"),  # scaled down since
+        ("mnist-worker-0.mnist.team.svc", "peer-unreachable"),  # in a shared network
+        ("10.0.0.1", "peer-unreachable"),
+        ("localhost", "peer-unreachable"),
+        ("10.0.0.9", "external-host-unreachable"),
+        ("mnist-ps-0.other.svc", "external-host-unreachable"),
+        ("mnist-ps-0.example.com", "external-host-unreachable"),
+        ("mnist.example.com", "external-host-unreachable"),
+    ],
+)
+def test_only_hosts_of_the_job_are_peers(host: str, id_: str) -> None:
+    world = world_of()
+    for number, pod in enumerate(world.pods.values()):
+        pod["status"]["podIP"] = f"10.0.0.{number}"
+    world.failed(1, log=f"ConnectionError: HTTPConnectionPool(host='{host}', port=80): Connection refused")
+    assert first_of(world).id == id_
+    assert ("NetworkPolicy" in str(first_of(world).to_do)) is (id_ == "external-host-unreachable")
+
+
+def test_an_address_that_may_be_of_a_former_pod_is_a_peer_of_grpc() -> None:
+    world = world_of()
+    world.failed(1, log="UnavailableError: failed to connect to all addresses; last error: ipv4:10.0.0.9:2222: refused")
+    assert first_of(world).id == "peer-unreachable"
+
+
+def test_the_frames_of_a_crash_are_read_without_the_line_before_them() -> None:
+    """The condition of a job keeps the end of a termination message."""
+    world = world_of()
+    frames = [f'File "/usr/lib/python3.12/{name}.py", line 9 in f' for name in ("ctypes/__init__", "threading")]
+    world.failed(139, message=" / ".join([frames[0], 'File "/app/train.py", line 5 in step', *frames[1:]]))
+    del world.pods[WORKER]
+    assert first_of(world).title.endswith(": crashed in step (/app/train.py:5)")
+
+
+def test_a_line_of_a_log_is_quoted_in_full_or_says_how_much_is_missing() -> None:
+    world = world_of()
+    for words in (f"ValueError: {'x ' * 100}end", f"reading\n{'y ' * 100}end"):
+        world.failed(1, log=words)
+        assert first_of(world).title.endswith(f"{words.splitlines()[-1]}")
+    world.failed(1, log=f"ValueError: {'x' * 2000}")
+    first = first_of(world)
+    assert re.search(r"x\.\.\. \(\d+ more characters\)$", first.title)
+    assert len(first.title) < 700
+    assert first.to_do[0] == "kubectl -n team logs mnist-worker-1 --container=tensorflow --tail=50"
+    world = world_of()
+    world.job_event("FailedCreatePod", f"Error creating: {'no ' * 400}")
+    world.pods.pop(WORKER)
+    assert first_of(world).to_do[0] == "The whole message: kubectl -n team describe tfjob mnist"
 
 
 def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -> None:
