@@ -77,8 +77,8 @@ MAX_ATTEMPT: Final = 10**6
 ATTEMPT_VARIABLE: Final = "TFJOB_RESTART_ATTEMPT"
 """The environment variable with the attempt, set in the same pods."""
 ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
-"""Set on jobs: each new value restarts the whole job once (`api.v1.restart_requests`). `kubectl tfjob restart JOB` sets it to
-the current time."""
+"""Set on jobs: each new value requests one restart of the whole job (`api.v1.restart_requests`). `kubectl tfjob restart JOB`
+sets it to the current time."""
 MIN_NODE_LOST_TIMEOUT_S: Final = 60
 """A kubelet reports every 10 s; kube-controller-manager considers its node lost after 50 s."""
 TOPOLOGY_ANNOTATIONS: Final = frozenset(
