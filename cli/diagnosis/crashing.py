@@ -364,11 +364,7 @@ def _of_pod(facts: Facts, pod: PodDetails, container: str = "") -> Iterator[Find
             yield from matched(starting.REASONS_OF_START, waits, pod, seen)
         yield _taken(name, status.reason, status.message, seen, waits)
         return
-    ends = [
-        each
-        for each in exits_of(pod)
-        if container in {"", each.container} and is_down_after(each, facts.now)
-    ]
+    ends = [each for each in exits_of(pod) if container in {"", each.container} and is_down_after(each, facts.now)]
     for each in ends[:1]:
         if each.ended.reason == "ContainerStatusUnknown" or (each.ended.reason == "StartError" and not _over(each)):
             continue

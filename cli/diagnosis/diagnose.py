@@ -83,7 +83,9 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
     proofs = _once(ordered)
     shown = [*proofs[: MAX_PROOFS - 1], f"and {len(proofs) - MAX_PROOFS + 1} more"]
     to_do = [step for problem in (first.problem, *first.also) for step in problem.to_do]
-    if any(map(CUT.search, values.values())) and not any(isinstance(step, str) and _WHOLE.search(step) for step in to_do):
+    if any(map(CUT.search, values.values())) and not any(
+        isinstance(step, str) and _WHOLE.search(step) for step in to_do
+    ):
         to_do.insert(0, f"The whole message: {LOGS if 'container' in values else DESCRIBE_JOB}")
     return Cause(
         id=first.problem.id,

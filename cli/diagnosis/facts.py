@@ -67,6 +67,7 @@ class Evidence:
     finalizers. `suspended_by` is the manager of the field `suspend`, if known. `former` are pods of an earlier job with the
     same name. `events_cut`: there were too many events to read. `logs` are the last log lines of failed containers, by (pod,
     container). `last_lines` are the last log lines of running replicas, by pod; those older than `silent_after_s` are reported.
+    `storage_classes` are read if a claim is Pending.
     `unmatched` are the nodeSelectors of pods, as label selectors, that no node matches.
     `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha` is None for a v1 job.
     `body` is the job as it was read; if it is None, what `job` or `alpha` has of it counts. `place` is that of the Workload in
@@ -89,6 +90,7 @@ class Evidence:
     quotas: Sequence[objects.ResourceQuota] = ()
     limit_ranges: Sequence[objects.LimitRange] = ()
     claims: Sequence[objects.PersistentVolumeClaim] = ()
+    storage_classes: Sequence[objects.StorageClass] | None = None
     namespace: objects.Namespace | None = None
     lease: Lease | None = None
     stale_lease: Lease | None = None

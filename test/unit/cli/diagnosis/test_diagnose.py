@@ -1148,8 +1148,12 @@ def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training
     """The training is down too, after its only restart; the pod still exists, and later it is gone."""
     world = Troubled()
     world.exited(1, message="no data", restarts=1)
-    words = "Pod mnist-worker-1 was restarted most often (4 times; containers restarted in place: metrics 3, tensorflow 1)"
-    world.end("Failed", "JobFailed", f"Job mnist has failed because it has reached the specified backoff limit. {words}")
+    words = (
+        "Pod mnist-worker-1 was restarted most often (4 times; containers restarted in place: metrics 3, tensorflow 1)"
+    )
+    world.end(
+        "Failed", "JobFailed", f"Job mnist has failed because it has reached the specified backoff limit. {words}"
+    )
     failure = {
         "replicaType": "Worker", "replicaIndex": 1, "podName": WORKER, "containerName": "metrics", "exitCode": 7,
         "reason": "Error", "message": "no broker",
@@ -1216,6 +1220,55 @@ def test_a_line_of_a_log_is_quoted_in_full_or_says_how_much_is_missing() -> None
     world.job_event("FailedCreatePod", f"Error creating: {'no ' * 400}")
     world.pods.pop(WORKER)
     assert first_of(world).to_do[0] == "The whole message: kubectl -n team describe tfjob mnist"
+
+
+def test_a_refused_status_is_reported_until_one_is_written() -> None:
+    """Beside the event, which stays for an hour."""
+    world = world_of("status-denied")
+    assert first_of(world).title.endswith(
+        'the status of the job: 403 admission webhook "policy.example.com" denied the request: tfjobs/status is read-only'
+    )
+    assert any("no pod is created or deleted" in each for each in first_of(world).to_do)
+    world.status["lastReconcileTime"] = ago(1)
+    assert not ids_of(world)
+    world = world_of("status-too-large")
+    world.events[-1]["lastTimestamp"] = ago(90)
+    assert not ids_of(world), "the operator repeats it each hour"
+
+
+def test_an_init_container_is_named_from_the_first_second_and_is_no_error() -> None:
+    world = world_of()
+    world._initializing(0)
+    first = first_of(world)
+    assert (first.id, first.severity) == ("waits-for-init-container", Severity.INFO)
+    assert first.title == f"Waiting for init container fetch, running for 0s ({WORKER})"
+    assert first.evidence == (f"pod {WORKER}: init container fetch running since 12:00:00 UTC",)
+
+
+def test_a_parameter_server_may_end_when_nothing_else_trains() -> None:
+    world = world_of("parameter-server-completed")
+    assert "kubectl tfjob restart -n team mnist" in str(first_of(world).to_do)
+    world.status["finishedIndices"]["Worker"] = "0-1"
+    assert "parameter-server-completed" not in ids_of(world)
+
+
+def test_a_claim_whose_class_does_not_exist_says_which_do() -> None:
+    """Also after the event of its volume controller has expired; without permission, the command that lists them."""
+    world = world_of("claim-pending")
+    world.claims[0]["spec"] = {"storageClassName": "fast"}
+    first = first_of(world)
+    assert (first.id, first.to_do[0]) == (
+        "claim-pending", "Check that StorageClass fast exists: kubectl get storageclass fast"
+    )  # fmt: skip
+    world.storage_classes = [{"metadata": {"name": name}} for name in ("standard", "local")]
+    first = first_of(world)
+    assert first.title == f'StorageClass "fast" of PersistentVolumeClaim "data" not found (mounted by {WORKER})'
+    assert first.evidence[-1] == "StorageClasses of the cluster: local, standard"
+    assert first.to_do[0] == "Create another PersistentVolumeClaim with a storageClassName of local,standard"
+    world.storage_classes = []
+    assert first_of(world).to_do[0].startswith("The cluster has no StorageClass: ")
+    world.claims[0]["spec"] = {"storageClassName": ""}
+    assert first_of(world).id == "claim-pending"
 
 
 def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -> None:

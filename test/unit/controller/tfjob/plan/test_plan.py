@@ -614,7 +614,9 @@ def test_at_the_backoff_limit_the_record_has_the_last_exit_of_a_container_that_r
     assert end_of(restarted(1, 2), restarted(0, 2), policy="OnFailure", backoffLimit=3).failure is None
 
 
-def beside(name: str, times: int, last: core.ContainerStateTerminated, *, is_down: bool = False) -> core.ContainerStatus:
+def beside(
+    name: str, times: int, last: core.ContainerStateTerminated, *, is_down: bool = False
+) -> core.ContainerStatus:
     """A container that was restarted in place, and perhaps waits for the next restart."""
     state = core.ContainerState(terminated=last if is_down else None)
     return core.ContainerStatus(name, times, state, None if is_down else core.LastState(terminated=last))
