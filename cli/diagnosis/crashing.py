@@ -468,7 +468,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
     last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
     words = shorten(last.line) or _last_lines(logs.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
-    key = ""
+    key, also = "", tuple[Problem, ...]()
     if end.reason == "OOMKilled":
         limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
         problem, more = NO_MEMORY_LIMIT if limit is None else OUT_OF_MEMORY, {"limit": limit or " "}
@@ -482,6 +482,8 @@ def _classified(facts: Facts, end: _End) -> Finding:
         host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
         if host and problem in logs.OUTSIDE and not facts.is_replica(host, unless=by_http):
             problem, key, more["name"] = logs.OUTSIDE[problem], host, host
+        elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
+            also = (logs.OUTSIDE[problem],)
         elif problem is logs.PEER_FAILED:
             more["name"] = _peer(facts, end, key) or more["name"]
     elif end.init:
@@ -495,7 +497,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem = CRASH_LOOP if end.loops else FAILED
         key = str(end.code) if problem is FAILED else ""
     more = {name: shorten(text) for name, text in more.items()}
-    return Finding(problem, end.pod, end.proofs, values | more, key)
+    return Finding(problem, end.pod, end.proofs, values | more, key, also)
 
 
 def _last_lines(log: str) -> str:

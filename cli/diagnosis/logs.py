@@ -379,6 +379,8 @@ _HOST: Final = re.compile(
     r"(?:resolve (?:host: )?'?|resolution failed for |lookup |server at \"|connecting to |Connection to |ipv4:)"
     r"(?P<host>[\w.-]{1,253}\w)"
 )
+# CPython: an error of a socket, without the host
+_HOSTLESS: Final = re.compile(r"\[Errno (-\d|1\d\d)\]|\bgetaddrinfo\b")
 
 _LONGEST: Final = 16_384
 _MOST_LINES: Final = 200
@@ -489,6 +491,11 @@ def host_in(line: str) -> tuple[str, bool]:
     if found is None:
         return "", False
     return found["host"] or found["urllib"] or found["url"], not found["host"]
+
+
+def is_about_any_host(line: str) -> bool:
+    """Return True for an error of a socket that does not tell whether the host is a replica of the job."""
+    return bool(_HOSTLESS.search(line)) and not host_in(line)[0]
 
 
 def plain(log: str) -> str:

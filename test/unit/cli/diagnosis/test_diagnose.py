@@ -1191,6 +1191,22 @@ def test_only_hosts_of_the_job_are_peers(host: str, id_: str) -> None:
     assert ("NetworkPolicy" in str(first_of(world).to_do)) is (id_ == "external-host-unreachable")
 
 
+@pytest.mark.parametrize(
+    ("line", "is_any"),
+    [
+        ("ConnectionRefusedError: [Errno 111] Connection refused", True),
+        ("urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>", True),
+        ("UnavailableError: failed to connect to all addresses", False),
+    ],
+)
+def test_an_error_without_a_host_has_advice_for_replicas_and_for_other_hosts(line: str, is_any: bool) -> None:
+    world = world_of()
+    world.failed(1, log=line)
+    assert first_of(world).id in {"peer-unreachable", "peer-name-unresolved"}
+    assert any("--selector=training.kubeflow.org/job-name=mnist" in each for each in first_of(world).to_do)
+    assert any("NetworkPolicy with rules" in each for each in first_of(world).to_do) is is_any
+
+
 def test_an_address_that_may_be_of_a_former_pod_is_a_peer_of_grpc() -> None:
     world = world_of()
     world.failed(1, log="UnavailableError: failed to connect to all addresses; last error: ipv4:10.0.0.9:2222: refused")
