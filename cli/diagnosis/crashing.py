@@ -480,7 +480,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem, key = last.problem, value(last.values.get("name", ""))
         more = {"name": last.line} | dict(last.values)
         host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
-        if host and problem in logs.OUTSIDE and not facts.is_replica(host, unless=by_http):
+        if host and problem in logs.OUTSIDE and not facts.is_replica(host, by_http=by_http):
             problem, key, more["name"] = logs.OUTSIDE[problem], host, host
         elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
             also = (logs.OUTSIDE[problem],)

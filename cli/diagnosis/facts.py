@@ -267,10 +267,10 @@ class Facts:
             if index not in done[name]
         }
 
-    def is_replica(self, host: str, *, unless: bool = False) -> bool:
-        """Return True if a host is one of the job's replicas or this pod.
+    def is_replica(self, host: str, *, by_http: bool = False) -> bool:
+        """Return True if a host is one of the job's replicas, or the pod itself.
 
-        An address may be that of a pod that is gone: it counts as a replica `unless` it cannot be one.
+        An unknown address may be that of a deleted pod. HTTP clients have no such addresses: they are not given TF_CONFIG.
         """
         name, *domain = host.rstrip(".").lower().split(".")
         if name == "localhost" or domain[-1:] == ["localdomain"]:
@@ -280,7 +280,7 @@ class Facts:
                 return True
             known = {pod.status.pod_ip for pod in self.pods}
             is_unknown = "" in known or len(known) < sum(self.sizes.values())
-            return host in known or (is_unknown and not unless)
+            return host in known or (is_unknown and not by_http)
         known_names = {each.metadata.name for each in self.evidence.services or ()} | {self.name}
         runtime_id = self.shape.runtime_id or ""
         is_named = name in known_names or replica_of(None, self.name, name, runtime_id) != ReplicaName()

@@ -197,8 +197,8 @@ _ALLOWED: Final = (
     "kubectl -n {namespace} get networkpolicies"
 )
 _PROXY: Final = ManifestChange(
-    "correct the host in args or env; or, if only a proxy reaches it, set HTTPS_PROXY in env, and NO_PROXY=.svc, so that "
-    "replicas still reach each other directly"
+    "correct the host in args or env; or, if only a proxy reaches it, set HTTPS_PROXY in env, and NO_PROXY=.svc,"
+    ".cluster.local, so that replicas still reach each other directly"
 )
 HOST_UNKNOWN: Final = _log(
     "external-name-unresolved",
@@ -372,10 +372,11 @@ RULES: Final[tuple[MessageRule, ...]] = (
 )
 
 OUTSIDE: Final[Mapping[Problem, Problem]] = {PEER_UNKNOWN: HOST_UNKNOWN, PEER_AWAY: HOST_AWAY, PEER_FAILED: HOST_AWAY}
-"""The problem with a host that is no replica of the job, for each problem with one that is."""
+"""The problem with a host outside the job, by the problem with a replica."""
 # urllib3, boto3, Go, libpq, redis-py, gRPC, curl
 _HOST: Final = re.compile(
-    r"\bhost='(?P<urllib>[^'\s]{1,253})'|\b(?:(?:http|ws|redis|grpc|amqp)s?|postgres(?:ql)?|mysql|mongodb|tcp)://(?:[^/@\s]{1,200}@)?(?P<url>[\w.-]{1,253})|"
+    r"\bhost='(?P<urllib>[^'\s]{1,253})'|"
+    r"\b(?:(?:http|ws|redis|grpc|amqp)s?|postgres(?:ql)?|mysql|mongodb|tcp)://(?:[^/@\s]{1,200}@)?(?P<url>[\w.-]{1,253})|"
     r"(?:resolve (?:host: )?'?|resolution failed for |lookup |server at \"|connecting to |Connection to |ipv4:)"
     r"(?P<host>[\w.-]{1,253}\w)"
 )
@@ -486,7 +487,7 @@ class _Message:
 
 
 def host_in(line: str) -> tuple[str, bool]:
-    """Return the host that a message names, "" if it names none, and whether the client is one of HTTP."""
+    """Return the host in a message, "" if there is none, and True if the message is that of an HTTP client or has a URL."""
     found = _HOST.search(line)
     if found is None:
         return "", False
