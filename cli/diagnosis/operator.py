@@ -163,7 +163,7 @@ STATUS_TOO_LARGE: Final = error(
     "status-too-large",
     "The API server refuses to store the status of the job, which is too large: {words}",
     "The event StatusRefused, with an error about the size: etcd or a proxy limits the size of the job",
-    "Remove the copy of the job that kubectl apply keeps, and use kubectl apply --server-side from then on: "
+    "Remove the copy of the spec in the annotations, and apply the job with --server-side from then on: "
     "kubectl -n {namespace} annotate tfjob {job} kubectl.kubernetes.io/last-applied-configuration-",
     ManifestChange("shorten the spec and its annotations: put data in a ConfigMap", recreate=False),
     "If the job has less than 1 MiB, ask your cluster administrator about the limit of etcd (--max-request-bytes) or a proxy",
