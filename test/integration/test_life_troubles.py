@@ -83,7 +83,9 @@ LAST_WORDS = {
     "external-name-unresolved": says(
         "URLError: Failed to resolve 'mlflow.tools' ([Errno -2] Name or service not known)"
     ),
-    "external-host-unreachable": says("ConnectTimeout: HTTPSConnectionPool(host='mlflow.tools', port=443): timed out"),
+    "external-host-unreachable": says(
+        "ConnectTimeout: (host='mlflow.tools', port=443, 'Connection to mlflow.tools timed out.')"
+    ),
     "gpu-out-of-memory": says("E cuda_driver.cc:802] failed to alloc: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
     "gpu-not-visible": says(
         "E cuda_driver.cc:271] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device"
