@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -189,6 +187,7 @@ def _alpha(job: TFJob, found: AlphaEvidence) -> Shape:
 
 
 _NUMBER: Final = re.compile(r"(\d+)")
+_ADDRESS: Final = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 
 
 class Facts:
@@ -275,12 +274,10 @@ class Facts:
         name, *domain = host.rstrip(".").lower().split(".")
         if name == "localhost" or domain[-1:] == ["localdomain"]:
             return True
-        with suppress(ValueError):
-            if ip_address(host).is_loopback:
-                return True
+        if _ADDRESS.fullmatch(host):
             known = {pod.status.pod_ip for pod in self.pods}
             is_unknown = "" in known or len(known) < sum(self.sizes.values())
-            return host in known or (is_unknown and not by_http)
+            return name == "127" or host in known or (is_unknown and not by_http)
         known_names = {each.metadata.name for each in self.evidence.services or ()} | {self.name}
         runtime_id = self.shape.runtime_id or ""
         is_named = name in known_names or replica_of(None, self.name, name, runtime_id) != ReplicaName()
