@@ -1287,6 +1287,17 @@ def test_a_claim_whose_class_does_not_exist_says_which_do() -> None:
     assert first_of(world).id == "claim-pending"
 
 
+def test_a_job_in_which_only_an_evaluator_has_replicas_says_so_in_plain_words() -> None:
+    world = world_of()
+    world.spec["tfReplicaSpecs"] = {
+        "Worker": world.workers | {"replicas": 0},
+        "Evaluator": world.workers | {"replicas": 1},
+    }
+    found = next(each for each in diagnose(world.evidence()).causes if each.id == "nothing-trains")
+    assert found.title == "Nothing trains: Worker scaled to 0, and only Evaluator has replicas"
+    assert set(found.evidence[0].removeprefix("job: replicas: ").split(", ")) == {"Worker 0", "Evaluator 1"}
+
+
 def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -> None:
     """As in `list`: the suspension is wanted, and the pod is not."""
     world = Troubled()
