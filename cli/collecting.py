@@ -101,6 +101,7 @@ def collect(
         if volume.persistent_volume_claim is not None
     }
     lease, stale_lease = reader.lease(now)
+    found_claims = reader.claims(sorted(claims))
     workload = reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None
     return Evidence(
         job=job,
@@ -116,7 +117,8 @@ def collect(
         unmatched=reader.unmatched(pods),
         quotas=reader.here(objects.RESOURCE_QUOTAS, objects.ResourceQuota, "quotas"),
         limit_ranges=reader.here(objects.LIMIT_RANGES, objects.LimitRange, "limit ranges"),
-        claims=reader.claims(sorted(claims)),
+        claims=found_claims,
+        storage_classes=reader.storage_classes(found_claims),
         namespace=reader.one(objects.NAMESPACES, objects.Namespace, session.namespace, "the namespace"),
         lease=lease,
         stale_lease=stale_lease,
@@ -225,6 +227,19 @@ class _EvidenceReader:
         there = {claim.metadata.name for claim in found}
         self.absent += [Absent(objects.CLAIMS.kind, name) for name in names if name not in there]
         return [claim for claim in found if claim.metadata.name in names]
+
+    def storage_classes(self, claims: Sequence[objects.PersistentVolumeClaim]) -> list[objects.StorageClass] | None:
+        """Return the StorageClasses if a claim waits for one; None without permission."""
+        read = ResourceAttributes("list", objects.STORAGE_CLASSES)
+        if any(claim.status.phase == "Pending" and claim.spec.storage_class_name for claim in claims):
+            with suppress(ApiServerError):  # few users may list them; without them, the advice names the command
+                items = _page(self._session.read(read.path))["items"] if read.is_granted(self._granted) else None
+                return (
+                    None
+                    if items is None
+                    else [each for raw in items if (each := _decoded(raw, objects.StorageClass)) is not None]
+                )
+        return None
 
     def lease(self, now: datetime) -> tuple[core.Lease | None, core.Lease | None]:
         """Return the most recently renewed lease of an operator for this namespace, and a stale one.

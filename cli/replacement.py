@@ -186,10 +186,10 @@ def _gitops(found: Found, operator: TrainingOperator) -> Iterator[str]:
         ("its Deployment, and starts it again: two operators would run the same pods", [operator.found]),
         (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [found.crd or {}]),
     ]
-    told = [(tool, what) for what, objects in undone for tool in dict.fromkeys(map(_manager, objects)) if tool]
-    if told:
+    reverting = [(tool, what) for what, objects in undone for tool in dict.fromkeys(map(_manager, objects)) if tool]
+    if reverting:
         yield "# First change the source of training-operator likewise, or suspend its synchronization:"
-        yield from (f"# {tool} manages {what}." for tool, what in told)
+        yield from (f"# {tool} manages {what}." for tool, what in reverting)
 
 
 def _manager(body: Mapping[str, Any]) -> str:

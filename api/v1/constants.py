@@ -84,8 +84,8 @@ BACKEND_VARIABLES: Final = (
 and the number of this one. `keras.distribution.initialize` of Keras 3 reads the first group. The second one has the names of
 Kubeflow Trainer; JAX itself reads only the address."""
 ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
-"""Set on jobs: each new value restarts the whole job once (`api.v1.restart_requests`). `kubectl tfjob restart JOB` sets it to
-the current time."""
+"""Set on jobs: each new value requests one restart of the whole job (`api.v1.restart_requests`). `kubectl tfjob restart JOB`
+sets it to the current time."""
 MIN_NODE_LOST_TIMEOUT_S: Final = 60
 """A kubelet reports every 10 s; kube-controller-manager considers its node lost after 50 s."""
 TOPOLOGY_ANNOTATIONS: Final = frozenset(

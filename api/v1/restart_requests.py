@@ -1,7 +1,7 @@
-"""Requests to restart the whole job: the values of the annotation `restart-requested-at`. Pure.
+"""Restart requests for a whole job: the values of the annotation `restart-requested-at`. Pure.
 
-Each new value is a request. A value that is a time is a request only if it is later than the last one: whoever applies an old
-manifest or reverts an edit requests nothing.
+Each new value requests one restart. A timestamp must also be later than that of the previous request, so that applying an old
+manifest or reverting an edit does not restart the job.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Final
 from tfjob_operator.api.v1.constants import ANNOTATION_RESTART
 
 MAX_LENGTH: Final = 64
-"""The most characters of a request: the status keeps the last one."""
+"""The maximum length of a request: the status stores the last one."""
 
 
 def why_ignored(request: str, observed: str, now: datetime) -> str:
-    """Return why this value of the annotation requests no restart; "" if it does. `observed` is the last request.
+    """Return why this annotation value does not request a restart; "" if it does. `observed` is the previous request.
 
-    A last request in the future orders nothing. Otherwise one with a wrong time, such as the year 9999, would be the last.
+    If the time of the previous request is in the future, times are not compared: a wrong one, such as the year 9999, would
+    otherwise block all later requests.
     """
     if len(request) > MAX_LENGTH:
         return _ignored(f"it has {len(request)} characters, and the maximum is {MAX_LENGTH}")
@@ -34,7 +35,7 @@ def _ignored(why: str) -> str:
 
 
 def new_request(now: datetime, earlier: Iterable[str]) -> str:
-    """Return a request at this time or, if a clock was ahead, just after the `earlier` ones."""
+    """Return a request with this time or, if the clock of an `earlier` one was ahead, with the next time after it."""
     times = [now.astimezone(UTC)]
     for each in map(_time_of, earlier):
         try:
@@ -45,7 +46,7 @@ def new_request(now: datetime, earlier: Iterable[str]) -> str:
 
 
 def _time_of(request: str) -> datetime | None:
-    """Return the time that a request states; None if it is no time, or one without a zone."""
+    """Return the timestamp of a request; None if it is not a timestamp with a time zone."""
     try:
         found = datetime.fromisoformat(request) if len(request) <= MAX_LENGTH else None
     except ValueError:

@@ -25,7 +25,7 @@ from tfjob_operator.cli.diagnosis.advice import (
 )
 from tfjob_operator.cli.diagnosis.causes import QUOTED, Finding, Group, ManifestChange, Problem, WhileRunning, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural_sort_key
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails, PodGroupDetails
 from tfjob_operator.cli.model.words import format_amount, join_some, safe_name
@@ -376,7 +376,7 @@ def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
         values.get(name, "") for name in ("quota", "webhook", "policy", "account", "name", "resource", "object")
     )
     proofs = (facts.line(event), *_ranges(facts, problem))
-    return Finding(problem, child, proofs, {name: value(text)[:200] for name, text in values.items()}, key)
+    return Finding(problem, child, proofs, {name: shorten(value(text)) for name, text in values.items()}, key)
 
 
 def _ranges(facts: Facts, problem: Problem) -> Iterator[str]:

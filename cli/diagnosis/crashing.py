@@ -252,7 +252,7 @@ _EVICTIONS: Final = (
 _KILLED: Final = frozenset({137, 143})
 """Exit codes of signals from outside: the log does not contain the reason."""
 _LAST_WORDS: Final = 150
-"""The most bytes of a log quoted in a title."""
+"""The most bytes of the last lines of a log that are quoted in a title; a single line may be longer."""
 _TASK: Final = re.compile(r"/job:(\w{1,20})/(?:replica:\d{1,9}/)?task:(\d{1,9})")
 _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 """Reasons for which the kubelet ends a whole pod."""
@@ -319,7 +319,7 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     failure = failure_of(facts.job.status, failed)
     for pod in facts.pods:
         if failure is None or not failure.pod_name or pod.metadata.name == failure.pod_name:
-            found = list(_of_pod(facts, pod))
+            found = list(_of_pod(facts, pod, failure.container_name if failure is not None else ""))
             yield from found
             if found:
                 return
@@ -354,7 +354,8 @@ def _waits(pod: PodDetails) -> str:
     return next(said, "")
 
 
-def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
+def _of_pod(facts: Facts, pod: PodDetails, container: str = "") -> Iterator[Finding]:
+    """Yield why a pod failed; `container` is the one that failed, if that is recorded: others may be down too."""
     status, name = pod.status, pod.metadata.name
     if status.phase == "Failed" and status.reason in _OF_POD:
         seen = f"pod {safe_name(name)}: {safe_name(status.reason)}: {quote(status.message)}"
@@ -363,7 +364,7 @@ def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
             yield from matched(starting.REASONS_OF_START, waits, pod, seen)
         yield _taken(name, status.reason, status.message, seen, waits)
         return
-    ends = [each for each in exits_of(pod) if is_down_after(each, facts.now)]
+    ends = [each for each in exits_of(pod) if container in {"", each.container} and is_down_after(each, facts.now)]
     for each in ends[:1]:
         if each.ended.reason == "ContainerStatusUnknown" or (each.ended.reason == "StartError" and not _over(each)):
             continue
@@ -465,10 +466,9 @@ def _classified(facts: Facts, end: _End) -> Finding:
     joined = logs.plain(end.words)
     joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
     last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
-    words = shorten(last.line, _LAST_WORDS) or last_words(logs.plain(end.words), _LAST_WORDS)
-    words = words or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    words = shorten(last.line) or _last_lines(logs.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
-    key = ""
+    key, also = "", tuple[Problem, ...]()
     if end.reason == "OOMKilled":
         limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
         problem, more = NO_MEMORY_LIMIT if limit is None else OUT_OF_MEMORY, {"limit": limit or " "}
@@ -479,7 +479,12 @@ def _classified(facts: Facts, end: _End) -> Finding:
     elif last.problem is not None:
         problem, key = last.problem, value(last.values.get("name", ""))
         more = {"name": last.line} | dict(last.values)
-        if problem is logs.PEER_FAILED:
+        host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
+        if host and problem in logs.OUTSIDE and not facts.is_replica(host, by_http=by_http):
+            problem, key, more["name"] = logs.OUTSIDE[problem], host, host
+        elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
+            also = (logs.OUTSIDE[problem],)
+        elif problem is logs.PEER_FAILED:
             more["name"] = _peer(facts, end, key) or more["name"]
     elif end.init:
         problem = INIT_FAILED
@@ -492,7 +497,13 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem = CRASH_LOOP if end.loops else FAILED
         key = str(end.code) if problem is FAILED else ""
     more = {name: shorten(text) for name, text in more.items()}
-    return Finding(problem, end.pod, end.proofs, values | more, key)
+    return Finding(problem, end.pod, end.proofs, values | more, key, also)
+
+
+def _last_lines(log: str) -> str:
+    """Return the last lines of a log as far as they are short, but at least the last one."""
+    last = value(log.rstrip().rpartition("\n")[2])
+    return shorten(last) if len(last.encode()) > _LAST_WORDS else last_words(log, _LAST_WORDS)
 
 
 def _peer(facts: Facts, end: _End, task: str) -> str:

@@ -11,10 +11,10 @@ from typing import Final
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, PS, ConditionType
 from tfjob_operator.cli.diagnosis import lifecycle, operator, suspension
-from tfjob_operator.cli.diagnosis.advice import steps
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LOGS, steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
-from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.diagnosis.rules import CUT, value
 from tfjob_operator.cli.diagnosis.table import FINDERS, RANKS, SUPERSEDED_BY
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.snapshot import JobSnapshot
@@ -26,6 +26,8 @@ MAX_PROOFS: Final = 4
 """The most lines of evidence for one cause."""
 MAX_PROOF: Final = 800
 """The most bytes of a line of evidence: an event's message and its source."""
+_WHOLE: Final = re.compile(r"kubectl \S+ \S+ (logs|describe) ")
+"""Commands that print a message in full."""
 _ORDER: Final = {severity: number for number, severity in enumerate(Severity)}
 _PASSING: Final = re.compile(r", \w+ ago\b|, \d+ times\b|\b\d+ restarts?\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b")
 """The differences between two pods with the same problem: times, counts and UIDs."""
@@ -81,6 +83,10 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
     proofs = _once(ordered)
     shown = [*proofs[: MAX_PROOFS - 1], f"and {len(proofs) - MAX_PROOFS + 1} more"]
     to_do = [step for problem in (first.problem, *first.also) for step in problem.to_do]
+    if any(map(CUT.search, values.values())) and not any(
+        isinstance(step, str) and _WHOLE.search(step) for step in to_do
+    ):
+        to_do.insert(0, f"The whole message: {LOGS if 'container' in values else DESCRIBE_JOB}")
     return Cause(
         id=first.problem.id,
         severity=first.problem.severity,

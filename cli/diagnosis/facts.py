@@ -29,6 +29,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.pods import has_started
+from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
 from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.model.words import event_line, seconds_between
 
@@ -64,6 +65,7 @@ class Evidence:
     finalizers. `suspended_by` is the manager of the field `suspend`, if known. `former` are pods of an earlier job with the
     same name. `events_cut`: there were too many events to read. `logs` are the last log lines of failed containers, by (pod,
     container). `last_lines` are the last log lines of running replicas, by pod; those older than `silent_after_s` are reported.
+    `storage_classes` are read if a claim is Pending.
     `unmatched` are the nodeSelectors of pods, as label selectors, that no node matches.
     `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha` is None for a v1 job.
     `body` is the job as it was read; if it is None, what `job` or `alpha` has of it counts. `place` is that of the Workload in
@@ -86,6 +88,7 @@ class Evidence:
     quotas: Sequence[objects.ResourceQuota] = ()
     limit_ranges: Sequence[objects.LimitRange] = ()
     claims: Sequence[objects.PersistentVolumeClaim] = ()
+    storage_classes: Sequence[objects.StorageClass] | None = None
     namespace: objects.Namespace | None = None
     lease: Lease | None = None
     stale_lease: Lease | None = None
@@ -184,6 +187,7 @@ def _alpha(job: TFJob, found: AlphaEvidence) -> Shape:
 
 
 _NUMBER: Final = re.compile(r"(\d+)")
+_ADDRESS: Final = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 
 
 class Facts:
@@ -261,6 +265,25 @@ class Facts:
             for index in range(size)
             if index not in done[name]
         }
+
+    def is_replica(self, host: str, *, by_http: bool = False) -> bool:
+        """Return True if a host is one of the job's replicas, or the pod itself.
+
+        An unknown address may be that of a deleted pod. HTTP clients have no such addresses: they are not given TF_CONFIG.
+        """
+        name, *domain = host.rstrip(".").lower().split(".")
+        if name == "localhost" or domain[-1:] == ["localdomain"]:
+            return True
+        if _ADDRESS.fullmatch(host):
+            known = {pod.status.pod_ip for pod in self.pods}
+            is_unknown = "" in known or len(known) < sum(self.sizes.values())
+            return name == "127" or host in known or (is_unknown and not by_http)
+        known_names = {each.metadata.name for each in self.evidence.services or ()} | {self.name}
+        runtime_id = self.shape.runtime_id or ""
+        is_named = name in known_names or replica_of(None, self.name, name, runtime_id) != ReplicaName()
+        if domain[:1] == [self.name]:  # the pods of a shared network have the Service's name as their domain
+            domain = domain[1:]
+        return is_named and domain[:1] in ([], [self.namespace])
 
     @cached_property
     def missing(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODES, DE
 from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, ManifestChange, Problem, WhileRunning, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
-from tfjob_operator.cli.diagnosis.rules import MAX_QUOTED, shorten, value
+from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.pods import condition_of, exits_of, statuses
@@ -103,6 +103,8 @@ _OF_NODE_NAME: Final = (
 
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
+_LONG: Final = 160
+"""A longer message of a hook is quoted from its exit code on, which follows the command."""
 _OFTEN: Final = 3
 TAKEN: Final = frozenset({"Preempted", "TaintManagerEviction"})
 """Normal events about a pod that is taken away (kubernetes: pkg/scheduler, pkg/controller/tainteviction)."""
@@ -308,5 +310,5 @@ def _recent(facts: Facts, pod: PodDetails) -> list[EventDetails]:
 def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, problem: Problem, reason: str) -> Finding:
     words = value(event.message.removeprefix(f"{reason}: "))
     how = words.find("exited with ")
-    words = shorten(words[how if len(words) > MAX_QUOTED and how >= 0 else 0 :]) or "no message"
+    words = shorten(words[how if len(words) > _LONG and how >= 0 else 0 :]) or "no message"
     return of_event(facts, problem, event, pod, key=reason, reason=reason, words=words)

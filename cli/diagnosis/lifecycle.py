@@ -10,8 +10,10 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
     CHIEF,
     CONTAINER_NAME,
+    EVALUATOR,
     LIMITS,
     MASTER,
+    PS,
     SELECTING_LABELS,
     WORKER,
     ConditionReason,
@@ -25,7 +27,16 @@ from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
 from tfjob_operator.cli.diagnosis import attempts, logs, starting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, Problem, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import (
+    Finding,
+    Group,
+    ManifestChange,
+    Problem,
+    WhileRunning,
+    error,
+    info,
+    warning,
+)
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import TAKEN
 from tfjob_operator.cli.diagnosis.rows import Condition, OnJob, in_condition, of_event, of_job, of_pod, on_job
@@ -53,6 +64,14 @@ BACKOFF_LIMIT: Final = error(
     ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed"),
     rank=745,
 )
+_BY_SIDECAR: Final = (
+    DESCRIBE_JOB,
+    ManifestChange(
+        "correct container {container}: the restarts of all containers count toward backoffLimit; raise "
+        "runPolicy.backoffLimit if needed"
+    ),
+)
+"""The advice if another container than the training was restarted most often."""
 LIMIT: Final = error(
     "limit-reached",
     "{reason}: {words}",
@@ -198,6 +217,21 @@ WITHOUT_OTHERS: Final = info(
     rank=971,
 )
 
+SERVER_ENDED: Final = warning(
+    "parameter-server-completed",
+    "Exited with code 0 ({who}): workers run without this parameter server, which is not restarted",
+    "A parameter server exited with code 0, and the training goes on",
+    LOGS,
+    ManifestChange(
+        "let the program of the PS serve until its pod is deleted, such as with tf.distribute.Server.join()",
+        recreate=False,
+    ),
+    WhileRunning(
+        "Restart the job, which also recreates this replica; work since the last checkpoint is lost: "
+        "kubectl tfjob restart -n {namespace} {job}"
+    ),
+)
+
 _NEAR_S: Final = 600.0
 _LATE_S: Final = 60.0
 """How long after its grace period a terminating pod is stuck, and the age by which a pod should have its Service."""
@@ -205,8 +239,6 @@ _DAY_S: Final = 86_400.0
 """How long the pods of a finished job are not reported, since users read their logs."""
 _LONG_S: Final = 600.0
 """Older events about a repair do not describe the current state."""
-_LONG_TEXT: Final = 300
-"""The most characters of a recorded failure in a title."""
 _DISRUPTION: Final = Condition(DISRUPTED, "DisruptionTarget")
 _DELETIONS: Final = (
     EventReason.FAILED_DELETE_POD,
@@ -238,10 +270,11 @@ def _last_failure(facts: Facts, record: EndRecord | None) -> str:
         return " "
     name = safe_name(last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0))
     said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.last_words
-    words = shorten(value(logs.read(logs.plain(said)).line or last.message), _LONG_TEXT)
+    words = shorten(value(logs.read(logs.plain(said)).line or last.message))
     if last.reason == EventReason.START_DEADLINE_EXCEEDED:
         return f"({name} {words})"
     how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"
+    how = f"container {safe_name(last.container_name)}: {how}" if last.container_name else how
     return f"({name}, {how}{words and ': '}{words})"
 
 
@@ -266,6 +299,9 @@ def find(facts: Facts) -> Iterator[Finding]:
             problem, named = found
             yield Finding(problem, late.pod_name, (failed_line(failed),), {"pod": late.pod_name, **named})
         problem = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
+        container = record.failure.container_name if record is not None and record.failure is not None else ""
+        if problem is BACKOFF_LIMIT and container not in {"", CONTAINER_NAME}:
+            problem, values["container"] = replace(BACKOFF_LIMIT, to_do=_BY_SIDECAR), value(container)
         before = attempts.history(facts) if problem is attempts.MAX_RESTARTS else ()
         yield Finding(problem, facts.name, (failed_line(failed), *before), values)
     if facts.finished:
@@ -276,6 +312,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _pods(facts)
         yield from _taken(facts)
         yield from _services(facts)
+        yield from _ended_servers(facts)
         yield from _limits(facts)
         yield from _events(facts)
         yield from _silent(facts)
@@ -384,6 +421,18 @@ def _services(facts: Facts) -> Iterator[Finding]:
         elif not _selects(service.spec.selector or {}, pod.metadata.labels or {}):
             seen = f"service {safe_name(of)}: selector does not match the labels of pod {safe_name(pod.metadata.name)}"
             yield Finding(WRONG_SELECTOR, name, (seen,), {"service": of})
+
+
+def _ended_servers(facts: Facts) -> Iterator[Finding]:
+    """Yield the parameter servers that have succeeded while others train."""
+    size, pods = facts.sizes.get(PS, 0), {facts.shape.replica_of(pod): pod for pod in facts.pods}
+    done = parse_indices(facts.job.status.finished_indices.get(PS, ""), size)
+    trains = any(kind not in {PS, EVALUATOR} for kind in facts.wanted.values())
+    for index in sorted(done) if trains else ():
+        name = facts.shape.child(facts.name, PS, index)
+        values = {"container": CONTAINER_NAME, "previous": "false"}
+        values |= {"pod": pods[name].metadata.name} if name in pods else {}
+        yield Finding(SERVER_ENDED, name, (f"job: status.finishedIndices.{PS} has {index}: exit code 0",), values)
 
 
 def _selects(selector: dict[str, str], labels: dict[str, str]) -> bool:

@@ -192,6 +192,28 @@ TF_CONFIG_BAD: Final = _log(
     (ManifestChange("remove TF_CONFIG from env of the template, and add the replica types that the program needs"),),
     "TensorFlow rejects TF_CONFIG",
 )
+_ALLOWED: Final = (
+    "A NetworkPolicy with rules for egress must allow the host, and port 53 of cluster DNS: "
+    "kubectl -n {namespace} get networkpolicies"
+)
+_PROXY: Final = ManifestChange(
+    "correct the host in args or env; or, if only a proxy reaches it, set HTTPS_PROXY in env, and NO_PROXY=.svc,"
+    ".cluster.local, so that replicas still reach each other directly"
+)
+HOST_UNKNOWN: Final = _log(
+    "external-name-unresolved",
+    705,
+    "Name of an external host does not resolve: {name} ({who})",
+    (_ALLOWED, "Ask your cluster administrator whether cluster DNS resolves the name", _PROXY),
+    "A host name that is not of the job's Services does not resolve: a misspelled name, or cluster DNS",
+)
+HOST_AWAY: Final = _log(
+    "external-host-unreachable",
+    715,
+    "Cannot connect to external host {name} ({who})",
+    (_ALLOWED, "Check that the server runs, and accepts connections from the cluster", _PROXY),
+    "No connection to a host that is neither a Service nor a pod of the job: its server, a NetworkPolicy, or a proxy",
+)
 PEER_FAILED: Final = _log(
     "peer-failed",
     762,
@@ -341,12 +363,25 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"\A(?=[\s\S]*?(?P<name>ipv[46]:[\w.:%\[\]-]*\w|/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(UNAVAILABLE: |"
         r"UnavailableError|failed to connect to all addresses|Connection refused|Could not connect to the endpoint URL)",
     ),
+    rule(PEER_AWAY, r"Connection to (?P<name>[\w.-]*\w) timed out|Connection timed out"),
     rule(
         PROCESS_MEMORY,
         r"MemoryError|std::bad_alloc|Cannot allocate memory|OOM when allocating|Unable to allocate |"
         r"Out of memory allocating ",
     ),
 )
+
+OUTSIDE: Final[Mapping[Problem, Problem]] = {PEER_UNKNOWN: HOST_UNKNOWN, PEER_AWAY: HOST_AWAY, PEER_FAILED: HOST_AWAY}
+"""The problem with a host outside the job, by the problem with a replica."""
+# urllib3, boto3, Go, libpq, redis-py, gRPC, curl
+_HOST: Final = re.compile(
+    r"\bhost='(?P<urllib>[^'\s]{1,253})'|"
+    r"\b(?:(?:http|ws|redis|grpc|amqp)s?|postgres(?:ql)?|mysql|mongodb|tcp)://(?:[^/@\s]{1,200}@)?(?P<url>[\w.-]{1,253})|"
+    r"(?:resolve (?:host: )?'?|resolution failed for |lookup |server at \"|connecting to |Connection to |ipv4:)"
+    r"(?P<host>[\w.-]{1,253}\w)"
+)
+# CPython: an error of a socket, without the host
+_HOSTLESS: Final = re.compile(r"\[Errno (-\d|1\d\d)\]|\bgetaddrinfo\b")
 
 _LONGEST: Final = 16_384
 _MOST_LINES: Final = 200
@@ -366,6 +401,12 @@ _NATIVE: Final = re.compile(
 )
 _THROWN: Final = re.compile(r"\s+what\(\):\s+(.+)")
 """What std::terminate prints of an exception of C++ that nothing caught."""
+_FAULT: Final = re.compile(r"Fatal Python error: .+|Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!$")
+"""The first line of faulthandler. The frames follow, the innermost one first."""
+_ABORT: Final = "Fatal Python error: Aborted"
+_THREAD: Final = re.compile(r"(?P<current>Current t|T)hread 0x[0-9a-f]+ .{0,100}\(most recent call first\):")
+_FAULT_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}) in (?P<name>\S.{0,200})')
+_OF_LIBRARY: Final = re.compile(r"/lib(64)?/python\d|/(site|dist)-packages/|<frozen ")
 _ROOT: Final = re.compile(r"NCCL WARN|OP_REQUIRES failed|insufficient shared memory")
 """Messages with the reason of an exception that gives none, such as an InternalError of NCCL."""
 _WITH_FRAMES: Final = (
@@ -428,7 +469,8 @@ class _Message:
         """Return the line that gives the reason: of an exception, its type without the package and its message."""
         exception = _EXCEPTION.match(self.lines[0]) if self.level == "X" else None
         if exception is None:
-            return self.lines[0]
+            where = _crashed_in(self.lines) if _FAULT.match(self.lines[0]) else ""
+            return f"{self.lines[0]}, in {where}" if where else self.lines[0]
         words = exception["words"] or ""
         if words.startswith("in user code:"):
             return next((line.strip() for line in reversed(self.lines) if _EXCEPTION.match(line.strip())), words)
@@ -440,8 +482,21 @@ class _Message:
 
     def text(self) -> str:
         """Return all lines but stack frames, and the reason of an exception as a line of its own."""
-        lines = [line for line in self.lines if not _FRAME.match(line)]
+        lines = [line for line in self.lines if not (_FRAME.match(line) or _FAULT_FRAME.match(line))]
         return "\n".join([*lines, self.reason()] if self.level == "X" else lines)
+
+
+def host_in(line: str) -> tuple[str, bool]:
+    """Return the host in a message, "" if there is none, and True if the message is that of an HTTP client or has a URL."""
+    found = _HOST.search(line)
+    if found is None:
+        return "", False
+    return found["host"] or found["urllib"] or found["url"], not found["host"]
+
+
+def is_about_any_host(line: str) -> bool:
+    """Return True for an error of a socket that does not tell whether the host is a replica of the job."""
+    return bool(_HOSTLESS.search(line)) and not host_in(line)[0]
 
 
 def plain(log: str) -> str:
@@ -471,12 +526,32 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
         if found is not None:
             return LastWords(each.reason(), *found)
     if last is None:
-        return LastWords()
+        where = _crashed_in(log[-_LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
+        return LastWords(f"crashed in {where}" if where else "")
     line = next((each.reason() for each in candidates if "NCCL WARN" in each.lines[0]), last.reason())
     handled = [each for each in messages if each.is_handled and first_match(rules, each.text()) is not None]
     if handled and last.level == "X":
         line = f"{line}, while handling {handled[-1].reason()}"
     return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
+
+
+def _crashed_in(lines: Sequence[str]) -> str:
+    """Return the innermost frame of the user's code in the output of faulthandler, else the innermost one; "" for none.
+
+    The thread that crashed counts, or the first one if the process was ended by a timeout.
+    """
+    threads: list[list[re.Match[str]]] = [[]]
+    for line in lines:
+        if (thread := _THREAD.match(line)) is not None:
+            if thread["current"] == "Current t":
+                threads.clear()
+            threads.append([])
+        elif (frame := _FAULT_FRAME.match(line)) is not None:
+            threads[-1].append(frame)
+    frames = next(filter(None, threads), [])
+    own = (each for each in frames if not _OF_LIBRARY.search(each["file"]))
+    innermost = next(own, frames[0] if frames else None)
+    return "" if innermost is None else f"{innermost['name']} ({innermost['file']}:{innermost['line']})"
 
 
 def _first_member(messages: Sequence[_Message]) -> _Message:
@@ -523,7 +598,8 @@ def _messages(log: str) -> list[_Message]:
         line = _MARGIN.sub("", margined).rstrip()
         exception = _EXCEPTION.match(line)
         if (begun := _begun(line)) is not None:
-            found.append(begun)
+            is_known = line.startswith(_ABORT) and any(each.level == "F" for each in found)
+            found += [] if is_known else [begun]  # the failed check was logged before the abort
             current = begun if begun.level == "F" else None
         elif found and found[-1].level and _CONTINUED.match(line):
             found[-1].lines.append(line)
@@ -552,6 +628,8 @@ def _begun(line: str) -> _Message | None:
     """Return the message of native code or of a structured log that begins with this line."""
     if (thrown := _THROWN.match(line)) is not None:
         return _Message("F", [thrown[1]])
+    if _FAULT.match(line):
+        return _Message("F", [line])
     if (native := _NATIVE.match(line)) is not None:
         return _Message(native["level"], [native["text"]])
     error = _error_of(line)

@@ -11,9 +11,10 @@ from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
-from tfjob_operator.cli.diagnosis.causes import Finding, Group, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, Group, ManifestChange, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
+from tfjob_operator.cli.diagnosis.rows import of_event, of_job, of_pod
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import OperatorDeployment
 from tfjob_operator.cli.model.pods import statuses
@@ -155,6 +156,48 @@ CRD_OLD: Final = warning(
     "Ask your cluster administrator to apply the CRD of the operator's version: "
     "kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml",
 )
+_RETRIED: Final = (
+    "The operator retries every 15 seconds. Until then running pods continue, and no pod is created or deleted"
+)
+STATUS_TOO_LARGE: Final = error(
+    "status-too-large",
+    "The API server refuses to store the status of the job, which is too large: {words}",
+    "The event StatusRefused, with an error about the size: etcd or a proxy limits the size of the job",
+    "Remove the copy of the spec in the annotations, and apply the job with --server-side from then on: "
+    "kubectl -n {namespace} annotate tfjob {job} kubectl.kubernetes.io/last-applied-configuration-",
+    ManifestChange("shorten the spec and its annotations: put data in a ConfigMap", recreate=False),
+    "If the job has less than 1 MiB, ask your cluster administrator about the limit of etcd (--max-request-bytes) or a proxy",
+    _RETRIED,
+)
+STATUS_DENIED: Final = error(
+    "status-denied",
+    "An admission webhook or policy denies the status of the job: {words}",
+    "The event StatusRefused, with the error of an admission webhook or policy",
+    "Ask the owner of the webhook or policy to allow the operator updates of tfjobs/status",
+    _RETRIED,
+)
+STATUS_FORBIDDEN: Final = error(
+    "status-forbidden",
+    "The operator has no permission to write the status of the job: {words}",
+    "The event StatusRefused, with the error Forbidden: the operator may not patch tfjobs/status",
+    "Ask your cluster administrator to apply the RBAC manifests of the operator's version",
+    _RETRIED,
+)
+STATUS_INVALID: Final = error(
+    "status-invalid",
+    "The installed CRD rejects the status of the job: {words}",
+    "The event StatusRefused, with error 422: the CRD belongs to another operator, or was edited",
+    "Ask your cluster administrator to apply the CRD of the operator's version: "
+    "kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml",
+    _RETRIED,
+)
+STATUS_REFUSED: Final = error(
+    "status-refused",
+    "The API server refuses to store the status of the job: {words}",
+    "The event StatusRefused, with any other error, such as that of a webhook that cannot be called",
+    "Ask your cluster administrator to fix what the message names",
+    _RETRIED,
+)
 STOPPED: Final = frozenset(
     each.id for each in (NOT_RUNNING, NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, NOT_ACTING, NOT_SERVED, UNSERVED)
 )
@@ -168,6 +211,18 @@ LATE_S: Final = 60.0
 _NO_DEPLOYMENT: Final = "installed: none has a Deployment, and"
 _GRACE_S: Final = 30.0
 """Added to the duration of a lease, since the clocks of nodes and of this machine differ."""
+_REPEATED_S: Final = 4500.0
+"""The operator repeats the event StatusRefused each hour."""
+# controller/jobs/refusals.py; etcd, kube-apiserver: pkg/endpoints/handlers, pkg/admission
+_REFUSALS: Final = (
+    rule(STATUS_TOO_LARGE, r"meanwhile: (?P<words>.*(too large|larger than max).*)"),
+    rule(STATUS_TOO_LARGE, r"meanwhile: (?P<words>413 .*)"),
+    rule(STATUS_DENIED, r"meanwhile: (?P<words>.*denied (the )?request.*)"),
+    rule(STATUS_FORBIDDEN, r"meanwhile: (?P<words>403 .*cannot (patch|update) resource.*)"),
+    rule(STATUS_DENIED, r"meanwhile: (?P<words>403 .*)"),
+    rule(STATUS_INVALID, r"meanwhile: (?P<words>422 .*)"),
+    rule(STATUS_REFUSED, r"(meanwhile: )?(?P<words>.+)"),
+)
 _WRITTEN: Final = ("finishedIndices", "restarts", "begun")
 """Status fields that only this operator's CRD has (controller/tfjob/crd_check.py checks all of them)."""
 
@@ -189,6 +244,20 @@ def find(facts: Facts) -> Iterator[Finding]:
     elif not facts.finished or facts.ending is not None:
         yield from _asleep(facts)
     yield from _crd(facts)
+    if not facts.finished or facts.ending is not None:
+        yield from _refused(facts)
+
+
+def _refused(facts: Facts) -> Iterator[Finding]:
+    """Yield why the status is refused, unless one was written since."""
+    status = facts.job.status
+    for event in latest(facts.job_events(EventReason.STATUS_REFUSED)):
+        writes = [status.last_reconcile_time, *(each.last_transition_time for each in status.conditions)]
+        is_over = any(at is not None and event.at is not None and seconds_between(event.at, at) > 0 for at in writes)
+        found = first_match(_REFUSALS, event.message)
+        if found is not None and not is_over and (facts.age_s(event.at) or 0.0) < _REPEATED_S:
+            problem, values = found
+            yield of_event(facts, problem, event, words=shorten(values["words"]))
 
 
 def _elsewhere_managed(facts: Facts) -> Finding:

@@ -12,10 +12,12 @@ from tfjob_operator.cli.diagnosis.causes import Problem
 
 _LONGEST: Final = 8192
 """The most characters of a message that are searched."""
-_LONGEST_VALUE: Final = 300
-"""The most bytes of a value quoted in a title: an image name has up to 255."""
-MAX_QUOTED: Final = 160
-"""The most characters of a message quoted in a title."""
+_LONGEST_VALUE: Final = 1000
+"""The most bytes of a value, before it is shortened for a title: an image name has up to 255."""
+MAX_QUOTED: Final = 500
+"""The most characters of a message quoted in a title: almost all are shorter, and the deciding words may be the last ones."""
+CUT: Final = re.compile(r"\.\.\. \((\d+) more characters\)")
+"""What `shorten` and `clean` put in place of the rest of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,11 @@ def value(text: str) -> str:
 
 
 def shorten(text: str, most: int = MAX_QUOTED) -> str:
-    """Shorten a message for a title: cut before a word, with an ellipsis."""
-    if len(text) <= most:
+    """Shorten a message for a title: cut before a word, with the number of characters that are left out."""
+    cut = next((each for each in CUT.finditer(text) if each.end() == len(text)), None)
+    whole, left_out = (text, 0) if cut is None else (text[: cut.start()], int(cut[1]))
+    if len(whole) <= most:
         return text
-    kept = text[: most - 3]
-    return f"{kept[: kept.rfind(' ') if ' ' in kept[most // 2 :] else None].rstrip(' ,;:')}..."
+    kept = whole[: most - 3]
+    kept = kept[: kept.rfind(" ") if " " in kept[most // 2 :] else None].rstrip(" ,;:")
+    return f"{kept}... ({len(whole) - len(kept) + left_out} more characters)"

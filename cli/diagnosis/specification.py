@@ -149,8 +149,8 @@ ONLY_PS: Final = warning(
 )
 NOTHING_TRAINS: Final = warning(
     "nothing-trains",
-    "Nothing trains: the replicas of {types} are scaled to 0, and only {others} run",
-    "Chief, Master and Worker have replicas: 0, and PS or Evaluator have not",
+    "Nothing trains: {types} scaled to 0, and only {others} has replicas",
+    "Chief, Master and Worker have replicas: 0, and PS or Evaluator has replicas",
     "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
     "For other replica types: kubectl -n {namespace} edit tfjob {job}",
     rank=908,
@@ -320,10 +320,11 @@ def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
         yield of_job(facts, OWN_TF_CONFIG, seen, types=types, size=size)
     training = [kind for kind in spec.sizes if kind not in {PS, EVALUATOR}]
     if sizes and training and not sizes.keys() & set(training):
-        types, others = ", ".join(training), ", ".join(sizes)
-        yield of_job(facts, NOTHING_TRAINS, f"replicas: {types} 0; {others} not", types=types, others=others)
+        types, others = " and ".join(training), " and ".join(sizes)
+        seen = ", ".join(f"{kind} {size}" for kind, size in spec.sizes.items())
+        yield of_job(facts, NOTHING_TRAINS, f"replicas: {seen}", types=types, others=others)
     elif sizes.keys() == {PS}:
-        yield of_job(facts, ONLY_PS, f"replicas: {PS} {sizes[PS]}, and no other type")
+        yield of_job(facts, ONLY_PS, f"replicas: {PS} {sizes[PS]}, no other replica type")
     if begun is not None and spec.network is not (kept := Network(begun.network or Network.PER_REPLICA)):
         seen = f"spec.runPolicy.network is {spec.network}, and status.begun.network {kept}"
         yield of_job(facts, NETWORK_FIXED, seen, network=kept)

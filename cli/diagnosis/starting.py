@@ -8,7 +8,16 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import ConditionType, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import QUOTED, Finding, Group, ManifestChange, WhileRunning, error, warning
+from tfjob_operator.cli.diagnosis.causes import (
+    QUOTED,
+    Finding,
+    Group,
+    ManifestChange,
+    WhileRunning,
+    error,
+    info,
+    warning,
+)
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import matched, of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import rule, shorten
@@ -113,6 +122,12 @@ INIT_RUNS: Final = warning(
     "An init container runs for more than five minutes",
     LOGS,
 )
+INIT_STARTED: Final = info(
+    "waits-for-init-container",
+    "Waiting for init container {container}, running for {age} ({who})",
+    "An init container has been running for less than five minutes",
+    LOGS,
+)
 STARTS_SLOWLY: Final = warning(
     "starts-slowly",
     "Starting for {age}, for an unknown reason ({who})",
@@ -201,14 +216,19 @@ def _slow(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
         return
     if sandbox:
         yield of_event(facts, SANDBOX, sandbox[0], pod)
-    if sandbox or age_s is None or age_s < _LONG_S:
         return
     native = {each.name for each in pod.spec.init_containers or () if each.restart_policy == "Always"}
     for status in pod.status.init_container_statuses or ():
-        if status.state is not None and status.state.running and status.name not in native:
-            values = {"container": status.name, "age": duration(age_s), "previous": "false"}
-            yield of_pod(INIT_RUNS, pod, f"init container {safe_name(status.name)} running", **values)
+        running = status.state.running if status.state is not None else None
+        if running is not None and status.name not in native:
+            run_s = facts.age_s(running.started_at) or 0.0
+            values = {"container": status.name, "age": duration(run_s), "previous": "false"}
+            since = f" since {running.started_at:%H:%M:%S} UTC" if running.started_at is not None else ""
+            seen = f"init container {safe_name(status.name)} running{since}"
+            yield of_pod(INIT_RUNS if run_s >= _LONG_S else INIT_STARTED, pod, seen, key=status.name, **values)
             return
+    if age_s is None or age_s < _LONG_S:
+        return
     # Slow image pulls and mounts are reported elsewhere.
     reported = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}
     waits = {each.state.waiting.reason for each in statuses(pod) if each.state is not None and each.state.waiting}

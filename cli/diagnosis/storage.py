@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
@@ -12,7 +13,7 @@ from tfjob_operator.cli.diagnosis.rows import matched, of_pod
 from tfjob_operator.cli.diagnosis.rules import rule
 from tfjob_operator.cli.model.objects import PersistentVolumeClaim, PodDetails
 from tfjob_operator.cli.model.pods import condition_of
-from tfjob_operator.cli.model.words import quote, safe_name
+from tfjob_operator.cli.model.words import join_some, quote, safe_name
 
 _CLAIM: Final = "kubectl -n {namespace} describe pvc {claim}"
 _OTHER_CLAIM: Final = ManifestChange("mount another PersistentVolumeClaim (claimName)")
@@ -34,6 +35,11 @@ CLASS_MISSING: Final = error(
     "kubectl get storageclasses",
     "Create another PersistentVolumeClaim with one of them",
     _OTHER_CLAIM,
+)
+_CLASSES: Final = "Check that StorageClass {class_name} exists: kubectl get storageclass {class_name}"
+_CLASSES_KNOWN: Final = ("Create another PersistentVolumeClaim with a storageClassName of {classes}", _OTHER_CLAIM)
+_NO_CLASSES: Final = (
+    "The cluster has no StorageClass: ask your cluster administrator for StorageClass {name}, or a PersistentVolume with it",
 )
 NO_CLASS: Final = error(
     "claim-without-class",
@@ -121,6 +127,8 @@ MOUNT_FAILED: Final = error(
     _DRIVER,
 )
 
+_MAX_CLASSES: Final = 8
+"""The most StorageClasses that are listed."""
 # kubernetes: pkg/controller/volume/persistentvolume/pv_controller.go; messages of the scheduler: plugins/volumebinding
 _CLAIM_RULES: Final = (
     rule(CLASS_MISSING, r'storageclass\.storage\.k8s\.io "(?P<name>[^"]+)" not found'),
@@ -177,11 +185,19 @@ def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolume
 
 def _pending(facts: Facts, pod: PodDetails, claim: PersistentVolumeClaim, seen: str) -> Iterator[Finding]:
     """Yield why a claim is unbound; nothing for one that correctly waits for its pod to be scheduled."""
-    name = claim.metadata.name
+    name, wanted = claim.metadata.name, claim.spec.storage_class_name or ""
+    known = facts.evidence.storage_classes
+    if known is not None and wanted and wanted not in (names := sorted(each.metadata.name for each in known)):
+        proof = f"StorageClasses of the cluster: {join_some(names, _MAX_CLASSES) or 'none'}"
+        problem = replace(CLASS_MISSING, to_do=_CLASSES_KNOWN if names else _NO_CLASSES)
+        values = {"name": wanted, "claim": name, "classes": ",".join(names[:_MAX_CLASSES])}
+        yield of_pod(problem, pod, key=name, **values).seen_in(f"{seen}, storageClassName {safe_name(wanted)}", proof)
+        return
     events = facts.events_of("PersistentVolumeClaim", name, claim.metadata.uid)
     failures = latest([each for each in events if each.reason in {"ProvisioningFailed", "FailedBinding"}])
     if failures and events[-1].reason != "WaitForFirstConsumer":
         yield from matched(_CLAIM_RULES, failures[0].message, pod, seen, facts.line(failures[0]), key=name, claim=name)
     elif not events or events[-1].reason != "WaitForFirstConsumer":
         proofs = (facts.line(event) for event in latest(events))
-        yield of_pod(CLAIM_PENDING, pod, key=name, claim=name).seen_in(seen, *proofs)
+        problem = replace(CLAIM_PENDING, to_do=(_CLASSES, *CLAIM_PENDING.to_do)) if wanted else CLAIM_PENDING
+        yield of_pod(problem, pod, key=name, claim=name, class_name=wanted).seen_in(seen, *proofs)

@@ -21,6 +21,8 @@ CONTAINER: Final = "tensorflow"
 """The training container."""
 OURS: Final = frozenset({"", "kubeflow.org/training-operator", "kubeflow.org/tfjob-operator"})
 """Values of `managedBy` for which this operator manages the job."""
+BY_RESTARTS: Final = "BackoffLimitExceeded"
+"""The event of a job that has reached its backoffLimit."""
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 _JOB_LABELS: Final = ("training.kubeflow.org/job-name", "tf_job_name")
@@ -304,7 +306,7 @@ def _failure_at_limit(status: Mapping[str, Any]) -> tuple[object, object] | None
     """Return type and index of the recorded failure of a job that has reached its backoffLimit; None for other jobs."""
     end = mapping(mapping(status.get("begun")).get("ending"))
     last = mapping(end.get("failure"))
-    return (last.get("replicaType"), last.get("replicaIndex")) if end.get("event") == "BackoffLimitExceeded" else None
+    return (last.get("replicaType"), last.get("replicaIndex")) if end.get("event") == BY_RESTARTS else None
 
 
 def _delayed_of(status: Mapping[str, Any]) -> Iterator[tuple[ReplicaName, float]]:

@@ -24,6 +24,7 @@ NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
+STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 BATCH_JOBS: Final = core.JOBS
 WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
@@ -216,6 +217,7 @@ class PodStatusDetails(Struct, frozen=True):
     reason: str = ""
     message: str = ""
     nominated_node_name: str = ""
+    pod_ip: str = field(default="", name="podIP")
     start_time: datetime | None = None
     conditions: tuple[ConditionDetails, ...] | None = None
     container_statuses: tuple[ContainerStatusDetails, ...] | None = None
@@ -309,9 +311,20 @@ class LimitRange(ObjectDetails, frozen=True, tag_field="kind", tag="LimitRange")
     """A LimitRange, whose name alone is read."""
 
 
+class StorageClass(ObjectDetails, frozen=True, tag_field="kind", tag="StorageClass"):
+    """A StorageClass, whose name alone is read."""
+
+
+class ClaimSpec(Struct, frozen=True):
+    """The StorageClass of a claim; "" for volumes without a class, None for the default class."""
+
+    storage_class_name: str | None = None
+
+
 class PersistentVolumeClaim(ObjectDetails, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
     """A PersistentVolumeClaim."""
 
+    spec: ClaimSpec = ClaimSpec()
     status: ObjectStatus = ObjectStatus()
 
 

@@ -18,6 +18,8 @@ from tfjob_operator.api.v1.states import limit_in
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model import older
 from tfjob_operator.cli.model.facts import (
+    BY_RESTARTS,
+    CONTAINER,
     FAILED,
     SUCCEEDED,
     Counters,
@@ -37,6 +39,8 @@ _INTENDED: Final = frozenset({"Terminating", "Suspended", "Queued", "ManagedElse
 _TEMPORARY: Final = frozenset(
     {"Pending", "ContainerCreating", "PodInitializing", "PodTerminating", "NotReady", "Starting", "Restarting"}
 )
+_TRAINING: Final = frozenset({"Chief", "Master", "Worker"})
+"""The replica types without which nothing trains."""
 _PATIENCE_S: Final = 300.0
 """The seconds after which a temporary reason needs attention."""
 BACK_OFF: Final = "BackOff:"
@@ -238,6 +242,9 @@ class JobSnapshot:
         reason, failure = text(self.job.condition.get("reason")), mapping(self.job.condition.get("failure"))
         if reason in {"JobFailed", "TFJobFailed"}:  # other operators use the second for limits too
             reason = text(self.job.condition.get("event")) or limit_in(message) or reason
+        container = text(failure.get("containerName"))
+        if reason == BY_RESTARTS and container not in {"", CONTAINER}:
+            return f"{reason}:{container}", message
         if reason not in _PLAIN:
             return reason, message
         failure = failure or mapping(older.failure_in(message))
@@ -270,10 +277,21 @@ class JobSnapshot:
         )
         if job.sizes and not self.wanted:
             yield "NoReplicas", "all replica types have replicas: 0"
+        yield from self._without_training()
         if self._missing:
             yield self._without_pod()
         unready = [pod for pod in newest if pod.is_up and not (pod.ready or pod.has_succeeded)]
         yield from _first("NotReady", "is not ready", unready)
+
+    def _without_training(self) -> Iterator[tuple[str, str]]:
+        """Yield why the replicas that run cannot do the work of the job."""
+        sizes = {kind: size for kind, size in self.job.sizes.items() if kind in _TRAINING}
+        if sizes and self.wanted and not any(sizes.values()):
+            yield "NothingTrains", f"{', '.join(sizes)} have replicas: 0"
+        served, trained = self._done.get("PS"), sum(len(self._done.get(kind, ())) for kind in sizes)
+        if served and trained < sum(sizes.values()):
+            others = f" (and {len(served) - 1} more)" if len(served) > 1 else ""
+            yield "PSCompleted", f"ps-{min(served)}{others} exited with code 0 and is not restarted, while others train"
 
     def _kept(self) -> Iterator[tuple[str, str]]:
         """Yield the pods of a suspended job that exist long after their grace period."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1.conditions import TRUE
-from tfjob_operator.api.v1.constants import AttemptReason, EventReason
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, AttemptReason, EventReason
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails
@@ -74,7 +74,9 @@ def ended_by(attempt: JobAttempt) -> str:
         parts.append(f"{safe_name(attempt.replica_type).lower()}-{attempt.replica_index}{node}")
     reason = "" if attempt.reason in _SAID_ELSEWHERE else safe_name(attempt.reason)
     if attempt.exit_code is not None:
-        parts.append(f"exit code {attempt.exit_code}{f' ({reason})' if reason else ''}")
+        name = attempt.container_name
+        other = f" of container {safe_name(name)}" if name not in {"", CONTAINER_NAME} else ""
+        parts.append(f"exit code {attempt.exit_code}{f' ({reason})' if reason else ''}{other}")
     elif reason:
         parts.append(reason)
     words = quote(attempt.message)

@@ -486,7 +486,8 @@ NOT_FOLLOWED: Final = {
         replica-without-log-output tensorboard-failed tensorboard-unavailable attempt-waits-for-pods restart-delayed
         nodes-avoided nodes-unavailable nodes-not-avoided pod-restart-policy-never ending sidecar-after-training
         completion-waits-for-workers escalation-near network-not-updated only-parameter-servers tensorboard-not-starting
-        replica-not-ready clock-skew peer-failed
+        replica-not-ready clock-skew peer-failed waits-for-init-container external-name-unresolved external-host-unreachable
+        status-denied status-forbidden status-invalid status-refused
     """,
     "it takes Kueue or a gang scheduler": """
         kueue-deactivated kueue-gave-up kueue-queue-missing kueue-too-large kueue-quota kueue-one-by-one kueue-unreachable
@@ -512,6 +513,8 @@ NOT_FOLLOWED: Final = {
         object-store-credentials-missing object-store-denied python-import-failed read-only-file-system
         shared-library-missing tf-config-equal too-many-open-files
     """,
+    "it takes a status that the API server refuses": "status-too-large",
+    "it takes a program that serves": "parameter-server-completed",
     "it takes a node that is lost": "node-not-ready node-lost",
     "it takes an operator that is newer than the plugin": "limit-reached",
     "it takes ten minutes or a day": "no-log-output finished-and-kept",

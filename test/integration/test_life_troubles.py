@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from integration.cluster import with_policy
+from integration.cluster import replica, specs, with_policy
 from integration.stage import FOREVER, MERGE, POD, STRATEGIC, Problem, Stage, Then, asks, judge, one
 from support.waiting import eventually
 
@@ -80,6 +80,12 @@ def says(log: str) -> tuple[dict[str, Any], Then]:
 
 LAST_WORDS = {
     "peer-name-unresolved": says("E socket_utils: getaddrinfo: Name or service not known"),
+    "external-name-unresolved": says(
+        "URLError: Failed to resolve 'mlflow.tools' ([Errno -2] Name or service not known)"
+    ),
+    "external-host-unreachable": says(
+        "ConnectTimeout: (host='mlflow.tools', port=443, 'Connection to mlflow.tools timed out.')"
+    ),
     "gpu-out-of-memory": says("E cuda_driver.cc:802] failed to alloc: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
     "gpu-not-visible": says(
         "E cuda_driver.cc:271] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device"
@@ -139,6 +145,8 @@ LIVES = [
     Problem("terminated", one("1s:143")),
     Problem("crash-loop", one("0s:1", "Always")),
     Problem("init-container-failed", one(notes={RUNS_FETCH: "0s:1"}, **FETCH)),
+    Problem("waits-for-init-container", one(notes={RUNS_FETCH: FOREVER}, **FETCH)),
+    Problem("parameter-server-completed", specs(Worker=replica(1, run=FOREVER), PS=replica(1, run="0s:0"))),
     Problem("init-container-runs", one(notes={RUNS_FETCH: FOREVER}, **FETCH), later_s=400),
     Problem("was-restarted", one("0s:1, forever", "OnFailure")),
     Problem("restarted-after-success", one("0s:0, forever", "Always")),

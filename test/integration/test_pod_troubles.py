@@ -57,6 +57,7 @@ def near(pool: str, **resources: str) -> dict[str, Any]:
     return one(nodeSelector={"pool": pool}, **asks(**resources))
 
 
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 ELSEWHERE = "5 node(s) didn't match Pod's node affinity"
 NO_CPU = unscheduled("6 Insufficient cpu")
 TERM = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
@@ -168,12 +169,14 @@ def test_why_pods_have_no_node_is_on_line_one(stage: Stage, capsys: pytest.Captu
     """Claims and nodes are real objects; the scheduler is quoted."""
     for pool in POOLS:
         stage.api("POST", "/api/v1/nodes", {"metadata": {"name": f"of-{pool}", "labels": {"pool": pool}}})
+    stage.api("POST", CLASSES, {"metadata": {"name": "slow"}, "provisioner": "example.com/disks"})
     try:
         with stage.cluster.operator():
             judge(capsys, stage, [NO_NODES, *UNSCHEDULED])
     finally:
         for pool in POOLS:
             stage.api("DELETE", f"/api/v1/nodes/of-{pool}")
+        stage.api("DELETE", f"{CLASSES}/slow")
         for claim in stage.api("GET", "persistentvolumeclaims")["items"]:
             path = f"persistentvolumeclaims/{claim['metadata']['name']}"
             stage.api("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)  # their controller does not run here

@@ -25,16 +25,18 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import IndexRestarts, ReplicaStatus, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
-from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET
+from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET, has_ended, is_not_restarted
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
-from tfjob_operator.controller.tfjob.plan.status import StatusDraft
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft, restarts_by_container
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _GENERIC_REASONS: Final = frozenset({"", "Error"})
 """Reasons of a container that only mean a nonzero exit code."""
 _MAX_POD_MESSAGE: Final = 200
 """Maximum length of a message about the whole pod, such as an eviction, in bytes."""
+_MAX_CONTAINERS: Final = 4
+"""The most containers of a pod whose restarts are listed."""
 
 
 def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
@@ -65,9 +67,20 @@ def most_restarts(
     if times == 0:
         text = f"{pod}: {last}" if last else f"{pod} failed"
     else:
-        text = f"{pod} was restarted most often ({'once' if times == 1 else f'{times} times'})"
+        several = _several_containers(replica.pod) if replica is not None else ""
+        text = f"{pod} was restarted most often ({'once' if times == 1 else f'{times} times'}{several})"
         text = f"{text}; its last failure: {last}" if last else text
     return text, replica if last else None
+
+
+def _several_containers(pod: Pod) -> str:
+    """Return how often each container of a pod was restarted in place, most often first; "" if only one was."""
+    restarted = sorted(restarts_by_container(pod).items(), key=lambda each: -each[1])
+    if len(restarted) < 2:
+        return ""
+    shown = ", ".join(f"{name} {times}" for name, times in restarted[:_MAX_CONTAINERS])
+    more = f" and {len(restarted) - _MAX_CONTAINERS} others" if len(restarted) > _MAX_CONTAINERS else ""
+    return f"; containers restarted in place: {shown}{more}"
 
 
 def _pod_level_cause(pod: Pod) -> str:
@@ -104,14 +117,22 @@ def _failed_container(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
 
 
 def last_exit(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
-    """Return the last exit of the container that made the pod fail, else of the one the kubelet restarted most often."""
-    if failed := _failed_container(pod):
+    """Return the last exit of the container that made the pod fail, else of the one the kubelet restarted most often.
+
+    While a sidecar uses up the backoffLimit, another container may be down as well, between two of its own runs.
+    """
+    failed = _failed_container(pod)
+    if failed is not None and (has_ended(pod) or is_not_restarted(pod.spec, failed[0], failed[1].exit_code)):
         return failed
-    restarted = [each for each in _statuses(pod) if each.last_state is not None and each.last_state.terminated]
-    most = max(restarted, key=lambda each: each.restart_count, default=None)
-    if most is None or most.last_state is None or most.last_state.terminated is None:
-        return None
-    return most.name, most.last_state.terminated
+    times = restarts_by_container(pod)
+    ends = [(each.name, ended) for each in _statuses(pod) if each.name in times and (ended := _last_end(each))]
+    return max(ends, key=lambda each: times[each[0]], default=failed)
+
+
+def _last_end(status: ContainerStatus) -> ContainerStateTerminated | None:
+    """Return how a container last terminated."""
+    before = status.last_state.terminated if status.last_state is not None else None
+    return status.state.terminated or before
 
 
 def describe_last_failure(pod: Pod) -> str:

@@ -234,9 +234,14 @@ def in_place_restarts(pod: Pod) -> int:
 
     Native sidecars count too, except in pods with the policy Never: the kubelet restarts them even there (M7).
     """
+    return sum(restarts_by_container(pod).values())
+
+
+def restarts_by_container(pod: Pod) -> dict[str, int]:
+    """Return how often the kubelet restarted each container that counts and was restarted, see `in_place_restarts`."""
     spared = native_sidecars(pod.spec) if pod.spec.restart_policy == PodRestartPolicy.NEVER else frozenset()
     statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
-    return sum(status.restart_count for status in statuses if status.name not in spared)
+    return {each.name: each.restart_count for each in statuses if each.restart_count and each.name not in spared}
 
 
 SCHEME: Final = "1-"

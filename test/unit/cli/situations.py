@@ -84,6 +84,16 @@ expect("worker and Worker, which the scale subresource has added", "Running 4/4 
 expect("scaled down, and the surplus pod still runs", "Running 2/2 0", UP, *pods(of=3), Worker_0=KEPT, Worker_1=KEPT)
 expect("scaled down, and the surplus pod ends", "Running 2/2 0", UP, *pods(), pod(2, **deleted(5)), Worker_0=KEPT)
 expect("no replicas", "Created 0/0 0 NoReplicas", job("Created", spec=wanting(Worker=0, PS=0)))
+expect("no workers beside an evaluator", "Running 1/1 0 NothingTrains",
+       job("Created", "Running", spec=wanting(Worker=0, Evaluator=1)), pod(kind="Evaluator"))
+expect("a parameter server exited with 0, and workers run", "Running 2/3 0 PSCompleted",
+       job("Created", "Running", spec=wanting(Worker=2, PS=1), finishedIndices={"PS": "0"}), *pods(),
+       pod(0, ended(0), kind="PS"))
+expect("a parameter server exited with 0, and its pod was deleted", "Running 2/3 0 PSCompleted",
+       job("Created", "Running", spec=wanting(Worker=2, PS=1), finishedIndices={"PS": "0"}), *pods())
+expect("a parameter server exited with 0, and a worker crashes", "Running 1/3 5 CrashLoopBackOff",
+       job("Created", "Running", spec=wanting(Worker=2, PS=1), finishedIndices={"PS": "0"}), pod(0),
+       pod(1, waiting("CrashLoopBackOff", "Running", last=exit_of(1), restarts=5)), pod(0, ended(0), kind="PS"))
 expect("no parameter servers", "Running 2/2 0", job("Created", "Running", spec=wanting(Worker=2, PS=0)), *pods())
 expect("succeeded, and its pods were deleted", "Succeeded 0/2 0",
        job("Created", "-Running", "Succeeded", finishedIndices={"Worker": "0"}, completionTime=at(60)),
@@ -348,6 +358,16 @@ expect("failed at its backoffLimit, after another pod was replaced: this restart
               restarts=[{"type": "Worker", "index": 0, "carried": 0, "replaced": True, "pod": "uid-of-a-former-pod"},
                         {"type": "Worker", "index": 1, "carried": 0, "replaced": True, "pod": "uid-mnist-worker-1"}]),
        pod(0), pod(1, ended(1)), Worker_0=("Running", True, True, 1), Worker_1=("Failed", False, False, 0))
+expect("failed at its backoffLimit by the restarts of a sidecar", "Failed 0/2 4 BackoffLimitExceeded:metrics",
+       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+           "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
+               "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 7, "containerName": "metrics"}}},
+              restarts=[{"type": "Worker", "index": 1, "inPlace": 4, "pod": "uid-mnist-worker-1"}]))
+expect("failed at its backoffLimit by the restarts of the training", "Failed 0/2 4 BackoffLimitExceeded",
+       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+           "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
+               "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1, "containerName": "tensorflow"}}},
+              restarts=[{"type": "Worker", "index": 1, "inPlace": 4, "pod": "uid-mnist-worker-1"}]))
 expect("failed at a limit that only the record of its end names", "Failed 0/2 0 DeadlineExceeded",
        failed("JobFailed", "Too late.",
               begun={"ending": {"type": "Failed", "reason": "JobFailed", "event": "DeadlineExceeded"}}))

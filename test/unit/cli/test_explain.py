@@ -62,6 +62,28 @@ def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server) -> None:
     assert found.forbidden == []
 
 
+@pytest.mark.parametrize("code", [200, 403])
+def test_storage_classes_are_read_while_a_claim_waits_for_one(server: Server, code: int) -> None:
+    """Few users may list them: it is not said that they were not read, since the claim is explained without them."""
+    path = "/apis/storage.k8s.io/v1/storageclasses"
+    server.answers(path, items({"metadata": {"name": "standard"}}) if code == 200 else FORBIDDEN, code=code)
+    server.answers(f"{CORE}/pods", items(pod()))
+    claim: dict[str, Any] = {
+        "metadata": {"name": "data"},
+        "status": {"phase": "Bound"},
+        "spec": {"storageClassName": "a"},
+    }
+    server.answers(f"{CORE}/persistentvolumeclaims", items(claim))
+    assert collected(server).storage_classes is None
+    claim["status"]["phase"] = "Pending"
+    server.answers(f"{CORE}/persistentvolumeclaims", items(claim))
+    found = collected(server)
+    assert (
+        found.storage_classes is None if code == 403 else [each.metadata.name for each in found.storage_classes or ()]
+    )
+    assert found.forbidden == []
+
+
 def test_nodes_are_read_one_by_one_and_those_of_the_jobs_pods_alone(server: Server) -> None:
     """In a large cluster all of them are expensive, and why a pod has none the scheduler says."""
     server.answers(f"{CORE}/pods", items(pod(node="n")))

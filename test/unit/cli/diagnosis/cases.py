@@ -62,6 +62,8 @@ CASES: dict[str, Case] = {
     "tensorboard-not-starting": lambda world: world.event(
         "Pod", "mnist-tensorboard-7d9-x2x", "Failed", 'Failed to pull image "board:1": not found'
     ),
+    "waits-for-init-container": lambda world: world._initializing(2),
+    "parameter-server-completed": lambda world: world._server_ended(),
     "namespace-terminating": lambda world: world.namespace["status"].update(phase="Terminating"),
     "job-being-deleted": lambda world: world.job["metadata"].update(
         deletionTimestamp=ago(5), finalizers=["example.com/backup"]),
@@ -278,6 +280,10 @@ crash-loop: 1
     **table(lambda world, log: world.exited(1, log=log.replace(r"\n", "\n")), r"""
 peer-name-unresolved: E socket_utils: getaddrinfo: Name or service not known\nDNS resolution failed for
   mnist-ps-0.team.svc:2222
+external-name-unresolved: 'mlflow.exceptions.MlflowException: API request to https://mlflow.tools/api failed with exception
+  HTTPSConnectionPool(host='mlflow.tools', port=443): Failed to resolve 'mlflow.tools' ([Errno -2] Name or service not known)'
+external-host-unreachable: 'requests.exceptions.ConnectTimeout: HTTPSConnectionPool(host='mlflow.tools', port=443): Connection
+  to mlflow.tools timed out'
 gpu-out-of-memory: E tensorflow/stream_executor/cuda/cuda_driver.cc:802] failed to alloc 17179869184 bytes on host:
   CUDA_ERROR_OUT_OF_MEMORY: out of memory
 gpu-not-visible: E tensorflow/stream_executor/cuda/cuda_driver.cc:271] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no
@@ -307,6 +313,14 @@ peer-failed: tensorflow.python.framework.errors_impl.UnavailableError: Collectiv
   /job:worker/task:0: Task /job:worker/replica:0/task:0 heartbeat timeout.
 shared-memory-full: ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory
   (shm).
+"""),
+    **table(Troubled._refused, """
+status-too-large: 500 etcdserver: request is too large
+status-denied: 403 admission webhook "policy.example.com" denied the request: tfjobs/status is read-only
+status-forbidden: 403 tfjobs.kubeflow.org "mnist" is forbidden: User "system:serviceaccount:kubeflow:tf-job-operator" cannot
+  patch resource "tfjobs/status" in API group "kubeflow.org" in the namespace "team"
+status-invalid: 422 TFJob.kubeflow.org "mnist" is invalid: status.restarts: Too many: 1: must have at most 0 items
+status-refused: 500 Internal error occurred: failed calling webhook "policy.example.com": connect: connection refused
 """),
     **table(lambda world, reason: world.job_event(reason, "Error adopting pod mnist-worker-0: 422"), """
 not-adopted: FailedAdoptPod

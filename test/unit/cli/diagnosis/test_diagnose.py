@@ -940,8 +940,8 @@ LONG = f"must start with a letter, {'contain only letters, ' * 14}"
 @pytest.mark.parametrize(
     ("mistakes", "more", "end"),
     [
-        ([LONG], 0, " contain only letters..."),
-        ([LONG, "is wrong"], 0, " contain only letters...; and 1 more"),
+        ([LONG], 0, " contain only letters... (89 more characters)"),
+        ([LONG, "is wrong"], 0, " contain only letters... (89 more characters); and 1 more"),
         (
             [f"is {'very ' * 15}wrong"] * 4,
             0,
@@ -965,8 +965,8 @@ def test_a_title_ends_with_a_whole_mistake_or_an_ellipsis(
 def test_a_message_in_a_title_is_cut_before_a_word_with_an_ellipsis() -> None:
     assert first_of(world_of("pods-recreated")).title.endswith("set in the template")
     world = world_of("job-failed")
-    world.end("Failed", "TFJobFailed", "word " * 100)
-    assert first_of(world).title.endswith(" word word...")
+    world.end("Failed", "TFJobFailed", "word " * 150)
+    assert first_of(world).title.endswith(" word word... (255 more characters)")
 
 
 def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> None:
@@ -1142,6 +1142,160 @@ def test_restarts_of_a_sidecar_are_no_reason_to_limit_those_of_the_job() -> None
     causes = {each.id: each for each in diagnose(world.evidence()).causes}
     assert "container shipper" in str(causes["restarts-for-ever"].to_do)
     assert "backoffLimit" not in str(causes)
+
+
+def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training() -> None:
+    """The training is down too, after its only restart; the pod still exists, and later it is gone."""
+    world = Troubled()
+    world.exited(1, message="no data", restarts=1)
+    words = (
+        "Pod mnist-worker-1 was restarted most often (4 times; containers restarted in place: metrics 3, tensorflow 1)"
+    )
+    world.end(
+        "Failed", "JobFailed", f"Job mnist has failed because it has reached the specified backoff limit. {words}"
+    )
+    failure = {
+        "replicaType": "Worker", "replicaIndex": 1, "podName": WORKER, "containerName": "metrics", "exitCode": 7,
+        "reason": "Error", "message": "no broker",
+    }  # fmt: skip
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "BackoffLimitExceeded", "failure": failure}
+    for pods in (world.pods, {}):
+        world.pods = pods
+        limit, exit_code = diagnose(world.evidence()).causes
+        assert limit.title.endswith(f"({WORKER}, container metrics: exit code 7: no broker)")
+        assert "metrics 3, tensorflow 1" in limit.evidence[0]
+        assert "correct container metrics" in str(limit.to_do)
+        assert exit_code.title == f"Failed ({WORKER}): container metrics exited with code 7: no broker"
+
+
+@pytest.mark.parametrize(
+    ("host", "id_"),
+    [
+        ("mnist-ps-0", "peer-unreachable"),
+        ("mnist-worker-7.team.svc.example.org", "peer-unreachable"),  # scaled down since
+        ("mnist-worker-0.mnist.team.svc", "peer-unreachable"),  # in a shared network
+        ("10.0.0.1", "peer-unreachable"),
+        ("localhost", "peer-unreachable"),
+        ("10.0.0.9", "external-host-unreachable"),
+        ("mnist-ps-0.other.svc", "external-host-unreachable"),
+        ("mnist-ps-0.example.com", "external-host-unreachable"),
+        ("mnist.example.com", "external-host-unreachable"),
+    ],
+)
+def test_only_hosts_of_the_job_are_peers(host: str, id_: str) -> None:
+    world = world_of()
+    for number, pod in enumerate(world.pods.values()):
+        pod["status"]["podIP"] = f"10.0.0.{number}"
+    world.failed(1, log=f"ConnectionError: HTTPConnectionPool(host='{host}', port=80): Connection refused")
+    assert first_of(world).id == id_
+    assert ("NetworkPolicy" in str(first_of(world).to_do)) is (id_ == "external-host-unreachable")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_any"),
+    [
+        ("ConnectionRefusedError: [Errno 111] Connection refused", True),
+        ("urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>", True),
+        ("UnavailableError: failed to connect to all addresses", False),
+    ],
+)
+def test_an_error_without_a_host_has_advice_for_replicas_and_for_other_hosts(line: str, is_any: bool) -> None:
+    world = world_of()
+    world.failed(1, log=line)
+    assert first_of(world).id in {"peer-unreachable", "peer-name-unresolved"}
+    assert any("--selector=training.kubeflow.org/job-name=mnist" in each for each in first_of(world).to_do)
+    assert any("NetworkPolicy with rules" in each for each in first_of(world).to_do) is is_any
+
+
+def test_an_address_that_may_be_of_a_former_pod_is_a_peer_of_grpc() -> None:
+    world = world_of()
+    world.failed(1, log="UnavailableError: failed to connect to all addresses; last error: ipv4:10.0.0.9:2222: refused")
+    assert first_of(world).id == "peer-unreachable"
+
+
+def test_the_frames_of_a_crash_are_read_without_the_line_before_them() -> None:
+    """The condition of a job keeps the end of a termination message."""
+    world = world_of()
+    frames = [f'File "/usr/lib/python3.12/{name}.py", line 9 in f' for name in ("ctypes/__init__", "threading")]
+    world.failed(139, message=" / ".join([frames[0], 'File "/app/train.py", line 5 in step', *frames[1:]]))
+    del world.pods[WORKER]
+    assert first_of(world).title.endswith(": crashed in step (/app/train.py:5)")
+
+
+def test_a_line_of_a_log_is_quoted_in_full_or_says_how_much_is_missing() -> None:
+    world = world_of()
+    for words in (f"ValueError: {'x ' * 100}end", f"reading\n{'y ' * 100}end"):
+        world.failed(1, log=words)
+        assert first_of(world).title.endswith(f"{words.splitlines()[-1]}")
+    world.failed(1, log=f"ValueError: {'x' * 2000}")
+    first = first_of(world)
+    assert re.search(r"x\.\.\. \(\d+ more characters\)$", first.title)
+    assert len(first.title) < 700
+    assert first.to_do[0] == "kubectl -n team logs mnist-worker-1 --container=tensorflow --tail=50"
+    world = world_of()
+    world.job_event("FailedCreatePod", f"Error creating: {'no ' * 400}")
+    world.pods.pop(WORKER)
+    assert first_of(world).to_do[0] == "The whole message: kubectl -n team describe tfjob mnist"
+
+
+def test_a_refused_status_is_reported_until_one_is_written() -> None:
+    """Beside the event, which stays for an hour."""
+    world = world_of("status-denied")
+    assert first_of(world).title.endswith(
+        'the status of the job: 403 admission webhook "policy.example.com" denied the request: tfjobs/status is read-only'
+    )
+    assert any("no pod is created or deleted" in each for each in first_of(world).to_do)
+    world.status["lastReconcileTime"] = ago(1)
+    assert not ids_of(world)
+    world = world_of("status-too-large")
+    world.events[-1]["lastTimestamp"] = ago(90)
+    assert not ids_of(world), "the operator repeats it each hour"
+
+
+def test_an_init_container_is_named_from_the_first_second_and_is_no_error() -> None:
+    world = world_of()
+    world._initializing(0)
+    first = first_of(world)
+    assert (first.id, first.severity) == ("waits-for-init-container", Severity.INFO)
+    assert first.title == f"Waiting for init container fetch, running for 0s ({WORKER})"
+    assert first.evidence == (f"pod {WORKER}: init container fetch running since 12:00:00 UTC",)
+
+
+def test_a_parameter_server_may_end_when_nothing_else_trains() -> None:
+    world = world_of("parameter-server-completed")
+    assert "kubectl tfjob restart -n team mnist" in str(first_of(world).to_do)
+    world.status["finishedIndices"]["Worker"] = "0-1"
+    assert "parameter-server-completed" not in ids_of(world)
+
+
+def test_a_claim_whose_class_does_not_exist_says_which_do() -> None:
+    """Also after the event of its volume controller has expired; without permission, the command that lists them."""
+    world = world_of("claim-pending")
+    world.claims[0]["spec"] = {"storageClassName": "fast"}
+    first = first_of(world)
+    assert (first.id, first.to_do[0]) == (
+        "claim-pending", "Check that StorageClass fast exists: kubectl get storageclass fast"
+    )  # fmt: skip
+    world.storage_classes = [{"metadata": {"name": name}} for name in ("standard", "local")]
+    first = first_of(world)
+    assert first.title == f'StorageClass "fast" of PersistentVolumeClaim "data" not found (mounted by {WORKER})'
+    assert first.evidence[-1] == "StorageClasses of the cluster: local, standard"
+    assert first.to_do[0] == "Create another PersistentVolumeClaim with a storageClassName of local,standard"
+    world.storage_classes = []
+    assert first_of(world).to_do[0].startswith("The cluster has no StorageClass: ")
+    world.claims[0]["spec"] = {"storageClassName": ""}
+    assert first_of(world).id == "claim-pending"
+
+
+def test_a_job_in_which_only_an_evaluator_has_replicas_says_so_in_plain_words() -> None:
+    world = world_of()
+    world.spec["tfReplicaSpecs"] = {
+        "Worker": world.workers | {"replicas": 0},
+        "Evaluator": world.workers | {"replicas": 1},
+    }
+    found = next(each for each in diagnose(world.evidence()).causes if each.id == "nothing-trains")
+    assert found.title == "Nothing trains: Worker scaled to 0, and only Evaluator has replicas"
+    assert set(found.evidence[0].removeprefix("job: replicas: ").split(", ")) == {"Worker 0", "Evaluator 1"}
 
 
 def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -> None:

@@ -288,10 +288,24 @@ class Troubled(World):
         self.pods[WORKER]["status"] = {"phase": "Failed", "reason": "OutOfcpu", "message": f"Pod was rejected: {why}"}
 
     def init_container_runs(self) -> None:
-        pod = self.creating(minutes=30)
+        self._initializing(29)
+
+    def _initializing(self, minutes: float) -> None:
+        pod = self.creating(minutes=minutes + 1)
         pod["spec"]["initContainers"] = [{"name": "fetch", "image": "fetch:1"}]
-        pod["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {"startedAt": ago(29)}}}]
+        pod["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {"startedAt": ago(minutes)}}}]
         self.container()["state"]["waiting"]["reason"] = "PodInitializing"
+
+    def _server_ended(self) -> None:
+        self.status["finishedIndices"] = {"PS": "0"}
+        self.pods["mnist-ps-0"]["status"]["phase"] = "Succeeded"
+        over = {"exitCode": 0, "reason": "Completed", "finishedAt": ago(2)}
+        self.container("mnist-ps-0").update(ready=False, state={"terminated": over})
+
+    def _refused(self, error: str) -> None:
+        """Have the API server refuse the status since the last write."""
+        words = "The API server refuses to store the status. Running pods continue, and none is created or deleted meanwhile"
+        self.job_event("StatusRefused", f"{words}: {error}")
 
     # Failing
 

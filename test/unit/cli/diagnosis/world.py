@@ -28,6 +28,7 @@ LISTS: Final[Mapping[str, type]] = {
     "pods": objects.PodDetails, "former": objects.PodDetails, "services": objects.ReplicaService,
     "events": objects.EventDetails, "nodes": objects.NodeDetails,
     "quotas": objects.ResourceQuota, "limit_ranges": objects.LimitRange, "claims": objects.PersistentVolumeClaim,
+    "storage_classes": objects.StorageClass,
     "deployments": objects.OperatorDeployment, "operator_pods": objects.PodDetails
 }  # fmt: skip
 SINGLE: Final[Mapping[str, type]] = {
@@ -121,6 +122,7 @@ class World:
         self.quotas: list[dict[str, Any]] = []
         self.limit_ranges: list[dict[str, Any]] = []
         self.claims: list[dict[str, Any]] = []
+        self.storage_classes: list[dict[str, Any]] | None = None
         self.namespace: dict[str, Any] = {"metadata": {"name": NAMESPACE}, "status": {"phase": "Active"}}
         renewed = (NOW - timedelta(seconds=3)).isoformat().replace("+00:00", "Z")
         self.lease: dict[str, Any] | None = {
@@ -299,7 +301,9 @@ class World:
         def read(kind: Any, given: Any) -> Any:
             return None if given is None else msgspec.json.decode(json.dumps(given), type=kind)
 
-        def read_all(kind: Any, given: Any) -> tuple[Any, ...]:
+        def read_all(kind: Any, given: Any) -> tuple[Any, ...] | None:
+            if given is None:
+                return None
             return tuple(read(kind, each) for each in (given.values() if isinstance(given, dict) else given))
 
         for status in (mapping(pod.get("status")) for pod in self.pods.values()):

@@ -184,6 +184,8 @@ def test_attempts_are_told_with_what_ended_each_and_nodes_that_are_avoided_now()
         ),
         ({"reason": "NotRunningAgain", "message": "did not run again in time"}, "did not run again in time"),
         ({"reason": "NodeSick", "message": "its node a has taint gpu"}, "its node a has taint gpu"),
+        ({"containerName": "metrics", "exitCode": 7}, "exit code 7 of container metrics"),
+        ({"containerName": "tensorflow", "exitCode": 7}, "exit code 7"),
     ],
 )
 def test_an_attempt_is_told_with_the_reason_of_its_end_where_that_says_more(attempt: dict[str, Any], told: str) -> None:

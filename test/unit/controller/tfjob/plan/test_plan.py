@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from fakes.jobs import (
@@ -611,6 +612,42 @@ def test_at_the_backoff_limit_the_record_has_the_last_exit_of_a_container_that_r
     assert (failure.pod_name, failure.container_name) == ("mnist-worker-1", "tensorflow")
     assert (failure.reason, failure.exit_code, failure.message) == ("OOMKilled", 137, "allocating")
     assert end_of(restarted(1, 2), restarted(0, 2), policy="OnFailure", backoffLimit=3).failure is None
+
+
+def beside(
+    name: str, times: int, last: core.ContainerStateTerminated, *, is_down: bool = False
+) -> core.ContainerStatus:
+    """A container that was restarted in place, and perhaps waits for the next restart."""
+    state = core.ContainerState(terminated=last if is_down else None)
+    return core.ContainerStatus(name, times, state, None if is_down else core.LastState(terminated=last))
+
+
+def test_at_the_backoff_limit_the_container_is_blamed_that_was_restarted_most() -> None:
+    """A sidecar, even while the training is down between two runs; the other restarts are mentioned."""
+    lost = core.ContainerStateTerminated(exit_code=7, reason="Error", message="no broker")
+    crashed = core.ContainerStateTerminated(exit_code=1, reason="Error", message="no data")
+    training, sidecar = beside("tensorflow", 1, crashed, is_down=True), beside("metrics", 3, lost)
+    found = changed(restarted(1, 4), status__container_statuses=(training, sidecar))
+    record = end_of(found, policy="OnFailure", backoffLimit=3)
+    assert record.message.endswith(
+        "Pod mnist-worker-1 was restarted most often (4 times; containers restarted in place: metrics 3, tensorflow 1); "
+        "its last failure: container metrics exited with code 7: no broker"
+    )
+    failure = record.failure
+    assert failure is not None
+    assert (failure.container_name, failure.exit_code, failure.message) == ("metrics", 7, "no broker")
+
+
+def test_a_container_that_is_not_restarted_decides_whatever_the_restarts_of_others() -> None:
+    """KEP-5307: it has a restart policy of its own."""
+    training = exited("tensorflow", 1, message="no data")
+    last = core.ContainerStateTerminated(exit_code=7)
+    found = changed(restarted(0, 4), status__container_statuses=(training, beside("metrics", 3, last)))
+    own = core.Container(name="tensorflow", restart_policy="Never")
+    found = changed(found, spec=msgspec.structs.replace(found.spec, containers=(own,)))
+    failure = end_of(found, policy="OnFailure").failure
+    assert failure is not None
+    assert (failure.container_name, failure.exit_code) == ("tensorflow", 1)
 
 
 def test_a_message_stays_short_whatever_processes_and_nodes_say() -> None:
