@@ -7,8 +7,9 @@ import pytest
 from fakes import alpha
 from fakes.api import status_error
 from fakes.controller import STATUS, ControllerHarness
-from fakes.jobs import changed, job, pod, service, spec
+from fakes.jobs import job, pod, service, spec
 from fakes.metrics import FakeMetrics
+from fakes.objects import changed
 from simulation.scenarios.memory import remembered
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import EventType
