@@ -146,7 +146,8 @@ def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on_where_it_was
             )
             assert most in message
             eventually(lambda: "BackoffLimitExceeded" in dict(cluster.warnings("thrice")), "the limit is reported")
-            assert [reason for _, reason, _ in cluster.events("thrice")].count("SuccessfulCreatePod") == 3
+            created = [reason for _, reason, _ in cluster.events("thrice")].count("SuccessfulCreatePod")
+            assert created in {2, 3}  # the killed process may have created one whose event was still queued
             assert cluster.wait_for("half", ConditionType.SUCCEEDED)["startTime"] == started
             cluster.wait_for("missed", ConditionType.SUCCEEDED)
             eventually(lambda: not any("-ps-" in name for name in cluster.names("pods")), "parameter servers are gone")
