@@ -212,7 +212,9 @@ def test_the_flag_of_training_operator_decides_whether_jobs_have_pod_groups(gang
     assert {name for name, job in jobs.items() if "gang-scheduling" in check(job, gang=gang).differences} == names
 
 
-@pytest.mark.parametrize(("policy", "differs"), [("Never", True), ("ExitCode", True), ("OnFailure", False), ("Always", False)])
+@pytest.mark.parametrize(
+    ("policy", "differs"), [("Never", True), ("ExitCode", True), ("OnFailure", False), ("Always", False)]
+)
 def test_a_worker_of_an_elastic_job_that_may_fail_without_a_restart_is_a_difference(policy: str, differs: bool) -> None:
     """training-operator 1.9 ignores its failure; observed with the real one."""
     elastic = with_policy({}, replicas=2, restartPolicy=policy)
