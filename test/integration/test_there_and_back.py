@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from hack.control_plane import ControlPlane
-from integration.cluster import Cluster
-from integration.conftest import SharedOperator
+from integration.cluster import Cluster, SharedOperator
 from support.waiting import eventually
 
 RECORDING: Final = Path(__file__).parents[1] / "data" / "recordings" / "training-operator-1.9.4" / "back.json.gz"

@@ -303,7 +303,9 @@ def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Sequ
             found[replica.type].add(replica.index)
     if is_from_other_operator(status):
         for name, size in sizes.items():
-            found[name].update(_finished_elsewhere(status, name, size, [each for each in replicas if each.type == name]))
+            found[name].update(
+                _finished_elsewhere(status, name, size, [each for each in replicas if each.type == name])
+            )
     return found
 
 
