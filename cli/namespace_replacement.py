@@ -142,7 +142,9 @@ def _limit(found: Found, operator: TrainingOperator, namespace: str) -> Iterator
 
 
 def _bind_the_others(operator: TrainingOperator, bindings: list[tuple[str, str]]) -> Iterator[str]:
-    names = kubectl("get", "namespaces", f"--selector={MOVED}!={_VALUE}", "-o", "jsonpath={.items[*].metadata.name}")
+    # Nothing can be created in a namespace that is being deleted.
+    options = "--field-selector=status.phase=Active", "-o", "jsonpath={.items[*].metadata.name}"
+    names = kubectl("get", "namespaces", f"--selector={MOVED}!={_VALUE}", *options)
     for each in bindings:
         yield f"for namespace in $({names}); do {bind(each, operator, to='$namespace')}; done"
 

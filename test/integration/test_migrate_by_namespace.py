@@ -8,6 +8,7 @@ run through the same commands. There is no node, so commands that wait for pods 
 import json
 import secrets
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -134,15 +135,26 @@ class Operators:
         return found
 
     def check(self, moved: Sequence[str], moving: str) -> None:
-        """Check that each namespace has one operator, and `moving` at most one; training-operator reads everywhere."""
+        """Check that each namespace has one operator, and `moving` at most one; training-operator reads everywhere.
+
+        Authorizers learn of a new binding a moment later. That nobody else may write holds at any time.
+        """
         for team in self._teams:
             writers = self.writers(team)
             if team == moving:
                 assert len(writers) <= 1, writers
             else:
-                assert writers == ({team} if team in moved else {NAME})
-        assert self.allowed("kubeflow", NAME, WRITES, "kubeflow") == len(WRITES)
-        assert all(self.allowed("kubeflow", NAME, READS, team) == len(READS) for team in self._teams)
+                one = {team} if team in moved else {NAME}
+                assert writers <= one
+                eventually(partial(self._are_writers, one, team), "it has an operator")
+        for rights, within in ((WRITES, "kubeflow"), *((READS, team) for team in self._teams)):
+            eventually(partial(self._has, rights, within), "training-operator still may")
+
+    def _are_writers(self, expected: set[str], within: str) -> bool:
+        return self.writers(within) == expected
+
+    def _has(self, rights: Sequence[Right], within: str) -> bool:
+        return self.allowed("kubeflow", NAME, rights, within) == len(rights)
 
 
 def commands(lines: Sequence[str]) -> list[str]:

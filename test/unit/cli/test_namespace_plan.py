@@ -117,6 +117,15 @@ def test_every_binding_of_the_account_is_replaced(server: Server) -> None:
     assert len([line for line in lines if line.startswith("for namespace in ") and "--clusterrole=extra" in line]) == 1
 
 
+def test_namespaces_that_are_moved_or_being_deleted_get_no_binding(server: Server) -> None:
+    cluster(server)
+    (line,) = (line for line in plan(server) if line.startswith("for namespace in "))
+    asked = re.search(r"\$\((.*?)\)", line)
+    assert asked is not None
+    words = shlex.split(asked[1])
+    assert {f"--selector={LABEL}!=tfjob-operator", "--field-selector=status.phase=Active"} <= {*words}
+
+
 def test_the_rules_to_read_allow_no_writes_in_a_namespace(server: Server) -> None:
     cluster(server)
     (line,) = (line for line in plan(server) if line.startswith("echo "))
