@@ -39,6 +39,8 @@ from tfjob_operator.cli.replacement import (
     within,
 )
 
+_EACH: Final = "EACH"
+"""Stands for the variable of a loop, which must not be quoted. No namespace has such a name."""
 _VALUE: Final = "tfjob-operator"
 _ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
 _READ: Final = ["get", "list", "watch"]
@@ -146,7 +148,8 @@ def _bind_the_others(operator: TrainingOperator, bindings: list[tuple[str, str]]
     options = "--field-selector=status.phase=Active", "-o", "jsonpath={.items[*].metadata.name}"
     names = kubectl("get", "namespaces", f"--selector={MOVED}!={_VALUE}", *options)
     for each in bindings:
-        yield f"for namespace in $({names}); do {bind(each, operator, to='$namespace')}; done"
+        command = bind(each, operator, _EACH).replace(f" {_EACH} ", ' "$namespace" ', 1)
+        yield f"for namespace in $({names}); do {command}; done"
 
 
 def _wait_until_denied(account: str, namespace: str) -> Iterator[str]:

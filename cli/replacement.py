@@ -306,19 +306,14 @@ def binding_objects(found: Found, operator: TrainingOperator) -> list[Mapping[st
     ]
 
 
-def bind(binding: tuple[str, str], operator: TrainingOperator, namespace: str | None = None, *, to: str = "") -> str:
-    """Return the command that binds a ClusterRole to training-operator, in `namespace` if given; it may be repeated.
-
-    `to` is the namespace as a shell variable.
-    """
+def bind(binding: tuple[str, str], operator: TrainingOperator, namespace: str | None = None) -> str:
+    """Return the command that binds a ClusterRole to training-operator, in `namespace` if given; it may be repeated."""
     name, role = binding
-    kind = "clusterrolebinding" if namespace is None and not to else "rolebinding"
+    scope = ("-n", namespace) if namespace else ()
+    kind = "rolebinding" if namespace else "clusterrolebinding"
     account = f"--serviceaccount={operator.namespace}:{operator.account}"
     options = f"--clusterrole={role}", account, "--dry-run=client", "-o", "yaml"
-    create = kubectl(*(("-n", namespace) if namespace else ()), "create", kind, name, *options)
-    if to:
-        create = create.replace("kubectl ", f'kubectl -n "{to}" ', 1)
-    return f"{create} | {kubectl('apply', '-f', '-')}"
+    return f"{kubectl(*scope, 'create', kind, name, *options)} | {kubectl('apply', '-f', '-')}"
 
 
 def _set_schemes(operator: TrainingOperator, kinds: Iterable[str]) -> str:
