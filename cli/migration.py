@@ -107,6 +107,12 @@ PS_ONLY: Final = Difference(
     "It succeeds when all of them have exited with 0.",
     "",
 )
+ELASTIC: Final = Difference(
+    "elastic-workers",
+    "With enableDynamicWorker, a worker that fails without being restarted does not fail the job.",
+    "It fails the job, unless its pod was disrupted.",
+    "set restartPolicy: OnFailure on Worker, which restarts it",
+)
 GANG: Final = Difference(
     "gang-scheduling",
     "The job has a PodGroup if --gang-scheduler-name is set.",
@@ -136,6 +142,7 @@ _ALL: Final = (
     SPEC_POLICIES,
     SIDECARS,
     PS_ONLY,
+    ELASTIC,
     GANG,
     QUEUE,
     COUNTERS,
@@ -254,6 +261,10 @@ def _at_the_end(
         yield SIDECARS, "; ".join(f"{kind}: {', '.join(names)}" for kind, names in sidecars.items() if names)
     if sidecars.keys() == {PS}:
         yield PS_ONLY, PS
+    if spec.dynamic_workers and WORKER in sidecars:
+        policy = spec.replicas[WORKER].restart_policy
+        if policy in {RestartPolicy.NEVER, RestartPolicy.EXIT_CODE}:
+            yield ELASTIC, f"{WORKER}: {policy}"
     if may_outlive:
         yield COUNTERS, f"{spec.total_replicas} replica{'s' * (spec.total_replicas != 1)}"
 

@@ -29,7 +29,15 @@ OTHER_KINDS: Final = {
 """The other resources of training-operator 1.9, with their names for --enable-scheme."""
 _WEBHOOK: Final = "validator.training-operator.kubeflow.org"
 _NAME: Final = "training-operator"
-_NAMESPACE: Final = "kubeflow"
+NAMESPACE: Final = "kubeflow"
+MOVED: Final = "tfjob.kubeflow.org/operator"
+"""The label of a namespace whose jobs this operator serves while training-operator serves those of others."""
+READER: Final = "training-operator-read"
+"""The name of the ClusterRole that lets training-operator read all namespaces, and of its binding."""
+GANG_ADDON: Final = "manifests/addons/gang-scheduling"
+OURS: Final = "app.kubernetes.io/name=tfjob-operator"
+"""Selects all objects of an installation of this operator, and its pods."""
+_OBJECTS: Final = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
 _SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
 _GANG: Final = re.compile(r"--?gang-scheduler-name(?:=(.*))?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -50,7 +58,8 @@ class Found(NamedTuple):
 
     `deployments` have the label of training-operator; `webhooks` are all validating webhook configurations; `crd` is empty if
     it does not exist. `kinds` are other resources with objects, and `unknown_kinds` those that may not be listed. `jobs` is the
-    number of unfinished jobs, and `differences` has the number of those concerned by the ID of the difference.
+    number of unfinished jobs, and `differences` has the number of those concerned by the ID of the difference. `moved` are the
+    namespaces that were moved before, and `bindings` all ClusterRoleBindings.
     """
 
     deployments: Sequence[Mapping[str, Any]] | None
@@ -60,6 +69,8 @@ class Found(NamedTuple):
     unknown_kinds: Collection[str] = ()
     jobs: int | None = None
     differences: Mapping[str, int] = {}
+    moved: Sequence[str] = ()
+    bindings: Sequence[Mapping[str, Any]] | None = None
 
 
 class TrainingOperator(NamedTuple):
@@ -75,6 +86,7 @@ class TrainingOperator(NamedTuple):
     replicas: int
     command: list[str] | None
     args: list[str] | None
+    account: str
 
     @property
     def words(self) -> list[str]:
@@ -84,15 +96,15 @@ class TrainingOperator(NamedTuple):
     @property
     def gang_scheduler(self) -> str:
         """The value of --gang-scheduler-name, "" if it is not set."""
-        return next(reversed(_values(self.words, _GANG)), "")
+        return next(reversed(flag_values(self.words, _GANG)), "")
 
     @property
     def schemes(self) -> list[str]:
         """The values of --enable-scheme. None are set if all kinds are served."""
-        return [each.lower() for each in _values(self.words, _SCHEME)]
+        return [each.lower() for each in flag_values(self.words, _SCHEME)]
 
 
-def _values(words: Sequence[str], flag: re.Pattern[str]) -> list[str]:
+def flag_values(words: Sequence[str], flag: re.Pattern[str]) -> list[str]:
     """Return the values of a flag, given as --flag=value or --flag value."""
     found = [(flag.fullmatch(word), following) for word, following in zip(words, [*words[1:], ""], strict=False)]
     return [following if match[1] is None else match[1] for match, following in found if match]
@@ -121,13 +133,14 @@ def training_operator(found: Found) -> TrainingOperator:
         for entry in listed(config.get("webhooks"))
         if entry.get("name") == TFJOB_ENTRY
     ]
-    preferred = [*(text(each.get("namespace")) for each in services), _NAMESPACE]
+    preferred = [*(text(each.get("namespace")) for each in services), NAMESPACE]
     known = {text(mapping(each.get("metadata")).get("namespace")): each for each in reversed(found.deployments or ())}
     body: Mapping[str, Any] = next(
         (known[each] for each in preferred if each in known), next(reversed([*known.values()]), {})
     )
     meta, spec = mapping(body.get("metadata")), mapping(body.get("spec"))
-    containers = listed(mapping(mapping(spec.get("template")).get("spec")).get("containers"))
+    pod = mapping(mapping(spec.get("template")).get("spec"))
+    containers = listed(pod.get("containers"))
     container = next((each for each in containers if each.get("name") == _NAME), next(iter(containers), {}))
     command, args = (_words(container.get(key)) for key in ("command", "args"))
     return TrainingOperator(
@@ -138,6 +151,7 @@ def training_operator(found: Found) -> TrainingOperator:
         max(number(spec.get("replicas")), 1),
         command,
         args,
+        text(pod.get("serviceAccountName")) or _NAME,
     )
 
 
@@ -157,8 +171,8 @@ def plan(found: Found) -> Iterator[str]:
     yield "# Replace training-operator by tfjob-operator. Nothing was changed: review these steps, and run them in this order."
     if found.jobs is not None:
         count = f"{found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}"
-        yield f"# {count}: {_kubectl('tfjob', 'migrate', '--check', '-A')} lists what changes for them."
-    yield from _about_the_deployment(found, operator)
+        yield f"# {count}: {kubectl('tfjob', 'migrate', '--check', '-A')} lists what changes for them."
+    yield from about_the_deployment(found, operator)
     yield from _gitops(found, operator)
     webhooks = _webhooks(found)
     kept = _kept_kinds(found, operator)
@@ -166,10 +180,11 @@ def plan(found: Found) -> Iterator[str]:
     yield from ("", *_stop(found, operator, kept))
     yield from ("", *_install(found, operator))
     yield from ("", *_verify())
-    yield from ("", *_back(operator, webhooks, kept))
+    yield from ("", *_back(found, operator, webhooks, kept))
 
 
-def _about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[str]:
+def about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[str]:
+    """Yield comments if it is uncertain which Deployment is that of training-operator."""
     shown = f"{operator.namespace}/{operator.name}"
     if found.deployments is None:
         yield f"# Deployments cannot be read: the commands assume {shown}, as in the manifests of training-operator."
@@ -180,12 +195,18 @@ def _about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[
 
 
 def _gitops(found: Found, operator: TrainingOperator) -> Iterator[str]:
-    """Yield comments about the tools that would undo steps."""
-    undone = [
-        ("its webhook, and restores the entry for TFJobs: they cannot be created or changed then", _configs(found)),
+    yield from managed(
+        (
+            "its webhook, and restores the entry for TFJobs: they cannot be created or changed then",
+            webhook_configs(found),
+        ),
         ("its Deployment, and starts it again: two operators would run the same pods", [operator.found]),
         (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [found.crd or {}]),
-    ]
+    )
+
+
+def managed(*undone: tuple[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield comments about the tools that would undo steps: what each would do, and to which objects."""
     reverting = [(tool, what) for what, objects in undone for tool in dict.fromkeys(map(_manager, objects)) if tool]
     if reverting:
         yield "# First change the source of training-operator likewise, or suspend its synchronization:"
@@ -199,20 +220,20 @@ def _manager(body: Mapping[str, Any]) -> str:
     return next((tool for start, tool in _GITOPS.items() if any(mark.startswith(start) for mark in marks)), "")
 
 
-def _configs(found: Found) -> list[Mapping[str, Any]]:
-    """Return the webhook configurations with an entry for TFJobs."""
+def webhook_configs(found: Found) -> list[Mapping[str, Any]]:
+    """Return the webhook configurations with an entry for TFJobs; that of the manifests if they may not be read."""
+    if found.webhooks is None:
+        return [{"metadata": {"name": _WEBHOOK}, "webhooks": [{"name": TFJOB_ENTRY}]}]
     return [
         config
-        for config in found.webhooks or ()
+        for config in found.webhooks
         if any(entry.get("name") == TFJOB_ENTRY for entry in listed(config.get("webhooks")))
     ]
 
 
 def _webhooks(found: Found) -> list[tuple[str, str]]:
     """Return the names of the webhook configurations to change, each with the file for its entry."""
-    if found.webhooks is None:
-        return [(_WEBHOOK, "webhook.json")]
-    names = [text(mapping(each.get("metadata")).get("name")) for each in _configs(found)]
+    names = [text(mapping(each.get("metadata")).get("name")) for each in webhook_configs(found)]
     return [(name, f"webhook{f'-{place}' if place else ''}.json") for place, name in enumerate(names)]
 
 
@@ -231,10 +252,10 @@ def _remove_webhook(webhooks: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield "#    while training-operator does not run, or does not serve them."
     for name, file in webhooks:
         path = f'jsonpath={{.webhooks[?(@.name=="{TFJOB_ENTRY}")]}}'
-        saved = _kubectl("get", "validatingwebhookconfiguration", name, "-o", path)
+        saved = kubectl("get", "validatingwebhookconfiguration", name, "-o", path)
         yield f"""[ -e {file} ] || {{ echo '{{"webhooks": ['; {saved}; echo ']}}'; }} > {file}"""
         removed = {"webhooks": [{"$patch": "delete", "name": TFJOB_ENTRY}]}
-        yield _kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=removed)
+        yield kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=removed)
 
 
 def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iterator[str]:
@@ -243,22 +264,63 @@ def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iter
         if found.unknown_kinds and not operator.schemes:
             yield f"#    Without permission to list {', '.join(found.unknown_kinds)}, they are assumed to be in use."
         yield _set_schemes(operator, kept)
-        yield _kubectl(*_within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
+        yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
+        yield from _restore_bindings(found, operator)
         return
     yield "# 2. Stop training-operator. Pods continue without it. Never run two operators for the same jobs."
-    yield _kubectl(*_within(operator), "scale", f"deployment/{operator.name}", "--replicas=0")
+    yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", "--replicas=0")
     yield "#    `no matching resources found` means that its pod is already gone."
-    yield _kubectl(*_within(operator), "wait", "pod", "--for=delete", f"--selector={SELECTOR}", "--timeout=3m")
+    yield kubectl(*within(operator), "wait", "pod", "--for=delete", f"--selector={SELECTOR}", "--timeout=3m")
     if not operator.schemes:
         yield "#    No jobs of its other kinds exist. To let it serve them later, limit it instead of scaling it to 0:"
         yield f"#    {_set_schemes(operator, list(OTHER_KINDS.values()))}"
+
+
+def _restore_bindings(found: Found, operator: TrainingOperator) -> Iterator[str]:
+    """Yield the commands that give training-operator its permissions in all namespaces again, if some were moved before."""
+    if found.moved:
+        yield "#    It gets the permissions back that it lost when namespaces were moved one by one."
+        yield from (bind(each, operator) for each in bindings_of(found, operator))
+
+
+def bindings_of(found: Found, operator: TrainingOperator) -> list[tuple[str, str]]:
+    """Return the ClusterRoleBindings of training-operator and their ClusterRoles; those of its manifests if none was found."""
+    names = [
+        (text(mapping(each.get("metadata")).get("name")), text(mapping(each.get("roleRef")).get("name")))
+        for each in binding_objects(found, operator)
+    ]
+    return names or [(_NAME, _NAME)]
+
+
+def binding_objects(found: Found, operator: TrainingOperator) -> list[Mapping[str, Any]]:
+    """Return the ClusterRoleBindings of training-operator, except the one of `READER`."""
+    account = ("ServiceAccount", operator.namespace, operator.account)
+    return [
+        each
+        for each in found.bindings or ()
+        if mapping(each.get("roleRef")).get("name") != READER
+        and any(
+            (subject.get("kind"), subject.get("namespace"), subject.get("name")) == account
+            for subject in listed(each.get("subjects"))
+        )
+    ]
+
+
+def bind(binding: tuple[str, str], operator: TrainingOperator, namespace: str | None = None) -> str:
+    """Return the command that binds a ClusterRole to training-operator, in `namespace` if given; it may be repeated."""
+    name, role = binding
+    scope = ("-n", namespace) if namespace else ()
+    kind = "rolebinding" if namespace else "clusterrolebinding"
+    account = f"--serviceaccount={operator.namespace}:{operator.account}"
+    options = f"--clusterrole={role}", account, "--dry-run=client", "-o", "yaml"
+    return f"{kubectl(*scope, 'create', kind, name, *options)} | {kubectl('apply', '-f', '-')}"
 
 
 def _set_schemes(operator: TrainingOperator, kinds: Iterable[str]) -> str:
     """Return the command that limits training-operator to these kinds."""
     args = [*_without(operator.args, _SCHEME), *(f"--enable-scheme={each}" for each in kinds)]
     changed: dict[str, Any] = {"args": args}
-    if operator.command is not None and _values(operator.command, _SCHEME):
+    if operator.command is not None and flag_values(operator.command, _SCHEME):
         changed["command"] = _without(operator.command, _SCHEME)
     return _patch_container(operator, changed)
 
@@ -267,7 +329,7 @@ def _patch_container(operator: TrainingOperator, changed: Mapping[str, Any]) -> 
     """Return the command that changes the container by its name: a patch by index fails if another container was inserted."""
     containers = [{"name": operator.container, **changed}]
     patch = {"spec": {"template": {"spec": {"containers": containers}}}}
-    return _kubectl(*_within(operator), "patch", "deployment", operator.name, "--type=strategic", patch=patch)
+    return kubectl(*within(operator), "patch", "deployment", operator.name, "--type=strategic", patch=patch)
 
 
 def _kept_by_flags(found: Found) -> list[Difference]:
@@ -282,63 +344,95 @@ def _kept_by_flags(found: Found) -> list[Difference]:
 
 def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
     # The file without a namespace object: deleting the other one would delete everything in the namespace.
-    file = "install-kubeflow.yaml" if operator.namespace == _NAMESPACE else "install.yaml"
+    file = "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
+    yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
+    for namespace in found.moved:
+        yield f"#    First remove its installation in {namespace}: it would write the same jobs."
+        yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
+        yield kubectl("-n", namespace, "wait", "pod", "--for=delete", f"--selector={OURS}", "--timeout=3m")
+    yield from set_flags(found, operator, file)
+    if has_gang(operator):
+        yield kubectl("apply", "-k", GANG_ADDON)
+    yield from apply_and_wait(file, NAMESPACE)
+
+
+def has_gang(operator: TrainingOperator) -> bool:
+    """Return True if it has a gang scheduler, by a name that can be one."""
+    return bool(_SUBDOMAIN.fullmatch(operator.gang_scheduler))
+
+
+def set_flags(found: Found, operator: TrainingOperator, file: str) -> Iterator[str]:
+    """Yield the command that adds the flags which keep the behavior of training-operator, and the differences without one."""
     kept = _kept_by_flags(found)
     flags = [flag for each in kept for flag in each.flags]
-    gang = operator.gang_scheduler
-    if has_gang := bool(_SUBDOMAIN.fullmatch(gang)):
-        flags += ["--enable-gang-scheduling", f"--gang-scheduler-name={gang}"]
-    yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
+    if has_gang(operator):
+        flags += ["--enable-gang-scheduling", f"--gang-scheduler-name={operator.gang_scheduler}"]
     if flags:
         yield "#    These flags keep the behavior of training-operator. Set them in your overlay, or with Helm in extraArgs:"
         lines = "".join(rf"\n\1{each}" for each in flags)
         yield f"sed -i 's|^\\( *- \\){_FIRST_ARGUMENT}$|&{lines}|' {file}"
-    done = {each.id for each in kept} | ({GANG.id} if has_gang else set())
+    done = {each.id for each in kept} | ({GANG.id} if has_gang(operator) else set())
     rest = [f"{id_} ({count} job{'s' * (count != 1)})" for id_, count in found.differences.items() if id_ not in done]
     if rest:
         yield f"#    No flag keeps the behavior of these; see --check: {', '.join(rest)}"
-    if has_gang:
-        yield _kubectl("apply", "-k", "manifests/addons/gang-scheduling")
-    yield _kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
-    yield _kubectl("-n", _NAMESPACE, "rollout", "status", "deployment/tf-job-operator", "--timeout=3m")
+
+
+def apply_and_wait(file: str, namespace: str) -> Iterator[str]:
+    """Yield the commands that install this operator from a file, and wait until it is ready."""
+    yield kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
+    yield kubectl("-n", namespace, "rollout", "status", "deployment/tf-job-operator", "--timeout=3m")
 
 
 def _verify() -> Iterator[str]:
     yield "# 4. Each unfinished job has a number in the column SEEN, except those that another controller manages."
     columns = "NAMESPACE:.metadata.namespace,NAME:.metadata.name,SEEN:.status.observedGeneration"
-    yield _kubectl("get", "tfjobs", "--all-namespaces", "-o", f"custom-columns={columns}")
+    yield kubectl("get", "tfjobs", "--all-namespaces", "-o", f"custom-columns={columns}")
     yield "#    Keep everything else of training-operator until you are sure that you do not go back."
 
 
-def _back(operator: TrainingOperator, webhooks: Sequence[tuple[str, str]], kept: Sequence[str]) -> Iterator[str]:
-    yield "# The way back. Keep the CRD of tfjob-operator: that of training-operator deletes fields of jobs."
+def unsupported(*scope: str) -> Iterator[str]:
+    """Yield the command that lists the jobs which training-operator does not run as they are."""
+    yield "# The way back. Keep the CRD of tfjob-operator: if that of training-operator is applied, failurePolicy, network,"
+    yield "# tensorBoard and policies in spec are deleted from all jobs for good. Apply its manifests without the CRD."
     yield "# Back 1: These jobs use what training-operator does not support. Suspend them, or let them finish."
+    yield "#     In the unfinished jobs of the second list, finished replicas run again if their pods are gone."
     conditions = (".runPolicy.failurePolicy", '.runPolicy.network=="shared"', ".tensorBoard")
     name = '{.metadata.namespace}/{.metadata.name}{"\\n"}'
-    path = "".join(f"{{range .items[?(@.spec{each})]}}{name}{{end}}" for each in conditions)
-    yield _kubectl("get", "tfjobs", "--all-namespaces", "-o", f"jsonpath={path}")
+    for fields in ([f".spec{each}" for each in conditions], [".status.finishedIndices"]):
+        path = "".join(f"{{range .items[?(@{each})]}}{name}{{end}}" for each in fields)
+        yield kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
     yield "#     Pods of other jobs stay when the job finishes, unless the job sets cleanPodPolicy."
+
+
+def _back(
+    found: Found, operator: TrainingOperator, webhooks: Sequence[tuple[str, str]], kept: Sequence[str]
+) -> Iterator[str]:
+    yield from unsupported("--all-namespaces")
     yield "# Back 2: Stop tfjob-operator."
-    yield _kubectl("-n", _NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
-    yield _kubectl("-n", _NAMESPACE, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
+    yield kubectl("-n", NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
+    yield kubectl("-n", NAMESPACE, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
     yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * bool(webhooks)}."
+    if found.moved:
+        yield kubectl("label", "namespaces", "--all", f"{MOVED}-")
     if kept:
         restored: dict[str, Any] = {"args": operator.args}
-        if operator.command is not None and _values(operator.command, _SCHEME):
+        if operator.command is not None and flag_values(operator.command, _SCHEME):
             restored["command"] = operator.command
         yield _patch_container(operator, restored)
     else:
-        yield _kubectl(*_within(operator), "scale", f"deployment/{operator.name}", f"--replicas={operator.replicas}")
-    yield _kubectl(*_within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
+        yield from _restore_bindings(found, operator)
+        yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", f"--replicas={operator.replicas}")
+    yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
     for name, file in webhooks:
         command = shlex.join(["kubectl", "patch", "validatingwebhookconfiguration", name, "--type=strategic"])
         yield f'{command} --patch="$(cat {file})"'
 
 
-def _within(operator: TrainingOperator) -> tuple[str, str]:
+def within(operator: TrainingOperator) -> tuple[str, str]:
+    """Return the options of kubectl for its namespace."""
     return "-n", operator.namespace
 
 
-def _kubectl(*words: str, patch: Mapping[str, Any] | None = None) -> str:
+def kubectl(*words: str, patch: Mapping[str, Any] | None = None) -> str:
     """Return a command line, quoted for a shell."""
     return shlex.join(["kubectl", *words, *([f"--patch={json.dumps(patch)}"] if patch is not None else [])])

@@ -29,12 +29,18 @@ _SHOWN: Final = 3
 """The most jobs that are listed with the description of a difference."""
 _DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+_BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @click.command("migrate")
 @click.option("--check", "what", flag_value="check", help="List for each job what would change.")
-@click.option("--plan", "what", flag_value="plan", help="Print the steps for this cluster, and the way back.")
+@click.option(
+    "--plan",
+    "what",
+    flag_value="plan",
+    help="Print the steps for this cluster, or with -n for a namespace.",
+)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Check the jobs of all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the check for a program.")
 @target_options
@@ -47,9 +53,11 @@ def command(*, target: Target, what: str | None, everywhere: bool, output: str |
         raise click.UsageError("--check or --plan is required")
     if what == "plan":
         if everywhere or output is not None:
-            raise click.UsageError("--plan is for the whole cluster, and prints commands: omit -A and -o")
+            raise click.UsageError(
+                "--plan is for one namespace or the whole cluster, and prints commands: omit -A and -o"
+            )
         with target.session() as session:
-            lines = [*_plan(session)]
+            lines = [*_plan(session, target.namespace)]
         echo(*map(target.for_cluster, lines))
         return
     with target.session() as session:
@@ -135,33 +143,47 @@ def _print_for_program(found: Sequence[CheckedJob], output: str) -> None:
     print_value(value, output)
 
 
-def _plan(session: Session) -> Iterator[str]:
-    """Return the lines of the plan for this cluster."""
+def _plan(session: Session, namespace: str | None) -> Iterator[str]:
+    """Return the lines of the plan for this cluster, or for one of its namespaces. Raises CliError."""
+    from tfjob_operator.cli.errors import CliError
     from tfjob_operator.cli.migration import DIFFERENCES
-    from tfjob_operator.cli.replacement import CRD, OTHER_KINDS, Found, has_gang_scheduling, plan
+    from tfjob_operator.cli.namespace_replacement import namespace_plan, refusal
+    from tfjob_operator.cli.replacement import CRD, MOVED, OTHER_KINDS, Found, has_gang_scheduling, plan
 
     found = Found(_deployments(session), _read_list(session, _WEBHOOKS), crd=session.get_if_allowed(f"{_CRDS}/{CRD}"))
+    moved = _read_list(session, "/api/v1/namespaces", labelSelector=MOVED)
+    found = found._replace(
+        moved=sorted(each["metadata"]["name"] for each in moved or ()),
+        bindings=_read_list(session, _BINDINGS) if moved or namespace else (),
+    )
     for what, read in (
         ("Deployments", found.deployments),
         ("webhook configurations", found.webhooks),
         (f"the CRD {CRD}", found.crd),
+        ("ClusterRoleBindings", found.bindings),
     ):
         if read is None:
             warn(f"no permission to read {what}: the plan assumes the manifests of training-operator")
-    others = {kind: _read_list(session, f"/apis/{GROUP}/v1/{kind}", limit="1") for kind in OTHER_KINDS}
+    if moved is None:
+        warn("no permission to list Namespaces: the plan assumes that none was moved before")
+    if namespace and (why := refusal(found, namespace)):
+        raise CliError(why)
+    within = f"namespaces/{namespace}/" if namespace else ""
+    others = {kind: _read_list(session, f"/apis/{GROUP}/v1/{within}{kind}", limit="1") for kind in OTHER_KINDS}
     found = found._replace(
         kinds=[kind for kind, read in others.items() if read],
         unknown_kinds=[kind for kind, read in others.items() if read is None],
     )
     try:
-        checked = [each for each in _check(session, None, gang=has_gang_scheduling(found)) if not each.unaffected]
+        checked = [each for each in _check(session, namespace, gang=has_gang_scheduling(found)) if not each.unaffected]
         count = Counter(id_ for each in checked for id_ in each.differences)
         found = found._replace(jobs=len(checked), differences={id_: count[id_] for id_ in DIFFERENCES if count[id_]})
     except ApiServerError as error:
         if not error.is_denied:
             raise
-        warn("no permission to list TFJobs of all namespaces: the plan has the flags for all differences")
-    return plan(found)
+        where = f"in {namespace}" if namespace else "of all namespaces"
+        warn(f"no permission to list TFJobs {where}: the plan has the flags for all differences")
+    return namespace_plan(found, namespace) if namespace else plan(found)
 
 
 def _deployments(session: Session) -> Sequence[Mapping[str, Any]] | None:

@@ -40,7 +40,9 @@ CHECKED: Final = {
 PLANNED: Final = CHECKED | {
     Fact("apiextensions.k8s.io", "customresourcedefinitions", "get"),
     *(Fact("kubeflow.org", f"{kind}jobs", "list") for kind in ("jax", "mpi", "paddle", "pytorch", "xgboost")),
+    Fact("", "namespaces", "list"),
 }
+PLANNED_BY_NAMESPACE: Final = PLANNED | {Fact("rbac.authorization.k8s.io", "clusterrolebindings", "list")}
 """All that is read, as RBAC has it."""
 
 
@@ -144,7 +146,8 @@ class Script:
 
 
 def planned(plane: ControlPlane, reader: Path, folder: Path) -> Script:
-    return Script(plane, Plugin(reader, "default", plane.kubectl)("migrate", "--plan").splitlines(), folder)
+    """Return the plan of the whole cluster."""
+    return Script(plane, Plugin(reader, "", plane.kubectl)("migrate", "--plan").splitlines(), folder)
 
 
 def read(plane: ControlPlane, path: str) -> Any:
@@ -189,8 +192,10 @@ def test_the_check_and_the_plan_only_get_and_list(
     )
     plugin("migrate", "--check", "-A", "-o", "json", code=3)
     assert asked(audit, before) == CHECKED
-    plugin("migrate", "--plan")
+    Plugin(reader, "", plane.kubectl)("migrate", "--plan")
     assert asked(audit, before) == PLANNED
+    plugin("migrate", "--plan")
+    assert asked(audit, before) == PLANNED_BY_NAMESPACE
     assert not audit.refused()
 
 

@@ -67,7 +67,7 @@ ELSEWHERE: Final = (
     Elsewhere("docs/install.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
     Elsewhere(PLUGIN_PAGE, "pip install", "`make sdk-matrix` installs it, and runs the cells of the page"),
     Elsewhere(PLUGIN_PAGE, "kubectl -n team create rolebinding", "`make sdk-matrix`: for its user"),
-    Elsewhere("docs/migration.md", "kubectl tfjob migrate", "test_migrate.py, beside what training-operator leaves"),
+    Elsewhere("docs/migration.md", "kubectl tfjob migrate", "test_migrate.py, test_migrate_by_namespace.py"),
     Elsewhere("docs/operations.md", "helm upgrade", "test_chart.py does it, with each Helm"),
     Elsewhere("docs/operations.md", "kubectl -n kubeflow rollout", "no Deployments are run here: test_rolling_back.py does it"),
     Elsewhere("docs/operations.md", "kubectl tfjob suspend", "test_runbooks.py, on a job that does not restart"),

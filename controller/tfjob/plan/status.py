@@ -44,7 +44,7 @@ from tfjob_operator.controller.jobs.draft import Draft, JobEvent
 from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, native_sidecars
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.clocks import NOTHING_SEEN, Fact, FirstSeen, Observer
-from tfjob_operator.controller.tfjob.plan.replicas import Finished, Outcome, Replica, count_pods
+from tfjob_operator.controller.tfjob.plan.replicas import Finished, Outcome, Replica, count_pods, is_from_other_operator
 
 _HOLD_MESSAGES: Final = {
     ConditionReason.INVALID: f"{ON_HOLD}; the spec is invalid",
@@ -300,13 +300,36 @@ def _tf_config_inputs(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple
     return (cluster.gets_whole_cluster(kind), *sizes)
 
 
-def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Iterable[Replica]) -> Finished:
+def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Sequence[Replica]) -> Finished:
     """Return the replicas that have succeeded, according to the status or to their pods (B42)."""
     found = {name: parse_indices(status.finished_indices.get(name, ""), size) for name, size in sizes.items()}
     for replica in replicas:
         if replica.outcome is Outcome.SUCCEEDED:
             found[replica.type].add(replica.index)
+    if is_from_other_operator(status):
+        for name, size in sizes.items():
+            found[name].update(
+                _finished_elsewhere(status, name, size, [each for each in replicas if each.type == name])
+            )
     return found
+
+
+def _finished_elsewhere(status: JobStatus, name: str, size: int, replicas: Iterable[Replica]) -> Collection[int]:
+    """Return the replicas of a type that succeeded under another operator, and whose pods are gone since.
+
+    Other operators record only how many have succeeded, and recreate a pod that is gone. So if as many pods are missing as
+    succeeded ones, they went while no operator ran. If more are missing, it is unknown which of them have succeeded. A pod that
+    failed may be one that had succeeded, and was changed by a restarted kubelet.
+    """
+    recorded = status.replica_statuses.get(name)
+    if recorded is None or not recorded.succeeded:
+        return ()
+    missing = set(range(size))
+    ended = 0
+    for replica in replicas:
+        missing.discard(replica.index)
+        ended += replica.outcome in {Outcome.SUCCEEDED, Outcome.FAILED}
+    return missing if len(missing) <= recorded.succeeded - ended else ()
 
 
 def merged_finished_indices(status: JobStatus, finished: Finished) -> dict[str, str]:

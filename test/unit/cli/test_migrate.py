@@ -43,6 +43,7 @@ WORDS = {
     "P": "policies-in-spec",
     "S": "sidecars",
     "O": "parameter-servers-only",
+    "L": "elastic-workers",
     "A": "gang-scheduling",
     "Q": "queue",
     "N": "counters",
@@ -112,7 +113,7 @@ EXPECTED_RECORDED = {
     "hand/done": "finished",
     "hand/done-running": "finished",
     "hand/done-ttl": "finished",
-    "hand/dynamic": "C N",
+    "hand/dynamic": "C N L",
     "hand/failed": "finished",
     "hand/failed-exitcode": "finished",
     "hand/inplace": "C N B",
@@ -209,6 +210,17 @@ def test_the_flag_of_training_operator_decides_whether_jobs_have_pod_groups(gang
     """If it is unknown, jobs with a schedulingPolicy are named."""
     jobs = {"a": with_policy({}), "b": with_policy({"schedulingPolicy": {"queue": "q"}})}
     assert {name for name, job in jobs.items() if "gang-scheduling" in check(job, gang=gang).differences} == names
+
+
+@pytest.mark.parametrize(
+    ("policy", "differs"), [("Never", True), ("ExitCode", True), ("OnFailure", False), ("Always", False)]
+)
+def test_a_worker_of_an_elastic_job_that_may_fail_without_a_restart_is_a_difference(policy: str, differs: bool) -> None:
+    """training-operator 1.9 ignores its failure; observed with the real one."""
+    elastic = with_policy({}, replicas=2, restartPolicy=policy)
+    assert "elastic-workers" not in in_words(check(elastic))
+    elastic["spec"]["enableDynamicWorker"] = True
+    assert ("elastic-workers" in in_words(check(elastic))) is differs
 
 
 def test_a_job_that_this_operator_serves_is_unaffected() -> None:

@@ -59,8 +59,9 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert apply == "kubectl apply --server-side --force-conflicts -f install-kubeflow.yaml"
     assert rollout == "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
     assert seen.startswith("kubectl get tfjobs --all-namespaces -o custom-columns=")
-    unsupported, stop, wait, start, rollout, restore = back
+    unsupported, finished, stop, wait, start, rollout, restore = back
     assert unsupported.startswith("kubectl get tfjobs --all-namespaces -o 'jsonpath={range ")
+    assert ".status.finishedIndices" in finished
     assert stop == "kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0"
     assert "--selector=name=tf-job-operator" in wait
     assert start == "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
@@ -237,6 +238,7 @@ def test_without_any_permission_the_plan_is_that_for_the_manifests_of_training_o
         "warning: no permission to read Deployments: the plan assumes the manifests of training-operator",
         "warning: no permission to read webhook configurations: the plan assumes the manifests of training-operator",
         "warning: no permission to read the CRD tfjobs.kubeflow.org: the plan assumes the manifests of training-operator",
+        "warning: no permission to list Namespaces: the plan assumes that none was moved before",
         "warning: no permission to list TFJobs of all namespaces: the plan has the flags for all differences",
     ]
     lines = out.replace(f" {server.flags}", "").splitlines()

@@ -1,5 +1,6 @@
 """Jobs and objects of a cluster with training-operator 1.9, for the tests of `kubectl tfjob migrate`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ OF_ALL = "/apis/kubeflow.org/v1/tfjobs"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tfjobs.kubeflow.org"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+NAMESPACES = "/api/v1/namespaces"
 DENIED = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}
 
 
@@ -66,8 +69,20 @@ def webhook(*kinds: str, name: str = "validator", namespace: str = "kubeflow", m
     }
 
 
+def binding(name: str = "training-operator", role: str = "training-operator", **meta: Any) -> dict[str, Any]:
+    """Return a ClusterRoleBinding of training-operator."""
+    subject = {"kind": "ServiceAccount", "namespace": "kubeflow", "name": "training-operator"}
+    return {"metadata": {"name": name, **meta}, "roleRef": {"kind": "ClusterRole", "name": role}, "subjects": [subject]}
+
+
 def cluster(
-    server: Server, *jobs: dict[str, Any], deployments: Any = None, webhooks: Any = None, **kinds: dict[str, Any]
+    server: Server,
+    *jobs: dict[str, Any],
+    deployments: Any = None,
+    webhooks: Any = None,
+    moved: Sequence[str] = (),
+    bindings: Any = None,
+    **kinds: dict[str, Any],
 ) -> None:
     """Fill the server as a cluster with training-operator: its Deployment, its webhook, and jobs of other kinds."""
     server.answers(OF_ALL, items(*served(*jobs)))
@@ -75,5 +90,8 @@ def cluster(
     server.answers(DEPLOYMENTS, items(*([deployment()] if deployments is None else deployments)))
     server.answers(WEBHOOKS, items(*([webhook("pytorchjob", "tfjob")] if webhooks is None else webhooks)))
     server.answers(CRD, {"metadata": {"name": "tfjobs.kubeflow.org"}})
+    server.answers(NAMESPACES, items(*({"metadata": {"name": name, "uid": name}} for name in moved)))
+    server.answers(BINDINGS, items(*([binding()] if bindings is None else bindings)))
     for kind in ("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "xgboostjobs"):
         server.answers(f"/apis/kubeflow.org/v1/{kind}", kinds.get(kind, items()))
+        server.answers(f"/apis/kubeflow.org/v1/namespaces/team/{kind}", kinds.get(kind, items()))

@@ -1,15 +1,19 @@
 """`replicaStatuses` at the end of a job, beside those of training-operator 1.9.4. docs/migration.md has the differences."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fakes.jobs import job, pod, spec, synced, true_of
+import pytest
+
+from fakes.jobs import all_workers, decide, job, names, pod, spec, synced, true_of
 from fakes.lives import LIVES
+from fakes.objects import changed
 from support.cases import for_each
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
-from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1.types import ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 
 MIGRATION = Path(__file__).parents[5] / "docs/migration.md"
@@ -198,3 +202,51 @@ def test_each_replica_is_counted_once_and_nothing_falls_after_the_end(live: Any)
             assert all(counts[kind][1:] >= found[1:] for kind, found in before.items())
             before = counts
         assert all(active == 0 for active, *_ in before.values())
+
+
+W0, W1, W2 = (pod("Worker", index) for index in range(3))
+FAILED_1, DONE_1 = pod("Worker", 1, "Failed", 137), pod("Worker", 1, "Succeeded", 0)
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "pods", "created"),
+    [
+        (1, (W0, W2), []),
+        (2, (W0,), []),
+        (2, (W0, DONE_1), []),
+        (1, (W0,), ["mnist-worker-1", "mnist-worker-2"]),
+        (1, (W0, DONE_1), ["mnist-worker-2"]),
+        (1, (W0, FAILED_1), ["mnist-worker-2"]),
+        (0, (W0, W2), ["mnist-worker-1"]),
+    ],
+)
+def test_replicas_that_succeeded_under_another_operator_do_not_run_again_if_exactly_their_pods_are_missing(
+    succeeded: int, pods: Sequence[Pod], created: list[str]
+) -> None:
+    """It records only how many have succeeded. A pod that failed may have been one of them before its kubelet restarted."""
+    given = all_workers(3, "ExitCode")
+    counters = {"Worker": ReplicaStatus(active=3 - succeeded, succeeded=succeeded)}
+    served = synced(job(given), W0, W1, W2)
+    other = changed(
+        served,
+        status__replica_statuses=counters,
+        status__begun=None,
+        status__observed_generation=0,
+        status__finished_indices={},
+    )
+    assert names(decide(other, *pods))["create pods"] == created
+    # With a status of this operator, the record decides.
+    assert len(names(decide(changed(served, status__replica_statuses=counters), *pods))["create pods"]) == 3 - len(pods)
+
+
+def test_a_suspended_job_keeps_what_had_succeeded_under_another_operator() -> None:
+    """As it keeps what succeeded here. What must run again is unknown once all pods of a type are gone."""
+    given = spec("Never", Chief=1, Worker=1, runPolicy={"suspend": True})
+    counters = {"Chief": ReplicaStatus(), "Worker": ReplicaStatus(succeeded=1)}
+    ran = synced(job(spec("Never", Chief=1, Worker=1)), pod("Chief", 0), W0)
+    found = changed(
+        ran, spec=job(given).spec, status__replica_statuses=counters, status__begun=None, status__observed_generation=0
+    )
+    decided = decide(found)
+    assert decided.status is not None
+    assert decided.status.finished_indices == {"Worker": "0"}

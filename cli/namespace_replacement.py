@@ -1,0 +1,205 @@
+"""The steps that move the jobs of one namespace from training-operator 1.9 to this operator, and back. Pure.
+
+training-operator serves either one namespace or all of them, so its permissions end at the namespace instead: it may read all
+namespaces, and write only in those that are not moved. This operator may write in its own namespace only. Permissions are taken
+away before others are given, so no job ever has two operators that can write it. Executed with training-operator 1.9.4.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tfjob_operator.cli.model.facts import listed, mapping, text
+from tfjob_operator.cli.replacement import (
+    CRD,
+    GANG_ADDON,
+    MOVED,
+    NAMESPACE,
+    OURS,
+    READER,
+    TFJOB_ENTRY,
+    Found,
+    TrainingOperator,
+    about_the_deployment,
+    apply_and_wait,
+    bind,
+    binding_objects,
+    bindings_of,
+    flag_values,
+    has_gang,
+    kubectl,
+    managed,
+    set_flags,
+    training_operator,
+    unsupported,
+    webhook_configs,
+    within,
+)
+
+_EACH: Final = "EACH"
+"""Stands for the variable of a loop, which must not be quoted. No namespace has such a name."""
+_VALUE: Final = "tfjob-operator"
+_ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
+_READ: Final = ["get", "list", "watch"]
+_KINDS: Final = [
+    *("configmaps", "events", "horizontalpodautoscalers", "podgroups", "pods", "rolebindings", "roles", "secrets"),
+    *("serviceaccounts", "services"),
+]
+_READ_RULES: Final[list[dict[str, list[str]]]] = [
+    {"apiGroups": ["kubeflow.org"], "resources": ["*"], "verbs": _READ},
+    {
+        "apiGroups": ["", "autoscaling", "rbac.authorization.k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io"],
+        "resources": _KINDS,
+        "verbs": _READ,
+    },
+    {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["validatingwebhookconfigurations"],
+        "verbs": [*_READ, "update"],
+    },
+]
+"""What training-operator 1.9 reads, in all namespaces; and its webhook configuration, which is in none."""
+
+
+def refusal(found: Found, namespace: str) -> str:
+    """Return why a namespace cannot be moved alone, "" if it can."""
+    operator = training_operator(found)
+    only = next(reversed(flag_values(operator.words, _ONE_NAMESPACE)), "")
+    if only:
+        return f"training-operator serves only the namespace {only}: use --plan without a namespace"
+    if namespace == operator.namespace:
+        return f"{namespace} is the namespace of training-operator, which keeps its permissions there: move it with all others"
+    return ""
+
+
+def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
+    """Yield the lines of the script."""
+    operator = training_operator(found)
+    yield f"# Move the TFJobs of namespace {namespace} to tfjob-operator, while training-operator serves the other namespaces."
+    yield "# Nothing was changed: review these steps, and run them in this order."
+    if found.jobs is not None:
+        count = f"{found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}"
+        yield f"# {count}: {kubectl('tfjob', 'migrate', '--check', '-n', namespace)} lists what changes for them."
+    yield from about_the_deployment(found, operator)
+    yield from _conflicts(found, namespace)
+    yield from managed(
+        (
+            "its ClusterRoleBinding, and restores it: two operators would run the same pods",
+            binding_objects(found, operator),
+        ),
+        (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [found.crd or {}]),
+    )
+    yield from ("", *_mark(found, namespace))
+    yield from ("", *_limit(found, operator, namespace))
+    yield from ("", *_install(found, operator, namespace))
+    yield from ("", *_verify(namespace))
+    yield from ("", *_back(found, operator, namespace))
+
+
+def _conflicts(found: Found, namespace: str) -> Iterator[str]:
+    kinds = sorted({*found.kinds, *found.unknown_kinds})
+    if kinds:
+        yield f"# training-operator will not serve other kinds in {namespace} either. Let these finish first, or move all"
+        yield f"# namespaces at once: {', '.join(kinds)}"
+    yield "# Until all namespaces are moved, or back, do not apply the manifests of training-operator: their ClusterRoleBinding"
+    yield f"# would let it write in {namespace} beside tfjob-operator, and their CRD would delete fields of jobs for good."
+
+
+def _mark(found: Found, namespace: str) -> Iterator[str]:
+    yield "# 1. Label the namespace. The webhook of training-operator no longer validates TFJobs of namespaces with this label."
+    for config in webhook_configs(found):
+        (entry,) = (each for each in listed(config.get("webhooks")) if each.get("name") == TFJOB_ENTRY)
+        # A patch replaces the list.
+        others = [
+            each
+            for each in listed(mapping(entry.get("namespaceSelector")).get("matchExpressions"))
+            if each.get("key") != MOVED
+        ]
+        expressions = [*others, {"key": MOVED, "operator": "NotIn", "values": [_VALUE]}]
+        patch: Mapping[str, Any] = {
+            "webhooks": [{"name": TFJOB_ENTRY, "namespaceSelector": {"matchExpressions": expressions}}]
+        }
+        name = text(mapping(config.get("metadata")).get("name"))
+        yield kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=patch)
+    yield kubectl("label", "namespace", namespace, f"{MOVED}={_VALUE}", "--overwrite")
+
+
+def _limit(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[str]:
+    bindings = bindings_of(found, operator)
+    yield "# 2. Bind the permissions of training-operator in each namespace without the label, and let it read everywhere."
+    yield "#    Repeat this loop after a namespace was created: until then, training-operator cannot serve it."
+    yield from _bind_the_others(operator, bindings)
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": READER}}
+    yield f"echo '{json.dumps(role | {'rules': _READ_RULES})}' | {kubectl('apply', '-f', '-')}"
+    yield bind((READER, READER), operator)
+    yield f"#    Then take its permissions in {namespace} away. Pods continue."
+    for name, _ in bindings:
+        yield kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")
+        yield kubectl("-n", namespace, "delete", "rolebinding", name, "--ignore-not-found")
+    yield f"#    If this does not end, training-operator can still write in {namespace}, by another binding: do not continue."
+    yield from _wait_until_denied(f"system:serviceaccount:{operator.namespace}:{operator.account}", namespace)
+
+
+def _bind_the_others(operator: TrainingOperator, bindings: list[tuple[str, str]]) -> Iterator[str]:
+    # Nothing can be created in a namespace that is being deleted.
+    options = "--field-selector=status.phase=Active", "-o", "jsonpath={.items[*].metadata.name}"
+    names = kubectl("get", "namespaces", f"--selector={MOVED}!={_VALUE}", *options)
+    for each in bindings:
+        command = bind(each, operator, _EACH).replace(f" {_EACH} ", ' "$namespace" ', 1)
+        yield f"for namespace in $({names}); do {command}; done"
+
+
+def _wait_until_denied(account: str, namespace: str) -> Iterator[str]:
+    """Yield commands that end when the account cannot write jobs in a namespace. An error does not end them."""
+    status = "update", "tfjobs.kubeflow.org", "--subresource=status"
+    for words in (
+        ("create", "pods"),
+        ("delete", "pods"),
+        ("create", "services"),
+        ("delete", "tfjobs.kubeflow.org"),
+        status,
+    ):
+        asked = kubectl("-n", namespace, "auth", "can-i", *words, f"--as={account}")
+        yield f'until case "$({asked})" in no*) ;; *) false ;; esac; do sleep 1; done'
+
+
+def _install(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[str]:
+    file = f"tfjob-operator-{namespace}.yaml"
+    yield f"# 3. Install tfjob-operator in {namespace} with install-namespaced.yaml of its release: it serves no other."
+    yield f"sed 's/^\\( *namespace:\\) {NAMESPACE}$/\\1 {namespace}/' install-namespaced.yaml > {file}"
+    yield from set_flags(found, operator, file)
+    if has_gang(operator):
+        yield kubectl("apply", "-k", GANG_ADDON)
+        role = "tf-job-operator-gang-scheduling"
+        account = f"--serviceaccount={namespace}:tf-job-operator"
+        options = f"--clusterrole={role}", account, "--dry-run=client", "-o", "yaml"
+        yield f"{kubectl('-n', namespace, 'create', 'rolebinding', role, *options)} | {kubectl('apply', '-f', '-')}"
+    yield from apply_and_wait(file, namespace)
+
+
+def _verify(namespace: str) -> Iterator[str]:
+    yield "# 4. Each unfinished job has a number in the column SEEN, except those that another controller manages."
+    columns = "NAME:.metadata.name,SEEN:.status.observedGeneration"
+    yield kubectl("-n", namespace, "get", "tfjobs", "-o", f"custom-columns={columns}")
+    yield f"#    Then move the next namespace, or all that are left with {kubectl('tfjob', 'migrate', '--plan')}."
+
+
+def _back(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[str]:
+    bindings = bindings_of(found, operator)
+    yield from unsupported("-n", namespace)
+    yield f"# Back 2: Stop tfjob-operator in {namespace}, and take its permissions away."
+    yield kubectl("-n", namespace, "scale", "deployment/tf-job-operator", "--replicas=0")
+    yield kubectl("-n", namespace, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
+    yield kubectl("-n", namespace, "delete", "role,rolebinding", f"--selector={OURS}")
+    yield "# Back 3: Give training-operator its permissions again. Restart it: it retries denied writes after up to 17m only."
+    yield kubectl("label", "namespace", namespace, f"{MOVED}-")
+    yield from (bind(each, operator, namespace) for each in bindings)
+    yield kubectl(*within(operator), "rollout", "restart", f"deployment/{operator.name}")
+    yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
+    yield "# Back 4: When no namespace has the label, it gets its ClusterRoleBinding again."
+    moved = kubectl("get", "namespaces", f"--selector={MOVED}={_VALUE}", "-o", "name")
+    for each in bindings:
+        yield f'[ -n "$({moved})" ] || {bind(each, operator)}'

@@ -1,0 +1,206 @@
+"""The steps of `kubectl tfjob migrate --plan -n NAMESPACE`, there and back.
+
+`test/integration/test_migrate_by_namespace.py` runs them.
+"""
+
+import json
+import re
+import shlex
+from typing import Any
+
+from unit.cli.conftest import Server, outcome
+from unit.cli.test_migration_plan import commands, patch_in
+from unit.cli.training_operator import (
+    BINDINGS,
+    CRD,
+    DENIED,
+    PUBLIC,
+    binding,
+    cluster,
+    deployment,
+    items,
+    webhook,
+)
+
+LABEL = "tfjob.kubeflow.org/operator"
+ACCOUNT = "system:serviceaccount:kubeflow:training-operator"
+
+
+def plan(server: Server, *options: str) -> list[str]:
+    """Return the lines of the plan for the namespace `team`, without the options for this cluster."""
+    result = server.run("migrate", "--plan", "-n", "team", *options)
+    assert result.exit_code == 0, result.output
+    return result.stdout.replace(f" {server.flags}", "").splitlines()
+
+
+def position(lines: list[str], start: str) -> int:
+    """The place of the only line that starts so."""
+    (found,) = (number for number, line in enumerate(lines) if line.startswith(start))
+    return found
+
+
+def test_training_operator_loses_its_permissions_before_this_operator_is_installed_and_the_reverse_on_the_way_back(
+    server: Server,
+) -> None:
+    cluster(server, PUBLIC["tfjob-simple"])
+    lines = plan(server)
+    assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -n team lists what changes for them." in lines
+    steps = [
+        "kubectl patch validatingwebhookconfiguration",
+        f"kubectl label namespace team {LABEL}=tfjob-operator --overwrite",
+        "for namespace in $(kubectl get namespaces",
+        "echo '{",
+        "kubectl create clusterrolebinding training-operator-read ",
+        "kubectl delete clusterrolebinding training-operator ",
+        "kubectl -n team delete rolebinding training-operator ",
+        'until case "$(kubectl -n team auth can-i create pods ',
+        "sed 's/",
+        "kubectl apply --server-side --force-conflicts -f tfjob-operator-team.yaml",
+        "kubectl -n team rollout status deployment/tf-job-operator ",
+        "kubectl -n team get tfjobs -o custom-columns=",
+        "# The way back. Keep the CRD",
+        "kubectl -n team scale deployment/tf-job-operator --replicas=0",
+        "kubectl -n team wait pod --for=delete ",
+        "kubectl -n team delete role,rolebinding --selector=app.kubernetes.io/name=tfjob-operator",
+        f"kubectl label namespace team {LABEL}-",
+        "kubectl -n team create rolebinding training-operator ",
+        "kubectl -n kubeflow rollout restart deployment/training-operator",
+        "[ -n ",
+    ]
+    places = [position(lines, step) for step in steps]
+    assert places == sorted(places)
+    assert not [line for line in commands(lines) if "scale deployment/training-operator" in line]
+
+
+def test_each_wait_ends_only_when_the_api_server_denies_the_permission(server: Server) -> None:
+    """An error of kubectl, such as one of the connection, is not a denial."""
+    cluster(server)
+    asked = [
+        re.fullmatch(r'until case "\$\((.*)\)" in no\*\) ;; \*\) false ;; esac; do sleep 1; done', line)
+        for line in plan(server)
+    ]
+    assert [shlex.split(each[1])[5:] for each in asked if each] == [
+        [verb, resource, *subresource, f"--as={ACCOUNT}"]
+        for verb, resource, *subresource in (
+            ("create", "pods"),
+            ("delete", "pods"),
+            ("create", "services"),
+            ("delete", "tfjobs.kubeflow.org"),
+            ("update", "tfjobs.kubeflow.org", "--subresource=status"),
+        )
+    ]
+
+
+def test_the_webhook_keeps_its_other_conditions_about_namespaces(server: Server) -> None:
+    entry = webhook("tfjob")
+    other = {"key": "team", "operator": "Exists"}
+    entry["webhooks"][0]["namespaceSelector"] = {"matchExpressions": [other, {"key": LABEL, "operator": "Exists"}]}
+    cluster(server, webhooks=[entry])
+    (line,) = (line for line in plan(server) if "patch validating" in line)
+    (patched,) = patch_in(line)["webhooks"]
+    assert patched["namespaceSelector"]["matchExpressions"] == [
+        other,
+        {"key": LABEL, "operator": "NotIn", "values": ["tfjob-operator"]},
+    ]
+    cluster(server, webhooks=[])
+    assert not [
+        line for line in plan(server) if "validatingwebhookconfiguration" in line and line.startswith("kubectl")
+    ]
+
+
+def test_every_binding_of_the_account_is_replaced(server: Server) -> None:
+    found = [binding(), binding("more", "extra"), binding("training-operator-read", "training-operator-read")]
+    cluster(server, bindings=[*found, {"metadata": {"name": "other"}, "roleRef": {"name": "x"}}])
+    lines = plan(server)
+    deleted = [line for line in lines if line.startswith("kubectl delete clusterrolebinding ")]
+    assert [line.split()[3] for line in deleted] == ["training-operator", "more"]
+    assert len([line for line in lines if line.startswith("for namespace in ") and "--clusterrole=extra" in line]) == 1
+
+
+def test_namespaces_that_are_moved_or_being_deleted_get_no_binding(server: Server) -> None:
+    cluster(server)
+    (line,) = (line for line in plan(server) if line.startswith("for namespace in "))
+    asked = re.search(r"\$\((.*?)\)", line)
+    assert asked is not None
+    words = shlex.split(asked[1])
+    assert {f"--selector={LABEL}!=tfjob-operator", "--field-selector=status.phase=Active"} <= {*words}
+
+
+def test_the_rules_to_read_allow_no_writes_in_a_namespace(server: Server) -> None:
+    cluster(server)
+    (line,) = (line for line in plan(server) if line.startswith("echo "))
+    role = json.loads(shlex.split(line)[1])
+    for rule in role["rules"]:
+        assert {*rule["verbs"]} <= {"get", "list", "watch"} or rule["resources"] == ["validatingwebhookconfigurations"]
+
+
+def test_the_namespace_of_training_operator_and_one_that_is_its_only_one_are_refused(server: Server) -> None:
+    cluster(server)
+    code, out, err = outcome(server.run("migrate", "--plan", "-n", "kubeflow"))
+    assert (code, out) == (1, "")
+    assert err.startswith("error: kubeflow is the namespace of training-operator")
+    cluster(server, deployments=[deployment(args=["--namespace=team"])])
+    code, out, err = outcome(server.run("migrate", "--plan", "-n", "team"))
+    assert (code, err) == (
+        1,
+        "error: training-operator serves only the namespace team: use --plan without a namespace\n",
+    )
+
+
+def test_other_kinds_in_the_namespace_are_named(server: Server) -> None:
+    cluster(server, pytorchjobs=items({"metadata": {"name": "bert"}}))
+    assert "# namespaces at once: pytorchjobs" in plan(server)
+    cluster(server)
+    assert not [line for line in plan(server) if "at once: " in line]
+
+
+def test_a_gang_scheduler_gets_its_permissions_in_the_namespace(server: Server) -> None:
+    cluster(server, deployments=[deployment(args=["--gang-scheduler-name=volcano"])])
+    lines = plan(server)
+    role = "tf-job-operator-gang-scheduling"
+    assert (
+        f"kubectl -n team create rolebinding {role} --clusterrole={role} --serviceaccount=team:tf-job-operator"
+        in "\n".join(lines)
+    )
+    (sed,) = [line for line in lines if line.startswith("sed -i ")]
+    assert sed.endswith(" tfjob-operator-team.yaml")
+    assert "--gang-scheduler-name=volcano" in sed
+
+
+def test_what_gitops_would_undo_is_named(server: Server) -> None:
+    mark: Any = {"labels": {"app.kubernetes.io/instance": "x"}}
+    cluster(server, bindings=[binding(**mark)])
+    server.answers(CRD, {"metadata": {"name": "tfjobs.kubeflow.org", **mark}})
+    managed = [line for line in plan(server) if " manages " in line]
+    assert [line.partition(", ")[0] for line in managed] == [
+        "# Argo CD or Helm manages its ClusterRoleBinding",
+        "# Argo CD or Helm manages the CRD tfjobs.kubeflow.org",
+    ]
+
+
+def test_without_permission_to_read_bindings_those_of_the_manifests_are_assumed(server: Server) -> None:
+    cluster(server)
+    server.answers(BINDINGS, DENIED, code=403)
+    code, out, err = outcome(server.run("migrate", "--plan", "-n", "team"))
+    assert code == 0
+    assert (
+        err
+        == "warning: no permission to read ClusterRoleBindings: the plan assumes the manifests of training-operator\n"
+    )
+    assert f"kubectl {server.flags} delete clusterrolebinding training-operator --ignore-not-found" in out.splitlines()
+
+
+def test_the_plan_for_all_replaces_the_installations_of_namespaces_that_were_moved_before(server: Server) -> None:
+    """And gives training-operator its ClusterRoleBinding again, if it continues with other kinds, or on the way back."""
+    cluster(server, moved=["team", "ml"], bindings=[])
+    lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
+    install = position(lines, "kubectl apply --server-side")
+    kinds = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
+    for namespace in ("ml", "team"):
+        removed = f"kubectl -n {namespace} delete {kinds} --selector=app.kubernetes.io/name=tfjob-operator"
+        assert position(lines, removed) < position(lines, f"kubectl -n {namespace} wait pod ") < install
+    assert position(lines, "kubectl create clusterrolebinding training-operator ") > position(lines, "# Back 3")
+    assert f"kubectl label namespaces --all {LABEL}-" in lines
+    cluster(server, moved=["team"], bindings=[], pytorchjobs=items({"metadata": {"name": "bert"}}))
+    lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
+    assert position(lines, "kubectl create clusterrolebinding training-operator ") < position(lines, "# 3. Install")

@@ -1,0 +1,127 @@
+"""A model of both operators while namespaces move there and back: no order of the plans gives a job two writers.
+
+The model executes the commands of real plans on the objects that they change. training-operator acts on every
+namespace in which its bindings let it write, at any time. This operator acts in its namespace while it is installed and has its
+role. `test/integration/test_migrate_by_namespace.py` executes some orders on a real API server with RBAC.
+"""
+
+import itertools
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+import pytest
+
+from tfjob_operator.cli.namespace_replacement import namespace_plan
+from tfjob_operator.cli.replacement import Found
+from unit.cli.training_operator import binding, deployment, webhook
+
+TEAMS: Final = ("a", "b", "c")
+LABEL: Final = "tfjob.kubeflow.org/operator"
+
+
+@cache
+def split(command: str) -> list[str]:
+    return shlex.split(command)
+
+
+@dataclass
+class World:
+    """The objects that decide who may write: labels, bindings of training-operator, and installations of this operator."""
+
+    labelled: set[str] = field(default_factory=set)
+    everywhere: bool = True
+    bound: set[str] = field(default_factory=set)
+    roles: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+
+    def training_operator_writes(self, team: str) -> bool:
+        return self.everywhere or team in self.bound
+
+    def ours_writes(self, team: str) -> bool:
+        return team in self.roles and team in self.running
+
+    def execute(self, line: str) -> None:
+        """Execute a command of a plan. One that the model does not know fails the test."""
+        if line.startswith("for namespace in "):
+            assert f"--selector={LABEL}!=tfjob-operator" in line
+            self.bound |= {*TEAMS, "kubeflow"} - self.labelled
+            return
+        if line.startswith("until case "):  # waits as long as training-operator may write
+            asked = re.search(r"\$\((.*?)\)", line)
+            assert asked is not None
+            assert not self.training_operator_writes(_namespace(split(asked[1])))
+            return
+        if line.startswith("[ -n "):
+            self.everywhere = self.everywhere or not self.labelled
+            return
+        words = split(line)
+        match words[1:] if "-n" not in words else [*words[3:]]:
+            case ["label", "namespace", team, change, *_]:
+                (self.labelled.discard if change.endswith("-") else self.labelled.add)(team)
+            case ["delete", "clusterrolebinding", "training-operator", *_]:
+                self.everywhere = False
+            case ["delete", "rolebinding", "training-operator", *_]:
+                self.bound.discard(_namespace(words))
+            case ["create", "rolebinding", "training-operator", *_]:
+                self.bound.add(_namespace(words))
+            case ["delete", "role,rolebinding", *_]:
+                self.roles.discard(_namespace(words))
+            case ["scale", "deployment/tf-job-operator", "--replicas=0"]:
+                self.running.discard(_namespace(words))
+            case ["apply", "--server-side", "--force-conflicts", "-f", file]:
+                team = file.removeprefix("tfjob-operator-").removesuffix(".yaml")
+                self.roles.add(team)
+                self.running.add(team)
+            case _:
+                assert (
+                    words[0] in {"sed", "echo"}
+                    or {"get", "wait", "rollout", "patch"} & {*words}
+                    or "training-operator-read" in words
+                )
+
+    def check(self) -> None:
+        for team in TEAMS:
+            assert not (self.training_operator_writes(team) and self.ours_writes(team)), (team, self)
+
+
+def _namespace(words: Sequence[str]) -> str:
+    return words[words.index("-n") + 1]
+
+
+@cache
+def script(team: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the commands of the plan for a namespace, there and back."""
+    lines = [*namespace_plan(Found([deployment()], [webhook("tfjob")], bindings=[binding()]), team)]
+    start = next(number for number, line in enumerate(lines) if line.startswith("# The way back"))
+    there, back = (
+        tuple(each for each in part if each and not each.startswith("#")) for part in (lines[:start], lines[start:])
+    )
+    return there, back
+
+
+@pytest.mark.parametrize("order", [*itertools.product(TEAMS, repeat=3)], ids="".join)
+def test_no_order_of_moves_there_and_back_gives_a_job_two_writers(order: Sequence[str]) -> None:
+    """A namespace that is named again goes back. Each plan may be interrupted after any command, and is repeated then."""
+    world, moved = World(), set[str]()
+    for team in order:
+        lines = script(team)[team in moved]
+        for interrupted in range(1, len(lines) + 1):
+            for line in lines[:interrupted]:
+                world.execute(line)
+                world.check()
+        moved ^= {team}
+        assert {each for each in TEAMS if world.ours_writes(each)} == moved
+        assert {each for each in TEAMS if world.training_operator_writes(each)} == {*TEAMS} - moved
+    assert world.everywhere == (not moved)
+
+
+def test_the_model_finds_a_plan_whose_steps_are_in_another_order() -> None:
+    there, _ = script("a")
+    world = World()
+    world.execute(next(line for line in there if line.startswith("kubectl apply --server-side")))
+    with pytest.raises(AssertionError, match="everywhere=True"):
+        world.check()
