@@ -172,6 +172,7 @@ def plan(found: Found) -> Iterator[str]:
     if found.jobs is not None:
         count = f"{found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}"
         yield f"# {count}: {kubectl('tfjob', 'migrate', '--check', '-A')} lists what changes for them."
+    yield "# Going back with the CRD of training-operator deletes fields of all jobs for good: keep that of tfjob-operator."
     yield from about_the_deployment(found, operator)
     yield from _gitops(found, operator)
     webhooks = _webhooks(found)

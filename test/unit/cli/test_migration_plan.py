@@ -49,6 +49,7 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     cluster(server, PUBLIC["tfjob-simple"])
     lines = plan(server)
     assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -A lists what changes for them." in lines
+    assert lines[2].endswith("deletes fields of all jobs for good: keep that of tfjob-operator.")
     save, remove, stop, wait, apply, rollout, seen, *back = commands(lines)
     assert save.startswith("[ -e webhook.json ] || { echo ")
     assert remove == REMOVE
