@@ -3,6 +3,7 @@
 import re
 from copy import deepcopy
 from dataclasses import replace
+from datetime import timedelta
 from itertools import chain
 from typing import Any
 
@@ -21,7 +22,7 @@ from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.target import Target
 from unit.cli.diagnosis.cases import CASES, world_of
 from unit.cli.diagnosis.troubled import PREEMPTION, Troubled, deployment
-from unit.cli.diagnosis.world import WORKER, ago, condition
+from unit.cli.diagnosis.world import NOW, WORKER, ago, condition
 
 
 def diagnosed(*ids: str) -> Diagnosis:
@@ -995,6 +996,16 @@ def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> Non
         "worker-1, 3 restarts: next pod in 50s",
         "job: attempt 1 ended 30s ago: rule badGpu (RestartAll), worker-1 on node-0: CUDA error",
     )
+
+
+def test_a_finished_job_took_as_long_as_list_and_status_show() -> None:
+    """The difference of two ages may be less than a whole second by the error of floating-point numbers."""
+    world = world_of()
+    world.failed(1)
+    world.status.update(startTime=ago(81 / 60), completionTime=ago(20 / 60))
+    for millis in (0, 64, 900):
+        later = replace(world.evidence(), now=NOW + timedelta(milliseconds=millis))
+        assert diagnose(later).standing == "mnist: Failed 20s ago, after 61s"
 
 
 def test_a_job_that_failed_is_explained_when_its_pods_are_gone() -> None:
