@@ -237,7 +237,8 @@ def versions(
             if event is None and job is None:
                 yield Gone(_end_of_deleted(reading, name, uid or "", pause))
                 return
-            yield event["object"] if event is not None else job
+            if (newest := job if event is None else event["object"]) is not None:
+                yield newest
             if event is None and left() <= 0:
                 return
 

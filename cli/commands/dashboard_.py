@@ -52,10 +52,10 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
 
     async def serve() -> None:
         """Serve until a signal. A shell without job control lets commands in the background ignore SIGINT, but not SIGTERM."""
-        loop, serving = asyncio.get_running_loop(), asyncio.current_task()
-        assert serving is not None
+        loop = asyncio.get_running_loop()
+        serving = loop.create_task(run(target, listening, print_link, everywhere=scope))
         signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(serving.cancel))
-        await run(target, listening, print_link, everywhere=scope)
+        await serving
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:

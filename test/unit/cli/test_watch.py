@@ -125,7 +125,7 @@ def deleted_after_the_first_read(server: Server) -> None:
 @pytest.mark.parametrize("verb", ["watch", "wait"])
 @pytest.mark.parametrize("by", ["a version before the deletion", "the last state", "an event", "an event that is late"])
 def test_a_job_that_is_deleted_when_it_ends_has_the_exit_code_of_its_end(
-    server: Server, mocker: MockerFixture, verb: str, condition: str, code: int, by: str
+    server: Server, verb: str, condition: str, code: int, by: str
 ) -> None:
     """As with ttlSecondsAfterFinished: 0. The watch may miss the last version, and the deletion too."""
     ended = job(conditions=(condition,))
