@@ -341,7 +341,7 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
 
 
 def attempt_of_end(draft: StatusDraft, ending: Ending) -> JobAttempt | None:
-    """Return the last attempt of a failed job; None if no replica decided that, as at a success.
+    """Return the last attempt of a failed job; None if no replica decided that.
 
     At the backoffLimit, the last failure of the replica counts: its containers may be running again. At the start deadline, the
     replica has not failed, but its pod, if it has one, shows what keeps it from running. At the active deadline, either is true

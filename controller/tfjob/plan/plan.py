@@ -261,7 +261,8 @@ def run(
         wait_s = wait_for_workers_s(draft, spec, ending, seen.replicas)
         if wait_s is not None:
             return Plan(status=draft.freeze(), events=tuple(draft.events), requeue_after_s=wait_s)
-        return conclude(draft, ending, spec, seen, attempt_of_end(draft, ending))
+        fails = ending.condition is ConditionType.FAILED
+        return conclude(draft, ending, spec, seen, attempt_of_end(draft, ending) if fails else None)
     grace_s = sidecar_grace_s(spec, defaults)
     if whole:
         if counts:
