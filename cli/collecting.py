@@ -46,9 +46,10 @@ SILENT_AFTER_S: Final = 600.0
 """A running replica that has logged nothing for this long may hang."""
 MAX_NODES: Final = 20
 """The most nodes of running pods that are read, with one request each."""
-_LINES: Final = 100
-"""A traceback of TensorFlow has up to 60 lines, with the reason at its end or at its beginning."""
-_LOG_BYTES: Final = 65_536
+_LINES: Final = 400
+"""A traceback of TensorFlow has up to 60 lines, with the reason at its end or at its beginning. Libraries that upload results
+log hundreds of lines after it."""
+_LOG_BYTES: Final = 262_144
 _MAX_EVENTS: Final = 50_000
 """The most events of a namespace that are read, with one request per page: those of the job may be the last."""
 _FORBIDDEN: Final = 403

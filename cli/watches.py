@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from queue import Empty, Full, Queue
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple, TypeVar
@@ -105,6 +105,19 @@ MAX_RETRY_DELAY_S: Final = 30.0
 _LAST_READ_S: Final = 1.0
 """How long the last read may take after the time is over: it tells a job that still runs from one whose state is unknown."""
 
+_MAX_EVENTS: Final = 500
+"""The most events that are read about a deleted job."""
+_FAILURES: Final = (
+    "TFJobFailed",
+    "PodFailurePolicy",
+    "JobFailed",
+    "InvalidTFJobSpec",
+    "RefusedTFJobSpec",
+    "TFJobTooLarge",
+)
+"""The reasons of events about the failure of a job, besides those of limits."""
+_HAS_FAILED: Final = "has failed"
+
 
 class End(NamedTuple):
     """The outcome of a job: the condition, its message, and the exit code of the commands that wait for it."""
@@ -114,6 +127,12 @@ class End(NamedTuple):
     code: int
 
 
+class Gone(NamedTuple):
+    """A job was deleted. `end` is its outcome, None if it had not finished, or if that cannot be read any more."""
+
+    end: End | None = None
+
+
 def end_of(job: Mapping[str, Any]) -> End | None:
     """Return the outcome of a job, None if it is unfinished."""
     state = facts.state_of(job)
@@ -121,6 +140,25 @@ def end_of(job: Mapping[str, Any]) -> End | None:
         return None
     condition = facts.conditions_of(job).get(state) or {"message": facts.mapping(job.get("status")).get("reason")}
     return End(state, str(condition.get("message") or ""), int(state == facts.FAILED))
+
+
+def _end_in_events(session: Session, name: str, uid: str) -> End | None:
+    """Return the outcome of a deleted job by its events; None without such an event, or if they cannot be read."""
+    from tfjob_operator.api.v1.constants import LIMITS, ConditionReason
+
+    where = f"/api/v1/namespaces/{session.namespace}/events"
+    with suppress(CliError):
+        found = session.get(
+            where, fieldSelector=f"involvedObject.name={name},involvedObject.uid={uid}", limit=_MAX_EVENTS
+        )
+        failures = {*_FAILURES, *map(str, LIMITS)}
+        for event in facts.listed(found.get("items")):
+            reason, message = facts.text(event.get("reason")), facts.text(event.get("message"))
+            if reason == ConditionReason.SUCCEEDED:
+                return End(facts.SUCCEEDED, message, 0)
+            if reason in failures and _HAS_FAILED in message:  # a job on hold has events with some of these reasons too
+                return End(facts.FAILED, message, 1)
+    return None
 
 
 def retried(
@@ -157,8 +195,11 @@ def versions(
     warn: Callable[[str], None],
     until: float | None = None,
     uid: str | None = None,
-) -> Iterator[dict[str, Any] | None]:
-    """Yield each version of a job until the clock reaches `until`, and None when the job is deleted. No change is missed.
+) -> Iterator[dict[str, Any] | Gone]:
+    """Yield each version of a job until the clock reaches `until`, and Gone when the job is deleted. No change is missed.
+
+    The outcome of a deleted job is that of its last state, which the watch delivers with the deletion. If the deletion itself
+    was missed, the job's events have it. A job with `ttlSecondsAfterFinished: 0` is deleted when it finishes.
 
     `clock` is `time.monotonic`; `uid` is given if the job is known to exist. From then on, or once the job was read, errors are
     retried until `until`, see `retried`. Raises CliError.
@@ -190,10 +231,26 @@ def versions(
         for job, _, event in watched(reading, read, "the job", pause=pause, warn=warn, left=left, first=first):
             if event is not None and (event["object"].get("metadata") or {}).get("uid") != uid:
                 continue  # a later job of this name is seen by the next read
-            newest = job if event is None else None if event["type"] == "DELETED" else event["object"]
-            yield newest
-            if newest is None or (event is None and left() <= 0):
+            if event is not None and event["type"] == "DELETED":
+                yield Gone(end_of(event["object"]))
                 return
+            if event is None and job is None:
+                yield Gone(_end_of_deleted(reading, name, uid or "", pause))
+                return
+            if (newest := job if event is None else event["object"]) is not None:
+                yield newest
+            if event is None and left() <= 0:
+                return
+
+
+def _end_of_deleted(session: Session, name: str, uid: str, pause: Callable[[float], None]) -> End | None:
+    """Return the outcome of a job whose deletion was not seen. The operator may send its events after the deletion."""
+    bare = name.rpartition("/")[2]
+    found = _end_in_events(session, bare, uid)
+    if found is None:
+        pause(RETRY_S)
+        found = _end_in_events(session, bare, uid)
+    return found
 
 
 def watched(

@@ -22,7 +22,7 @@ from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.status import ASCII, UNICODE, JobSummary, job_summary_of, render
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import STEP_TIME, LogReader, Progress
-from tfjob_operator.cli.watches import versions
+from tfjob_operator.cli.watches import Gone, end_of, versions
 
 _LOG_RETRY_S: Final = 1.0
 _WAITS_S: Final = 5.0
@@ -40,13 +40,13 @@ _DECIDING: Final = ("chief-0", "master-0", "worker-0")
 class LiveState(NamedTuple):
     """The current state.
 
-    `job` is None until the job was read, and again if `is_gone`; `numbers` has the last logged number of each name; `waits` has
-    what tells why the job waits. `warning`
-    is shown while the state may be outdated because the API server cannot be read.
+    `job` is None until the job was read; `gone` is set when it was deleted. `numbers` has the last logged number of each name;
+    `waits` has what tells why the job waits. `warning` is shown while the state may be outdated because the API server cannot
+    be read.
     """
 
     job: Mapping[str, Any] | None = None
-    is_gone: bool = False
+    gone: Gone | None = None
     replicas: Sequence[ReplicaPod] | None = None
     progress: Progress | None = None
     numbers: Mapping[str, float] = {}
@@ -137,10 +137,13 @@ class LiveJob:
     def _watch_job(self) -> None:
         session = self._sessions[0]
         for job in versions(session, self._name, clock=self._clock, pause=self._pause, warn=self._warn, uid=self._uid):
-            self._update(job=job, is_gone=job is None, warning="")
-            if job is None:
+            if isinstance(job, Gone):
+                self._update(gone=job, warning="")
                 return
+            self._update(job=job, warning="")
             self._has_job.set()
+            if end_of(job) is not None:  # it may be deleted before the caller has seen this state
+                return
 
     def _watch_pods(self) -> None:
         for replicas in pod_lists(self._sessions[1], self._job(), Choice(), pause=self._pause, warn=self._warn):

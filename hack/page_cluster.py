@@ -319,11 +319,14 @@ def _selector(resource: str, namespace: str, query: Mapping[str, str]) -> _Selec
 
 
 @contextmanager
-def page_of(kubeconfig: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def page_of(
+    kubeconfig: Path, *arguments: str, ignores_sigint: bool = False
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run a dashboard, with arguments `DASHBOARD`, `ADDON` or `DEMO`; yield its process and the address that it printed."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "NO_PROXY": "*"}
     # A shell starts background jobs with SIGINT ignored, and a test process in the background passes that on to its children.
-    command = ["env", "--default-signal=INT", sys.executable, "-m", *arguments]
+    signals = f"--{'ignore' if ignores_sigint else 'default'}-signal=INT"
+    command = ["env", signals, sys.executable, "-m", *arguments]
     pipe, out = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=out, text=True) as process:
         try:

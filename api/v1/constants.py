@@ -178,6 +178,8 @@ class AttemptReason(StrEnum):
     RESTART_REQUESTED = "RestartRequested"
     NOT_RUNNING_AGAIN = "NotRunningAgain"
     """An escalation: a replica restarted by a rule did not run again in time."""
+    NOT_RUNNING = "NotRunning"
+    """A replica that was not running when the job reached its `activeDeadlineSeconds`."""
 
 
 class FinishedReplicaPolicy(StrEnum):

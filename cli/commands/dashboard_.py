@@ -50,11 +50,21 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
 
     from tfjob_operator.cli.page.run import run
 
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # clean up as after Ctrl-C
+    async def serve() -> None:
+        """Serve until a signal. A shell without job control lets commands in the background ignore SIGINT, but not SIGTERM."""
+        loop = asyncio.get_running_loop()
+        serving = loop.create_task(run(target, listening, print_link, everywhere=scope))
+        signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(serving.cancel))
+        await serving
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:
         print_link = _printer(None if no_browser or not _has_display() else private)
         scope = True if everywhere else False if target.namespace else None
-        asyncio.run(run(target, listening, print_link, everywhere=scope))
+        try:
+            asyncio.run(serve())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
 
 def _printer(folder: str | None) -> Callable[[str], None]:

@@ -89,11 +89,11 @@ class _NotRestartedError(CliError):
 
 def _noted(target: Target, session: Session, name: str, uid: str) -> dict[str, Any]:
     """Wait until the operator acknowledges the request, and return the job. Raises CliError if it does not."""
-    from tfjob_operator.cli.watches import versions
+    from tfjob_operator.cli.watches import Gone, versions
 
     until = time.monotonic() + ACKNOWLEDGED_WITHIN_S
     for seen in versions(session, name, clock=time.monotonic, pause=time.sleep, warn=warn, until=until, uid=uid):
-        if seen is None:
+        if isinstance(seen, Gone):
             raise _NotRestartedError(f"{name} was deleted")
         if _is_noted(seen):
             return seen

@@ -18,6 +18,7 @@ from tfjob_operator.cli.printing import echo
 if TYPE_CHECKING:
     from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.target import Target
+    from tfjob_operator.cli.watches import Gone
 
 GONE: Final = 3
 TIMED_OUT: Final = 124
@@ -66,9 +67,8 @@ def watch(session: Session, name: str, *, no_color: bool = False, uid: str | Non
                 time.sleep(_SETTLE_S)
                 seen = live.wait(0)
             before = len(seen.replicas or ())
-            if seen.is_gone:
-                echo(f"{full} was deleted", err=True)
-                raise click.exceptions.Exit(GONE)
+            if seen.gone is not None:
+                raise _exit(full, seen.gone)
             full = jobs.full_name(seen.job) if seen.job is not None else full
             end = end_of(seen.job) if seen.job is not None else None
             if end is not None and seen.job is not None:
@@ -79,6 +79,14 @@ def watch(session: Session, name: str, *, no_color: bool = False, uid: str | Non
                 echo(f"{full} {end.condition}: {end.message}")
                 raise click.exceptions.Exit(end.code)
             time.sleep(_MIN_REDRAW_S)
+
+
+def _exit(full: str, gone: Gone) -> click.exceptions.Exit:
+    """Print that a job was deleted, and return its exit code: that of its outcome if it had finished."""
+    if gone.end is not None:
+        echo(f"{full} {gone.end.condition}: {gone.end.message}")
+    echo(f"{full} was deleted", err=True)
+    return click.exceptions.Exit(GONE if gone.end is None else gone.end.code)
 
 
 @click.command("wait")
@@ -92,15 +100,14 @@ def wait(target: Target, name: str, timeout: float | None) -> None:
     The state is unknown if there is no such job or no permission to read it, or if the API server cannot be reached. Once the
     job was read, lost connections and errors of the server are retried until --timeout.
     """
-    from tfjob_operator.cli.watches import end_of, versions
+    from tfjob_operator.cli.watches import Gone, end_of, versions
 
     until = None if timeout is None else time.monotonic() + timeout
     full = f"{jobs.FULL_NAME}/{name}"
     with target.session() as session:
         for job in versions(session, name, clock=time.monotonic, pause=time.sleep, warn=warn, until=until):
-            if job is None:
-                echo(f"{full} was deleted", err=True)
-                raise click.exceptions.Exit(GONE)
+            if isinstance(job, Gone):
+                raise _exit(full, job)
             full, end = jobs.full_name(job), end_of(job)
             if end is not None:
                 echo(f"{full} {end.condition}: {end.message}")

@@ -19,6 +19,9 @@ DESCRIBE_POD: Final = "kubectl -n {namespace} describe pod {pod}"
 DESCRIBE_JOB: Final = "kubectl -n {namespace} describe tfjob {job}"
 DESCRIBE_NODE: Final = "kubectl describe node {node}"
 DESCRIBE_NODES: Final = "kubectl describe nodes"
+LINES: Final = "50"
+MORE_LINES: Final = "400"
+"""How many lines `LOGS` prints if the reason of an exit is far above the end: the value {tail}."""
 LOGS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous={previous} --tail=50"
 _LOG_GONE: Final = (
     "The log is deleted with its pod: set terminationMessagePolicy: FallbackToLogsOnError in the container, and the "
@@ -151,4 +154,6 @@ def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:
         line = line.replace(RESTART, _DELETE_PODS)
     for v1, here in ((" tfjob {job}", f" {facts.shape.resource} {{job}}"), (_V1_LABEL, f"{facts.shape.label}=")):
         line = line.replace(v1, here)
+    if values.get("tail") == MORE_LINES:
+        line = line.replace(f"--tail={LINES}", f"--tail={MORE_LINES}")
     return fill(line, values, command=True).replace("--previous=true", "--previous").replace(" --previous=false", "")

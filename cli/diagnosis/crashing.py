@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, exit_of
+from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    PodExit,
+    exit_of,
+)
 from tfjob_operator.api.v1.types import JobCondition, child_name
 from tfjob_operator.cli.diagnosis import logs, starting
-from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
+from tfjob_operator.cli.diagnosis.advice import (
+    AGAIN,
+    DESCRIBE_JOB,
+    DESCRIBE_NODES,
+    DESCRIBE_POD,
+    LINES,
+    LOGS,
+    MORE_LINES,
+)
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import matched, of_pod
@@ -150,10 +165,11 @@ USAGE: Final = error(
 )
 KILLED: Final = error(
     "killed",
-    "Exit code 137 (SIGKILL, {who}), not at the memory limit",
+    "Exit code 137 (SIGKILL, {who}), {memory}",
     "Exit code 137 without OOMKilled: killed with its node, by a user, or by its parent process",
     DESCRIBE_POD,
     LOGS,
+    "See when it was killed, and the events of its pods: kubectl tfjob timeline {job} -n {namespace}",
     AGAIN,
     unless=("startup-failed",),
     vague=True,
@@ -258,6 +274,10 @@ _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 """Reasons for which the kubelet ends a whole pod."""
 
 
+_OF_PEERS: Final = frozenset(each.id for each in (logs.PEER_UNKNOWN, logs.PEER_FAILED, logs.PEER_AWAY))
+"""Problems that may be consequences of the failure of another replica."""
+_SAME_S: Final = 1.0
+"""Times of containers have whole seconds, by the clocks of their nodes."""
 _AGAIN: Final = 2
 _STEADY_S: Final = 600.0
 """After two restarts for lack of memory another is likely until a pod has run this long."""
@@ -322,6 +342,7 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
             found = list(_of_pod(facts, pod, failure.container_name if failure is not None else ""))
             yield from found
             if found:
+                yield from _before_peer(facts, found)
                 return
     if failure is None or not failure.pod_name:
         return
@@ -331,7 +352,21 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     elif failure.exit_code is not None:
         container = value(failure.container_name) or CONTAINER_NAME
         end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
-        yield _classified(facts, end)
+        classified = _classified(facts, end)
+        yield classified
+        yield from _before_peer(facts, [classified])
+
+
+def _before_peer(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield why other replicas failed before, or in the same second, if these findings only say that a peer is gone."""
+    ended_at, whom = facts.job.status.completion_time, {each.who for each in found}
+    for pod in facts.pods if all(each.problem.id in _OF_PEERS for each in found) else ():
+        for each in list(exits_of(pod))[:1] if pod.metadata.name not in whom and pod.status.phase == "Failed" else ():
+            at = each.ended.finished_at
+            if at is None or ended_at is None or seconds_between(ended_at, at) <= _SAME_S:
+                other = _classified(facts, _end_of(facts, each))
+                if other.problem.id not in _OF_PEERS and each.ended.exit_code not in _KILLED:
+                    yield other
 
 
 def _taken(pod: str, reason: str, message: str, proof: str, waits: str = "") -> Finding:
@@ -462,6 +497,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "times": format_restarts(end.loops),
         "previous": str(end.before).lower(),
         "where": end.where,
+        "tail": LINES,
     }
     joined = logs.plain(end.words)
     joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
@@ -477,27 +513,39 @@ def _classified(facts: Facts, end: _End) -> Finding:
     elif end.reason in {"StartError", "ContainerCannotRun"}:
         problem, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
     elif last.problem is not None:
-        problem, key = last.problem, value(last.values.get("name", ""))
-        more = {"name": last.line} | dict(last.values)
-        host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
-        if host and problem in logs.OUTSIDE and not facts.is_replica(host, by_http=by_http):
-            problem, key, more["name"] = logs.OUTSIDE[problem], host, host
-        elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
-            also = (logs.OUTSIDE[problem],)
-        elif problem is logs.PEER_FAILED:
-            more["name"] = _peer(facts, end, key) or more["name"]
+        problem, key, more, also = _by_log(facts, end, last.problem, last)
     elif end.init:
         problem = INIT_FAILED
     elif end.code == 0 and end.reason in {"", "Error", "Completed"}:
         problem = AFTER_SUCCESS
         values["times"] = format_restarts(end.loops) if end.loops else "until its limit of restarts"
-    elif end.code in _BY_CODE:
-        problem = _BY_CODE[end.code]
     else:
-        problem = CRASH_LOOP if end.loops else FAILED
+        problem = _BY_CODE.get(end.code, CRASH_LOOP if end.loops else FAILED)
         key = str(end.code) if problem is FAILED else ""
+        limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
+        more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}
+    if logs.is_far_up(joined, last.line):
+        values["tail"] = MORE_LINES
     more = {name: shorten(text) for name, text in more.items()}
     return Finding(problem, end.pod, end.proofs, values | more, key, also)
+
+
+def _by_log(
+    facts: Facts, end: _End, problem: Problem, last: logs.LastWords
+) -> tuple[Problem, str, Mapping[str, str], tuple[Problem, ...]]:
+    """Return the problem that a log shows, its key, its values, and the problem whose advice applies too."""
+    key, also = value(last.values.get("name", "")), tuple[Problem, ...]()
+    more = {"name": last.line} | dict(last.values)
+    host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
+    if host and problem in logs.OUTSIDE and not facts.is_replica(host, by_http=by_http):
+        problem, key, more["name"] = logs.OUTSIDE[problem], host, host
+    elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
+        also = (logs.OUTSIDE[problem],)
+    elif problem is logs.PEER_FAILED and (peer := _peer(facts, end, key)):
+        more["name"] = peer
+        if facts.finished and peer not in {pod.metadata.name for pod in facts.pods}:
+            problem = replace(problem, to_do=logs.LOG_OF_PEER_GONE)
+    return problem, key, more, also
 
 
 def _last_lines(log: str) -> str:
@@ -518,7 +566,22 @@ def _peer(facts: Facts, end: _End, task: str) -> str:
             (each.ended.finished_at or facts.now, pod.metadata.name) for pod in facts.pods for each in exits_of(pod)
         )
         others = [name for _, name in sorted(failed)] if not task else []
+        restarted = (each for each in facts.job.status.restarts if each.total and facts.finished and not task)
+        others += [facts.shape.child(facts.name, each.type, each.index) for each in restarted]
     return next((name for name in others if name != end.pod), "")
+
+
+def of_exit_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: int) -> Finding:
+    """Return why the pod of an event ExitedWithCode failed; it was restarted `loops` times."""
+    words, proof = event.message.partition(f" {ended.code}: ")[2], facts.line(event)
+    if ended.reason in _OF_POD:
+        return _taken(ended.pod, ended.reason, words, proof)
+    killed = _liveness(facts, ended.pod, "", CONTAINER_NAME, event.at) if ended.code in _KILLED_BY else ()
+    reason = "Liveness" if killed and ended.reason in {"", "Error"} else ended.reason
+    proofs = (proof, *map(facts.line, killed))
+    return _classified(
+        facts, _End(ended.pod, CONTAINER_NAME, ended.code, reason, words, proofs, before=True, loops=loops)
+    )
 
 
 def _replaced(facts: Facts) -> Iterator[Finding]:
@@ -534,13 +597,7 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
     }
     for pod, (event, ended) in exits.items():
         if pod in facts.missing and pod in times:  # a rule may have ignored it, so that it counts as no restart
-            words, proofs = event.message.partition(f" {ended.code}: ")[2], (facts.line(event),)
-            if ended.reason in _OF_POD:
-                yield _taken(pod, ended.reason, words, *proofs)
-                continue
-            yield _classified(
-                facts, _End(pod, CONTAINER_NAME, ended.code, ended.reason, words, proofs, before=True, loops=times[pod])
-            )
+            yield of_exit_event(facts, event, ended, loops=times[pod])
     last = history[-1] if history and history[-1].number == facts.job.status.attempt - 1 else None
     if last is not None and last.exit_code is not None and last.pod_name not in exits:
         seen = f"job: attempt {last.number} ended {ago(facts.now, last.end_time) or 'some time ago'}: {ended_by(last)}"

@@ -18,7 +18,7 @@ from tfjob_operator.cli.diagnosis.rules import CUT, value
 from tfjob_operator.cli.diagnosis.table import FINDERS, RANKS, SUPERSEDED_BY
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.snapshot import JobSnapshot
-from tfjob_operator.cli.model.words import ago, safe_name
+from tfjob_operator.cli.model.words import ago, safe_name, seconds_between
 
 MAX_CAUSES: Final = 20
 """More than users will look at; a job of ten thousand replicas could have as many causes."""
@@ -126,8 +126,8 @@ def state_line(facts: Facts) -> str:
         age_s = facts.age_s(facts.ending.last_transition_time)
         return f"{name}: {seen.state}{'' if age_s is None else f' for {duration(age_s)}'}, will be {facts.ending.type}"
     if facts.finished:
-        lasted = facts.age_s(status.start_time), facts.age_s(status.completion_time)
-        took = f", after {duration(lasted[0] - lasted[1])}" if lasted[0] is not None and lasted[1] is not None else ""
+        start, end = status.start_time, status.completion_time
+        took = f", after {duration(seconds_between(start, end))}" if start is not None and end is not None else ""
         when = ago(facts.now, status.completion_time)
         return f"{name}: {seen.state}{when and ' '}{when}{took}"
     if seen.lasted_s is None:

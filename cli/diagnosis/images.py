@@ -117,7 +117,7 @@ SLOW: Final = warning(
     DESCRIBE_POD,
 )
 
-_RULES: Final = (
+RULES: Final = (
     # kubernetes: pkg/kubelet/images/image_manager.go
     rule(INVALID_NAME, r"InvalidImageName|couldn't parse image (name|reference)|invalid reference format"),
     rule(NEVER_PULL, r"ErrImageNeverPull|not present with pull policy of Never"),
@@ -174,7 +174,7 @@ def _of(
     text = " ".join((wait.reason, wait.message, *(event.message for event in events))).replace(f'"{image}"', "")
     waits = f"container {safe_name(status.name)} waiting: {safe_name(wait.reason)}: {quote(wait.message)}"
     proofs = (*map(facts.line, events), f"pod {safe_name(pod.metadata.name)}: {waits}")
-    yield from matched(_RULES, text, pod, *proofs, key=image, image=image)
+    yield from matched(RULES, text, pod, *proofs, key=image, image=image)
 
 
 def _around(facts: Facts, pod: PodDetails, *, pulls: bool) -> Iterator[Finding]:

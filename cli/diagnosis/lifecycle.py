@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from tfjob_operator.api.v1.constants import (
     PS,
     SELECTING_LABELS,
     WORKER,
+    AttemptReason,
     ConditionReason,
     ConditionType,
     EventReason,
@@ -25,7 +26,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts, logs, starting
+from tfjob_operator.cli.diagnosis import attempts, deadline, logs, starting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -42,8 +43,8 @@ from tfjob_operator.cli.diagnosis.fallback import TAKEN
 from tfjob_operator.cli.diagnosis.rows import Condition, OnJob, in_condition, of_event, of_job, of_pod, on_job
 from tfjob_operator.cli.diagnosis.rules import first_match, shorten, value
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.model.pods import condition_of, running_since
-from tfjob_operator.cli.model.words import ago, failed_line, quote, safe_name
+from tfjob_operator.cli.model.pods import condition_of, exits_of, running_since
+from tfjob_operator.cli.model.words import ago, failed_line, format_restarts, quote, safe_name
 
 _FORCE: Final = (
     "Only if the node is shut down for good, so that no process of these pods can still be running: "
@@ -55,6 +56,14 @@ DEADLINE: Final = error(
     "The job was active longer than runPolicy.activeDeadlineSeconds",
     ManifestChange("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),
     rank=220,
+)
+DEADLINE_DOWN: Final = error(
+    "deadline-not-running",
+    "DeadlineExceeded: not all replicas were running when activeDeadlineSeconds of {limit} were over {last}",
+    "The job was active longer than runPolicy.activeDeadlineSeconds, and a replica failed or did not start then",
+    DESCRIBE_JOB,
+    ManifestChange("correct what kept the named replica from running, or raise spec.runPolicy.activeDeadlineSeconds"),
+    rank=764,
 )
 BACKOFF_LIMIT: Final = error(
     "backoff-limit",
@@ -211,7 +220,7 @@ KEPT: Final = info(
 )
 WITHOUT_OTHERS: Final = info(
     "succeeded-without-others",
-    "Succeeded with worker 0, while {count} had not",
+    "Succeeded with worker 0, while {count} had not {failed}",
     "Worker 0 exited with code 0 and ended the job, and other workers had not succeeded by then",
     "With successPolicy: AllWorkers in spec, a job succeeds when all of its workers have",
     rank=971,
@@ -271,7 +280,7 @@ def _last_failure(facts: Facts, record: EndRecord | None) -> str:
     name = safe_name(last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0))
     said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.last_words
     words = shorten(value(logs.read(logs.plain(said)).line or last.message))
-    if last.reason == EventReason.START_DEADLINE_EXCEEDED:
+    if last.reason in {EventReason.START_DEADLINE_EXCEEDED, AttemptReason.NOT_RUNNING}:
         return f"({name} {words})"
     how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"
     how = f"container {safe_name(last.container_name)}: {how}" if last.container_name else how
@@ -302,6 +311,13 @@ def find(facts: Facts) -> Iterator[Finding]:
         container = record.failure.container_name if record is not None and record.failure is not None else ""
         if problem is BACKOFF_LIMIT and container not in {"", CONTAINER_NAME}:
             problem, values["container"] = replace(BACKOFF_LIMIT, to_do=_BY_SIDECAR), value(container)
+        if problem is DEADLINE:
+            found_then = list(
+                deadline.trouble(facts, record.failure if record is not None else None, failed_line(failed))
+            )
+            yield from (each for each, _ in found_then if each is not None)
+            values["last"] = next((words for _, words in found_then if words), values["last"])
+            problem = DEADLINE if values["last"] == " " else DEADLINE_DOWN
         before = attempts.history(facts) if problem is attempts.MAX_RESTARTS else ()
         yield Finding(problem, facts.name, (failed_line(failed), *before), values)
     if facts.finished:
@@ -332,7 +348,33 @@ def _others(facts: Facts) -> Iterator[Finding]:
     left = size - done
     if left > 0 and spec.success_policy is SuccessPolicy.DEFAULT and not {CHIEF, MASTER} & spec.sizes.keys():
         count = f"{left} other worker{'s' if left > 1 else ''}"
-        yield of_job(facts, WITHOUT_OTHERS, f"{done} of {size} workers", count=count)
+        failing = list(_failing(facts, parse_indices(finished, size)))
+        words = f"({failing[0][0]})" if failing else " "
+        found = of_job(facts, WITHOUT_OTHERS, f"{done} of {size} workers", count=count, failed=words)
+        yield found.seen_in(*(proof for _, proof in failing))
+
+
+def _failing(facts: Facts, done: Container[int]) -> Iterator[tuple[str, str]]:
+    """Yield the other workers that had failed when worker 0 succeeded, with a line of evidence: by pod, restarts, or events."""
+    pods = {pod.metadata.name: pod for pod in facts.pods}
+    times = {each.index: each.total for each in facts.job.status.restarts if each.type == WORKER and each.total}
+    for index in range(facts.sizes.get(WORKER, 0)):
+        name, restarts = facts.shape.child(facts.name, WORKER, index), times.get(index, 0)
+        exits = list(exits_of(pods[name]))[:1] if name in pods else []
+        loops = [
+            each for each in facts.events_of("Pod", name) if each.reason == "BackOff" and "restarting" in each.message
+        ]
+        if index in done or not (exits or restarts or loops):
+            continue
+        words = f"{safe_name(name)}: {format_restarts(restarts)}" if restarts else f"{safe_name(name)} failed"
+        last = [logs.read(each.ended.message).line or value(each.ended.message) for each in exits]
+        codes = [f"exit code {each.ended.exit_code}" for each in exits]
+        events = [facts.line(each) for each in latest(loops)]
+        detail = ": ".join(filter(None, (*codes, *last)))
+        proof = (
+            f"pod {safe_name(name)}: {detail}" if detail else f"job: status.restarts has {format_restarts(restarts)}"
+        )
+        yield f"{words}{detail and ', '}{shorten(detail)}", events[0] if events and not detail else proof
 
 
 def _kept(facts: Facts) -> Iterator[Finding]:

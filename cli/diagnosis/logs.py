@@ -221,6 +221,12 @@ PEER_FAILED: Final = _log(
     (_PODS, "The logs of the replica that ended first have the cause: kubectl tfjob logs {job} -n {namespace}", AGAIN),
     "TensorFlow, JAX or NCCL ended the process because the connection to another replica broke",
 )
+LOG_OF_PEER_GONE: Final = (
+    LOGS,
+    "The log of {name} is deleted with its pod: only a log collector of the cluster still has it",
+    ManifestChange("set spec.runPolicy.cleanPodPolicy: None, which keeps the pods and their logs when the job ends"),
+)
+"""The advice if the pod of the replica that ended first is gone."""
 PEER_AWAY: Final = _log(
     "peer-unreachable",
     763,
@@ -383,9 +389,11 @@ _HOST: Final = re.compile(
 # CPython: an error of a socket, without the host
 _HOSTLESS: Final = re.compile(r"\[Errno (-\d|1\d\d)\]|\bgetaddrinfo\b")
 
-_LONGEST: Final = 16_384
-_MOST_LINES: Final = 200
+_LONGEST: Final = 65_536
+_MOST_LINES: Final = 400
 """The end of a log that is read."""
+_NEAR: Final = 40
+"""Fewer lines than the advice prints."""
 _TRACEBACK: Final = ("Traceback (most recent call last):", "During handling of the above exception, another")
 _CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _IGNORED: Final = "Exception ignored "
@@ -427,6 +435,8 @@ _WRAPPED: Final = re.compile(r"Exception encountered when calling |Graph executi
 """The first lines of exceptions of Keras and TensorFlow whose reason is on a later line."""
 _OF_LAUNCHER: Final = re.compile(r"(\w+\.)*ChildFailedError\b")
 """The exception of torchrun, after those of the processes that it started."""
+_OF_PROCESS: Final = re.compile(r"\s+(traceback|exitcode) *: (?!To enable traceback)(.+)")
+"""How the process of the first failure ended, in the exception of torchrun."""
 _LEVELS: Final = ("level", "severity", "levelname", "log.level")
 _TEXTS: Final = ("msg", "message", "event", "error")
 _TRACEBACKS: Final = ("exc_info", "exception", "exc_text")
@@ -472,6 +482,10 @@ class _Message:
             where = _crashed_in(self.lines) if _FAULT.match(self.lines[0]) else ""
             return f"{self.lines[0]}, in {where}" if where else self.lines[0]
         words = exception["words"] or ""
+        if _OF_LAUNCHER.match(self.lines[0]):
+            ends = [found for line in self.lines if (found := _OF_PROCESS.match(line)) is not None]
+            words = words or next((found[2] for found in ends if found[1] == "traceback"), "")
+            words = words or next((f"exitcode {found[2]}" for found in ends), "")
         if words.startswith("in user code:"):
             return next((line.strip() for line in reversed(self.lines) if _EXCEPTION.match(line.strip())), words)
         if "of RPC that terminated with" in words:
@@ -492,6 +506,12 @@ def host_in(line: str) -> tuple[str, bool]:
     if found is None:
         return "", False
     return found["host"] or found["urllib"] or found["url"], not found["host"]
+
+
+def is_far_up(log: str, line: str) -> bool:
+    """Return True if a line of a log is so far above its end that the last lines alone do not show it."""
+    words, lines = line.partition(": ")[2] or line, log.rstrip().split("\n")
+    return bool(words) and not any(words in each for each in lines[-_NEAR:]) and any(words in each for each in lines)
 
 
 def is_about_any_host(line: str) -> bool:

@@ -232,6 +232,8 @@ class JobSnapshot:
         if job.held is not None:
             return text(job.held.get("reason")), text(job.held.get("message"))
         if job.is_suspended:
+            # The condition of another state says that the job runs.
+            message = message if job.state == "Suspended" else ""
             return self._waits or next(self._kept(), None) or (("Queued", "") if job.queue else ("Suspended", message))
         if job.manager:
             return "ManagedElsewhere", f"managed by {job.manager}"

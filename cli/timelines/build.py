@@ -120,7 +120,8 @@ def history_of_deleted(
         drawn.until(placed, values.PodState.WAITING)
     if started is not None or not has_run:
         drawn.until(started, values.PodState.STARTING)
-    drawn.until(None, values.PodState.RUNNING)
+    crashes = any(event.reason == "BackOff" and "restarting" in event.message for event in events)
+    drawn.until(None, values.PodState.UNSTABLE if crashes else values.PodState.RUNNING)
     ending = (
         values.PodOutcome.DELETED if code is None else values.PodOutcome.FAILED if code else values.PodOutcome.SUCCEEDED
     )

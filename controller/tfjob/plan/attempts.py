@@ -344,12 +344,20 @@ def attempt_of_end(draft: StatusDraft, ending: Ending) -> JobAttempt | None:
     """Return the last attempt of a failed job; None if no replica decided that.
 
     At the backoffLimit, the last failure of the replica counts: its containers may be running again. At the start deadline, the
-    replica has not failed, but its pod, if it has one, shows what keeps it from running.
+    replica has not failed, but its pod, if it has one, shows what keeps it from running. At the active deadline, either is true
+    of a replica that was not running.
     """
     if ending.event_reason in {ConditionReason.BY_RULE, EventReason.MAX_RESTARTS_EXCEEDED}:
         return draft.attempt_history[-1]
     if ending.key is None:
         return None
+    if ending.event_reason is EventReason.DEADLINE_EXCEEDED:
+        failure = ending.failure
+        if failure is not None and describe_last_failure(failure.pod):
+            return _attempt(draft, Decision(key=ending.key, failure=failure), at_limit=True)
+        found = _attempt(draft, Decision(key=ending.key, failure=failure))
+        message = last_words(f"was not running: {ending.why}", MAX_MESSAGE)
+        return msgspec.structs.replace(found, reason=AttemptReason.NOT_RUNNING, message=message)
     by_restarts = ending.event_reason is not EventReason.START_DEADLINE_EXCEEDED
     return _attempt(draft, Decision(key=ending.key, failure=ending.failure), at_limit=by_restarts)
 

@@ -168,9 +168,14 @@ class Ending:
     at: datetime | None = None
     """When the deciding container terminated, if one decided."""
     failure: Replica | None = None
-    """The replica that decided, if its restart policy, the backoffLimit or the start deadline did, and its pod exists."""
+    """The replica that decided, if its restart policy, the backoffLimit or the start deadline did, and its pod exists.
+
+    At the active deadline, a replica that was not running then.
+    """
     late: ReplicaKey | None = None
-    """The replica that decided without a pod, by the start deadline."""
+    """The replica that decided without a pod, by the start deadline, or that had none at the active deadline."""
+    why: str = ""
+    """Why the replica was not running at the active deadline."""
 
     @property
     def key(self) -> ReplicaKey | None:
@@ -346,7 +351,7 @@ def left_s(limit_s: int, since: datetime, now: datetime) -> float:
 
 
 def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
-    """Return the outcome of a job that exceeds its active deadline, else None."""
+    """Return the outcome of a job that exceeds its active deadline, else None. `trouble.py` adds a replica."""
     left = until_deadline(draft, deadline_s)
     if left is None or left > 0:
         return None

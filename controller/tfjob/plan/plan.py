@@ -121,6 +121,7 @@ from tfjob_operator.controller.tfjob.plan.status import (
     report_spec,
     reset_for_new_attempt,
 )
+from tfjob_operator.controller.tfjob.plan.trouble import with_trouble
 
 MAX_NAMED: Final = 16
 """The message of a condition names up to this many replicas; beyond that it gives their number."""
@@ -255,7 +256,7 @@ def run(
     _warn_about_outdated_pods(draft, spec, seen.replicas, restarting)
     replaced = {replica.pod.metadata.uid for replica in restarting}
     verdict = judge(draft.job, spec, seen.replicas, finished, draft.replica_statuses, restarting=replaced)
-    ending = _ending(draft, spec, verdict, decision, seen.replicas)
+    ending = with_trouble(draft, _ending(draft, spec, verdict, decision, seen.replicas), spec, seen, finished)
     if ending is not None:
         wait_s = wait_for_workers_s(draft, spec, ending, seen.replicas)
         if wait_s is not None:
@@ -575,9 +576,9 @@ def _wait_for_fix(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan
         deadline_s = None  # it is resumed when the spec is fixed, with a new start time
     else:
         draft.start(replica.pod for replica in seen.replicas)
-    ending = past_deadline(draft, deadline_s)
+    ending = with_trouble(draft, past_deadline(draft, deadline_s), spec, seen)
     if ending is not None:
-        return conclude(draft, ending, spec, seen)
+        return conclude(draft, ending, spec, seen, attempt_of_end(draft, ending))
     return Plan(
         status=draft.freeze(),
         events=tuple(draft.events),

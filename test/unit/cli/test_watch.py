@@ -24,13 +24,14 @@ from tfjob_operator.cli.replicas import ReplicaPod
 from tfjob_operator.cli.session import Session, StreamBrokenError
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import Progress
-from tfjob_operator.cli.watches import Watch, changes, watched
+from tfjob_operator.cli.watches import Gone, Watch, changes, watched
 from tfjob_operator.cli.watching import LiveJob, LiveState, Printer, Screen, progress_line
 from unit.cli.conftest import Server, job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"
+EVENTS = "/api/v1/namespaces/team/events"
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
 
@@ -102,7 +103,7 @@ def test_pods_that_go_with_their_job_are_not_called_missing(mocker: MockerFixtur
     running = [ReplicaPod("worker", index, {"metadata": {"name": f"mnist-worker-{index}"}}) for index in (0, 1)]
     alive = LiveState(job=job(), replicas=running)
     live = mocker.patch.object(watching_, "LiveJob").return_value.__enter__.return_value
-    live.wait.side_effect = [alive, alive._replace(replicas=[]), LiveState(is_gone=True)]
+    live.wait.side_effect = [alive, alive._replace(replicas=[]), LiveState(gone=Gone())]
     with pytest.raises(Exit):
         watch_.watch(mocker.Mock(), "mnist", no_color=True)
     told = capsys.readouterr()
@@ -113,6 +114,55 @@ def test_pods_that_go_with_their_job_are_not_called_missing(mocker: MockerFixtur
 def test_a_job_that_is_deleted_ends_it(cluster: Cluster, tmp_path: Path) -> None:
     with watching(cluster, tmp_path, cluster.delete_job) as result:
         assert (result.exit_code, result.stderr) == (3, "tfjob.kubeflow.org/mnist was deleted\n")
+
+
+def deleted_after_the_first_read(server: Server) -> None:
+    gone = json.dumps({"reason": "NotFound", "message": "not found"}).encode()
+    server.responses[f"{JOBS}/mnist"] = [(200, json.dumps(job()).encode()), (404, gone)]
+
+
+@pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
+@pytest.mark.parametrize("verb", ["watch", "wait"])
+@pytest.mark.parametrize("by", ["a version before the deletion", "the last state", "an event", "an event that is late"])
+def test_a_job_that_is_deleted_when_it_ends_has_the_exit_code_of_its_end(
+    server: Server, verb: str, condition: str, code: int, by: str
+) -> None:
+    """As with ttlSecondsAfterFinished: 0. The watch may miss the last version, and the deletion too."""
+    ended = job(conditions=(condition,))
+    told = {"Succeeded": ("TFJobSucceeded", "is Succeeded"), "Failed": ("BackoffLimitExceeded", "Job mnist has failed")}
+    reason, message = told[condition]
+    items = [{"reason": "TFJobRunning", "message": "runs"}, {"reason": reason, "message": message}]
+    deleted_after_the_first_read(server)
+    server.answers(f"{PODS}?watch", b"")
+    server.answers(PODS, {"metadata": {"resourceVersion": "7"}, "items": []})
+    if by.startswith("an event"):
+        server.answers(JOBS, b"")
+        server.answers(EVENTS, *[{"items": []}] * by.endswith("late"), {"items": items})
+    else:
+        versions = [{"type": "MODIFIED", "object": ended}] * by.startswith("a version")
+        deleted = {"type": "DELETED", "object": ended}
+        server.answers(JOBS, b"".join(json.dumps(each).encode() + b"\n" for each in (*versions, deleted)))
+    result = server.run(verb, "mnist")
+    last = [line for line in result.stdout.splitlines() if line.startswith("tfjob.")]
+    shown = message if by.startswith("an event") else f"is {condition}"
+    assert (result.exit_code, last) == (code, [f"tfjob.kubeflow.org/mnist {condition}: {shown}"])
+
+
+@pytest.mark.parametrize(
+    "event",
+    [("InvalidTFJobSpec", "TFJob mnist is on hold: the spec is invalid"), ("TFJobRunning", "TFJob mnist is running.")],
+)
+def test_a_job_that_is_deleted_before_its_end_is_told_from_one_that_ended(
+    server: Server, event: tuple[str, str]
+) -> None:
+    deleted_after_the_first_read(server)
+    server.answers(JOBS, b"")
+    server.answers(EVENTS, {"items": [{"reason": event[0], "message": event[1]}]})
+    assert server.run("wait", "mnist").exit_code == 3
+    assert any(
+        f"{EVENTS}?fieldSelector=involvedObject.name%3Dmnist%2CinvolvedObject.uid%3Du1" in each[1]
+        for each in server.asked
+    )
 
 
 def test_a_job_that_is_not_there_is_one_line(tmp_path: Path) -> None:
@@ -264,6 +314,16 @@ def test_only_what_changed_is_a_line(capsys: pytest.CaptureFixture[str]) -> None
     assert first[3].startswith("worker-0: step 450 of 1000 45%")
     assert printed(seen()) == []
     assert printed(seen(2)) == ["worker-1 Running"]
+
+
+def test_a_job_that_is_being_suspended_is_not_called_running(capsys: pytest.CaptureFixture[str]) -> None:
+    """The operator has not written the condition Suspended yet: that of the state says that the job is running."""
+    live = seen()
+    assert live.job is not None
+    live.job["spec"]["runPolicy"] = {"suspend": True}
+    Printer().show(live, NOW)
+    lines = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert lines[:2] == ["mnist Running: is Running", "mnist 0 of 1 ready, Suspended"]
 
 
 def test_steps_without_a_total_are_told_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,9 @@ CASES: dict[str, Case] = {
         "Failed", "JobFailed",
         "Job mnist has failed because not all of its replicas ran within the start deadline. 1 did not, the first is mnist-ps-0"
     ),
+    "deadline-not-running": lambda world: world._at_deadline(
+        {"podName": "mnist-worker-1", "reason": "NotRunning", "message": "was not running: not scheduled yet"}
+    ),
     "failed-by-rule": lambda world: world.end(
         "Failed", "PodFailurePolicy", "TFJob team/mnist has failed by rule badGpu: pod mnist-worker-1: its node is sick"
     ),

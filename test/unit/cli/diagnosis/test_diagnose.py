@@ -3,6 +3,7 @@
 import re
 from copy import deepcopy
 from dataclasses import replace
+from datetime import timedelta
 from itertools import chain
 from typing import Any
 
@@ -21,7 +22,7 @@ from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.target import Target
 from unit.cli.diagnosis.cases import CASES, world_of
 from unit.cli.diagnosis.troubled import PREEMPTION, Troubled, deployment
-from unit.cli.diagnosis.world import WORKER, ago, condition
+from unit.cli.diagnosis.world import NOW, WORKER, ago, condition
 
 
 def diagnosed(*ids: str) -> Diagnosis:
@@ -914,6 +915,116 @@ def test_a_job_that_failed_at_a_limit_says_which_replica_reached_it_and_how() ->
         assert first_of(world).title.endswith(" allows (mnist-ps-0, exit code 1: RuntimeError: NCCL error)")
 
 
+def test_an_exception_above_hundreds_of_lines_of_a_library_is_found_and_the_advice_prints_as_many_lines() -> None:
+    trace = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 1, in <module>',
+        "ValueError: labels must be in [0, 10)",
+    ]
+    noise = [f"wandb: Synced file {number}: media/table-{number}.json (failed uploads: 0)" for number in range(200)]
+    world = Troubled()
+    world.exited(1, log="\n".join([*trace, *noise]))
+    found = first_of(world)
+    assert found.title.endswith(": ValueError: labels must be in [0, 10)")
+    assert found.to_do[0].endswith(" --tail=400")
+    world = Troubled()
+    world.exited(1, log="\n".join([*noise, *trace]))
+    assert first_of(world).to_do[0].endswith(" --tail=50")
+
+
+CRASH = {
+    "podName": WORKER,
+    "reason": "Error",
+    "containerName": "tensorflow",
+    "exitCode": 1,
+    "message": "KeyError: 'LR'",
+}
+PULL = 'container tensorflow: Back-off pulling image "train:2": ErrImagePull: manifest unknown'
+NO_POD = {
+    "replicaType": "Worker",
+    "replicaIndex": 1,
+    "reason": "NotRunning",
+    "message": "was not running: it was restarted",
+}
+
+
+@pytest.mark.parametrize(
+    ("failure", "events", "ids", "last"),
+    [
+        (
+            CRASH,
+            [],
+            ["exit-code", "deadline-not-running"],
+            f"({WORKER}, container tensorflow: exit code 1: KeyError: 'LR')",
+        ),
+        (
+            {"podName": WORKER, "reason": "NotRunning", "message": f"was not running: {PULL}"},
+            [],
+            ["image-not-found", "deadline-not-running"],
+            f"({WORKER} was not running: {PULL})",
+        ),
+        (
+            NO_POD,
+            [("job", "ExitedWithCode", f"Pod: team.{WORKER} exited with code 1: KeyError: 'LR'", 11)],
+            ["exit-code", "deadline-not-running"],
+            f"({WORKER} was not running: it was restarted)",
+        ),
+        (
+            None,
+            [("pod", "BackOff", "Back-off restarting failed container", 10)],
+            ["deadline-not-running"],
+            f"({WORKER}: Back-off restarting failed container, 1 times)",
+        ),
+        (
+            None,
+            [("job", "ImagePullBackOff", f"Error pod {WORKER} container tensorflow waiting message: {PULL[22:]}", 50)],
+            ["image-not-found", "deadline-not-running"],
+            f"({WORKER}, {PULL})",
+        ),
+        (None, [("pod", "BackOff", "Back-off restarting failed container", 40)], ["deadline-exceeded"], ""),
+        (
+            None,
+            [
+                (
+                    "job",
+                    "ImagePullBackOff",
+                    f"Error pod {WORKER} container tensorflow waiting message: {PULL[22:]}",
+                    50,
+                ),
+                ("pod", "Started", "Started container tensorflow", 45),
+            ],
+            ["deadline-exceeded"],
+            "",
+        ),
+    ],
+)
+def test_a_job_that_reached_its_deadline_while_a_replica_was_not_running_names_its_trouble_first(
+    failure: dict[str, Any] | None, events: list[tuple[str, str, str, float]], ids: list[str], last: str
+) -> None:
+    """Its pods are gone. Without the record of the operator, recent events tell; a replica that recovered is not blamed."""
+    world = Troubled()
+    world._at_deadline(failure)
+    for kind, reason, message, minutes in events:
+        add = world.job_event if kind == "job" else world.pod_event
+        add(reason, message, minutes=minutes)
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ids
+    assert found[-1].title.endswith(last)
+    if ids[0] == "deadline-not-running":
+        assert found[0].to_do[1].startswith("Save the manifest, then in the file correct what kept the named replica")
+
+
+def test_a_job_whose_replica_crashed_and_ran_by_turns_until_its_deadline_has_the_last_exit() -> None:
+    """The operator saw it running at that moment. One restart alone may have helped."""
+    world = Troubled()
+    world._at_deadline()
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1: KeyError: 'LR'", minutes=12)
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 1}]
+    assert ids_of(world) == ["deadline-exceeded"]
+    world.status["restarts"][0]["carried"] = 2
+    assert ids_of(world) == ["crash-loop", "deadline-not-running"]
+
+
 def test_a_job_that_avoids_nodes_says_which_and_until_when() -> None:
     world = world_of("nodes-avoided")
     world.unscheduled("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", "mnist-worker-0")
@@ -995,6 +1106,16 @@ def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> Non
         "worker-1, 3 restarts: next pod in 50s",
         "job: attempt 1 ended 30s ago: rule badGpu (RestartAll), worker-1 on node-0: CUDA error",
     )
+
+
+def test_a_finished_job_took_as_long_as_list_and_status_show() -> None:
+    """The difference of two ages may be less than a whole second by the error of floating-point numbers."""
+    world = world_of()
+    world.failed(1)
+    world.status.update(startTime=ago(81 / 60), completionTime=ago(20 / 60))
+    for millis in (0, 64, 900):
+        later = replace(world.evidence(), now=NOW + timedelta(milliseconds=millis))
+        assert diagnose(later).standing == "mnist: Failed 20s ago, after 61s"
 
 
 def test_a_job_that_failed_is_explained_when_its_pods_are_gone() -> None:

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from tfjob_operator.api.v1.constants import LIMITS, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.facts import Absent, LastLine
 from unit.cli.diagnosis.world import WORKER, World, ago, condition
@@ -96,6 +97,14 @@ class Troubled(World):
     def _unstarted(self, told: str) -> None:
         reason, _, message = told.partition(": ")
         self.waiting(reason, message)
+
+    def _at_deadline(self, failure: dict[str, Any] | None = None) -> None:
+        """Let the job end at its active deadline, ten minutes ago; `failure` is what the operator has recorded."""
+        self.spec["runPolicy"]["activeDeadlineSeconds"] = 3000
+        self.end("Failed", "JobFailed", f"Job mnist has failed because {LIMITS[EventReason.DEADLINE_EXCEEDED].words}")
+        self.pods.clear()
+        record = {"type": "Failed", "event": "DeadlineExceeded"}
+        self.status["begun"]["ending"] = record if failure is None else record | {"failure": failure}
 
     def _pod_failed(self, reason: str, message: str) -> None:
         status = {"phase": "Failed", "reason": reason, "message": message, "containerStatuses": None}

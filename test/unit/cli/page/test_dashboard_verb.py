@@ -69,6 +69,15 @@ def test_a_signal_ends_it_quietly_and_leaves_no_file(
     assert (process.returncode, said.strip(), [*tmp_path.iterdir()]) == (130, "", [])
 
 
+def test_a_page_that_a_script_started_in_the_background_is_ended_by_sigterm(page_cluster: PageCluster) -> None:
+    """As by `dashboard &`: a shell without job control lets such a command ignore SIGINT."""
+    with page_of(page_cluster.kubeconfig, *DASHBOARD, ignores_sigint=True) as (process, _):
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+    assert (process.returncode, said.strip()) == (130, "")
+
+
 def test_commands_on_the_page_are_for_the_cluster_that_was_asked(mocker: MockerFixture) -> None:
     """Its state has the options; the page puts them into each command."""
     serving = mocker.patch("tfjob_operator.cli.page.run.serving", side_effect=CliError("stop"))

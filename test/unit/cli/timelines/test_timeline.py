@@ -169,6 +169,19 @@ def test_events_tell_of_pods_that_are_gone() -> None:
     assert third.is_there
 
 
+def test_a_deleted_pod_that_crashed_again_and_again_is_not_drawn_as_if_it_had_run_all_the_time() -> None:
+    events = [
+        pod_event(1, "Scheduled", "p1"),
+        pod_event(2, "Started", "p1"),
+        pod_event(30, "BackOff", "p1") | {"message": "Back-off restarting failed container"},
+        event(40, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"),
+    ]
+    body = ran(running(55), uid="p3")
+    body["metadata"]["creationTimestamp"] = at(50)
+    (replica,) = timeline([body], [*events, pod_event(51, "Scheduled", "p3")]).replicas
+    assert drawn(replica.lives[0]) == "starting 1-2, unstable 2-40"
+
+
 def test_a_job_that_was_replaced_has_nothing_of_the_pods_of_the_one_before() -> None:
     """They had the same names, and other UIDs; their last events may be younger than the job."""
     events = [

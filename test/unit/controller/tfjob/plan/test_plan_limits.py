@@ -1,7 +1,7 @@
 """Limits, times, suspension, and what the status remembers: what a plan decides from more than the current pods."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
@@ -9,7 +9,15 @@ import pytest
 from fakes.jobs import at, decide, job, names, pod, service, spec, synced, true_of
 from fakes.objects import after, changed
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.core import ContainerState, ContainerStateTerminated
+from support.cases import for_each
+from tfjob_operator.api.core import (
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    LastState,
+)
+from tfjob_operator.api.v1.constants import limit_of
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
@@ -427,3 +435,128 @@ def test_all_replicas_are_active_when_each_type_has_as_many_as_it_wants() -> Non
     ):
         status = JobStatus(replica_statuses={kind: ReplicaStatus(active=count) for kind, count in active.items()})
         assert all_active(status, wanted) is answer, (active, wanted)
+
+
+CRASHED: Final = ContainerStateTerminated(exit_code=1, reason="Error", message="KeyError: 'LR'")
+
+
+def crashing(index: int) -> Pod:
+    """A pod whose container is in back-off."""
+    state = ContainerState(waiting=ContainerStateWaiting(reason="CrashLoopBackOff", message="back-off 40s"))
+    down = ContainerStatus("tensorflow", restart_count=4, state=state, last_state=LastState(terminated=CRASHED))
+    return changed(pod("Worker", index, policy="OnFailure"), status__container_statuses=(down,))
+
+
+def pulling(index: int) -> Pod:
+    """A pod whose image does not exist."""
+    state = ContainerState(waiting=ContainerStateWaiting(reason="ImagePullBackOff", message="no such image: train:2"))
+    return changed(
+        pod("Worker", index, "Pending"), status__container_statuses=(ContainerStatus("tensorflow", state=state),)
+    )
+
+
+class AtDeadline(NamedTuple):
+    """The pods of two workers at the active deadline: what the condition says about them, and the recorded failure."""
+
+    name: str
+    pods: Sequence[Pod]
+    said: str = ""
+    pod: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+    message: str = ""
+
+
+LACKS: Final = "it has no pod, see the events of the job"
+AT_DEADLINE: Final = (
+    AtDeadline("all run", [pod("Worker", 0), pod("Worker", 1)]),
+    AtDeadline("one has succeeded, the other runs", [pod("Worker", 0), done(1)]),
+    AtDeadline(
+        "one crashes",
+        [pod("Worker", 0), crashing(1)],
+        "Not running: pod mnist-worker-1: container tensorflow exited with code 1: KeyError: 'LR'",
+        "mnist-worker-1",
+        "Error",
+        1,
+        "KeyError: 'LR'",
+    ),
+    AtDeadline(
+        "one has no image, the other crashes",
+        [pulling(0), crashing(1)],
+        "2 replicas were not running, such as pod mnist-worker-1: container tensorflow exited with code 1: KeyError: 'LR'",
+        "mnist-worker-1",
+        "Error",
+        1,
+        "KeyError: 'LR'",
+    ),
+    AtDeadline(
+        "one has no image",
+        [pulling(0), pod("Worker", 1)],
+        "Not running: pod mnist-worker-0: container tensorflow: no such image: train:2",
+        "mnist-worker-0",
+        "NotRunning",
+        None,
+        "was not running: container tensorflow: no such image: train:2",
+    ),
+    AtDeadline(
+        "one is not scheduled, and comes before one without a pod",
+        [pod("Worker", 1, "Pending")],
+        "2 replicas were not running, such as pod mnist-worker-1: not scheduled yet",
+        "mnist-worker-1",
+        "NotRunning",
+        None,
+        "was not running: not scheduled yet",
+    ),
+    AtDeadline(
+        "one has no pod",
+        [pod("Worker", 0)],
+        f"Not running: pod mnist-worker-1: {LACKS}",
+        "",
+        "NotRunning",
+        None,
+        f"was not running: {LACKS}",
+    ),
+)
+
+
+@for_each("at", AT_DEADLINE)
+def test_the_active_deadline_names_a_replica_that_was_not_running(at: AtDeadline) -> None:
+    """Its trouble is the likely reason; without it, the advice could only be a longer deadline."""
+    life = Life(workers(2, "OnFailure", activeDeadlineSeconds=60))
+    life.sync()
+    decided = life.sync(*at.pods, at_s=61)
+    message, begun = life.status.conditions[-1].message, life.status.begun
+    assert message.removeprefix("Job mnist has failed because it was active longer than specified deadline") == (
+        f". {at.said}" if at.said else ""
+    )
+    assert (limit_of("JobFailed", message), decided.events[-1].message) == ("DeadlineExceeded", message)
+    assert begun is not None
+    assert begun.ending is not None
+    failure = begun.ending.failure
+    if not at.said:
+        assert failure is None
+        return
+    assert failure is not None
+    found = (failure.pod_name, failure.reason, failure.exit_code, failure.message)
+    assert found == (at.pod, at.reason, at.exit_code, at.message)
+    assert failure.replica_type == "Worker"
+
+
+def test_the_active_deadline_names_a_replica_whose_next_pod_waits_for_its_back_off() -> None:
+    life = Life(workers(1, "ExitCode", activeDeadlineSeconds=60))
+    life.sync(pod("Worker", 0))
+    life.sync(lost(0, 30, 137), at_s=59)
+    life.sync(at_s=61)
+    assert life.status.conditions[-1].message.endswith(
+        ". Not running: pod mnist-worker-0: it was restarted once, and its next pod is not created yet"
+    )
+
+
+def test_a_job_on_hold_that_reaches_its_active_deadline_names_a_replica_too() -> None:
+    life = Life(workers(2, "OnFailure", activeDeadlineSeconds=60))
+    life.sync(pod("Worker", 0), crashing(1))
+    life.job = changed(life.job, spec=job(workers(2, "No such policy", activeDeadlineSeconds=60)).spec)
+    life.sync(pod("Worker", 0), crashing(1), at_s=61)
+    assert life.status.conditions[-1].message.endswith(
+        "pod mnist-worker-1: container tensorflow exited with code 1: KeyError: 'LR'"
+    )
