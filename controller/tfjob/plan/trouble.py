@@ -29,8 +29,7 @@ def with_trouble(
     """Return an end by the active deadline with the replica that was not running, of several with the most telling one.
 
     Any other end, and that of a job whose replicas were all running, is returned as it is. A failure tells more than what keeps
-    a replica from starting, and that more than a missing pod. Of an invalid spec,
-    only the pods that exist are considered.
+    a replica from starting, and that more than a missing pod. Of an invalid spec, only the pods that exist are considered.
     """
     if ending is None or ending.event_reason is not EventReason.DEADLINE_EXCEEDED:
         return ending
@@ -50,8 +49,8 @@ def with_trouble(
     replica = present.get(key)
     why = _why(draft, replica, records.get((key.type, key.index)))
     count = f"{len(found)} replicas were not running, such as" if len(found) > 1 else "Not running:"
-    told = Ending.by_limit(name, EventReason.DEADLINE_EXCEEDED, f"{count} pod {key.name}: {why}", replica, late=key)
-    return replace(told, why=why)
+    named = Ending.by_limit(name, EventReason.DEADLINE_EXCEEDED, f"{count} pod {key.name}: {why}", replica, late=key)
+    return replace(named, why=why)
 
 
 def _rank(replica: Replica | None, record: IndexRestarts | None) -> int | None:
