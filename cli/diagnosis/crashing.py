@@ -10,7 +10,7 @@ from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, exit_of
-from tfjob_operator.api.v1.types import JobCondition, child_name
+from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, TFJobSpec, child_name
 from tfjob_operator.cli.diagnosis import logs, starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, warning
@@ -211,7 +211,11 @@ FOR_EVER: Final = warning(
     "One replica was restarted five times or more, and is running again",
     LOGS,
     DESCRIBE_JOB,
-    ManifestChange("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
+    ManifestChange(
+        "to limit further restarts, set spec.runPolicy.backoffLimit to {counted} or more: {counted} are already counted, and a "
+        "lower limit fails the job at once",
+        recreate=False,
+    ),
 )
 _OF_SIDECAR: Final = (
     LOGS,
@@ -554,12 +558,14 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
 
 def _restarted(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that were restarted and are running again."""
-    carried = {facts.shape.child(facts.name, each.type, each.index): each.total for each in facts.job.status.restarts}
+    records = {facts.shape.child(facts.name, each.type, each.index): each for each in facts.job.status.restarts}
+    counted = max(sum(each.total for each in records.values()), facts.snapshot.restarts - facts.job.status.attempt)
+    endless = replace(FOR_EVER, to_do=FOR_EVER.to_do[:-1]) if _has_backoff_limit(facts) else FOR_EVER
     events = facts.job_events(EventReason.EXITED_WITH_CODE)
     for pod in facts.live_pods:
         name, replica = pod.metadata.name, facts.shape.replica_of(pod)
         in_place = max((each.restart_count for each in statuses(pod)), default=0)
-        times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
+        times = max(_recorded_restarts(records.get(replica), pod, in_place), facts.earlier[replica] + in_place)
         well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
         if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
             how = f"container {safe_name(well.name)} exited with code 0, {format_restarts(well.restart_count)}"
@@ -568,11 +574,15 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         if times == 0 or any(is_down_after(each, facts.now) for each in exits_of(pod)):
             continue
         now = "running now" if is_up(pod) else "not running now"
-        values = {"times": str(times), "now": now, "container": CONTAINER_NAME, "previous": "false"}
-        seen = [format_restarts(times)]
-        for each in list(exits_of(pod))[:1]:
+        most = max(statuses(pod), key=lambda each: (each.restart_count, each.name == CONTAINER_NAME), default=None)
+        container = most.name if most is not None and most.restart_count else CONTAINER_NAME
+        values = {"times": str(times), "now": now, "container": container, "counted": str(counted)}
+        values["previous"] = str(in_place > 0).lower()
+        own = sum(each.restart_count for each in statuses(pod))
+        before = f", and {times - own} of earlier pods of the replica" if 0 < times - own else ""
+        seen = [f"{format_restarts(min(own, times))}{before}"]
+        for each in (each for each in exits_of(pod) if each.container == container):
             reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
-            values |= {"container": each.container, "previous": "true"}
             how = f"exited with code {each.ended.exit_code}{reason} before the restart"
             seen.append(f"container {safe_name(each.container)} {how}")
         exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
@@ -580,12 +590,12 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         killed = _liveness(facts, name, pod.metadata.uid, CONTAINER_NAME, None)
         if exits and exits[-1][1].code in _KILLED_BY:
             killed = killed or _liveness(facts, name, "", CONTAINER_NAME, exits[-1][0].at)
-        problem, also = FOR_EVER if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
+        problem, also = endless if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
         if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
             values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}
-            problem, also = OUT_OF_MEMORY if values["limit"] else NO_MEMORY_LIMIT, (FOR_EVER,)
+            problem, also = OUT_OF_MEMORY if values["limit"] else NO_MEMORY_LIMIT, (endless,)
         elif killed and _is_young(facts, pod):
-            problem, also = LIVENESS, (FOR_EVER,)
+            problem, also = LIVENESS, (endless,)
             proofs += map(facts.line, killed[-1:])
         elif problem is RESTARTED:
             values["times"] = _often(times)
@@ -593,6 +603,20 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             problem = replace(FOR_EVER, to_do=_OF_SIDECAR)
         made = of_pod(problem, pod, *seen, **values)
         yield replace(made, proofs=(*made.proofs, *proofs), also=also)
+
+
+def _has_backoff_limit(facts: Facts) -> bool:
+    return isinstance(facts.spec, TFJobSpec) and facts.spec.backoff_limit is not None
+
+
+def _recorded_restarts(record: IndexRestarts | None, pod: PodDetails, in_place: int) -> int:
+    """Return the recorded restarts of a replica; 0 if the cluster or a user took its last pod, and the new one was not restarted.
+
+    Whoever deletes a pod may have corrected why it was restarted. They still count toward backoffLimit.
+    """
+    if record is None or (record.pod not in {"", pod.metadata.uid} and not (record.replaced or in_place)):
+        return 0
+    return record.total
 
 
 def _often(times: int) -> str:

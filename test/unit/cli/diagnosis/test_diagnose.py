@@ -1144,6 +1144,55 @@ def test_restarts_of_a_sidecar_are_no_reason_to_limit_those_of_the_job() -> None
     assert "backoffLimit" not in str(causes)
 
 
+def test_a_log_that_is_advised_is_that_of_the_container_with_the_most_restarts() -> None:
+    """The training was restarted as well, once, and its exit is the first that a pod shows."""
+    world = Troubled()
+    ended = {"exitCode": 1, "reason": "Error", "startedAt": ago(30), "finishedAt": ago(29)}
+    world.container().update(restartCount=1, lastState={"terminated": ended})
+    completed = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": ago(5)}}
+    shipper = {"name": "shipper", "restartCount": 7, "state": {"running": {"startedAt": ago(1)}}, "lastState": completed}
+    world.pods[WORKER]["status"]["containerStatuses"].append(shipper)
+    first = first_of(world)
+    assert first.id == "restarts-for-ever"
+    assert "kubectl -n team logs mnist-worker-1 --container=shipper --previous --tail=50" in first.to_do
+    assert "backoffLimit" not in str(first.to_do)
+
+
+def test_a_pod_that_replaced_a_deleted_one_is_not_blamed_for_its_restarts() -> None:
+    """Who deletes a pod may have corrected the template before. Once it is restarted too, all count."""
+    world = world_of()
+    record = {"type": "Worker", "index": 1, "inPlace": 7, "pod": "uid-of-a-former-pod"}
+    world.status["restarts"] = [record]
+    assert not ids_of(world)
+    world.container().update(restartCount=1, lastState={"terminated": {"exitCode": 1, "finishedAt": ago(40)}})
+    world.status["restarts"] = [record | {"carried": 7, "inPlace": 1, "pod": "uid-mnist-worker-1"}]
+    first = first_of(world)
+    assert (first.id, first.title) == ("restarts-for-ever", "Restarted 8 times (mnist-worker-1), running now")
+    assert first.evidence[0] == "pod mnist-worker-1: 1 restart, and 7 of earlier pods of the replica"
+
+
+def test_a_pod_that_replaced_a_failed_one_is_blamed_for_the_restarts() -> None:
+    """Under ExitCode each restart is a new pod, and the record has the UID of the last one that failed."""
+    world = world_of()
+    record = {"type": "Worker", "index": 1, "carried": 6, "replaced": True, "pod": "uid-of-a-former-pod"}
+    world.status["restarts"] = [record]
+    assert ids_of(world) == ["restarts-for-ever"]
+
+
+@pytest.mark.parametrize("has_limit", [False, True])
+def test_a_limit_that_would_fail_the_job_at_once_is_not_advised(has_limit: bool) -> None:
+    """The restarts of all replicas and of earlier pods count, and the limit acts without a further restart."""
+    world = world_of("restarts-for-ever")
+    former = {"type": "Worker", "index": 0, "carried": 3, "pod": "uid-of-a-former-pod"}
+    world.status["restarts"] = [former, {"type": "Worker", "index": 1, "inPlace": 12, "pod": "uid-mnist-worker-1"}]
+    if has_limit:
+        world.spec["runPolicy"]["backoffLimit"] = 20
+    steps = " ".join(first_of(world).to_do)
+    advice = "set spec.runPolicy.backoffLimit to 15 or more: 15 are already counted, and a lower limit fails the job at once"
+    assert (advice in steps) is not has_limit
+    assert ("backoffLimit" in steps) is not has_limit
+
+
 def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training() -> None:
     """The training is down too, after its only restart; the pod still exists, and later it is gone."""
     world = Troubled()
