@@ -250,9 +250,9 @@ def _recreated(facts: Facts) -> Iterator[Finding]:
             ended[end.pod].append(event)
     # The operator writes at most 25 events about creations at once, and then one in five minutes: the last one may be old.
     created_at = {pod.metadata.name: pod.metadata.creation_timestamp for pod in facts.pods}
-    resumed = sum(map(_count, facts.job_events(ConditionReason.RESUMED)))
+    resumed = sum(each.times for each in facts.job_events(ConditionReason.RESUMED))
     for name in facts.wanted.keys() & made:
-        times = max(sum(map(_count, made[name])), sum(map(_count, ended[name])))
+        times = max(sum(each.times for each in made[name]), sum(each.times for each in ended[name]))
         if times - resumed - _restarts_by_operator(facts, name) <= _OFTEN:
             continue
         moments = (made[name][-1].at, *(each.at for each in ended[name][-1:]), created_at.get(name))
@@ -274,14 +274,10 @@ def _why_recreated(
     for event in reversed(facts.events_of("Pod", name)):
         if event.type == "Warning" or event.reason in TAKEN:
             return problem, f": {value(event.reason)}: {shorten(value(event.message))}", [event]
-    if sum(map(_count, ended)) > _OFTEN:  # the operator itself replaces pods that failed because of a disruption
+    if sum(each.times for each in ended) > _OFTEN:  # the operator itself replaces pods that failed because of a disruption
         words = value(ended[-1].message.partition(f"{name} ")[2])
         return replace(RECREATED, to_do=_OF_DISRUPTION), f": {shorten(words)}", ended[-1:]
     return problem, f": nodeName {node} is set in the template" if node else "", ()
-
-
-def _count(event: EventDetails) -> int:
-    return event.series.count if event.series is not None else max(event.count, 1)
 
 
 def _restarts_by_operator(facts: Facts, replica: str) -> int:

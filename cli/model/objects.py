@@ -274,6 +274,11 @@ class EventDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Event"):
             or self.metadata.creation_timestamp
         )
 
+    @property
+    def times(self) -> int:
+        """How often the event occurred."""
+        return max(self.series.count if self.series is not None else self.count, 1)
+
 
 class NodeDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Node"):
     """A node."""

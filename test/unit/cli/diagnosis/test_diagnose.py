@@ -997,6 +997,17 @@ def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> Non
     )
 
 
+def test_failures_that_a_rule_ignores_are_told_and_are_no_restarts() -> None:
+    """They are in no counter, so that only the events tell how often."""
+    world = world_of("restart-delayed")
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "failedAt": ago(1), "nextTime": ago(-1)}]
+    assert first_of(world).evidence[1] == "worker-1, failures that a rule ignores: next pod in 60s"
+    for count in (1, 4):
+        world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1", count=count)
+    cause = next(each for each in diagnose(world.evidence()).causes if each.id == "restart-delayed")
+    assert cause.evidence[1] == "worker-1, 5 failures that a rule ignores: next pod in 60s"
+
+
 def test_a_job_that_failed_is_explained_when_its_pods_are_gone() -> None:
     world = world_of()
     world.failed(137, "OOMKilled")
