@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
+from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, exit_of
-from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, TFJobSpec, child_name
+from tfjob_operator.api.v1.types import IndexRestarts, JobAttempt, JobCondition, TFJobSpec, child_name
 from tfjob_operator.cli.diagnosis import logs, starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, warning
@@ -139,7 +140,7 @@ NOT_EXECUTABLE: Final = error(
     "Exit code 126 ({who}): the shell may not execute a command",
     "Exit code 126",
     LOGS,
-    ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),
+    starting.EXECUTABLE,
 )
 USAGE: Final = error(
     "usage-error",
@@ -242,6 +243,7 @@ _BY_CODE: Final = {
     143: TERMINATED,
     2: USAGE,
 }
+_PLAIN: Final = frozenset({"", "Error", "Completed"})
 _KILLED_BY: Final = frozenset({137, 143})
 _PROBED_S: Final = 90.0
 """The default grace period is 30 s, and the kubelet needs some seconds more."""
@@ -332,10 +334,25 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     proof = failed_line(failed)
     if failure.reason in _OF_POD:
         yield _taken(failure.pod_name, failure.reason, failure.message, proof)
-    elif failure.exit_code is not None:
+    elif failure.reason in starting.REASONS and failure.exit_code is None:
+        problem, values = first_match(starting.RULES, failure.message or failure.reason) or (starting.CANNOT_START, {})
+        more = {"pod": failure.pod_name, "node": failure.node_name, "container": failure.container_name}
+        yield Finding(problem, failure.pod_name, (proof,), more | {name: shorten(text) for name, text in values.items()})
+    elif failure.exit_code is not None and not _is_invented(facts, failure):
         container = value(failure.container_name) or CONTAINER_NAME
         end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
         yield _classified(facts, end)
+
+
+def _is_invented(facts: Facts, failure: JobAttempt) -> bool:
+    """Return True for exit code 0 of a failed container that is not restarted after it: kubelets up to 1.20 report it.
+
+    See `container_not_created` in controller/tfjob/plan/ending.py. A container that exits with 0 again and again may have
+    reached the backoffLimit.
+    """
+    record = conditions.end_record(facts.job.status)
+    by_restarts = record is not None and record.event == EventReason.BACKOFF_LIMIT_EXCEEDED
+    return failure.exit_code == 0 and failure.reason in _PLAIN and not by_restarts
 
 
 def _taken(pod: str, reason: str, message: str, proof: str, waits: str = "") -> Finding:

@@ -1624,6 +1624,53 @@ def test_a_replica_that_was_restarted_after_its_success_has_no_failure_to_be_men
     assert "restarted-after-success" not in ids_of(world), "it saved a checkpoint, and its node took it away"
 
 
+RESERVED = 'failed to reserve container name "tensorflow_x": name "tensorflow_x" is reserved for "b261"'
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_container_that_was_never_created_has_no_exit_code(is_gone: bool) -> None:
+    """Kubelet 1.20 reports exit code 0 of an earlier run for it, though there was none, and the pod as failed."""
+    world = world_of()
+    words = f"Pod {WORKER}: container tensorflow did not start: CreateContainerError: {RESERVED}"
+    world.end("Failed", "TFJobFailed", f"TFJob team/mnist has failed because 1 Worker replica(s) failed. {words}")
+    failure = {
+        "podName": WORKER, "replicaType": "Worker", "replicaIndex": 1, "nodeName": "node-1", "containerName": "tensorflow",
+        "reason": "CreateContainerError", "message": RESERVED
+    }  # fmt: skip
+    world.status["begun"]["ending"] = {"type": "Failed", "reason": "TFJobFailed", "failure": failure}
+    waiting = {"reason": "CreateContainerError", "message": RESERVED}
+    world.container().update(ready=False, state={"waiting": waiting}, lastState={"terminated": {"exitCode": 0}})
+    world.pods[WORKER]["status"]["phase"] = "Failed"
+    if is_gone:
+        world.pods.pop(WORKER)
+    first, *others = diagnose(world.evidence()).causes
+    assert (first.id, others) == ("container-cannot-start", [])
+    assert first.title == f"Container tensorflow cannot be started (mnist-worker-1): {RESERVED}"
+    assert first.to_do[0].endswith(f"overloaded: kubectl describe node node-{int(is_gone)}")
+    assert any("replace --force" in step for step in first.to_do)
+    failure |= {"reason": "Error", "exitCode": 0}  # of an earlier operator
+    assert "restarted-after-success" not in ids_of(world)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to "
+        "start container process: error during container init: error setting cgroup config for procHooks process: unable to "
+        "set memory limit to 1 (current usage: 2338816, peak usage: 2498560): unknown",
+        "container init was OOM-killed (memory limit too low?)",
+        "Error response from daemon: Minimum memory limit allowed is 6MB",
+    ],
+)
+def test_a_memory_limit_in_the_wrong_unit_is_explained(words: str) -> None:
+    world = world_of()
+    world.waiting("RunContainerError", words)
+    first = first_of(world)
+    assert first.id == "container-cannot-start"
+    assert first.title.endswith(words)
+    assert "512m is less than a byte" in str(first.to_do)
+
+
 def test_no_operator_is_said_to_be_missing_while_the_next_restart_is_delayed() -> None:
     world = world_of("namespace-not-served")
     assert first_of(world).id == "namespace-not-served"
