@@ -12,7 +12,7 @@ from tfjob_operator.api.text import clean, last_words
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, exit_of
 from tfjob_operator.api.v1.types import IndexRestarts, JobAttempt, JobCondition, TFJobSpec, child_name
-from tfjob_operator.cli.diagnosis import logs, starting
+from tfjob_operator.cli.diagnosis import logs, refining, starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -112,6 +112,7 @@ SEGFAULT: Final = error(
     "Exit code 139 (SIGSEGV): crash in native code ({who}){words}",
     "Exit code 139: also an abort of a program that is process 1 of its container",
     LOGS,
+    refining.FAULT_HANDLER,
     ManifestChange("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible"),
 )
 BUS_ERROR: Final = error(
@@ -326,7 +327,8 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     for pod in facts.pods:
         if failure is None or not failure.pod_name or pod.metadata.name == failure.pod_name:
             found = list(_of_pod(facts, pod, failure.container_name if failure is not None else ""))
-            yield from found
+            for each in found:
+                yield replace(each, problem=refining.of_end(facts, each.problem, pod.metadata.name))
             if found:
                 return
     if failure is None or not failure.pod_name:
@@ -341,7 +343,8 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     elif failure.exit_code is not None and not _is_invented(facts, failure):
         container = value(failure.container_name) or CONTAINER_NAME
         end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
-        yield _classified(facts, end)
+        made = _classified(facts, end)
+        yield replace(made, problem=refining.of_end(facts, made.problem, failure.pod_name))
 
 
 def _is_invented(facts: Facts, failure: JobAttempt) -> bool:
@@ -452,15 +455,13 @@ def _is_soon(probed_at: datetime | None, ended_at: datetime | None) -> bool:
 
 def _limit_of_template(facts: Facts, pod: str, container: str) -> str | None:
     """Return the memory limit for the container of a pod that is gone: None for none, "" if a LimitRange may have set one."""
-    replicas = mapping(mapping((facts.evidence.body or {}).get("spec")).get("tfReplicaSpecs"))
-    for kind, replica in replicas.items() if not facts.evidence.limit_ranges else ():
-        if pod.startswith(f"{facts.name}-{kind.lower()}-"):
-            spec = mapping(mapping(mapping(replica).get("template")).get("spec"))
-            own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
-            found = [mapping(mapping(each.get("resources")).get("limits")).get("memory") for each in (*own, spec)]
-            memory = next((each for each in found if each is not None), None)
-            return f"of {value(str(memory))}" if memory is not None else None if own else ""
-    return ""
+    spec = refining.pod_spec_of(facts, pod)
+    own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
+    if facts.evidence.limit_ranges or not own:
+        return ""
+    found = [mapping(mapping(each.get("resources")).get("limits")).get("memory") for each in (*own, spec)]
+    memory = next((each for each in found if each is not None), None)
+    return f"of {value(str(memory))}" if memory is not None else None
 
 
 def memory_limit(pod: PodDetails, name: str) -> str:
@@ -518,6 +519,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem = CRASH_LOOP if end.loops else FAILED
         key = str(end.code) if problem is FAILED else ""
     more = {name: shorten(text) for name, text in more.items()}
+    problem = refining.refined(facts, problem, end.pod, end.container, last.line)
     return Finding(problem, end.pod, end.proofs, values | more, key, also)
 
 

@@ -97,6 +97,7 @@ class ContainerDetails(Struct, frozen=True):
     args: tuple[str, ...] | None = None
     lifecycle: Lifecycle | None = None
     startup_probe: dict[str, Any] | None = None
+    readiness_probe: dict[str, Any] | None = None
     env: tuple[Named, ...] | None = None
     volume_mounts: tuple[VolumeMount, ...] | None = None
 

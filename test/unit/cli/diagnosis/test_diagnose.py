@@ -21,7 +21,7 @@ from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.target import Target
 from unit.cli.diagnosis.cases import CASES, world_of
 from unit.cli.diagnosis.troubled import PREEMPTION, Troubled, deployment
-from unit.cli.diagnosis.world import WORKER, ago, condition
+from unit.cli.diagnosis.world import CONTAINER, WORKER, ago, condition
 
 
 def diagnosed(*ids: str) -> Diagnosis:
@@ -1358,6 +1358,113 @@ def test_a_job_in_which_only_an_evaluator_has_replicas_says_so_in_plain_words() 
     assert set(found.evidence[0].removeprefix("job: replicas: ").split(", ")) == {"Worker 0", "Evaluator 1"}
 
 
+@pytest.mark.parametrize(("kind", "reason"), [("pod", "FailedCreatePod"), ("service", "FailedCreateService")])
+def test_an_object_without_owner_in_the_way_can_be_deleted(kind: str, reason: str) -> None:
+    """As its event says. Another name for the job costs the work of the pods that run."""
+    world = world_of()
+    world.pods.pop(WORKER)
+    taken = f"Error creating: {kind} {WORKER} already exists and is not controlled by this TFJob: it "
+    world.job_event(reason, f"{taken}has no owner; delete it or recreate the job under another name")
+    steps = first_of(world).to_do
+    assert f"The operator then creates that of the job, within five minutes: kubectl -n team delete {kind} {WORKER}" in steps[1]
+    assert "Or, if it is needed, " in steps[2]
+    assert "work of its running pods since their last checkpoint is lost" in steps[2]
+    world.events.clear()
+    world.job_event(reason, f"{taken}belongs to ReplicaSet web; delete it or recreate the job under another name")
+    last = first_of(world).to_do[-1]
+    assert last == (
+        "Delete the job of the old name with its pods; work since their last checkpoint is lost: "
+        "kubectl -n team delete tfjob mnist"
+    )
+
+
+def test_a_job_with_a_queue_label_can_run_without_kueue() -> None:
+    assert "kubectl tfjob resume mnist -n team" in diagnosed("kueue-absent").causes[0].to_do[-1]
+
+
+def steps_of(world: Troubled) -> str:
+    return " ".join(first_of(world).to_do)
+
+
+def test_a_port_that_another_container_of_the_pod_may_use_is_no_matter_of_the_host_network() -> None:
+    world = world_of("port-in-use")
+    assert "another one listens already" in steps_of(world)
+    assert "hostNetwork" not in steps_of(world)
+    template = world.workers["template"]["spec"]
+    template["containers"].append(CONTAINER | {"name": "debug"})
+    assert "container tensorflow shares its ports with debug: let each listen on other ports" in steps_of(world)
+    template["hostNetwork"] = True
+    assert "emove hostNetwork" in steps_of(world)
+
+
+def test_the_pod_of_a_container_whose_port_is_in_use_may_be_gone() -> None:
+    world = world_of("port-in-use")
+    world.end("Failed", "TFJobFailed", "TFJob team/mnist has failed because 1 Worker replica(s) failed.")
+    failure = {"podName": WORKER, "containerName": "tensorflow", "exitCode": 1, "message": "OSError: Address already in use"}
+    world.status["begun"]["ending"] = {"type": "Failed", "reason": "TFJobFailed", "failure": failure}
+    world.pods.pop(WORKER)
+    world.workers["template"]["spec"]["containers"].append(CONTAINER | {"name": "debug"})
+    assert "shares its ports with debug" in steps_of(world)
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("No module named 'horovod'", "pip install"),
+        ("No module named 'tensorflow.keras.layers.experimental'", "version of the package for which the program was written"),
+        ("No module named 'tensorflow.keras'; 'tensorflow' is not a package", "no script or folder has the name of the package"),
+    ],
+)
+def test_a_module_of_a_package_that_exists_is_missing_in_its_version(line: str, advice: str) -> None:
+    """Python names the package alone if that is missing."""
+    world = world_of()
+    world.exited(1, log=f"Traceback (most recent call last):\nModuleNotFoundError: {line}")
+    assert first_of(world).id == "python-module-missing"
+    assert advice in steps_of(world)
+    assert ("pip install" in steps_of(world)) is (advice == "pip install")
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_a_crash_in_native_code_is_only_one_of_cuda_with_a_gpu(has_gpu: bool) -> None:
+    world = world_of("segmentation-fault")
+    if has_gpu:
+        world.workers["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 1
+    assert ("CUDA" in steps_of(world)) is has_gpu
+    assert "PYTHONFAULTHANDLER" in steps_of(world)
+
+
+@pytest.mark.parametrize("id_", ["program-not-executable", "command-not-executable"])
+def test_a_script_of_a_config_map_is_made_executable_by_its_volume(id_: str) -> None:
+    assert "defaultMode: 0755 of the ConfigMap or Secret volume" in steps_of(world_of(id_))
+
+
+def test_a_job_with_a_single_replica_has_no_tf_config() -> None:
+    world = world_of("tf-config-missing")
+    assert "Only the container tensorflow gets TF_CONFIG" in steps_of(world)
+    del world.spec["tfReplicaSpecs"]["PS"]
+    world.workers["replicas"] = 1
+    world.pods = {"mnist-worker-0": world.pods["mnist-worker-0"]}
+    world.exited(1, name="mnist-worker-0", log="Traceback:\nKeyError: 'TF_CONFIG'")
+    assert first_of(world).id == "tf-config-missing"
+    assert "A job with a single replica gets no TF_CONFIG" in steps_of(world)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_an_evaluator_that_ends_the_training_is_called_one(is_gone: bool) -> None:
+    """Nothing else tells that an evaluation decides about a training."""
+    world = world_of()
+    world.failed(1, message="FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/metrics.json'")
+    assert "Evaluator" not in steps_of(world)
+    name = "mnist-evaluator-0"
+    world.spec["tfReplicaSpecs"]["Evaluator"] = {"replicas": 1, "template": world.workers["template"]}
+    pod = world.pods.pop(WORKER)
+    pod["metadata"] |= {"name": name, "labels": {}}
+    world.pods |= {} if is_gone else {name: pod}
+    failure = {"podName": name, "containerName": "tensorflow", "exitCode": 1, "message": "KeyError: 'loss'"}
+    world.status["begun"]["ending"] = {"type": "Failed", "reason": "TFJobFailed", "failure": failure}
+    assert "A failed Evaluator ends the whole job" in steps_of(world)
+
+
 def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -> None:
     """As in `list`: the suspension is wanted, and the pod is not."""
     world = Troubled()
@@ -1365,7 +1472,11 @@ def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -
     world.suspend()
     pod["metadata"] |= {"deletionTimestamp": ago(5), "finalizers": ["example.com/backup"]}
     world.pods = {WORKER: pod}
-    assert [each.id for each in diagnose(world.evidence()).causes[:2]] == ["stuck-terminating", "suspended"]
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found[:2]] == ["stuck-terminating", "suspended"]
+    steps = " ".join(found[0].to_do)
+    assert ("--force" in steps, "get node" in steps) == (False, False), "neither removes a finalizer"
+    assert "a forced deletion does not remove them: kubectl -n team get pod mnist-worker-1 -o jsonpath" in steps
 
 
 def test_conditions_of_other_kinds_change_nothing() -> None:
@@ -1800,6 +1911,22 @@ def test_what_the_api_server_says_is_quoted_where_no_other_reason_is_known(id_: 
 @pytest.mark.parametrize(("id_", "ready"), [("crash-loop", 1), ("sidecar-failed", 1), ("pod-warning", 0)])
 def test_a_pod_that_is_not_ready_does_not_count(id_: str, ready: int) -> None:
     assert diagnosed(id_).standing.endswith(f"{ready} of 2 workers ready")
+
+
+@pytest.mark.parametrize("has_event", [True, False])
+def test_a_readiness_probe_that_fails_does_not_stop_the_training(has_event: bool) -> None:
+    """Names resolve for pods that are not ready. Deleting the pods would lose their work."""
+    world = world_of()
+    world.pods[WORKER]["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 2222}}
+    world.container()["ready"] = False
+    if has_event:
+        world.pod_event("Unhealthy", "Readiness probe failed: dial tcp 10.0.0.7:2222: connect: refused")
+    first = first_of(world)
+    assert first.id == ("pod-warning" if has_event else "replica-not-ready")
+    steps = " ".join(first.to_do)
+    assert "The training runs: " in steps
+    assert "Correct or remove readinessProbe" in steps
+    assert " delete pod" not in steps
 
 
 def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> None:
