@@ -166,8 +166,10 @@ NAME_TAKEN: Final = error(
 )
 _UNOWNED: Final = (
     "kubectl -n {namespace} get {kind} {object} -o yaml",
-    "If nothing needs it, delete it. The operator then creates that of the job, within five minutes: "
-    "kubectl -n {namespace} delete {kind} {object}",
+    (
+        "If nothing needs it, delete it. The operator then creates that of the job, within five minutes: "
+        "kubectl -n {namespace} delete {kind} {object}"
+    ),
     "Or, if it is needed, create the job under another name. The work of its running pods since their last checkpoint is lost",
 )
 """The advice if the other object has no owner."""

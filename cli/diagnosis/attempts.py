@@ -215,7 +215,7 @@ def _delayed(facts: Facts) -> Iterator[Finding]:
 
 
 def _restarts(facts: Facts, record: IndexRestarts) -> str:
-    """Return how often a replica was restarted. Failures that a rule ignores are not counted: the events on the job show them."""
+    """Return how often a replica was restarted. Failures that a rule ignores are not counted: events on the job show them."""
     if record.total:
         return format_restarts(record.total)
     name = facts.shape.child(facts.name, record.type, record.index)

@@ -339,7 +339,9 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     elif failure.reason in starting.REASONS and failure.exit_code is None:
         problem, values = first_match(starting.RULES, failure.message or failure.reason) or (starting.CANNOT_START, {})
         more = {"pod": failure.pod_name, "node": failure.node_name, "container": failure.container_name}
-        yield Finding(problem, failure.pod_name, (proof,), more | {name: shorten(text) for name, text in values.items()})
+        yield Finding(
+            problem, failure.pod_name, (proof,), more | {name: shorten(text) for name, text in values.items()}
+        )
     elif failure.exit_code is not None and not _is_invented(facts, failure):
         container = value(failure.container_name) or CONTAINER_NAME
         end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
@@ -598,7 +600,7 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         values = {"times": str(times), "now": now, "container": container, "counted": str(counted)}
         values["previous"] = str(in_place > 0).lower()
         own = sum(each.restart_count for each in statuses(pod))
-        before = f", and {times - own} of earlier pods of the replica" if 0 < times - own else ""
+        before = f", and {times - own} of earlier pods of the replica" if times > own else ""
         seen = [f"{format_restarts(min(own, times))}{before}"]
         for each in (each for each in exits_of(pod) if each.container == container):
             reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
@@ -629,9 +631,9 @@ def _has_backoff_limit(facts: Facts) -> bool:
 
 
 def _recorded_restarts(record: IndexRestarts | None, pod: PodDetails, in_place: int) -> int:
-    """Return the recorded restarts of a replica; 0 if the cluster or a user took its last pod, and the new one was not restarted.
+    """Return the recorded restarts of a replica; 0 if the last pod was taken away, and the new one was not restarted.
 
-    Whoever deletes a pod may have corrected why it was restarted. They still count toward backoffLimit.
+    A user who deletes a pod may have corrected why it was restarted. The restarts still count toward backoffLimit.
     """
     if record is None or (record.pod not in {"", pod.metadata.uid} and not (record.replaced or in_place)):
         return 0

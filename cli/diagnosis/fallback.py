@@ -73,10 +73,13 @@ NOT_READY: Final = warning(
 )
 _OF_READINESS: Final = (
     DESCRIBE_POD,
-    "The training runs: neither the operator nor the other replicas wait for readiness, and the names of replicas that are not "
-    "ready resolve. It affects only the column READY",
+    (
+        "The training runs: neither the operator nor the other replicas wait for readiness, and the names of replicas that are "
+        "not ready resolve. It affects only the column READY"
+    ),
     ManifestChange(
-        "correct or remove readinessProbe in the template; pods that run keep theirs, and need not be deleted", recreate=False
+        "correct or remove readinessProbe in the template; pods that run keep theirs, and need not be deleted",
+        recreate=False,
     ),
 )
 """The advice if the training runs, and a readiness probe fails."""
@@ -287,7 +290,8 @@ def _why_recreated(
     for event in reversed(facts.events_of("Pod", name)):
         if event.type == "Warning" or event.reason in TAKEN:
             return problem, f": {value(event.reason)}: {shorten(value(event.message))}", [event]
-    if sum(each.times for each in ended) > _OFTEN:  # the operator itself replaces pods that failed because of a disruption
+    # The operator itself replaces pods that failed because of a disruption.
+    if sum(each.times for each in ended) > _OFTEN:
         words = value(ended[-1].message.partition(f"{name} ")[2])
         return replace(RECREATED, to_do=_OF_DISRUPTION), f": {shorten(words)}", ended[-1:]
     return problem, f": nodeName {node} is set in the template" if node else "", ()

@@ -107,8 +107,10 @@ STUCK: Final = error(
     rank=561,
 )
 _BY_FINALIZERS: Final = (
-    "The pod is deleted when its finalizers are removed, by those who set them; a forced deletion does not remove them: "
-    "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'",
+    (
+        "The pod is deleted when its finalizers are removed, by those who set them; a forced deletion does not remove them: "
+        "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'"
+    ),
 )
 """The advice if a pod that is stuck has finalizers."""
 NO_SERVICE: Final = error(
@@ -404,7 +406,9 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
             finalizers = ", ".join(map(safe_name, (pod.metadata.finalizers or ())[:3]))
             held = f", finalizers {finalizers}" if finalizers else ""
             problem = replace(STUCK, to_do=_BY_FINALIZERS) if finalizers else STUCK
-            yield of_pod(problem, pod, f"grace period ended {duration(over_s)} ago{held}", age=duration(over_s), key=finalizers)
+            yield of_pod(
+                problem, pod, f"grace period ended {duration(over_s)} ago{held}", age=duration(over_s), key=finalizers
+            )
 
 
 def _services(facts: Facts) -> Iterator[Finding]:

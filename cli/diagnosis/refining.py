@@ -45,7 +45,9 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
     if problem.id == "python-module-missing":
         return _module_missing(problem, words)
     if problem.id == "segmentation-fault" and not _has_accelerator(pod_spec_of(facts, pod)):
-        change = ManifestChange("use an image whose packages with native code fit together, such as TensorFlow and NumPy")
+        change = ManifestChange(
+            "use an image whose packages with native code fit together, such as TensorFlow and NumPy"
+        )
         return replace(problem, to_do=(LOGS, FAULT_HANDLER, change))
     if problem.id == "tf-config-missing" and container == CONTAINER_NAME and sum(facts.sizes.values()) == 1:
         return replace(problem, to_do=(LOGS, *_SINGLE))
@@ -76,7 +78,9 @@ def _module_missing(problem: Problem, words: str) -> Problem:
     if "is not a package" in words:
         change = "use an image in which no script or folder has the name of the package"
     elif "." in words.partition("No module named ")[2].strip(" '\""):
-        change = "use an image with the version of the package for which the program was written: another one is installed"
+        change = (
+            "use an image with the version of the package for which the program was written: another one is installed"
+        )
     else:
         return problem
     return replace(problem, to_do=(LOGS, ManifestChange(change)))

@@ -114,15 +114,17 @@ CANNOT_START: Final = error(
     ManifestChange("correct the container in the template as the message says"),
 )
 _BUSY_NODE: Final = (
-    "The container runtime did not create the container in time, usually because the node or its disk is overloaded: "
-    "kubectl describe node {node}",
+    (
+        "The container runtime did not create the container in time, usually because the node or its disk is overloaded: "
+        "kubectl describe node {node}"
+    ),
     WhileRunning("The kubelet tries again, unless it has already failed the pod"),
     AGAIN,
 )
 _MEMORY_UNIT: Final = (
     DESCRIBE_POD,
     ManifestChange(
-        "raise resources.limits.memory in the template, and check its unit: 512Mi is 512 mebibytes, and 512m is less than a byte"
+        "raise resources.limits.memory in the template, and check its unit: 512Mi is 512 mebibytes, 512m is less than a byte"
     ),
 )
 REJECTED: Final = error(

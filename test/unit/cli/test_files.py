@@ -251,7 +251,9 @@ def test_memory_in_the_wrong_unit_is_a_warning(tmp_path: Path) -> None:
         f":12: warning: {path}.limits.memory: 512m is less than a byte: {units}",
     ]
     assert run("validate", "--strict", file).exit_code == 1
-    assert not run("validate", write(tmp_path, JOB.replace("image:", "resources: {limits: {memory: 64Mi}}\n            image:"))).stdout
+    assert not run(
+        "validate", write(tmp_path, JOB.replace("image:", "resources: {limits: {memory: 64Mi}}\n            image:"))
+    ).stdout
 
 
 def test_all_mistakes_of_a_failure_policy_are_told_at_once_and_the_alpha_dialect_has_none(tmp_path: Path) -> None:

@@ -1161,7 +1161,12 @@ def test_a_log_that_is_advised_is_that_of_the_container_with_the_most_restarts()
     ended = {"exitCode": 1, "reason": "Error", "startedAt": ago(30), "finishedAt": ago(29)}
     world.container().update(restartCount=1, lastState={"terminated": ended})
     completed = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": ago(5)}}
-    shipper = {"name": "shipper", "restartCount": 7, "state": {"running": {"startedAt": ago(1)}}, "lastState": completed}
+    shipper = {
+        "name": "shipper",
+        "restartCount": 7,
+        "state": {"running": {"startedAt": ago(1)}},
+        "lastState": completed,
+    }
     world.pods[WORKER]["status"]["containerStatuses"].append(shipper)
     first = first_of(world)
     assert first.id == "restarts-for-ever"
@@ -1199,7 +1204,9 @@ def test_a_limit_that_would_fail_the_job_at_once_is_not_advised(has_limit: bool)
     if has_limit:
         world.spec["runPolicy"]["backoffLimit"] = 20
     steps = " ".join(first_of(world).to_do)
-    advice = "set spec.runPolicy.backoffLimit to 15 or more: 15 are already counted, and a lower limit fails the job at once"
+    advice = (
+        "set spec.runPolicy.backoffLimit to 15 or more: 15 are already counted, and a lower limit fails the job at once"
+    )
     assert (advice in steps) is not has_limit
     assert ("backoffLimit" in steps) is not has_limit
 
@@ -1366,7 +1373,10 @@ def test_an_object_without_owner_in_the_way_can_be_deleted(kind: str, reason: st
     taken = f"Error creating: {kind} {WORKER} already exists and is not controlled by this TFJob: it "
     world.job_event(reason, f"{taken}has no owner; delete it or recreate the job under another name")
     steps = first_of(world).to_do
-    assert f"The operator then creates that of the job, within five minutes: kubectl -n team delete {kind} {WORKER}" in steps[1]
+    assert (
+        f"The operator then creates that of the job, within five minutes: kubectl -n team delete {kind} {WORKER}"
+        in steps[1]
+    )
     assert "Or, if it is needed, " in steps[2]
     assert "work of its running pods since their last checkpoint is lost" in steps[2]
     world.events.clear()
@@ -1400,7 +1410,12 @@ def test_a_port_that_another_container_of_the_pod_may_use_is_no_matter_of_the_ho
 def test_the_pod_of_a_container_whose_port_is_in_use_may_be_gone() -> None:
     world = world_of("port-in-use")
     world.end("Failed", "TFJobFailed", "TFJob team/mnist has failed because 1 Worker replica(s) failed.")
-    failure = {"podName": WORKER, "containerName": "tensorflow", "exitCode": 1, "message": "OSError: Address already in use"}
+    failure = {
+        "podName": WORKER,
+        "containerName": "tensorflow",
+        "exitCode": 1,
+        "message": "OSError: Address already in use",
+    }
     world.status["begun"]["ending"] = {"type": "Failed", "reason": "TFJobFailed", "failure": failure}
     world.pods.pop(WORKER)
     world.workers["template"]["spec"]["containers"].append(CONTAINER | {"name": "debug"})
@@ -1411,8 +1426,14 @@ def test_the_pod_of_a_container_whose_port_is_in_use_may_be_gone() -> None:
     ("line", "advice"),
     [
         ("No module named 'horovod'", "pip install"),
-        ("No module named 'tensorflow.keras.layers.experimental'", "version of the package for which the program was written"),
-        ("No module named 'tensorflow.keras'; 'tensorflow' is not a package", "no script or folder has the name of the package"),
+        (
+            "No module named 'tensorflow.keras.layers.experimental'",
+            "version of the package for which the program was written",
+        ),
+        (
+            "No module named 'tensorflow.keras'; 'tensorflow' is not a package",
+            "no script or folder has the name of the package",
+        ),
     ],
 )
 def test_a_module_of_a_package_that_exists_is_missing_in_its_version(line: str, advice: str) -> None:
@@ -1766,9 +1787,10 @@ def test_a_container_that_was_never_created_has_no_exit_code(is_gone: bool) -> N
 @pytest.mark.parametrize(
     "words",
     [
-        "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to "
-        "start container process: error during container init: error setting cgroup config for procHooks process: unable to "
-        "set memory limit to 1 (current usage: 2338816, peak usage: 2498560): unknown",
+        (
+            "OCI runtime create failed: runc create failed: unable to start container process: error during container init: "
+            "error setting cgroup config for procHooks process: unable to set memory limit to 1 (current usage: 2338816): unknown"
+        ),
         "container init was OOM-killed (memory limit too low?)",
         "Error response from daemon: Minimum memory limit allowed is 6MB",
     ],
