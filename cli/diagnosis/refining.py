@@ -19,6 +19,7 @@ from tfjob_operator.cli.model.words import join_some
 FAULT_HANDLER: Final = ManifestChange(
     "set PYTHONFAULTHANDLER to 1 in env, so that the log shows where a Python program crashes", recreate=False
 )
+_MODULE: Final = re.compile(r"No module named '?(?P<name>[\w.]+)")
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
 _SINGLE: Final = (
     "A job with a single replica gets no TF_CONFIG",
@@ -75,12 +76,14 @@ def _port_in_use(facts: Facts, problem: Problem, pod: str, container: str) -> Pr
 
 
 def _module_missing(problem: Problem, words: str) -> Problem:
+    """Return the problem with other advice than to install a package that is there: Python names the package alone if not."""
+    name = found["name"].rstrip(".") if (found := _MODULE.search(words)) is not None else ""
     if "is not a package" in words:
         change = "use an image in which no script or folder has the name of the package"
-    elif "." in words.partition("No module named ")[2].strip(" '\""):
-        change = (
-            "use an image with the version of the package for which the program was written: another one is installed"
-        )
+    elif "cannot be directly executed" in words:
+        change = "name a module of the package in the command, such as python -m PACKAGE.MODULE"
+    elif "." in name:
+        change = "use an image with a version of the package that has the module; the package itself is there"
     else:
         return problem
     return replace(problem, to_do=(LOGS, ManifestChange(change)))

@@ -1428,11 +1428,15 @@ def test_the_pod_of_a_container_whose_port_is_in_use_may_be_gone() -> None:
         ("No module named 'horovod'", "pip install"),
         (
             "No module named 'tensorflow.keras.layers.experimental'",
-            "version of the package for which the program was written",
+            "a version of the package that has the module",
         ),
         (
             "No module named 'tensorflow.keras'; 'tensorflow' is not a package",
             "no script or folder has the name of the package",
+        ),
+        (
+            "No module named train.__main__; 'train' is a package and cannot be directly executed",
+            "ame a module of the package in the command",
         ),
     ],
 )
@@ -1789,7 +1793,7 @@ def test_a_container_that_was_never_created_has_no_exit_code(is_gone: bool) -> N
     [
         (
             "OCI runtime create failed: runc create failed: unable to start container process: error during container init: "
-            "error setting cgroup config for procHooks process: unable to set memory limit to 1 (current usage: 2338816): unknown"
+            "error setting cgroup config for procHooks process: unable to set memory limit to 1 (current usage: 23388): unknown"
         ),
         "container init was OOM-killed (memory limit too low?)",
         "Error response from daemon: Minimum memory limit allowed is 6MB",
