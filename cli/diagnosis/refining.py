@@ -26,8 +26,8 @@ _SINGLE: Final = (
     ManifestChange("let the program run without TF_CONFIG, or set it in env of the template"),
 )
 _ENDS_THE_JOB: Final = (
-    "A failed Evaluator ends the whole job. It is restarted instead with restartPolicy OnFailure, and cannot end the training "
-    "as a job of its own"
+    "A failed Evaluator ends the whole job. With restartPolicy OnFailure it is restarted instead; as a separate job it cannot "
+    "end the training"
 )
 
 
@@ -68,11 +68,11 @@ def _port_in_use(facts: Facts, problem: Problem, pod: str, container: str) -> Pr
         return problem
     others = [name for each in listed(spec.get("containers")) if (name := text(each.get("name"))) != container]
     beside = (
-        f"container {container} shares its ports with {value(join_some(others))}: let each listen on other ports"
+        f"let containers {container} and {value(join_some(others))} listen on different ports: a pod has one set of ports"
         if others
-        else "let each process of the container listen on a port of its own: another one listens already"
+        else "let each process of the container listen on its own port: another process already uses this one"
     )
-    return replace(problem, to_do=(LOGS, ManifestChange(f"in the template, {beside}")))
+    return replace(problem, to_do=(LOGS, ManifestChange(beside)))
 
 
 def _module_missing(problem: Problem, words: str) -> Problem:

@@ -1398,11 +1398,11 @@ def steps_of(world: Troubled) -> str:
 
 def test_a_port_that_another_container_of_the_pod_may_use_is_no_matter_of_the_host_network() -> None:
     world = world_of("port-in-use")
-    assert "another one listens already" in steps_of(world)
+    assert "another process already uses this one" in steps_of(world)
     assert "hostNetwork" not in steps_of(world)
     template = world.workers["template"]["spec"]
     template["containers"].append(CONTAINER | {"name": "debug"})
-    assert "container tensorflow shares its ports with debug: let each listen on other ports" in steps_of(world)
+    assert "et containers tensorflow and debug listen on different ports" in steps_of(world)
     template["hostNetwork"] = True
     assert "emove hostNetwork" in steps_of(world)
 
@@ -1419,7 +1419,7 @@ def test_the_pod_of_a_container_whose_port_is_in_use_may_be_gone() -> None:
     world.status["begun"]["ending"] = {"type": "Failed", "reason": "TFJobFailed", "failure": failure}
     world.pods.pop(WORKER)
     world.workers["template"]["spec"]["containers"].append(CONTAINER | {"name": "debug"})
-    assert "shares its ports with debug" in steps_of(world)
+    assert "et containers tensorflow and debug listen on different ports" in steps_of(world)
 
 
 @pytest.mark.parametrize(
