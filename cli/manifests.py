@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.text import one_line, quoted
 from tfjob_operator.api.v1 import validation as v1
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
@@ -24,6 +25,7 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.api.v1alpha1.conversion import Conversion, to_v1
 from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.model.facts import mapping
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.yaml_text import yaml_text
 
@@ -60,6 +62,7 @@ _MAX_DEPTH: Final = 100
 _MAX_DIGITS: Final = 100
 """The most characters of a number."""
 _TOO_LONG: Final = "a number has too many digits"
+_KIB: Final = 1024
 _MAX_VALUES: Final = 50_000
 """The most values of a job, which has hundreds; with more, reading and writing would take many seconds."""
 _MAX_NODES: Final = 1_000_000
@@ -248,7 +251,7 @@ def validate(manifest: Manifest) -> ValidationResult:
     alpha = manifest.group == TENSORFLOW.resource.group or is_alpha(raw)
     if alpha:
         spec = v1alpha1.read_spec(manifest.alpha, manifest.name, raw)
-        return _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings)
+        return _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings, *_tiny_amounts(manifest.body))
     return _judge_v1(manifest, raw)
 
 
@@ -277,7 +280,34 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> ValidationResult:
     board = read_tensor_board(name, raw).board
     if isinstance(board, InvalidTensorBoard):
         return _good(warnings, f"the job runs without its TensorBoard: {board.text}")
-    return _good(warnings, *(board.unknown_fields if board is not None else ()))
+    return _good(warnings, *(board.unknown_fields if board is not None else ()), *_tiny_amounts(manifest.body))
+
+
+def _tiny_amounts(body: Mapping[str, Any]) -> list[str]:
+    """Return warnings about memory and storage below a KiB. The API server accepts them, and no container starts with them."""
+    return [
+        f"{path}.{kind}.{name}: {amount} is {'less than a byte' if number < 1 else f'{number:f} bytes'}: "
+        "the units are Ki, Mi, Gi and Ti, or k, M, G and T"
+        for path, resources in _resources(body.get("spec"), "spec")
+        for kind in ("requests", "limits")
+        for name, amount in mapping(resources.get(kind)).items()
+        if name in {"memory", "ephemeral-storage"} or str(name).startswith("hugepages-")
+        if (number := parse_quantity(amount)) is not None and 0 < number < _KIB
+    ]
+
+
+def _resources(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the `resources` of all containers and pods in a valid specification, with their paths."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            here = f"{path}.{key}"
+            if key == "resources" and isinstance(each, dict):
+                yield here, each
+            else:
+                yield from _resources(each, here)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _resources(each, f"{path}[{index}]")
 
 
 def _wrong(spec: InvalidSpec) -> ValidationResult:

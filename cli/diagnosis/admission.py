@@ -154,6 +154,7 @@ NO_RUNTIME: Final = error(
     "kubectl get runtimeclasses",
     ManifestChange("set runtimeClassName of the template to an existing class, or remove it"),
 )
+_WORK_LOST: Final = "Delete the job of the old name with its pods; work since their last checkpoint is lost"
 NAME_TAKEN: Final = error(
     "name-taken",
     "The name of {who} is in use: a {kind} with that name {holder}",
@@ -161,8 +162,17 @@ NAME_TAKEN: Final = error(
     "kubectl -n {namespace} get {kind} {object} -o yaml",
     f"To give the job another name, save the manifest, then in the file change metadata.name: {SAVE}",
     CREATE_RENAMED,
-    DELETE_RENAMED,
+    f"{_WORK_LOST}: {DELETE_RENAMED.partition(': ')[2]}",
 )
+_UNOWNED: Final = (
+    "kubectl -n {namespace} get {kind} {object} -o yaml",
+    (
+        "If nothing needs it, delete it. The operator then creates that of the job, within five minutes: "
+        "kubectl -n {namespace} delete {kind} {object}"
+    ),
+    "Or, if it is needed, create the job under another name. The work of its running pods since their last checkpoint is lost",
+)
+"""The advice if the other object has no owner."""
 LEFT_BEHIND: Final = error(
     "former-child-in-the-way",
     "Waiting for {kind} {object} {whose} to be deleted ({who} not created)",
@@ -358,6 +368,8 @@ def _child_of(event: EventDetails, missing: set[str], wanted: Collection[str]) -
 def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
     problem, values = first_match(_RULES, event.message) or (REFUSED, {"words": value(event.message)})
     values = {name: text.rstrip(",]") for name, text in values.items()}
+    if problem is NAME_TAKEN and values.get("holder") == "has no owner":
+        problem = replace(NAME_TAKEN, to_do=_UNOWNED)
     if problem is LEFT_BEHIND:
         values["whose"] = OF_EARLIER_JOB if "earlier job" in event.message else " "
     if problem is QUOTA:

@@ -15,9 +15,10 @@ from tfjob_operator.api.v1.constants import (
     EventReason,
     RuleAction,
     attempt_in,
+    exit_of,
 )
 from tfjob_operator.api.v1.restart_requests import why_ignored
-from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.api.v1.types import IndexRestarts, TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD, RESTART
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -205,12 +206,23 @@ def _delayed(facts: Facts) -> Iterator[Finding]:
     left_s = -(facts.age_s(at) or 0.0)
     if at is not None and left_s > 0:
         waits = [
-            f"{safe_name(each.type).lower()}-{each.index}, {format_restarts(each.total)}: next pod in {duration(over_s)}"
+            f"{safe_name(each.type).lower()}-{each.index}, {_restarts(facts, each)}: next pod in {duration(over_s)}"
             for each in facts.job.status.restarts
             if (over_s := -(facts.age_s(each.next_time) or 0.0)) > 0
         ]
         seen = (f"job: status.nextRestartTime is {at:%H:%M:%S} UTC", *waits, *history(facts)[:1])
         yield Finding(DELAYED, facts.name, seen, {"left": duration(left_s)})
+
+
+def _restarts(facts: Facts, record: IndexRestarts) -> str:
+    """Return how often a replica was restarted. Failures that a rule ignores are not counted: events on the job show them."""
+    if record.total:
+        return format_restarts(record.total)
+    name = facts.shape.child(facts.name, record.type, record.index)
+    events = facts.job_events(EventReason.EXITED_WITH_CODE)
+    times = sum(each.times for each in events if (end := exit_of(each.message)) is not None and end.pod == name)
+    count = f"{times} " if times else ""
+    return f"{count}failure{'s' * (times != 1)} that a rule ignores"
 
 
 def _escalations(facts: Facts) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
+from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
     ConditionReason,
@@ -17,8 +18,8 @@ from tfjob_operator.api.v1.constants import (
     PodExit,
     exit_of,
 )
-from tfjob_operator.api.v1.types import JobCondition, child_name
-from tfjob_operator.cli.diagnosis import logs, starting
+from tfjob_operator.api.v1.types import IndexRestarts, JobAttempt, JobCondition, TFJobSpec, child_name
+from tfjob_operator.cli.diagnosis import logs, refining, starting
 from tfjob_operator.cli.diagnosis.advice import (
     AGAIN,
     DESCRIBE_JOB,
@@ -126,6 +127,7 @@ SEGFAULT: Final = error(
     "Exit code 139 (SIGSEGV): crash in native code ({who}){words}",
     "Exit code 139: also an abort of a program that is process 1 of its container",
     LOGS,
+    refining.FAULT_HANDLER,
     ManifestChange("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible"),
 )
 BUS_ERROR: Final = error(
@@ -154,7 +156,7 @@ NOT_EXECUTABLE: Final = error(
     "Exit code 126 ({who}): the shell may not execute a command",
     "Exit code 126",
     LOGS,
-    ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),
+    starting.EXECUTABLE,
 )
 USAGE: Final = error(
     "usage-error",
@@ -227,7 +229,11 @@ FOR_EVER: Final = warning(
     "One replica was restarted five times or more, and is running again",
     LOGS,
     DESCRIBE_JOB,
-    ManifestChange("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
+    ManifestChange(
+        "to limit further restarts, set spec.runPolicy.backoffLimit to {counted} or more: {counted} are already counted, and a "
+        "lower limit fails the job at once",
+        recreate=False,
+    ),
 )
 _OF_SIDECAR: Final = (
     LOGS,
@@ -254,6 +260,7 @@ _BY_CODE: Final = {
     143: TERMINATED,
     2: USAGE,
 }
+_PLAIN: Final = frozenset({"", "Error", "Completed"})
 _KILLED_BY: Final = frozenset({137, 143})
 _PROBED_S: Final = 90.0
 """The default grace period is 30 s, and the kubelet needs some seconds more."""
@@ -340,7 +347,8 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     for pod in facts.pods:
         if failure is None or not failure.pod_name or pod.metadata.name == failure.pod_name:
             found = list(_of_pod(facts, pod, failure.container_name if failure is not None else ""))
-            yield from found
+            for each in found:
+                yield replace(each, problem=refining.of_end(facts, each.problem, pod.metadata.name))
             if found:
                 yield from _before_peer(facts, found)
                 return
@@ -349,12 +357,18 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     proof = failed_line(failed)
     if failure.reason in _OF_POD:
         yield _taken(failure.pod_name, failure.reason, failure.message, proof)
-    elif failure.exit_code is not None:
+    elif failure.reason in starting.REASONS and failure.exit_code is None:
+        problem, values = first_match(starting.RULES, failure.message or failure.reason) or (starting.CANNOT_START, {})
+        more = {"pod": failure.pod_name, "node": failure.node_name, "container": failure.container_name}
+        yield Finding(
+            problem, failure.pod_name, (proof,), more | {name: shorten(text) for name, text in values.items()}
+        )
+    elif failure.exit_code is not None and not _is_invented(facts, failure):
         container = value(failure.container_name) or CONTAINER_NAME
         end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
-        classified = _classified(facts, end)
-        yield classified
-        yield from _before_peer(facts, [classified])
+        made = _classified(facts, end)
+        yield replace(made, problem=refining.of_end(facts, made.problem, failure.pod_name))
+        yield from _before_peer(facts, [made])
 
 
 def _before_peer(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -367,6 +381,17 @@ def _before_peer(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
                 other = _classified(facts, _end_of(facts, each))
                 if other.problem.id not in _OF_PEERS and each.ended.exit_code not in _KILLED:
                     yield other
+
+
+def _is_invented(facts: Facts, failure: JobAttempt) -> bool:
+    """Return True for exit code 0 of a failed container that is not restarted after it: kubelets up to 1.20 report it.
+
+    See `container_not_created` in controller/tfjob/plan/ending.py. A container that exits with 0 again and again may have
+    reached the backoffLimit.
+    """
+    record = conditions.end_record(facts.job.status)
+    by_restarts = record is not None and record.event == EventReason.BACKOFF_LIMIT_EXCEEDED
+    return failure.exit_code == 0 and failure.reason in _PLAIN and not by_restarts
 
 
 def _taken(pod: str, reason: str, message: str, proof: str, waits: str = "") -> Finding:
@@ -466,15 +491,13 @@ def _is_soon(probed_at: datetime | None, ended_at: datetime | None) -> bool:
 
 def _limit_of_template(facts: Facts, pod: str, container: str) -> str | None:
     """Return the memory limit for the container of a pod that is gone: None for none, "" if a LimitRange may have set one."""
-    replicas = mapping(mapping((facts.evidence.body or {}).get("spec")).get("tfReplicaSpecs"))
-    for kind, replica in replicas.items() if not facts.evidence.limit_ranges else ():
-        if pod.startswith(f"{facts.name}-{kind.lower()}-"):
-            spec = mapping(mapping(mapping(replica).get("template")).get("spec"))
-            own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
-            found = [mapping(mapping(each.get("resources")).get("limits")).get("memory") for each in (*own, spec)]
-            memory = next((each for each in found if each is not None), None)
-            return f"of {value(str(memory))}" if memory is not None else None if own else ""
-    return ""
+    spec = refining.pod_spec_of(facts, pod)
+    own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
+    if facts.evidence.limit_ranges or not own:
+        return ""
+    found = [mapping(mapping(each.get("resources")).get("limits")).get("memory") for each in (*own, spec)]
+    memory = next((each for each in found if each is not None), None)
+    return f"of {value(str(memory))}" if memory is not None else None
 
 
 def memory_limit(pod: PodDetails, name: str) -> str:
@@ -527,6 +550,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
     if logs.is_far_up(joined, last.line):
         values["tail"] = MORE_LINES
     more = {name: shorten(text) for name, text in more.items()}
+    problem = refining.refined(facts, problem, end.pod, end.container, last.line)
     return Finding(problem, end.pod, end.proofs, values | more, key, also)
 
 
@@ -611,12 +635,14 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
 
 def _restarted(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that were restarted and are running again."""
-    carried = {facts.shape.child(facts.name, each.type, each.index): each.total for each in facts.job.status.restarts}
+    records = {facts.shape.child(facts.name, each.type, each.index): each for each in facts.job.status.restarts}
+    counted = max(sum(each.total for each in records.values()), facts.snapshot.restarts - facts.job.status.attempt)
+    endless = replace(FOR_EVER, to_do=FOR_EVER.to_do[:-1]) if _has_backoff_limit(facts) else FOR_EVER
     events = facts.job_events(EventReason.EXITED_WITH_CODE)
     for pod in facts.live_pods:
         name, replica = pod.metadata.name, facts.shape.replica_of(pod)
         in_place = max((each.restart_count for each in statuses(pod)), default=0)
-        times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
+        times = max(_recorded_restarts(records.get(replica), pod, in_place), facts.earlier[replica] + in_place)
         well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
         if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
             how = f"container {safe_name(well.name)} exited with code 0, {format_restarts(well.restart_count)}"
@@ -625,11 +651,15 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         if times == 0 or any(is_down_after(each, facts.now) for each in exits_of(pod)):
             continue
         now = "running now" if is_up(pod) else "not running now"
-        values = {"times": str(times), "now": now, "container": CONTAINER_NAME, "previous": "false"}
-        seen = [format_restarts(times)]
-        for each in list(exits_of(pod))[:1]:
+        most = max(statuses(pod), key=lambda each: (each.restart_count, each.name == CONTAINER_NAME), default=None)
+        container = most.name if most is not None and most.restart_count else CONTAINER_NAME
+        values = {"times": str(times), "now": now, "container": container, "counted": str(counted)}
+        values["previous"] = str(in_place > 0).lower()
+        own = sum(each.restart_count for each in statuses(pod))
+        before = f", and {times - own} of earlier pods of the replica" if times > own else ""
+        seen = [f"{format_restarts(min(own, times))}{before}"]
+        for each in (each for each in exits_of(pod) if each.container == container):
             reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
-            values |= {"container": each.container, "previous": "true"}
             how = f"exited with code {each.ended.exit_code}{reason} before the restart"
             seen.append(f"container {safe_name(each.container)} {how}")
         exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
@@ -637,12 +667,12 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         killed = _liveness(facts, name, pod.metadata.uid, CONTAINER_NAME, None)
         if exits and exits[-1][1].code in _KILLED_BY:
             killed = killed or _liveness(facts, name, "", CONTAINER_NAME, exits[-1][0].at)
-        problem, also = FOR_EVER if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
+        problem, also = endless if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
         if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
             values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}
-            problem, also = OUT_OF_MEMORY if values["limit"] else NO_MEMORY_LIMIT, (FOR_EVER,)
+            problem, also = OUT_OF_MEMORY if values["limit"] else NO_MEMORY_LIMIT, (endless,)
         elif killed and _is_young(facts, pod):
-            problem, also = LIVENESS, (FOR_EVER,)
+            problem, also = LIVENESS, (endless,)
             proofs += map(facts.line, killed[-1:])
         elif problem is RESTARTED:
             values["times"] = _often(times)
@@ -650,6 +680,20 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             problem = replace(FOR_EVER, to_do=_OF_SIDECAR)
         made = of_pod(problem, pod, *seen, **values)
         yield replace(made, proofs=(*made.proofs, *proofs), also=also)
+
+
+def _has_backoff_limit(facts: Facts) -> bool:
+    return isinstance(facts.spec, TFJobSpec) and facts.spec.backoff_limit is not None
+
+
+def _recorded_restarts(record: IndexRestarts | None, pod: PodDetails, in_place: int) -> int:
+    """Return the recorded restarts of a replica; 0 if the last pod was taken away, and the new one was not restarted.
+
+    A user who deletes a pod may have corrected why it was restarted. The restarts still count toward backoffLimit.
+    """
+    if record is None or (record.pod not in {"", pod.metadata.uid} and not (record.replaced or in_place)):
+        return 0
+    return record.total
 
 
 def _often(times: int) -> str:

@@ -17,7 +17,7 @@ from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
-from tfjob_operator.cli.model.pods import condition_of, exits_of, statuses
+from tfjob_operator.cli.model.pods import condition_of, exits_of, is_up, statuses
 from tfjob_operator.cli.model.words import quote, safe_name
 
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
@@ -71,6 +71,18 @@ NOT_READY: Final = warning(
     "kubectl describe node {node}",
     unless=(KNOWN, "pod-warning"),
 )
+_OF_READINESS: Final = (
+    DESCRIBE_POD,
+    (
+        "The training runs: neither the operator nor the other replicas wait for readiness, and the names of replicas that are "
+        "not ready resolve. It affects only the column READY"
+    ),
+    ManifestChange(
+        "correct or remove readinessProbe in the template; pods that run keep theirs, and need not be deleted",
+        recreate=False,
+    ),
+)
+"""The advice if the training runs, and a readiness probe fails."""
 NO_NODE: Final = error(
     "node-missing",
     "Node {node} does not exist ({who})",
@@ -221,7 +233,9 @@ def _warned(facts: Facts, pod: PodDetails) -> Finding | None:
     for event in sorted(warnings, key=lambda each: each.reason != "BackOff")[-1:]:
         head, _, rest = event.message.partition(": ")
         is_probe = head.endswith((" probe failed", " probe errored")) and bool(rest)
-        return _quoted(facts, pod, event, WARNED, head if is_probe else event.reason)
+        is_readiness = is_probe and head.startswith("Readiness") and is_up(pod)
+        problem = replace(WARNED, to_do=_OF_READINESS) if is_readiness else WARNED
+        return _quoted(facts, pod, event, problem, head if is_probe else event.reason)
     return None
 
 
@@ -237,7 +251,9 @@ def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
     node = safe_name(pod.spec.node_name)
     words = f"its containers are ready, and its node {node} is not" if known.is_on_lost_node else quote(ready.message)
     seen = f"condition Ready is {safe_name(ready.status)} {safe_name(ready.reason)}: {quote(ready.message)}"
-    return of_pod(NOT_READY, pod, seen, words=words or "its condition Ready is False", node=node or "NODE")
+    by_probe = not known.is_on_lost_node and any(each.readiness_probe for each in pod.spec.containers or ())
+    problem = replace(NOT_READY, to_do=_OF_READINESS) if by_probe and is_up(pod) else NOT_READY
+    return of_pod(problem, pod, seen, words=words or "its condition Ready is False", node=node or "NODE")
 
 
 def _recreated(facts: Facts) -> Iterator[Finding]:
@@ -250,9 +266,9 @@ def _recreated(facts: Facts) -> Iterator[Finding]:
             ended[end.pod].append(event)
     # The operator writes at most 25 events about creations at once, and then one in five minutes: the last one may be old.
     created_at = {pod.metadata.name: pod.metadata.creation_timestamp for pod in facts.pods}
-    resumed = sum(map(_count, facts.job_events(ConditionReason.RESUMED)))
+    resumed = sum(each.times for each in facts.job_events(ConditionReason.RESUMED))
     for name in facts.wanted.keys() & made:
-        times = max(sum(map(_count, made[name])), sum(map(_count, ended[name])))
+        times = max(sum(each.times for each in made[name]), sum(each.times for each in ended[name]))
         if times - resumed - _restarts_by_operator(facts, name) <= _OFTEN:
             continue
         moments = (made[name][-1].at, *(each.at for each in ended[name][-1:]), created_at.get(name))
@@ -274,14 +290,11 @@ def _why_recreated(
     for event in reversed(facts.events_of("Pod", name)):
         if event.type == "Warning" or event.reason in TAKEN:
             return problem, f": {value(event.reason)}: {shorten(value(event.message))}", [event]
-    if sum(map(_count, ended)) > _OFTEN:  # the operator itself replaces pods that failed because of a disruption
+    # The operator itself replaces pods that failed because of a disruption.
+    if sum(each.times for each in ended) > _OFTEN:
         words = value(ended[-1].message.partition(f"{name} ")[2])
         return replace(RECREATED, to_do=_OF_DISRUPTION), f": {shorten(words)}", ended[-1:]
     return problem, f": nodeName {node} is set in the template" if node else "", ()
-
-
-def _count(event: EventDetails) -> int:
-    return event.series.count if event.series is not None else max(event.count, 1)
 
 
 def _restarts_by_operator(facts: Facts, replica: str) -> int:

@@ -112,11 +112,16 @@ STUCK: Final = error(
     "Still terminating {age} after the grace period ({who})",
     "A pod exists long after its grace period, and its replica waits",
     "Check whether the node is Ready: kubectl get node {node}",
-    "Ask the owners of metadata.finalizers to remove them: "
-    "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'",
     _FORCE,
     rank=561,
 )
+_BY_FINALIZERS: Final = (
+    (
+        "The pod is deleted when its finalizers are removed, by those who set them; a forced deletion does not remove them: "
+        "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'"
+    ),
+)
+"""The advice if a pod that is stuck has finalizers."""
 NO_SERVICE: Final = error(
     "service-missing",
     "Service not found ({who}): other replicas cannot resolve its name",
@@ -442,7 +447,10 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
         if over_s is not None and over_s > _LATE_S:
             finalizers = ", ".join(map(safe_name, (pod.metadata.finalizers or ())[:3]))
             held = f", finalizers {finalizers}" if finalizers else ""
-            yield of_pod(STUCK, pod, f"grace period ended {duration(over_s)} ago{held}", age=duration(over_s))
+            problem = replace(STUCK, to_do=_BY_FINALIZERS) if finalizers else STUCK
+            yield of_pod(
+                problem, pod, f"grace period ended {duration(over_s)} ago{held}", age=duration(over_s), key=finalizers
+            )
 
 
 def _services(facts: Facts) -> Iterator[Finding]:

@@ -234,6 +234,16 @@ PEER_AWAY: Final = _log(
     (_PODS, "Check the other replicas first, then NetworkPolicies of the namespace", AGAIN),
     "gRPC UNAVAILABLE, connection refused: a peer failed, or the network separates replicas",
 )
+NO_TF_CONFIG: Final = _log(
+    "tf-config-missing",
+    714,
+    "TF_CONFIG is not set: {name} ({who})",
+    (
+        "Only the container tensorflow gets TF_CONFIG, and processes that it starts with its environment",
+        ManifestChange("correct command and args in the template, or set TF_CONFIG in env"),
+    ),
+    "The program reads TF_CONFIG, which a job with a single replica and other containers do not have",
+)
 NAN_LOSS: Final = _log(
     "loss-not-a-number",
     716,
@@ -320,6 +330,7 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"TF_CONFIG.{0,300}(must|should|invalid|not)|cluster_spec.{0,300}(must|should)|'\w+' not found in cluster_spec|"
         r"`task_id` \d+ exceeds the maximum id|There is no id for task_type",
     ),
+    rule(NO_TF_CONFIG, r"KeyError: '?TF_CONFIG|\bTF_CONFIG: (unbound variable|parameter not set)"),
     rule(BAD_ARGUMENTS, r"unrecognized arguments: (?P<name>[^\n]+)"),
     rule(BAD_ARGUMENTS, r"the following arguments are required: (?P<name>[^\n]+)"),
     rule(BAD_ARGUMENTS, r"Unknown command line flag '(?P<name>[^']+)'"),

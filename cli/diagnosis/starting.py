@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import ConditionType, EventReason
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
+from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
 from tfjob_operator.cli.diagnosis.causes import (
     QUOTED,
     Finding,
@@ -27,6 +28,10 @@ from tfjob_operator.cli.model.pods import lookup_location, statuses
 from tfjob_operator.cli.model.words import quote, safe_name
 
 _STARTS: Final = "The pod then starts by itself"
+EXECUTABLE: Final = ManifestChange(
+    'start it with its interpreter, such as ["python", "train.py"], or make it executable: chmod +x in the image, or '
+    "defaultMode: 0755 of the ConfigMap or Secret volume that has it"
+)
 _DRIVERS: Final = "Ask your cluster administrator to check the GPU driver and the container toolkit of node {node}"
 NO_CONFIG_MAP: Final = error(
     "config-map-missing",
@@ -72,7 +77,7 @@ NOT_EXECUTABLE: Final = error(
     "program-not-executable",
     'Command "{name}" is not executable ({who})',
     "The command is a file without permission to be executed",
-    ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),
+    EXECUTABLE,
 )
 WRONG_FORMAT: Final = error(
     "program-wrong-format",
@@ -107,6 +112,20 @@ CANNOT_START: Final = error(
     "Any other reason of the kubelet or the container runtime",
     DESCRIBE_POD,
     ManifestChange("correct the container in the template as the message says"),
+)
+_BUSY_NODE: Final = (
+    (
+        "The container runtime did not create the container in time, usually because the node or its disk is overloaded: "
+        "kubectl describe node {node}"
+    ),
+    WhileRunning("The kubelet tries again, unless it has already failed the pod"),
+    AGAIN,
+)
+_MEMORY_UNIT: Final = (
+    DESCRIBE_POD,
+    ManifestChange(
+        "raise resources.limits.memory in the template, and check its unit: 512Mi is 512 mebibytes, 512m is less than a byte"
+    ),
 )
 REJECTED: Final = error(
     "rejected-by-node",
@@ -156,11 +175,21 @@ RULES: Final = (
     rule(NOT_EXECUTABLE, r'exec: "?(?P<name>[^":]*)"?: permission denied'),
     rule(NO_PROGRAM, r'exec "?(?P<name>[^":]*)"?: no such file or directory'),
     rule(NO_WORKING_FOLDER, r"not a directory|chdir to cwd"),
+    # containerd, CRI-O, dockershim: an earlier attempt to create the container has not ended; kubelet: it timed out
+    rule(
+        replace(CANNOT_START, to_do=_BUSY_NODE),
+        r"(?P<words>(?:failed to reserve container name|.*container name \S* is already in use|.*context deadline exceeded).*)",
+    ),
+    # runc; containerd; Docker
+    rule(
+        replace(CANNOT_START, to_do=_MEMORY_UNIT),
+        r"(?P<words>.*(?:unable to set memory limit|memory limit too low|minimum memory limit).*)",
+    ),
     rule(CANNOT_START, r"(?P<words>.+)"),
 )
 REASONS_OF_START: Final = RULES[:-1]
 """Those that name a cause: the last one matches any message."""
-_REASONS: Final = frozenset(
+REASONS: Final = frozenset(
     {
         "CreateContainerConfigError",
         "CreateContainerError",
@@ -183,6 +212,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             words = shorten(message.removeprefix("Pod was rejected: "))
             seen = f"{safe_name(reason)}: {message}"
             yield of_pod(REJECTED, pod, seen, key=reason, reason=reason, words=words and f": {words}")
+        elif pod.status.phase == "Failed" and not any(map(_has_ended, statuses(pod))):
+            yield from next(filter(None, (list(_of_container(pod, each)) for each in statuses(pod))), ())
     for pod in facts.live_pods:
         if pod.spec.node_name:
             yield from next(filter(None, (list(_of_container(pod, each)) for each in statuses(pod))), _slow(facts, pod))
@@ -197,13 +228,17 @@ def _is_rejected(pod: PodDetails) -> bool:
     )
 
 
+def _has_ended(status: ContainerStatusDetails) -> bool:
+    return status.state is not None and status.state.terminated is not None
+
+
 def _of_container(pod: PodDetails, status: ContainerStatusDetails) -> Iterator[Finding]:
     wait = status.state.waiting if status.state is not None else None
     before = status.last_state.terminated if status.last_state is not None else None
     reason, message = (wait.reason, wait.message) if wait is not None else ("", "")
-    if reason == "CrashLoopBackOff" and before is not None and before.reason in _REASONS:
+    if reason == "CrashLoopBackOff" and before is not None and before.reason in REASONS:
         reason, message = before.reason, before.message
-    if reason in _REASONS:
+    if reason in REASONS:
         seen = f"container {safe_name(status.name)}: {safe_name(reason)}: {quote(message)}"
         proof, where = f"pod {safe_name(pod.metadata.name)}: {seen}", lookup_location(pod, status.name)
         yield from matched(RULES, message or reason, pod, proof, container=status.name, where=where)
@@ -232,7 +267,7 @@ def _slow(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     # Slow image pulls and mounts are reported elsewhere.
     reported = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}
     waits = {each.state.waiting.reason for each in statuses(pod) if each.state is not None and each.state.waiting}
-    if not reported and not waits & (IMAGE_REASONS | _REASONS | {"CrashLoopBackOff"}):
+    if not reported and not waits & (IMAGE_REASONS | REASONS | {"CrashLoopBackOff"}):
         seen = (
             f"bound to node {safe_name(pod.spec.node_name)} {duration(age_s)} ago, phase {safe_name(pod.status.phase)}"
         )

@@ -40,6 +40,7 @@ NO_WORKLOAD: Final = error(
     "The job has a queue label and is suspended, but has no Workload",
     "kubectl -n kueue-system get pods",
     "Ask your cluster administrator whether Kueue is running with the integration kubeflow.org/tfjob",
+    "Or run the job without a queue; a Kueue that manages it suspends it again: kubectl tfjob resume {job} -n {namespace}",
 )
 DEACTIVATED: Final = error(
     "kueue-deactivated",

@@ -337,7 +337,7 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
     regular = listed(status.get("containerStatuses"))
     every = [*listed(status.get("initContainerStatuses")), *regular]
     training = _training(regular)
-    state, last = mapping(training.get("state")), mapping(mapping(training.get("lastState")).get("terminated"))
+    state, last = mapping(training.get("state")), last_exit(training)
     ended = mapping(state.get("terminated"))
     is_terminating = "deletionTimestamp" in meta
     word, message = _word(status, every, conditions, state)
@@ -353,7 +353,7 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
         created=seconds(meta.get("creationTimestamp")) or 0.0,
         node=text(mapping(pod.get("spec")).get("nodeName")),
         state="Terminating" if is_terminating else word,
-        message=("" if is_terminating else message) or text(over.get("message")),
+        message=("" if is_terminating else message) or text(over.get("message")) or (why if phase == FAILED else ""),
         exit_code=code if isinstance(code := over.get("exitCode"), int) else None,
         exit_reason=text(status.get("reason")) or text(over.get("reason")),
         ready=not is_terminating and _is_true(conditions, "Ready"),
@@ -375,6 +375,15 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
 def _training(statuses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the status of the training container, or of the first one if there is none."""
     return next((each for each in statuses if each.get("name") == CONTAINER), statuses[0] if statuses else {})
+
+
+def last_exit(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return how a container last terminated before it was restarted.
+
+    A container that was never restarted has not: kubelets up to 1.20 report exit code 0 if the runtime could not create it.
+    """
+    last = mapping(mapping(status.get("lastState")).get("terminated"))
+    return {} if last.get("exitCode") == 0 and not number(status.get("restartCount")) else last
 
 
 def _is_true(conditions: Mapping[Any, Mapping[str, Any]], kind: str) -> bool:

@@ -97,6 +97,7 @@ class ContainerDetails(Struct, frozen=True):
     args: tuple[str, ...] | None = None
     lifecycle: Lifecycle | None = None
     startup_probe: dict[str, Any] | None = None
+    readiness_probe: dict[str, Any] | None = None
     env: tuple[Named, ...] | None = None
     volume_mounts: tuple[VolumeMount, ...] | None = None
 
@@ -273,6 +274,11 @@ class EventDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Event"):
             or self.first_timestamp
             or self.metadata.creation_timestamp
         )
+
+    @property
+    def times(self) -> int:
+        """How often the event occurred."""
+        return max(self.series.count if self.series is not None else self.count, 1)
 
 
 class NodeDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Node"):

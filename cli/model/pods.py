@@ -82,6 +82,12 @@ def is_training(pod: PodDetails) -> bool:
     return kind.lower() != "ps"
 
 
+def last_exit(status: ContainerStatusDetails) -> Terminated | None:
+    """Return how a container last terminated before it was restarted, as `facts.last_exit` does for raw JSON."""
+    last = status.last_state.terminated if status.last_state is not None else None
+    return None if last is not None and last.exit_code == 0 and not status.restart_count else last
+
+
 def has_started(pod: PodDetails) -> bool:
     """Return True if every regular container of the pod has run at least once."""
     found = pod.status.container_statuses or ()

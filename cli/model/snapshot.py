@@ -250,7 +250,7 @@ class JobSnapshot:
         if reason not in _PLAIN:
             return reason, message
         failure = failure or mapping(older.failure_in(message))
-        if failure.get("exitCode") is not None or text(failure.get("reason")) not in {"", "Error"}:
+        if failure.get("exitCode") or text(failure.get("reason")) not in {"", "Error", "Completed"}:
             return exit_of(failure), message
         problem, why = next(self._problems([pod for pod in self._newest if pod.problem]), ("TFJobFailed", ""))
         return problem, why or message

@@ -28,7 +28,7 @@ from tfjob_operator.cli.model.objects import (
     PodDetails,
     Terminated,
 )
-from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.pods import condition_of, last_exit
 from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
 from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.timelines import values
@@ -50,10 +50,9 @@ def training_of(pod: PodDetails) -> ContainerStatusDetails | None:
 def ended_of(pod: PodDetails) -> Terminated | None:
     """Return how the training last terminated, None if it never did."""
     training = training_of(pod)
-    for state in (training.state, training.last_state) if training is not None else ():
-        if state is not None and state.terminated is not None:
-            return state.terminated
-    return None
+    if training is None:
+        return None
+    return (training.state.terminated if training.state is not None else None) or last_exit(training)
 
 
 def history_of(pod: PodDetails, events: Sequence[EventDetails] = ()) -> values.PodHistory:
@@ -177,7 +176,7 @@ class _Drawing:
 
 def _runs(drawn: _Drawing, training: ContainerStatusDetails | None, first_start: datetime | None) -> None:
     """Add the last two runs, which the status shows. A lost container has no times: its run starts at `first_start`."""
-    last = training.last_state.terminated if training is not None and training.last_state is not None else None
+    last = last_exit(training) if training is not None else None
     if training is not None and last is not None:
         earlier = training.restart_count > 1
         began = utc(last.started_at) or first_start

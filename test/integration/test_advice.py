@@ -225,7 +225,7 @@ ADVICE: Final = [
     Advice(Problem("priority-class-missing", one(priorityClassName="urgent")), {f"{TEMPLATE} priorityClassName": None}),
     Advice(Problem("runtime-class-missing", one(runtimeClassName="gvisor")), {f"{TEMPLATE} runtimeClassName": None}),
     Advice(Problem("ended-pod-in-the-way", one()), before=taken("Failed")),
-    Advice(Problem("name-taken", one()), {"metadata name": "renamed"}, before=taken("Pending"), becomes="renamed"),
+    Advice(Problem("name-taken", one()), before=taken("Pending")),
     Advice(
         Problem("quota-exceeded", specs(Worker=prioritized("quota-exceeded", 2))),
         {f"{WORKER} replicas": 1},
@@ -368,7 +368,7 @@ ADVICE: Final = [
     ),
     *(
         logged(id_, {f"{CONTAINER} args": ["--data=/d"]})
-        for id_ in ("file-not-found", "loss-not-a-number", "port-in-use")
+        for id_ in ("file-not-found", "loss-not-a-number", "port-in-use", "tf-config-missing")
     ),
     logged("gpu-not-visible", {f"{CONTAINER} image": "train:2"}),
     logged("service-account-token-missing", {f"{TEMPLATE} automountServiceAccountToken": True}),

@@ -92,6 +92,7 @@ LAST_WORDS = {
     ),
     "python-module-missing": says("Traceback:\nModuleNotFoundError: No module named 'horovod'"),
     "disk-full": says("ResourceExhaustedError: /ckpt/model.tmp; No space left on device"),
+    "tf-config-missing": says("Traceback:\nKeyError: 'TF_CONFIG'"),
     "port-in-use": says('E grpc server_chttp2.cc:40] {"description":"Address already in use"}'),
     "data-access-denied": says("PermissionError: [Errno 13] Permission denied: '/data/train'"),
     "service-account-token-missing": says("ConfigException: Service token file does not exist."),

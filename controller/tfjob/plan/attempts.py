@@ -41,6 +41,7 @@ from tfjob_operator.controller.tfjob.plan.clocks import Fact
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     cause_of,
+    container_not_created,
     describe_last_failure,
     ended_containers,
     failure_at,
@@ -447,12 +448,15 @@ def _attempt(draft: StatusDraft, decision: Decision, *, at_limit: bool = False) 
     failure, key = decision.failure, decision.key
     failed = failure if failure is not None and (at_limit or has_failed(failure)) else None
     container, ended = _exit_of(failed) if failed is not None else ("", None)
+    stuck = container_not_created(failed.pod) if failed is not None and ended is None else None
     if key is None:
         message = ""
     elif failed is None or decision.cause:
         message = decision.cause or _describe_late(draft, decision)
     else:
         status, last = failed.pod.status, "" if ended is None else ended.message
+        if stuck is not None:
+            container, last = stuck[0], stuck[1].message
         message = (status.message or last) if status.reason else (last or status.message)
     starts = [each for each in (draft.start_time, _attempt_start(draft)) if each is not None]
     return JobAttempt(
@@ -485,6 +489,8 @@ def _reason(decision: Decision, failed: Replica | None, ended: ContainerStateTer
         return EventReason.NODE_SICK
     if failed is not None:
         exit_reason = "" if ended is None else ended.reason
+        stuck = container_not_created(failed.pod)
+        exit_reason = stuck[1].reason if stuck is not None else exit_reason
         return next(reasons_of(failed.pod), failed.pod.status.reason or exit_reason or "Error")
     if decision.rule is not None and decision.action is not decision.rule.action:
         return AttemptReason.NOT_RUNNING_AGAIN

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus, EventType, PodRestartPolicy
+from tfjob_operator.api.core import (
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    EventType,
+    PodRestartPolicy,
+)
 from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
@@ -25,7 +31,13 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import IndexRestarts, ReplicaStatus, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
-from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET, has_ended, is_not_restarted
+from tfjob_operator.controller.jobs.pods import (
+    DEADLINE_EXCEEDED,
+    DISRUPTION_TARGET,
+    WAITING_REASONS,
+    has_ended,
+    is_not_restarted,
+)
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, restarts_by_container
@@ -48,6 +60,9 @@ def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
         causes.append(_describe_exit(*failed))
     elif training is not None:
         causes.append(f"its training container exited with code {training.exit_code}")
+    elif not causes and (stuck := container_not_created(pod)):
+        name, waiting = stuck
+        causes.append(_with_words(f"container {name} did not start: {quoted(waiting.reason)}", waiting.message))
     return "; ".join(causes) or "the kubelet reported no container status"
 
 
@@ -81,6 +96,17 @@ def _several_containers(pod: Pod) -> str:
     shown = ", ".join(f"{name} {times}" for name, times in restarted[:_MAX_CONTAINERS])
     more = f" and {len(restarted) - _MAX_CONTAINERS} others" if len(restarted) > _MAX_CONTAINERS else ""
     return f"; containers restarted in place: {shown}{more}"
+
+
+def container_not_created(pod: Pod) -> tuple[str, ContainerStateWaiting] | None:
+    """Return the container of a failed pod that the runtime did not create, with its state; None if one has terminated.
+
+    Kubelets up to 1.20 fail such a pod under Never: they take the unknown container for one that has exited with 0.
+    """
+    if next(ended_containers(pod), None) is not None:
+        return None
+    waits = ((each.name, each.state.waiting) for each in _statuses(pod) if each.restart_count == 0)
+    return next(((name, why) for name, why in waits if why is not None and why.reason in WAITING_REASONS), None)
 
 
 def _pod_level_cause(pod: Pod) -> str:
@@ -143,8 +169,12 @@ def describe_last_failure(pod: Pod) -> str:
 
 def _describe_exit(container: str, ended: ContainerStateTerminated) -> str:
     reason = "" if ended.reason in _GENERIC_REASONS else f" ({quoted(ended.reason)})"
-    message = last_words(ended.message)
-    return f"container {container} exited with code {ended.exit_code}{reason}{': ' if message else ''}{message}"
+    return _with_words(f"container {container} exited with code {ended.exit_code}{reason}", ended.message)
+
+
+def _with_words(text: str, message: str) -> str:
+    words = last_words(message)
+    return f"{text}{': ' if words else ''}{words}"
 
 
 def pod_ended_at(pod: Pod) -> datetime:

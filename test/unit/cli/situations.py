@@ -317,6 +317,17 @@ expect("failed by an init container", "Failed 0/2 0 ExitCode:1",
 expect("failed by an init container that exited with 0 after OOM", "Failed 0/2 0 OOMKilled",
        fell("Pod mnist-worker-1: the kubelet reported no container status"),
        pod(1, KILLED_INIT))
+# Kubelet 1.20: the runtime did not create the container within two minutes.
+NOT_CREATED: Final = status_of("Failed", {"waiting": {"reason": "CreateContainerError", "message": "name is reserved"}},
+                               last={"exitCode": 0, "startedAt": None, "finishedAt": None})
+NEVER_STARTED: Final = {"replicaType": "Worker", "replicaIndex": 1, "podName": "mnist-worker-1", "containerName": "tensorflow"}
+for what, shown, pods_left, reason in (
+    ("the record has the reason", {"reason": "CreateContainerError"}, (), "CreateContainerError"),
+    ("an earlier record has an exit code", {"reason": "Error", "exitCode": 0}, (pod(1, NOT_CREATED),), "CreateContainerError"),
+    ("only an earlier record is left", {"reason": "Error", "exitCode": 0}, (), "TFJobFailed"),
+):
+    expect(f"failed, for a container was not created: {what}", f"Failed 0/2 0 {reason}", fell("", begun={"ending": {
+        "type": "Failed", "reason": "TFJobFailed", "time": at(601), "failure": NEVER_STARTED | shown}}), *pods_left)
 expect("failed, and only the record of its end has the exit code", "Failed 0/2 0 ExitCode:3", fell("", begun={"ending": {
     "type": "Failed", "reason": "TFJobFailed", "time": at(601),
     "failure": {"replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 3}}}))

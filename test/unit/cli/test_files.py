@@ -239,6 +239,23 @@ def test_a_warning_has_the_line_of_its_field_and_is_an_error_only_where_that_is_
     assert run("validate", "--strict", write(tmp_path, JOB)).exit_code == 0
 
 
+def test_memory_in_the_wrong_unit_is_a_warning(tmp_path: Path) -> None:
+    """The API server accepts it, and no container starts with it. `m` is milli."""
+    amounts = "resources: {limits: {memory: 512m, cpu: 500m}, requests: {memory: 64, ephemeral-storage: 1k}}"
+    file = write(tmp_path, JOB.replace("image:", f"{amounts}\n            image:"))
+    units = "the units are Ki, Mi, Gi and Ti, or k, M, G and T"
+    path = "spec.tfReplicaSpecs.Worker.template.spec.containers[0].resources"
+    assert [line.removeprefix(file) for line in run("validate", file).stdout.splitlines()] == [
+        f":12: warning: {path}.requests.memory: 64 is 64 bytes: {units}",
+        f":12: warning: {path}.requests.ephemeral-storage: 1k is 1000 bytes: {units}",
+        f":12: warning: {path}.limits.memory: 512m is less than a byte: {units}",
+    ]
+    assert run("validate", "--strict", file).exit_code == 1
+    assert not run(
+        "validate", write(tmp_path, JOB.replace("image:", "resources: {limits: {memory: 64Mi}}\n            image:"))
+    ).stdout
+
+
 def test_all_mistakes_of_a_failure_policy_are_told_at_once_and_the_alpha_dialect_has_none(tmp_path: Path) -> None:
     """Each with its line, and so is a rule that never applies."""
     rules = "rules: [{name: bad-gpu, action: RestartAll}, {action: Retry}]"

@@ -299,6 +299,7 @@ data-access-denied: PermissionError: [Errno 13] Permission denied: '/data/train'
 service-account-token-missing: 'kubernetes.config.config_exception.ConfigException: Service token file does not exist.'
 file-not-found: FileNotFoundError: [Errno 2] No such file or directory: '/data/train.tfrecord'
 arguments-unknown: usage: train.py [-h] [--steps STEPS]\ntrain.py: error: unrecognized arguments: --stepz 5
+tf-config-missing: KeyError: 'TF_CONFIG'
 tf-config-misread: ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.
 peer-unreachable: tensorflow.python.framework.errors_impl.UnavailableError: failed to connect to all addresses
 loss-not-a-number: ERROR:tensorflow:Model diverged with loss =

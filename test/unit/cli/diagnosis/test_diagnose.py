@@ -22,7 +22,7 @@ from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.target import Target
 from unit.cli.diagnosis.cases import CASES, world_of
 from unit.cli.diagnosis.troubled import PREEMPTION, Troubled, deployment
-from unit.cli.diagnosis.world import NOW, WORKER, ago, condition
+from unit.cli.diagnosis.world import CONTAINER, NOW, WORKER, ago, condition
 
 
 def diagnosed(*ids: str) -> Diagnosis:
@@ -1118,6 +1118,17 @@ def test_a_finished_job_took_as_long_as_list_and_status_show() -> None:
         assert diagnose(later).standing == "mnist: Failed 20s ago, after 61s"
 
 
+def test_failures_that_a_rule_ignores_are_told_and_are_no_restarts() -> None:
+    """They are in no counter, so that only the events tell how often."""
+    world = world_of("restart-delayed")
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "failedAt": ago(1), "nextTime": ago(-1)}]
+    assert first_of(world).evidence[1] == "worker-1, failures that a rule ignores: next pod in 60s"
+    for count in (1, 4):
+        world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1", count=count)
+    cause = next(each for each in diagnose(world.evidence()).causes if each.id == "restart-delayed")
+    assert cause.evidence[1] == "worker-1, 5 failures that a rule ignores: next pod in 60s"
+
+
 def test_a_job_that_failed_is_explained_when_its_pods_are_gone() -> None:
     world = world_of()
     world.failed(137, "OOMKilled")
@@ -1263,6 +1274,62 @@ def test_restarts_of_a_sidecar_are_no_reason_to_limit_those_of_the_job() -> None
     causes = {each.id: each for each in diagnose(world.evidence()).causes}
     assert "container shipper" in str(causes["restarts-for-ever"].to_do)
     assert "backoffLimit" not in str(causes)
+
+
+def test_a_log_that_is_advised_is_that_of_the_container_with_the_most_restarts() -> None:
+    """The training was restarted as well, once, and its exit is the first that a pod shows."""
+    world = Troubled()
+    ended = {"exitCode": 1, "reason": "Error", "startedAt": ago(30), "finishedAt": ago(29)}
+    world.container().update(restartCount=1, lastState={"terminated": ended})
+    completed = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": ago(5)}}
+    shipper = {
+        "name": "shipper",
+        "restartCount": 7,
+        "state": {"running": {"startedAt": ago(1)}},
+        "lastState": completed,
+    }
+    world.pods[WORKER]["status"]["containerStatuses"].append(shipper)
+    first = first_of(world)
+    assert first.id == "restarts-for-ever"
+    assert "kubectl -n team logs mnist-worker-1 --container=shipper --previous --tail=50" in first.to_do
+    assert "backoffLimit" not in str(first.to_do)
+
+
+def test_a_pod_that_replaced_a_deleted_one_is_not_blamed_for_its_restarts() -> None:
+    """Who deletes a pod may have corrected the template before. Once it is restarted too, all count."""
+    world = world_of()
+    record = {"type": "Worker", "index": 1, "inPlace": 7, "pod": "uid-of-a-former-pod"}
+    world.status["restarts"] = [record]
+    assert not ids_of(world)
+    world.container().update(restartCount=1, lastState={"terminated": {"exitCode": 1, "finishedAt": ago(40)}})
+    world.status["restarts"] = [record | {"carried": 7, "inPlace": 1, "pod": "uid-mnist-worker-1"}]
+    first = first_of(world)
+    assert (first.id, first.title) == ("restarts-for-ever", "Restarted 8 times (mnist-worker-1), running now")
+    assert first.evidence[0] == "pod mnist-worker-1: 1 restart, and 7 of earlier pods of the replica"
+
+
+def test_a_pod_that_replaced_a_failed_one_is_blamed_for_the_restarts() -> None:
+    """Under ExitCode each restart is a new pod, and the record has the UID of the last one that failed."""
+    world = world_of()
+    record = {"type": "Worker", "index": 1, "carried": 6, "replaced": True, "pod": "uid-of-a-former-pod"}
+    world.status["restarts"] = [record]
+    assert ids_of(world) == ["restarts-for-ever"]
+
+
+@pytest.mark.parametrize("has_limit", [False, True])
+def test_a_limit_that_would_fail_the_job_at_once_is_not_advised(has_limit: bool) -> None:
+    """The restarts of all replicas and of earlier pods count, and the limit acts without a further restart."""
+    world = world_of("restarts-for-ever")
+    former = {"type": "Worker", "index": 0, "carried": 3, "pod": "uid-of-a-former-pod"}
+    world.status["restarts"] = [former, {"type": "Worker", "index": 1, "inPlace": 12, "pod": "uid-mnist-worker-1"}]
+    if has_limit:
+        world.spec["runPolicy"]["backoffLimit"] = 20
+    steps = " ".join(first_of(world).to_do)
+    advice = (
+        "set spec.runPolicy.backoffLimit to 15 or more: 15 are already counted, and a lower limit fails the job at once"
+    )
+    assert (advice in steps) is not has_limit
+    assert ("backoffLimit" in steps) is not has_limit
 
 
 def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training() -> None:
@@ -1419,6 +1486,131 @@ def test_a_job_in_which_only_an_evaluator_has_replicas_says_so_in_plain_words() 
     assert set(found.evidence[0].removeprefix("job: replicas: ").split(", ")) == {"Worker 0", "Evaluator 1"}
 
 
+@pytest.mark.parametrize(("kind", "reason"), [("pod", "FailedCreatePod"), ("service", "FailedCreateService")])
+def test_an_object_without_owner_in_the_way_can_be_deleted(kind: str, reason: str) -> None:
+    """As its event says. Another name for the job costs the work of the pods that run."""
+    world = world_of()
+    world.pods.pop(WORKER)
+    taken = f"Error creating: {kind} {WORKER} already exists and is not controlled by this TFJob: it "
+    world.job_event(reason, f"{taken}has no owner; delete it or recreate the job under another name")
+    steps = first_of(world).to_do
+    assert (
+        f"The operator then creates that of the job, within five minutes: kubectl -n team delete {kind} {WORKER}"
+        in steps[1]
+    )
+    assert "Or, if it is needed, " in steps[2]
+    assert "work of its running pods since their last checkpoint is lost" in steps[2]
+    world.events.clear()
+    world.job_event(reason, f"{taken}belongs to ReplicaSet web; delete it or recreate the job under another name")
+    last = first_of(world).to_do[-1]
+    assert last == (
+        "Delete the job of the old name with its pods; work since their last checkpoint is lost: "
+        "kubectl -n team delete tfjob mnist"
+    )
+
+
+def test_a_job_with_a_queue_label_can_run_without_kueue() -> None:
+    assert "kubectl tfjob resume mnist -n team" in diagnosed("kueue-absent").causes[0].to_do[-1]
+
+
+def steps_of(world: Troubled) -> str:
+    return " ".join(first_of(world).to_do)
+
+
+def test_a_port_that_another_container_of_the_pod_may_use_is_no_matter_of_the_host_network() -> None:
+    world = world_of("port-in-use")
+    assert "another process already uses this one" in steps_of(world)
+    assert "hostNetwork" not in steps_of(world)
+    template = world.workers["template"]["spec"]
+    template["containers"].append(CONTAINER | {"name": "debug"})
+    assert "et containers tensorflow and debug listen on different ports" in steps_of(world)
+    template["hostNetwork"] = True
+    assert "emove hostNetwork" in steps_of(world)
+
+
+def test_the_pod_of_a_container_whose_port_is_in_use_may_be_gone() -> None:
+    world = world_of("port-in-use")
+    world.end("Failed", "TFJobFailed", "TFJob team/mnist has failed because 1 Worker replica(s) failed.")
+    failure = {
+        "podName": WORKER,
+        "containerName": "tensorflow",
+        "exitCode": 1,
+        "message": "OSError: Address already in use",
+    }
+    world.status["begun"]["ending"] = {"type": "Failed", "reason": "TFJobFailed", "failure": failure}
+    world.pods.pop(WORKER)
+    world.workers["template"]["spec"]["containers"].append(CONTAINER | {"name": "debug"})
+    assert "et containers tensorflow and debug listen on different ports" in steps_of(world)
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("No module named 'horovod'", "pip install"),
+        (
+            "No module named 'tensorflow.keras.layers.experimental'",
+            "a version of the package that has the module",
+        ),
+        (
+            "No module named 'tensorflow.keras'; 'tensorflow' is not a package",
+            "no script or folder has the name of the package",
+        ),
+        (
+            "No module named train.__main__; 'train' is a package and cannot be directly executed",
+            "ame a module of the package in the command",
+        ),
+    ],
+)
+def test_a_module_of_a_package_that_exists_is_missing_in_its_version(line: str, advice: str) -> None:
+    """Python names the package alone if that is missing."""
+    world = world_of()
+    world.exited(1, log=f"Traceback (most recent call last):\nModuleNotFoundError: {line}")
+    assert first_of(world).id == "python-module-missing"
+    assert advice in steps_of(world)
+    assert ("pip install" in steps_of(world)) is (advice == "pip install")
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_a_crash_in_native_code_is_only_one_of_cuda_with_a_gpu(has_gpu: bool) -> None:
+    world = world_of("segmentation-fault")
+    if has_gpu:
+        world.workers["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 1
+    assert ("CUDA" in steps_of(world)) is has_gpu
+    assert "PYTHONFAULTHANDLER" in steps_of(world)
+
+
+@pytest.mark.parametrize("id_", ["program-not-executable", "command-not-executable"])
+def test_a_script_of_a_config_map_is_made_executable_by_its_volume(id_: str) -> None:
+    assert "defaultMode: 0755 of the ConfigMap or Secret volume" in steps_of(world_of(id_))
+
+
+def test_a_job_with_a_single_replica_has_no_tf_config() -> None:
+    world = world_of("tf-config-missing")
+    assert "Only the container tensorflow gets TF_CONFIG" in steps_of(world)
+    del world.spec["tfReplicaSpecs"]["PS"]
+    world.workers["replicas"] = 1
+    world.pods = {"mnist-worker-0": world.pods["mnist-worker-0"]}
+    world.exited(1, name="mnist-worker-0", log="Traceback:\nKeyError: 'TF_CONFIG'")
+    assert first_of(world).id == "tf-config-missing"
+    assert "A job with a single replica gets no TF_CONFIG" in steps_of(world)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_an_evaluator_that_ends_the_training_is_called_one(is_gone: bool) -> None:
+    """Nothing else tells that an evaluation decides about a training."""
+    world = world_of()
+    world.failed(1, message="FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/metrics.json'")
+    assert "Evaluator" not in steps_of(world)
+    name = "mnist-evaluator-0"
+    world.spec["tfReplicaSpecs"]["Evaluator"] = {"replicas": 1, "template": world.workers["template"]}
+    pod = world.pods.pop(WORKER)
+    pod["metadata"] |= {"name": name, "labels": {}}
+    world.pods |= {} if is_gone else {name: pod}
+    failure = {"podName": name, "containerName": "tensorflow", "exitCode": 1, "message": "KeyError: 'loss'"}
+    world.status["begun"]["ending"] = {"type": "Failed", "reason": "TFJobFailed", "failure": failure}
+    assert "A failed Evaluator ends the whole job" in steps_of(world)
+
+
 def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -> None:
     """As in `list`: the suspension is wanted, and the pod is not."""
     world = Troubled()
@@ -1426,7 +1618,11 @@ def test_a_pod_that_a_finalizer_keeps_comes_before_the_suspension_of_its_job() -
     world.suspend()
     pod["metadata"] |= {"deletionTimestamp": ago(5), "finalizers": ["example.com/backup"]}
     world.pods = {WORKER: pod}
-    assert [each.id for each in diagnose(world.evidence()).causes[:2]] == ["stuck-terminating", "suspended"]
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found[:2]] == ["stuck-terminating", "suspended"]
+    steps = " ".join(found[0].to_do)
+    assert ("--force" in steps, "get node" in steps) == (False, False), "neither removes a finalizer"
+    assert "a forced deletion does not remove them: kubectl -n team get pod mnist-worker-1 -o jsonpath" in steps
 
 
 def test_conditions_of_other_kinds_change_nothing() -> None:
@@ -1685,6 +1881,54 @@ def test_a_replica_that_was_restarted_after_its_success_has_no_failure_to_be_men
     assert "restarted-after-success" not in ids_of(world), "it saved a checkpoint, and its node took it away"
 
 
+RESERVED = 'failed to reserve container name "tensorflow_x": name "tensorflow_x" is reserved for "b261"'
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_container_that_was_never_created_has_no_exit_code(is_gone: bool) -> None:
+    """Kubelet 1.20 reports exit code 0 of an earlier run for it, though there was none, and the pod as failed."""
+    world = world_of()
+    words = f"Pod {WORKER}: container tensorflow did not start: CreateContainerError: {RESERVED}"
+    world.end("Failed", "TFJobFailed", f"TFJob team/mnist has failed because 1 Worker replica(s) failed. {words}")
+    failure = {
+        "podName": WORKER, "replicaType": "Worker", "replicaIndex": 1, "nodeName": "node-1", "containerName": "tensorflow",
+        "reason": "CreateContainerError", "message": RESERVED
+    }  # fmt: skip
+    world.status["begun"]["ending"] = {"type": "Failed", "reason": "TFJobFailed", "failure": failure}
+    waiting = {"reason": "CreateContainerError", "message": RESERVED}
+    world.container().update(ready=False, state={"waiting": waiting}, lastState={"terminated": {"exitCode": 0}})
+    world.pods[WORKER]["status"]["phase"] = "Failed"
+    if is_gone:
+        world.pods.pop(WORKER)
+    first, *others = diagnose(world.evidence()).causes
+    assert (first.id, others) == ("container-cannot-start", [])
+    assert first.title == f"Container tensorflow cannot be started (mnist-worker-1): {RESERVED}"
+    assert first.to_do[0].endswith(f"overloaded: kubectl describe node node-{int(is_gone)}")
+    assert any("replace --force" in step for step in first.to_do)
+    failure |= {"reason": "Error", "exitCode": 0}  # of an earlier operator
+    assert "restarted-after-success" not in ids_of(world)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (
+            "OCI runtime create failed: runc create failed: unable to start container process: error during container init: "
+            "error setting cgroup config for procHooks process: unable to set memory limit to 1 (current usage: 23388): unknown"
+        ),
+        "container init was OOM-killed (memory limit too low?)",
+        "Error response from daemon: Minimum memory limit allowed is 6MB",
+    ],
+)
+def test_a_memory_limit_in_the_wrong_unit_is_explained(words: str) -> None:
+    world = world_of()
+    world.waiting("RunContainerError", words)
+    first = first_of(world)
+    assert first.id == "container-cannot-start"
+    assert first.title.endswith(words)
+    assert "512m is less than a byte" in str(first.to_do)
+
+
 def test_no_operator_is_said_to_be_missing_while_the_next_restart_is_delayed() -> None:
     world = world_of("namespace-not-served")
     assert first_of(world).id == "namespace-not-served"
@@ -1814,6 +2058,22 @@ def test_what_the_api_server_says_is_quoted_where_no_other_reason_is_known(id_: 
 @pytest.mark.parametrize(("id_", "ready"), [("crash-loop", 1), ("sidecar-failed", 1), ("pod-warning", 0)])
 def test_a_pod_that_is_not_ready_does_not_count(id_: str, ready: int) -> None:
     assert diagnosed(id_).standing.endswith(f"{ready} of 2 workers ready")
+
+
+@pytest.mark.parametrize("has_event", [True, False])
+def test_a_readiness_probe_that_fails_does_not_stop_the_training(has_event: bool) -> None:
+    """Names resolve for pods that are not ready. Deleting the pods would lose their work."""
+    world = world_of()
+    world.pods[WORKER]["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 2222}}
+    world.container()["ready"] = False
+    if has_event:
+        world.pod_event("Unhealthy", "Readiness probe failed: dial tcp 10.0.0.7:2222: connect: refused")
+    first = first_of(world)
+    assert first.id == ("pod-warning" if has_event else "replica-not-ready")
+    steps = " ".join(first.to_do)
+    assert "The training runs: " in steps
+    assert "Correct or remove readinessProbe" in steps
+    assert " delete pod" not in steps
 
 
 def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> None:

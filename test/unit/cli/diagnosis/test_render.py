@@ -62,7 +62,7 @@ def test_the_docs_have_the_table_of_all_troubles(check_generated: Callable[[Path
 
 def _written(step: Step) -> str:
     if isinstance(step, ManifestChange):
-        return f"*change:* {step.what}" if step.what else "*replace the job if it has ended*"
+        return fill(f"*change:* {step.what}", {}) if step.what else "*replace the job if it has ended*"
     return fill(step.text if isinstance(step, WhileRunning) else step, {})
 
 

@@ -482,6 +482,13 @@ def failed(*statuses: core.ContainerStatus, index: int = 0, **status: Any) -> Po
     return changed(pod("Worker", index), status=core.PodStatus(phase="Failed", container_statuses=statuses, **status))
 
 
+def never_created(reason: str, message: str = "") -> core.ContainerStatus:
+    """As kubelets up to 1.20 report a container that the runtime did not create: with exit code 0 of an earlier run."""
+    waiting, before = core.ContainerStateWaiting(reason, message), core.ContainerStateTerminated(exit_code=0)
+    state, last = core.ContainerState(waiting=waiting), core.LastState(terminated=before)
+    return core.ContainerStatus(name="tensorflow", state=state, last_state=last)
+
+
 def end_of(*pods: Pod, policy: str = "Never", restarts: tuple[IndexRestarts, ...] = (), **run_policy: Any) -> EndRecord:
     """The end of a job of three workers with these pods."""
     tfjob = job(spec(policy, Worker=3, runPolicy=run_policy), status=JobStatus(restarts=restarts))
@@ -529,12 +536,30 @@ def message_of(*pods: Pod, **given: Any) -> str:
             "DeadlineExceeded; its training container exited with code 0",
         ),
         (failed(), "the kubelet reported no container status"),
+        (
+            failed(never_created("CreateContainerError", "name is reserved")),
+            "container tensorflow did not start: CreateContainerError: name is reserved",
+        ),
+        (failed(never_created("ContainerCreating")), "the kubelet reported no container status"),
+        (
+            failed(never_created("ErrImagePull"), reason="DeadlineExceeded", message="too long"),
+            "DeadlineExceeded (too long)",
+        ),
     ],
 )
 def test_a_failed_job_says_which_pod_which_container_and_why(found: Pod, told: str) -> None:
     """U8: after the words that clients match."""
     clients_match = "TFJob ns/mnist has failed because 1 Worker replica(s) failed. "
     assert message_of(found) == f"{clients_match}Pod mnist-worker-0: {told}"
+
+
+@pytest.mark.parametrize("policy", ["Never", "ExitCode"])
+def test_the_record_of_a_container_that_was_not_created_has_no_exit_code(policy: str) -> None:
+    """Without an exit code, ExitCode does not retry it."""
+    failure = end_of(failed(never_created("CreateContainerError", "name is reserved")), policy=policy).failure
+    assert failure is not None
+    assert (failure.exit_code, failure.reason, failure.message) == (None, "CreateContainerError", "name is reserved")
+    assert (failure.pod_name, failure.container_name) == ("mnist-worker-0", "tensorflow")
 
 
 def test_the_first_of_several_failed_pods_is_named() -> None:

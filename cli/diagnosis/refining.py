@@ -1,0 +1,97 @@
+"""Advice about exits that depends on the pod's template and the size of the job. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from tfjob_operator.api.v1.constants import CHIEF, CONTAINER_NAME, EVALUATOR, MASTER, WORKER
+from tfjob_operator.cli.diagnosis.advice import LOGS
+from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
+from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.model.facts import listed, mapping, text
+from tfjob_operator.cli.model.replicas import replica_of
+from tfjob_operator.cli.model.words import join_some
+
+FAULT_HANDLER: Final = ManifestChange(
+    "set PYTHONFAULTHANDLER to 1 in env, so that the log shows where a Python program crashes", recreate=False
+)
+_MODULE: Final = re.compile(r"No module named '?(?P<name>[\w.]+)")
+_ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
+_SINGLE: Final = (
+    "A job with a single replica gets no TF_CONFIG",
+    ManifestChange("let the program run without TF_CONFIG, or set it in env of the template"),
+)
+_ENDS_THE_JOB: Final = (
+    "A failed Evaluator ends the whole job. With restartPolicy OnFailure it is restarted instead; as a separate job it cannot "
+    "end the training"
+)
+
+
+def pod_spec_of(facts: Facts, pod: str) -> Mapping[str, Any]:
+    """Return the pod spec in the template of a replica, by the name of its pod, which may be gone; empty if unknown."""
+    kind = replica_of(None, facts.name, pod).type.lower()
+    replicas = mapping(mapping((facts.evidence.body or {}).get("spec")).get("tfReplicaSpecs"))
+    found = (mapping(mapping(each).get("template")) for key, each in replicas.items() if kind and key.lower() == kind)
+    return mapping(next(found, {}).get("spec"))
+
+
+def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str) -> Problem:
+    """Return the problem of an exit with the advice for this job. `words` is the deciding line of the log."""
+    if problem.id == "port-in-use":
+        return _port_in_use(facts, problem, pod, container)
+    if problem.id == "python-module-missing":
+        return _module_missing(problem, words)
+    if problem.id == "segmentation-fault" and not _has_accelerator(pod_spec_of(facts, pod)):
+        change = ManifestChange(
+            "use an image whose packages with native code fit together, such as TensorFlow and NumPy"
+        )
+        return replace(problem, to_do=(LOGS, FAULT_HANDLER, change))
+    if problem.id == "tf-config-missing" and container == CONTAINER_NAME and sum(facts.sizes.values()) == 1:
+        return replace(problem, to_do=(LOGS, *_SINGLE))
+    return problem
+
+
+def of_end(facts: Facts, problem: Problem, pod: str) -> Problem:
+    """Return the problem that ended a job, with the reason why it did if the replica does not train."""
+    trains = any(facts.sizes.get(kind) for kind in (CHIEF, MASTER, WORKER))
+    is_evaluator = replica_of(None, facts.name, pod).type == EVALUATOR
+    return replace(problem, to_do=(*problem.to_do, _ENDS_THE_JOB)) if trains and is_evaluator else problem
+
+
+def _port_in_use(facts: Facts, problem: Problem, pod: str, container: str) -> Problem:
+    spec = pod_spec_of(facts, pod)
+    if not spec or spec.get("hostNetwork") is True:
+        return problem
+    others = [name for each in listed(spec.get("containers")) if (name := text(each.get("name"))) != container]
+    beside = (
+        f"let containers {container} and {value(join_some(others))} listen on different ports: a pod has one set of ports"
+        if others
+        else "let each process of the container listen on its own port: another process already uses this one"
+    )
+    return replace(problem, to_do=(LOGS, ManifestChange(beside)))
+
+
+def _module_missing(problem: Problem, words: str) -> Problem:
+    """Return the problem with other advice than to install a package that is there: Python names the package alone if not."""
+    name = found["name"].rstrip(".") if (found := _MODULE.search(words)) is not None else ""
+    if "is not a package" in words:
+        change = "use an image in which no script or folder has the name of the package"
+    elif "cannot be directly executed" in words:
+        change = "name a module of the package in the command, such as python -m PACKAGE.MODULE"
+    elif "." in name:
+        change = "use an image with a version of the package that has the module; the package itself is there"
+    else:
+        return problem
+    return replace(problem, to_do=(LOGS, ManifestChange(change)))
+
+
+def _has_accelerator(spec: Mapping[str, Any]) -> bool:
+    """Return True if a container requests a GPU or the like, or if that is unknown."""
+    resources = [mapping(each.get("resources")) for each in listed(spec.get("containers"))]
+    amounts = [name for each in resources for kind in ("limits", "requests") for name in mapping(each.get(kind))]
+    has_claims = bool(spec.get("resourceClaims"))
+    return not spec or has_claims or any(map(_ACCELERATOR.search, amounts))
