@@ -507,7 +507,7 @@ NOT_FOLLOWED: Final = {
     """,
     "its steps are those of rows that are followed": """
         volume-key-missing rejected-by-node init-container-failed job-failed failed-by-rule
-        rule-misspelled restart-request-ignored failure-rule-matches-healthy-nodes
+        rule-misspelled restart-request-ignored failure-rule-matches-healthy-nodes deadline-not-running
     """,
     "it takes a container in which a real program fails": """
         object-store-credentials-missing object-store-denied python-import-failed read-only-file-system
