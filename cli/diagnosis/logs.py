@@ -437,6 +437,10 @@ _CONTINUED: Final = re.compile(r"Additional GRPC error information|:(\{|[A-Z]+:)
 _VAGUE: Final = re.compile(
     r"(\w+\.)*((Internal|Unknown|XlaRuntime|JaxRuntime|Aborted|Cancelled)Error\b|RuntimeError: (NCCL|DataLoader))"
 )
+_FATAL: Final = re.compile(r"(FATAL|Fatal|fatal|CRITICAL): ?|[\w./-]{1,100}: error: ")
+"""Lines by which a program says that it ends, such as those of argparse: an exception before it was handled."""
+_CLOSING: Final = re.compile(r"(ERROR|Error|error|Aborting|Aborted): ")
+"""The same, if it is the last line."""
 _ESCAPES: Final = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _DECORATION: Final = re.compile(
     r"^\[rank\d+\]: |\x1b\[[\d;]*m|\{\{function_node [^}]{0,400}\}\} ?| ?\[Op:\w+\](?: name: ?)?"
@@ -538,9 +542,9 @@ def plain(log: str) -> str:
 def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     """Return why the process with this log ended.
 
-    The last exception decides, or a later fatal message of native code: lines before it may be about errors that were
-    handled. An exception of a launcher decides only without another. Without all of them, the last error of a structured log
-    decides, else the last line that a rule knows.
+    The last exception decides, or a later fatal message: lines before it may be about errors that were handled. An exception of
+    a launcher decides only without another. Without all of them, the last error of a structured log decides, else the last line
+    that a rule knows.
     """
     messages = _messages(log)
     ends = [each for each in reversed(messages) if each.level in {"X", "F"}]
@@ -624,11 +628,12 @@ def _messages(log: str) -> list[_Message]:
     current: _Message | None = None
     is_ignored = in_frames = False
     found: list[_Message] = []
-    for raw in log[-_LONGEST:].splitlines()[-_MOST_LINES:]:
+    lines = log[-_LONGEST:].rstrip().splitlines()[-_MOST_LINES:]
+    for number, raw in enumerate(lines, 1):
         margined = _DECORATION.sub("", raw)
         line = _MARGIN.sub("", margined).rstrip()
         exception = _EXCEPTION.match(line)
-        if (begun := _begun(line)) is not None:
+        if (begun := _begun(line, is_last=number == len(lines))) is not None:
             is_known = line.startswith(_ABORT) and any(each.level == "F" for each in found)
             found += [] if is_known else [begun]  # the failed check was logged before the abort
             current = begun if begun.level == "F" else None
@@ -655,11 +660,11 @@ def _messages(log: str) -> list[_Message]:
     return found
 
 
-def _begun(line: str) -> _Message | None:
-    """Return the message of native code or of a structured log that begins with this line."""
+def _begun(line: str, *, is_last: bool) -> _Message | None:
+    """Return the message of native code or of a structured log, or the fatal one, that begins with this line."""
     if (thrown := _THROWN.match(line)) is not None:
         return _Message("F", [thrown[1]])
-    if _FAULT.match(line):
+    if _FAULT.match(line) or _FATAL.match(line) or (is_last and _CLOSING.match(line)):
         return _Message("F", [line])
     if (native := _NATIVE.match(line)) is not None:
         return _Message(native["level"], [native["text"]])
