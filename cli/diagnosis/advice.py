@@ -82,11 +82,11 @@ def steps(
     pods = [name for name in whom if name in present]
     lines: list[str] = []
     recreate, keeps_log = False, _keeps_log(facts, values.get("container", ""))
-    changes = [step.what for step in given if isinstance(step, ManifestChange) and step.what]
+    changes = [step.what for step in given if isinstance(step, ManifestChange)]
     if facts.finished and len(changes) > 1:  # a single file with all changes
         last = max(number for number, step in enumerate(given) if isinstance(step, ManifestChange))
         rest = [step for step in given[:last] if not isinstance(step, ManifestChange)]
-        given = [*rest, ManifestChange("; ".join(dict.fromkeys(changes))), *given[last + 1 :]]
+        given = [*rest, ManifestChange("; ".join(dict.fromkeys(filter(None, changes)))), *given[last + 1 :]]
     for step in given:
         if isinstance(step, ManifestChange):
             recreate = recreate or step.recreate

@@ -1393,6 +1393,9 @@ def test_an_error_without_a_host_has_advice_for_replicas_and_for_other_hosts(lin
     assert first_of(world).id in {"peer-unreachable", "peer-name-unresolved"}
     assert any("--selector=training.kubeflow.org/job-name=mnist" in each for each in first_of(world).to_do)
     assert any("NetworkPolicy with rules" in each for each in first_of(world).to_do) is is_any
+    *_, save, replace_job = first_of(world).to_do
+    assert save.startswith("Save the manifest")  # after everything that does not end what may be repaired
+    assert replace_job.startswith("Replace the job")
 
 
 def test_an_address_that_may_be_of_a_former_pod_is_a_peer_of_grpc() -> None:
