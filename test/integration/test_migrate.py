@@ -187,7 +187,7 @@ def test_the_check_and_the_plan_only_get_and_list(
     """By the audit log, they ask for no more than the permissions that the documentation names."""
     before = len(audit.events())
     plugin = Plugin(reader, team.namespace, plane.kubectl)
-    assert "mnist   New     clean-pod-policy, counters, exit-codes, restart-delay" in plugin(
+    assert "mnist   New     exit-codes, clean-pod-policy, restart-delay, counters" in plugin(
         "migrate", "--check", code=3
     )
     plugin("migrate", "--check", "-A", "-o", "json", code=3)
