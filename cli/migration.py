@@ -48,7 +48,8 @@ FAILS_AT_MOVE: Final = Difference(
     "fails-at-move",
     "With enableDynamicWorker, the job continues although workers have failed.",
     "It FAILS when this operator starts, unless the failed pods were disrupted; its running pods are cleaned up.",
-    "before the move, delete the failed pods, which training-operator recreates; or let the job finish",
+    "before the move, delete the failed pods, or set restartPolicy: OnFailure on Worker: training-operator recreates them. Or "
+    "let the job finish",
 )
 SIDECARS: Final = Difference(
     "sidecars",
@@ -67,7 +68,7 @@ INVALID: Final = Difference(
 )
 ELASTIC: Final = Difference(
     "elastic-workers",
-    "With enableDynamicWorker, a worker that fails without being restarted does not fail the job.",
+    "With enableDynamicWorker, a worker that fails under Never does not fail the job.",
     "It fails the job, unless its pod was disrupted.",
     "set restartPolicy: OnFailure on Worker, which restarts it. Pods that exist keep their policy",
 )
@@ -200,8 +201,11 @@ def _differences(job: Mapping[str, Any], facts: JobFacts, *, gang: bool | None) 
         yield INVALID, mistakes
         return
     sidecars = {kind: _sidecars(job, kind) for kind, size in spec.sizes.items() if size}
-    if failed := _failed_workers(spec, body, facts):
-        yield FAILS_AT_MOVE, failed
+    if _keeps_failed_workers(spec, body):
+        failed = facts.counts.get(WORKER, Counters()).failed
+        if failed and not spec.suspend:
+            yield FAILS_AT_MOVE, f"{WORKER}: {failed} failed"
+        yield ELASTIC, f"{WORKER}: {RestartPolicy.NEVER}"
     yield from _at_the_end(spec, body, sidecars)
     yield from _of_restarts(spec, body)
     if awakened := _awakened(body):
@@ -223,19 +227,16 @@ def _mistakes(name: str, spec: TFJobSpec | InvalidSpec) -> str:
     return f"{found[0]}{f' (and {count - 1} more)' if count > 1 else ''}" if found else ""
 
 
-def _failed_workers(spec: TFJobSpec, body: Mapping[str, Any], facts: JobFacts) -> str:
-    """Return the failed workers that would fail an elastic job at once, "" if there are none.
+def _keeps_failed_workers(spec: TFJobSpec, body: Mapping[str, Any]) -> bool:
+    """Return True if training-operator ignores failed workers: those of an elastic job whose pods have Never.
 
-    training-operator creates pods with Never if the replica type has no policy, whatever its template has. A pod that it
-    restarts under ExitCode counts as failed until it is gone.
+    It creates pods with Never if the replica type has no policy, whatever its template has. Under ExitCode, exit codes that are
+    not retried fail an elastic job, too.
     """
-    failed = facts.counts.get(WORKER, Counters()).failed
-    if not (spec.dynamic_workers and failed and spec.sizes.get(WORKER)) or spec.suspend:
-        return ""
+    if not (spec.dynamic_workers and spec.sizes.get(WORKER)):
+        return False
     has_policy = any(entry.get("restartPolicy") for entry in _entries(body, WORKER))
-    policy = spec.replicas[WORKER].restart_policy if has_policy else RestartPolicy.NEVER
-    is_kept = policy is RestartPolicy.NEVER or (policy is RestartPolicy.EXIT_CODE and facts.state != "Restarting")
-    return f"{WORKER}: {failed} failed ({policy})" if is_kept else ""
+    return not has_policy or spec.replicas[WORKER].restart_policy is RestartPolicy.NEVER
 
 
 def _run_policy(body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -290,10 +291,6 @@ def _at_the_end(
         yield SIDECARS, "; ".join(f"{kind}: {', '.join(names)}" for kind, names in sidecars.items() if names)
     if sidecars.keys() == {PS}:
         yield PS_ONLY, PS
-    if spec.dynamic_workers and WORKER in sidecars:
-        policy = spec.replicas[WORKER].restart_policy
-        if policy in {RestartPolicy.NEVER, RestartPolicy.EXIT_CODE}:
-            yield ELASTIC, f"{WORKER}: {policy}"
     if may_outlive:
         yield COUNTERS, f"{spec.total_replicas} replica{'s' * (spec.total_replicas != 1)}"
 
