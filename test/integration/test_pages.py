@@ -68,7 +68,7 @@ ELSEWHERE: Final = (
     Elsewhere(PLUGIN_PAGE, "pip install", "`make sdk-matrix` installs it, and runs the cells of the page"),
     Elsewhere(PLUGIN_PAGE, "kubectl -n team create rolebinding", "`make sdk-matrix`: for its user"),
     Elsewhere("docs/migration.md", "kubectl tfjob migrate", "test_migrate.py, test_migrate_by_namespace.py"),
-    Elsewhere("docs/migration.md", "kubectl get", "test_migrate_by_namespace.py, after a migration there and back"),
+    Elsewhere("docs/migration.md", "kubectl get", "test_migrate.py, and after a migration test_migrate_by_namespace.py"),
     Elsewhere("docs/migration.md", "kubectl delete", "the same"),
     Elsewhere("docs/migration.md", "kubectl patch", "the same"),
     Elsewhere("docs/operations.md", "helm upgrade", "test_chart.py does it, with each Helm"),
