@@ -24,7 +24,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import InvalidSpec, ReplicaSpec, TFJobSpec
 from tfjob_operator.api.v1.validation import BOUNDS, RUN_POLICY_FIELDS, SPEC_FIELDS, read_spec
-from tfjob_operator.cli.model.facts import JobFacts, job_facts, listed, mapping, spec_of, status_of, text
+from tfjob_operator.cli.model.facts import Counters, JobFacts, job_facts, listed, mapping, spec_of, status_of, text
 from tfjob_operator.cli.model.replicas import type_of
 
 _MAX_DETAIL: Final = 300
@@ -44,24 +44,33 @@ class Difference(NamedTuple):
     flags: tuple[str, ...] = ()
 
 
+FAILS_AT_MOVE: Final = Difference(
+    "fails-at-move",
+    "With enableDynamicWorker, the job continues although workers have failed.",
+    "It FAILS when this operator starts, unless the failed pods were disrupted; its running pods are cleaned up.",
+    "before the move, delete the failed pods, or set restartPolicy: OnFailure on Worker: training-operator recreates them. Or "
+    "let the job finish",
+)
+SIDECARS: Final = Difference(
+    "sidecars",
+    "A replica finishes when all containers of its pod have ended, and fails if one of them fails.",
+    "A replica finishes as its container tensorflow does; the others are deleted 30s later. If tensorflow has ended before "
+    "the move, the job may finish when this operator starts, and the others are deleted within 30s.",
+    "before the move, set cleanPodPolicy: None, or let sidecars finish that still work. spec.runPolicy."
+    "completionGracePeriodSeconds can be set only after the move: the CRD of training-operator does not have it",
+)
 INVALID: Final = Difference(
     "invalid",
     "The job runs.",
-    "The job is on hold: running pods continue, and no pod is created until the field is corrected.",
+    "The job is on hold until the field is corrected: running pods continue, but no pod is created, exits are not evaluated, "
+    "and the job does not finish.",
     "correct the field",
 )
-CLEAN_POD_POLICY: Final = Difference(
-    "clean-pod-policy",
-    "Without cleanPodPolicy, pods that are running when the job finishes or exceeds a limit continue.",
-    "They are deleted.",
-    "set spec.runPolicy.cleanPodPolicy: None",
-)
-COMPLETION_GRACE: Final = Difference(
-    "completion-grace",
-    "Workers that are running when the job succeeds are deleted immediately.",
-    "They are deleted after 30s.",
-    "--completion-grace-period=0, which also deletes working sidecars immediately",
-    ("--completion-grace-period=0",),
+ELASTIC: Final = Difference(
+    "elastic-workers",
+    "With enableDynamicWorker, a worker that fails under Never does not fail the job.",
+    "It fails the job, unless its pod was disrupted.",
+    "set restartPolicy: OnFailure on Worker, which restarts it. Pods that exist keep their policy",
 )
 EXIT_CODES: Final = Difference(
     "exit-codes",
@@ -70,24 +79,11 @@ EXIT_CODES: Final = Difference(
     "--retryable-exit-codes=128-255",
     ("--retryable-exit-codes=128-255",),
 )
-RESTART_DELAY: Final = Difference(
-    "restart-delay",
-    "restartPolicy ExitCode restarts a replica immediately.",
-    "Repeated restarts are delayed, up to 5m.",
-    "--restart-backoff=false",
-    ("--restart-backoff=false",),
-)
 BACKOFF_LIMIT: Final = Difference(
     "backoff-limit",
     "backoffLimit ignores restarts under ExitCode. Under OnFailure and Always, the restart that reaches it fails the job.",
     "All restarts count, and the first failure beyond the limit fails the job.",
     "under ExitCode, remove backoffLimit; otherwise lower it by 1",
-)
-RESTART_POLICY: Final = Difference(
-    "restart-policy",
-    "A replica without restartPolicy is not restarted.",
-    "New pods have the restartPolicy of the pod template.",
-    "set restartPolicy: Never on the replica type",
 )
 SPEC_POLICIES: Final = Difference(
     "policies-in-spec",
@@ -95,11 +91,24 @@ SPEC_POLICIES: Final = Difference(
     "They apply.",
     "remove them",
 )
-SIDECARS: Final = Difference(
-    "sidecars",
-    "A replica finishes when all containers of its pod have ended, and fails if one of them fails.",
-    "A replica finishes as its container tensorflow does; the others are deleted 30s later.",
-    "set spec.runPolicy.completionGracePeriodSeconds, or cleanPodPolicy: None",
+CLEAN_POD_POLICY: Final = Difference(
+    "clean-pod-policy",
+    "Without cleanPodPolicy, pods that are running when the job finishes or exceeds a limit continue.",
+    "They are deleted.",
+    "set spec.runPolicy.cleanPodPolicy: None",
+)
+RESTART_POLICY: Final = Difference(
+    "restart-policy",
+    "A replica without restartPolicy is not restarted.",
+    "New pods have the restartPolicy of the pod template.",
+    "set restartPolicy: Never on the replica type",
+)
+RESTART_DELAY: Final = Difference(
+    "restart-delay",
+    "restartPolicy ExitCode restarts a replica immediately.",
+    "Repeated restarts are delayed, up to 5m.",
+    "--restart-backoff=false",
+    ("--restart-backoff=false",),
 )
 PS_ONLY: Final = Difference(
     "parameter-servers-only",
@@ -107,11 +116,12 @@ PS_ONLY: Final = Difference(
     "It succeeds when all of them have exited with 0.",
     "",
 )
-ELASTIC: Final = Difference(
-    "elastic-workers",
-    "With enableDynamicWorker, a worker that fails without being restarted does not fail the job.",
-    "It fails the job, unless its pod was disrupted.",
-    "set restartPolicy: OnFailure on Worker, which restarts it",
+COMPLETION_GRACE: Final = Difference(
+    "completion-grace",
+    "Workers that are running when the job succeeds are deleted immediately.",
+    "They are deleted after 30s.",
+    "--completion-grace-period=0, which also deletes working sidecars immediately: --plan omits it if a job has sidecars",
+    ("--completion-grace-period=0",),
 )
 GANG: Final = Difference(
     "gang-scheduling",
@@ -132,26 +142,28 @@ COUNTERS: Final = Difference(
     "",
 )
 _ALL: Final = (
-    INVALID,
-    CLEAN_POD_POLICY,
-    COMPLETION_GRACE,
-    EXIT_CODES,
-    RESTART_DELAY,
-    BACKOFF_LIMIT,
-    RESTART_POLICY,
-    SPEC_POLICIES,
+    FAILS_AT_MOVE,
     SIDECARS,
-    PS_ONLY,
+    INVALID,
     ELASTIC,
+    EXIT_CODES,
+    BACKOFF_LIMIT,
+    SPEC_POLICIES,
+    CLEAN_POD_POLICY,
+    RESTART_POLICY,
+    RESTART_DELAY,
+    PS_ONLY,
+    COMPLETION_GRACE,
     GANG,
     QUEUE,
     COUNTERS,
 )
 DIFFERENCES: Final[Mapping[str, Difference]] = {each.id: each for each in _ALL}
+"""By ID, in the order of damage: what fails or ends jobs at the move first."""
 
 
 class CheckedJob(NamedTuple):
-    """A job, and what changes for it: details by the ID of the difference.
+    """A job, and what changes for it: details by the ID of the difference, in the order of `DIFFERENCES`.
 
     `unaffected` is the reason if nothing can change: finished, managed by another controller, or served by this operator.
     """
@@ -175,7 +187,8 @@ def check(job: Mapping[str, Any], *, gang: bool | None = None) -> CheckedJob:
         why = "managed by another controller"
     else:  # training-operator never writes this field
         why = "served by tfjob-operator" if "observedGeneration" in status_of(job) else ""
-    found = {} if why else {each.id: clean(detail, _MAX_DETAIL) for each, detail in _differences(job, facts, gang=gang)}
+    details = {} if why else {each.id: detail for each, detail in _differences(job, facts, gang=gang)}
+    found = {id_: clean(details[id_], _MAX_DETAIL) for id_ in DIFFERENCES if id_ in details}
     return CheckedJob(facts.namespace, facts.name, facts.state, why, found)
 
 
@@ -188,6 +201,11 @@ def _differences(job: Mapping[str, Any], facts: JobFacts, *, gang: bool | None) 
         yield INVALID, mistakes
         return
     sidecars = {kind: _sidecars(job, kind) for kind, size in spec.sizes.items() if size}
+    if _keeps_failed_workers(spec, body):
+        failed = facts.counts.get(WORKER, Counters()).failed
+        if failed and not spec.suspend:
+            yield FAILS_AT_MOVE, f"{WORKER}: {failed} failed"
+        yield ELASTIC, f"{WORKER}: {RestartPolicy.NEVER}"
     yield from _at_the_end(spec, body, sidecars)
     yield from _of_restarts(spec, body)
     if awakened := _awakened(body):
@@ -207,6 +225,18 @@ def _mistakes(name: str, spec: TFJobSpec | InvalidSpec) -> str:
         found = tuple(each for bound in BOUNDS if (each := bound(ObjectMeta(name=name), spec)) is not None)
         count = len(found)
     return f"{found[0]}{f' (and {count - 1} more)' if count > 1 else ''}" if found else ""
+
+
+def _keeps_failed_workers(spec: TFJobSpec, body: Mapping[str, Any]) -> bool:
+    """Return True if training-operator ignores failed workers: those of an elastic job whose pods have Never.
+
+    It creates pods with Never if the replica type has no policy, whatever its template has. Under ExitCode, exit codes that are
+    not retried fail an elastic job, too.
+    """
+    if not (spec.dynamic_workers and spec.sizes.get(WORKER)):
+        return False
+    has_policy = any(entry.get("restartPolicy") for entry in _entries(body, WORKER))
+    return not has_policy or spec.replicas[WORKER].restart_policy is RestartPolicy.NEVER
 
 
 def _run_policy(body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -261,10 +291,6 @@ def _at_the_end(
         yield SIDECARS, "; ".join(f"{kind}: {', '.join(names)}" for kind, names in sidecars.items() if names)
     if sidecars.keys() == {PS}:
         yield PS_ONLY, PS
-    if spec.dynamic_workers and WORKER in sidecars:
-        policy = spec.replicas[WORKER].restart_policy
-        if policy in {RestartPolicy.NEVER, RestartPolicy.EXIT_CODE}:
-            yield ELASTIC, f"{WORKER}: {policy}"
     if may_outlive:
         yield COUNTERS, f"{spec.total_replicas} replica{'s' * (spec.total_replicas != 1)}"
 

@@ -110,9 +110,9 @@ INVALID: Final = _invalid(
 )
 HELD_INVALID: Final = error(
     "held-invalid",
-    "The job is on hold: an edit made its spec invalid; running pods continue, none is created or replaced",
-    "A running job was edited and its spec became invalid",
-    _FIX,
+    "The job is on hold: {cause}; running pods continue, none is created or replaced",
+    "A running job was edited and its spec became invalid, or another operator started it with a spec that is invalid here",
+    ManifestChange("correct what is named; running pods continue", recreate=False),
 )
 HELD_REFUSED: Final = error(
     "held-refused",
@@ -283,6 +283,14 @@ _WARNINGS: Final = {
 }
 
 
+def _cause_of_hold(facts: Facts) -> str:
+    """Return what made the spec invalid: an edit, unless no spec was valid for this operator."""
+    begun = facts.job.status.begun
+    had_valid_spec = begun is not None and (begun.generation or begun.replicas)
+    is_edited = facts.job.metadata.generation > 1 and had_valid_spec
+    return "an edit made its spec invalid" if is_edited else "its spec is invalid for this operator"
+
+
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield errors in the spec: from the operator's message or, if there is none yet, from validating it here."""
     if facts.job.status.phase and not facts.shape.is_alpha:
@@ -292,7 +300,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _mistake(facts, failed_line(failed), _STARTS.sub("", failed.message, count=1))
     elif held is not None and not facts.finished:
         problem = _HELD.get(held.reason, HELD_INVALID)
-        yield of_job(facts, problem, f"condition Held, {value(held.reason)}: {quote(held.message)}")
+        proof = f"condition Held, {value(held.reason)}: {quote(held.message)}"
+        yield of_job(facts, problem, proof, cause=_cause_of_hold(facts))
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
         yield _mistake(facts, f"job: {quote(facts.spec.text)}")
     if isinstance(facts.spec, TFJobSpec) and (failed is not None or not facts.finished):

@@ -19,10 +19,11 @@ from hack.control_plane import ControlPlane
 from hack.matrix.cluster import open_crd
 from hack.page_cluster import DASHBOARD, page_of
 from integration.audit import AuditLog, Fact, fact_of
-from integration.cluster import Cluster, replica, specs
+from integration.cluster import Cluster, replica, specs, with_policy
 from integration.operator_process import ROOT, with_token
 from integration.pages import Page
 from integration.plugin import Plugin
+from support.pages import below
 from support.waiting import eventually
 
 ACCOUNT: Final = "system:serviceaccount:default:reader"
@@ -187,7 +188,7 @@ def test_the_check_and_the_plan_only_get_and_list(
     """By the audit log, they ask for no more than the permissions that the documentation names."""
     before = len(audit.events())
     plugin = Plugin(reader, team.namespace, plane.kubectl)
-    assert "mnist   New     clean-pod-policy, counters, exit-codes, restart-delay" in plugin(
+    assert "mnist   New     exit-codes, clean-pod-policy, restart-delay, counters" in plugin(
         "migrate", "--check", code=3
     )
     plugin("migrate", "--check", "-A", "-o", "json", code=3)
@@ -238,6 +239,30 @@ def test_the_plan_replaces_training_operator_and_goes_back(
     assert arguments(plane, "training-operator") == ["--zap=1"]
     assert read(plane, f"{DEPLOYMENTS}/tf-job-operator")["spec"]["replicas"] == 0
     assert not can_create(team, "too-late")
+
+
+def test_the_loop_of_the_page_sets_the_policy_of_unfinished_jobs_that_have_none(
+    plane: ControlPlane, reader: Path, team: Cluster, tmp_path: Path
+) -> None:
+    """Then `--check` no longer reports them."""
+    script = planned(plane, reader, tmp_path)
+    plane.request("DELETE", WEBHOOKS)  # nobody serves it here
+    eventually(lambda: can_create(team, "probe"), "the webhook is gone")
+    team.create("all", with_policy(specs(Worker=replica(2)), cleanPodPolicy="All"))
+    team.create("done", specs(Worker=replica(2)))
+    path = f"/apis/kubeflow.org/v1/namespaces/{team.namespace}/tfjobs/done"
+    ended = {"conditions": [{"type": "Succeeded", "status": "True"}], "completionTime": "2026-01-01T00:00:00Z"}
+    for each in (path, f"{path}/status"):  # the CRD of this operator, if it is installed already, has the subresource
+        plane.request("PUT", each, team.job("done") | {"status": ended})
+    (loop,) = (each.text for each in below("docs/migration.md", "Before you start") if "patch tfjob" in each.text)
+    script.run([loop])
+    script.run([loop])  # again, after an error
+    policies = {
+        name: team.job(name)["spec"].get("runPolicy", {}).get("cleanPodPolicy") for name in ("mnist", "all", "done")
+    }
+    assert policies == {"mnist": "None", "all": "All", "done": None}
+    plugin = Plugin(reader, team.namespace, plane.kubectl)
+    assert "clean-pod-policy" not in plugin("migrate", "--check", code=3)
 
 
 def test_training_operator_continues_with_other_kinds_and_goes_back_to_its_arguments(

@@ -19,7 +19,8 @@ from hack.matrix.cluster import open_crd
 from integration.cluster import Cluster, replica, specs
 from integration.operator_process import ROOT, with_token
 from integration.plugin import Plugin
-from integration.test_migrate import CONFIG, DEPLOYMENTS, KINDS, WEBHOOKS, Script, entry
+from integration.test_migrate import CONFIG, DEPLOYMENTS, KINDS, WEBHOOKS, Script, entries, entry
+from support.pages import below
 from support.waiting import eventually
 
 NAME: Final = "training-operator"
@@ -284,3 +285,59 @@ def test_the_way_back_of_the_last_namespace_restores_the_binding_for_all(
     steps.back(script, teams[0])
     assert plane.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")[0] == 200
     operators.check([], "")
+
+
+GANG: Final = "tf-job-operator-gang-scheduling"
+
+
+def left(plane: ControlPlane) -> set[str]:
+    """Return what is left of a migration in all namespaces, as kubectl names it, except the CRD."""
+    kinds = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap,clusterrolebinding,clusterrole"
+    ours = plane.run_kubectl(
+        "get", kinds, "--all-namespaces", "--selector=app.kubernetes.io/name=tfjob-operator", "--output=name"
+    ).stdout.split()
+    by_name = []
+    for kind, names in (
+        ("lease", {"tf-operator"}),
+        ("rolebinding", {NAME, GANG}),
+        ("clusterrolebinding,clusterrole", {f"{NAME}-read", GANG, "tf-job-operator"}),
+    ):
+        found = plane.run_kubectl("get", kind, "--all-namespaces", "--output=name").stdout.split()
+        by_name += [each for each in found if each.rpartition("/")[2] in names]
+    moved = plane.run_kubectl("get", "namespaces", f"--selector={LABEL}", "--output=name").stdout.split()
+    return {*ours, *by_name, *moved}
+
+
+def test_the_commands_of_the_page_remove_what_a_migration_there_and_back_has_left(
+    plane: ControlPlane, teams: list[str], tmp_path: Path
+) -> None:
+    """One namespace there and back, one there, then all there and back. Jobs, the CRD and training-operator stay."""
+    first, second, _ = teams
+    operators = Operators(plane, teams)
+    steps = Steps(plane, operators, tmp_path)
+    before = entries(plane)
+    steps.back(steps.move(first), first)
+    steps.move(second)
+    script = steps.plan()
+    script.run(script.there)
+    script.run(script.back)
+    lease = {"metadata": {"name": "tf-operator"}}
+    for namespace in ("kubeflow", second):
+        assert plane.request("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", lease)[0] == 201
+    account = f"--serviceaccount={first}:tf-job-operator"
+    plane.run_kubectl("create", "rolebinding", GANG, f"--clusterrole={GANG}", account, f"--namespace={first}")
+    assert {each.partition("/")[0].partition(".")[0] for each in left(plane)} >= {
+        "deployment", "serviceaccount", "lease", "rolebinding", "clusterrole", "clusterrolebinding"
+    }  # fmt: skip
+
+    page = [each.text for each in below("docs/migration.md", "Clean up after the way back")]
+    permissions, moved = page[:2]
+    assert NAME in script.run([permissions])
+    assert script.run([moved]) == ""
+    script.run(page[2:])
+    assert {each for each in left(plane) if "kubeflow-tfjobs-" not in each} == set()
+    assert entries(plane) == before
+    eventually(lambda: all(operators.writers(team) == {NAME} for team in teams), "training-operator serves all")
+    for team in teams:
+        assert plane.request("GET", f"/apis/kubeflow.org/v1/namespaces/{team}/tfjobs/mnist")[0] == 200
+    script.run(page[2:])  # again, after an error

@@ -33,6 +33,7 @@ from unit.cli.training_operator import (
 
 PAGE = Path(__file__).parents[3] / "docs" / "kubectl-tfjob.md"
 WORDS = {
+    "F": "fails-at-move",
     "I": "invalid",
     "C": "clean-pod-policy",
     "G": "completion-grace",
@@ -213,14 +214,80 @@ def test_the_flag_of_training_operator_decides_whether_jobs_have_pod_groups(gang
 
 
 @pytest.mark.parametrize(
-    ("policy", "differs"), [("Never", True), ("ExitCode", True), ("OnFailure", False), ("Always", False)]
+    ("policy", "differs"), [("Never", True), ("ExitCode", False), ("OnFailure", False), ("Always", False)]
 )
 def test_a_worker_of_an_elastic_job_that_may_fail_without_a_restart_is_a_difference(policy: str, differs: bool) -> None:
-    """training-operator 1.9 ignores its failure; observed with the real one."""
+    """training-operator 1.9 ignores its failure under Never only; observed with the real one."""
     elastic = with_policy({}, replicas=2, restartPolicy=policy)
     assert "elastic-workers" not in in_words(check(elastic))
     elastic["spec"]["enableDynamicWorker"] = True
     assert ("elastic-workers" in in_words(check(elastic))) is differs
+
+
+@pytest.mark.parametrize(
+    ("policy", "state", "failed", "fails"),
+    [
+        ("Never", "Running", 1, "Worker: 1 failed"),
+        ("Never", "Running", 0, None),
+        ("Never", "Restarting", 2, "Worker: 2 failed"),
+        ("ExitCode", "Running", 1, None),  # it is being replaced: otherwise the job would have failed
+        ("OnFailure", "Running", 1, None),
+        ("Always", "Running", 1, None),
+        (None, "Running", 1, "Worker: 1 failed"),  # training-operator has created the pod with Never
+        ("Never", "Failed", 1, None),
+    ],
+)
+def test_an_elastic_job_that_has_a_failed_worker_fails_when_it_is_moved(
+    policy: str | None, state: str, failed: int, fails: str | None
+) -> None:
+    """training-operator 1.9.4 shows it as Running. Observed with the real one, as is what recreates its pods."""
+    entry = {} if policy is None else {"restartPolicy": policy}
+    job = with_policy({}, replicas=3, **entry)
+    job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"] |= {"restartPolicy": "OnFailure"}
+    job["status"] = {
+        "conditions": [{"type": "Created", "status": "True"}, {"type": state, "status": "True"}],
+        "replicaStatuses": {"Worker": {"active": 3 - failed, "failed": failed}, "PS": {"failed": 1}},
+    }
+    assert "fails-at-move" not in check(job).differences
+    job["spec"]["enableDynamicWorker"] = True
+    assert check(job).differences.get("fails-at-move") == fails
+    job["spec"]["runPolicy"]["suspend"] = True
+    assert "fails-at-move" not in check(job).differences
+
+
+def test_what_fails_or_ends_jobs_at_the_move_comes_first_and_counters_last(server: Server) -> None:
+    """In the columns of a job, in the descriptions, and in the plan. Counters are on most jobs, and would hide the rest."""
+    ids = [*DIFFERENCES]
+    assert ids[:4] == ["fails-at-move", "sidecars", "invalid", "elastic-workers"]
+    assert ids.index("exit-codes") < ids.index("backoff-limit") < ids.index("clean-pod-policy")
+    assert ids[-1] == "counters"
+    elastic = with_policy({"backoffLimit": 3}, replicas=2, restartPolicy="Never")
+    elastic["spec"]["enableDynamicWorker"] = True
+    elastic["status"] = {"conditions": [], "replicaStatuses": {"Worker": {"failed": 1}}}
+    assert [*check(elastic).differences] == ["fails-at-move", "elastic-workers", "clean-pod-policy", "counters"]
+    for job in (*PUBLIC.values(), *RECORDED.values()):
+        found = [*check(job).differences]
+        assert found == sorted(found, key=ids.index)
+    cluster(server, elastic, PUBLIC["simple-tfjob"])
+    out = server.run("migrate", "--check").stdout
+    assert "It FAILS when this operator starts" in out
+    assert re.findall(r"^([-a-z]+): \d+ job", out, re.MULTILINE) == [
+        "fails-at-move", "elastic-workers", "clean-pod-policy", "counters",
+    ]  # fmt: skip
+    assert "see --check: fails-at-move (1 job), elastic-workers (1 job)" in server.run("migrate", "--plan").stdout
+
+
+def test_advice_names_what_can_be_done_before_the_move() -> None:
+    """The CRD of training-operator deletes completionGracePeriodSeconds, and pods keep their restart policy."""
+    assert DIFFERENCES["fails-at-move"].keep.startswith("before the move, delete the failed pods")
+    assert "only after the move" in DIFFERENCES["sidecars"].keep
+    assert "Pods that exist keep their policy" in DIFFERENCES["elastic-workers"].keep
+    assert "--plan omits it if a job has sidecars" in DIFFERENCES["completion-grace"].keep
+
+
+def test_the_descriptions_name_jobs_that_end_at_the_move_and_those_that_do_not_finish() -> None:
+    assert "the job may finish when this operator starts" in DIFFERENCES["sidecars"].here
+    assert "the job does not finish" in DIFFERENCES["invalid"].here
 
 
 def test_a_job_that_this_operator_serves_is_unaffected() -> None:
@@ -265,7 +332,7 @@ def test_the_check_lists_the_jobs_that_change_and_what_changes_and_sums_by_names
         "",
         "invalid: 1 job",
         "  training-operator: The job runs.",
-        "  tfjob-operator:    The job is on hold: running pods continue, and no pod is created until the field is corrected.",
+        f"  tfjob-operator:    {DIFFERENCES['invalid'].here}",
         "  to keep it:        correct the field",
         f"    a/training: {MISTAKE}",
         "",

@@ -157,9 +157,9 @@ def test_the_flags_of_the_plan_are_those_for_the_jobs_of_the_cluster(server: Ser
     lines = plan(server)
     (sed,) = [line for line in lines if line.startswith("sed ")]
     assert re.findall(r"1(--[-=a-z0-9]+)", sed) == [
-        "--completion-grace-period=0",
         "--retryable-exit-codes=128-255",
         "--restart-backoff=false",
+        "--completion-grace-period=0",
     ]
     kept = "#    No flag keeps the behavior of these; see --check: clean-pod-policy (1 job), counters (2 jobs)"
     assert kept in lines

@@ -1708,6 +1708,26 @@ def test_commands_about_a_job_of_tensorflow_org_name_it_and_its_label() -> None:
     assert (first.id, "--selector=tf_job_name=mnist" in " ".join(first.to_do)) == ("peer-unreachable", True)
 
 
+@pytest.mark.parametrize(
+    ("generation", "begun", "cause"),
+    [
+        (2, {"generation": 1, "replicas": {"Worker": 2}}, "an edit made its spec invalid"),
+        (4, {"generation": 0, "replicas": {"Worker": 2}}, "an edit made its spec invalid"),  # adopted, then edited
+        (1, {"generation": 1, "replicas": {"Worker": 2}}, "its spec is invalid for this operator"),
+        (4, {}, "its spec is invalid for this operator"),  # adopted as it is
+        (4, None, "its spec is invalid for this operator"),
+    ],
+)
+def test_an_edit_is_blamed_for_a_hold_only_if_there_was_one(generation: int, begun: Any, cause: str) -> None:
+    """A job of training-operator with two chiefs is on hold from the start: nobody has edited it."""
+    world = world_of("held-invalid")
+    world.job["metadata"]["generation"] = world.status["observedGeneration"] = generation
+    world.status["begun"] = begun
+    first = first_of(world)
+    assert first.title == f"The job is on hold: {cause}; running pods continue, none is created or replaced"
+    assert "undo the edit" not in " ".join(first.to_do)
+
+
 def test_pods_are_recreated_without_a_restart_of_the_whole_job_where_that_is_too_much() -> None:
     """`restart` refuses to restart a job of the alpha dialect as a whole, and runs replicas of v1 again that have succeeded."""
     alpha, partly = alpha_world(), world_of()

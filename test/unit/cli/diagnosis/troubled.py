@@ -45,8 +45,10 @@ class Troubled(World):
         self._invalid({"tfReplicaSpecs": {kind: self.workers | {"replicas": size} for kind, size in sizes.items()}})
 
     def _held(self, told: str) -> None:
+        """After an edit."""
         reason, _, message = told.partition(": ")
         self.status["conditions"].insert(1, condition("Held", reason=reason, message=message))
+        self.job["metadata"]["generation"] = self.status["observedGeneration"] = 2
 
     def _queued(self, told: str) -> None:
         """Wait for quota, in Kueue's words; with another reason than two the job was evicted."""
