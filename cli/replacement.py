@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from tfjob_operator.cli.installations import Installation, flag_name, is_plain
 from tfjob_operator.cli.migration import COMPLETION_GRACE, DIFFERENCES, GANG, SIDECARS, Difference
 from tfjob_operator.cli.model.facts import listed, mapping, number, text
 
@@ -39,6 +40,7 @@ OURS: Final = "app.kubernetes.io/name=tfjob-operator"
 """Selects all objects of an installation of this operator, and its pods."""
 _OBJECTS: Final = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
 _SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
+_ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
 _GANG: Final = re.compile(r"--?gang-scheduler-name(?:=(.*))?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _FIRST_ARGUMENT: Final = "--monitoring-port=8443"
@@ -59,7 +61,7 @@ class Found(NamedTuple):
     `deployments` have the label of training-operator; `webhooks` are all validating webhook configurations; `crd` is empty if
     it does not exist. `kinds` are other resources with objects, and `unknown_kinds` those that may not be listed. `jobs` is the
     number of unfinished jobs, and `differences` has the number of those concerned by the ID of the difference. `moved` are the
-    namespaces that were moved before, and `bindings` all ClusterRoleBindings.
+    namespaces that were moved before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of this operator.
     """
 
     deployments: Sequence[Mapping[str, Any]] | None
@@ -71,18 +73,21 @@ class Found(NamedTuple):
     differences: Mapping[str, int] = {}
     moved: Sequence[str] = ()
     bindings: Sequence[Mapping[str, Any]] | None = None
+    installed: Sequence[Installation] = ()
 
 
 class TrainingOperator(NamedTuple):
     """The Deployment of training-operator; the values of its manifests if it was not found.
 
-    `command` and `args` are those of its container, None if they are not set.
+    `command` and `args` are those of its container, None if they are not set. `running` is the current number of replicas, and
+    `replicas` the one to go back to.
     """
 
     found: Mapping[str, Any]
     namespace: str
     name: str
     container: str
+    running: int
     replicas: int
     command: list[str] | None
     args: list[str] | None
@@ -102,6 +107,16 @@ class TrainingOperator(NamedTuple):
     def schemes(self) -> list[str]:
         """The values of --enable-scheme. None are set if all kinds are served."""
         return [each.lower() for each in flag_values(self.words, _SCHEME)]
+
+    @property
+    def only(self) -> str:
+        """The only namespace that it serves, "" for all."""
+        return next(reversed(flag_values(self.words, _ONE_NAMESPACE)), "")
+
+    @property
+    def serves_tfjobs(self) -> bool:
+        """Return True if it runs TFJobs now."""
+        return self.running > 0 and (not self.schemes or "tfjob" in self.schemes)
 
 
 def flag_values(words: Sequence[str], flag: re.Pattern[str]) -> list[str]:
@@ -138,17 +153,24 @@ def training_operator(found: Found) -> TrainingOperator:
     body: Mapping[str, Any] = next(
         (known[each] for each in preferred if each in known), next(reversed([*known.values()]), {})
     )
+    return _read_deployment(body, next(filter(None, preferred)))
+
+
+def _read_deployment(body: Mapping[str, Any], namespace: str = NAMESPACE) -> TrainingOperator:
+    """Return the values of a Deployment, or those of the manifests, in `namespace`, if it is empty."""
     meta, spec = mapping(body.get("metadata")), mapping(body.get("spec"))
     pod = mapping(mapping(spec.get("template")).get("spec"))
     containers = listed(pod.get("containers"))
     container = next((each for each in containers if each.get("name") == _NAME), next(iter(containers), {}))
     command, args = (_words(container.get(key)) for key in ("command", "args"))
+    running = number(spec.get("replicas"))
     return TrainingOperator(
         body,
-        text(meta.get("namespace")) or next(filter(None, preferred)),
+        text(meta.get("namespace")) or namespace,
         text(meta.get("name")) or _NAME,
         text(container.get("name")) or _NAME,
-        max(number(spec.get("replicas")), 1),
+        running,
+        max(running, 1),
         command,
         args,
         text(pod.get("serviceAccountName")) or _NAME,
@@ -163,6 +185,17 @@ def has_gang_scheduling(found: Found) -> bool | None:
     """Return True if training-operator creates PodGroups; None if its Deployment was not found."""
     operator = training_operator(found)
     return bool(operator.gang_scheduler) if operator.found else None
+
+
+def is_served(found: Found, namespace: str) -> bool:
+    """Return True if this operator serves a namespace, and no training-operator can write there."""
+    if not any(each.serves(namespace) for each in found.installed):
+        return False
+    rivals = (each for each in map(_read_deployment, found.deployments or ()) if each.serves_tfjobs)
+    return not any(
+        each.only in {"", namespace} and (namespace not in found.moved or binding_objects(found, each))
+        for each in rivals
+    )
 
 
 def plan(found: Found) -> Iterator[str]:
@@ -347,11 +380,11 @@ def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
     # The file without a namespace object: deleting the other one would delete everything in the namespace.
     file = "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
     yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
+    yield from set_flags(found, operator, file, found.installed)
     for namespace in found.moved:
-        yield f"#    First remove its installation in {namespace}: it would write the same jobs."
+        yield f"#    Remove its installation in {namespace}: it would write the same jobs."
         yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
         yield kubectl("-n", namespace, "wait", "pod", "--for=delete", f"--selector={OURS}", "--timeout=3m")
-    yield from set_flags(found, operator, file)
     if has_gang(operator):
         yield kubectl("apply", "-k", GANG_ADDON)
     yield from apply_and_wait(file, NAMESPACE)
@@ -362,15 +395,26 @@ def has_gang(operator: TrainingOperator) -> bool:
     return bool(_SUBDOMAIN.fullmatch(operator.gang_scheduler))
 
 
-def set_flags(found: Found, operator: TrainingOperator, file: str) -> Iterator[str]:
-    """Yield the command that adds the flags which keep the behavior of training-operator, and the differences without one."""
+def set_flags(found: Found, operator: TrainingOperator, file: str, replaced: Sequence[Installation]) -> Iterator[str]:
+    """Yield the command that adds flags, and the differences without one.
+
+    They are those which keep the behavior of training-operator, and those of the installations that are replaced.
+    """
     kept = _kept_by_flags(found)
-    flags = [flag for each in kept for flag in each.flags]
+    needed = [flag for each in kept for flag in each.flags]
     if has_gang(operator):
-        flags += ["--enable-gang-scheduling", f"--gang-scheduler-name={operator.gang_scheduler}"]
+        needed += ["--enable-gang-scheduling", f"--gang-scheduler-name={operator.gang_scheduler}"]
+    flags = {flag_name(each): each for each in needed}
+    for installation in replaced:
+        for flag in installation.flags:
+            if not is_plain(flag):
+                yield f"#    {installation} has {shlex.quote(flag)}: add it yourself."
+            elif flags.setdefault(flag_name(flag), flag) != flag:
+                yield f"#    {installation} has {flag}: the plan sets {flags[flag_name(flag)]}."
     if flags:
-        yield "#    These flags keep the behavior of training-operator. Set them in your overlay, or with Helm in extraArgs:"
-        lines = "".join(rf"\n\1{each}" for each in flags)
+        yield "#    These flags keep the behavior of training-operator, and of tfjob-operator where it is installed already."
+        yield "#    Set them in your overlay, or with Helm in extraArgs:"
+        lines = "".join(rf"\n\1{each}" for each in flags.values())
         yield f"sed -i 's|^\\( *- \\){_FIRST_ARGUMENT}$|&{lines}|' {file}"
     done = {each.id for each in kept} | ({GANG.id} if has_gang(operator) else set())
     rest = [f"{id_} ({count} job{'s' * (count != 1)})" for id_, count in found.differences.items() if id_ not in done]
@@ -384,8 +428,14 @@ def apply_and_wait(file: str, namespace: str) -> Iterator[str]:
     yield kubectl("-n", namespace, "rollout", "status", "deployment/tf-job-operator", "--timeout=3m")
 
 
+def explain_seen() -> Iterator[str]:
+    """Yield comments about the column SEEN."""
+    yield "# 4. When the Deployment is ready, each unfinished job has a number in the column SEEN, except those that another"
+    yield "#    controller manages. The number alone is no proof: after a way back, jobs keep that of the earlier move."
+
+
 def _verify() -> Iterator[str]:
-    yield "# 4. Each unfinished job has a number in the column SEEN, except those that another controller manages."
+    yield from explain_seen()
     columns = "NAMESPACE:.metadata.namespace,NAME:.metadata.name,SEEN:.status.observedGeneration"
     yield kubectl("get", "tfjobs", "--all-namespaces", "-o", f"custom-columns={columns}")
     yield "#    Keep everything else of training-operator until you are sure that you do not go back."

@@ -14,6 +14,7 @@ from unit.cli.training_operator import (
     PUBLIC,
     cluster,
     deployment,
+    installed,
     items,
     webhook,
 )
@@ -167,6 +168,50 @@ def test_the_flags_of_the_plan_are_those_for_the_jobs_of_the_cluster(server: Ser
     lines = plan(server)
     assert not [line for line in lines if line.startswith("sed ")]
     assert [line for line in lines if line.startswith("#    No flag keeps") and "completion-grace (1 job)" in line]
+
+
+def flags_of(lines: list[str]) -> list[str]:
+    """Return the flags that the plan adds."""
+    (sed,) = [line for line in lines if line.startswith("sed -i ")]
+    return re.findall(r"1(--[-=.a-z0-9]+)", sed)
+
+
+def test_the_flags_are_also_for_jobs_that_this_operator_serves_or_has_served(server: Server) -> None:
+    """A plan after a way back, or for the rest of the namespaces, installs an operator that serves these jobs too."""
+    seen = PUBLIC["replica-restart-policy-exitcode"] | {"status": {"observedGeneration": 1}}
+    cluster(server, seen, ours=[installed("team", "--namespace=team")], moved=["team"])
+    lines = plan(server)
+    assert flags_of(lines) == ["--retryable-exit-codes=128-255", "--restart-backoff=false"]
+    assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -A lists what changes for them." in lines
+
+
+def test_the_flags_of_installed_operators_are_carried_over(server: Server) -> None:
+    """Except those of the manifests. A flag that a command line could misread is only named."""
+    ours = [
+        installed("ml", "--namespace=$(KUBEFLOW_NAMESPACE)", "--restart-backoff", "false", "--fallback-to-logs=false"),
+        installed("nlp", "--restart-backoff=true", "--apis=a|b"),
+    ]
+    cluster(server, PUBLIC["mnist"], ours=ours)
+    lines = plan(server)
+    assert flags_of(lines) == ["--restart-backoff=false", "--fallback-to-logs=false"]
+    assert "#    nlp/tf-job-operator has --restart-backoff=true: the plan sets --restart-backoff=false." in lines
+    assert "#    nlp/tf-job-operator has '--apis=a|b': add it yourself." in lines
+
+
+def test_the_file_has_its_flags_before_an_installation_is_removed(server: Server) -> None:
+    """A script that ends between them must not be continued without the flags."""
+    cluster(server, PUBLIC["replica-restart-policy-exitcode"], moved=["team"])
+    done = commands(plan(server))
+    (sed,) = [line for line in done if line.startswith("sed -i ")]
+    (removed,) = [line for line in done if line.startswith("kubectl -n team delete ")]
+    assert done.index(sed) < done.index(removed)
+
+
+def test_the_column_of_observed_generations_is_no_proof_alone(server: Server) -> None:
+    cluster(server)
+    text = "\n".join(plan(server))
+    assert "# 4. When the Deployment is ready, each unfinished job has a number in the column SEEN" in text
+    assert "after a way back, jobs keep that of the earlier move." in text
 
 
 def test_a_gang_scheduler_is_kept_with_both_flags_and_the_permissions(server: Server) -> None:

@@ -18,6 +18,7 @@ from unit.cli.training_operator import (
     binding,
     cluster,
     deployment,
+    installed,
     items,
     webhook,
 )
@@ -165,6 +166,16 @@ def test_a_gang_scheduler_gets_its_permissions_in_the_namespace(server: Server) 
     (sed,) = [line for line in lines if line.startswith("sed -i ")]
     assert sed.endswith(" tfjob-operator-team.yaml")
     assert "--gang-scheduler-name=volcano" in sed
+
+
+def test_a_plan_for_a_namespace_that_was_moved_keeps_the_flags_of_its_operator_alone(server: Server) -> None:
+    ours = [
+        installed("team", "--restart-backoff=false", "--namespace=$(KUBEFLOW_NAMESPACE)"),
+        installed("ml", "--fallback-to-logs=false", "--namespace=$(KUBEFLOW_NAMESPACE)"),
+    ]
+    cluster(server, ours=ours, moved=["ml", "team"])
+    (sed,) = [line for line in plan(server) if line.startswith("sed -i ")]
+    assert re.findall(r"1(--[-=a-z0-9]+)", sed) == ["--restart-backoff=false"]
 
 
 def test_what_gitops_would_undo_is_named(server: Server) -> None:
