@@ -69,6 +69,9 @@ def refusal(found: Found, namespace: str) -> str:
         return f"training-operator serves only the namespace {operator.only}: use --plan without a namespace"
     if namespace == operator.namespace:
         return f"{namespace} is the namespace of training-operator, which keeps its permissions there: move it with all others"
+    rivals = (each for each in found.installed if each.serves(namespace) and each.namespace != namespace)
+    if rival := next(rivals, None):
+        return f"tfjob-operator {rival} serves {namespace} already: a second one would write the same jobs"
     return ""
 
 

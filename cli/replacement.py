@@ -381,7 +381,7 @@ def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
     file = "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
     yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
     yield from set_flags(found, operator, file, found.installed)
-    for namespace in found.moved:
+    for namespace in sorted({*found.moved, *(each.namespace for each in found.installed)} - {NAMESPACE}):
         yield f"#    Remove its installation in {namespace}: it would write the same jobs."
         yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
         yield kubectl("-n", namespace, "wait", "pod", "--for=delete", f"--selector={OURS}", "--timeout=3m")
