@@ -33,6 +33,8 @@ _NAME: Final = "training-operator"
 NAMESPACE: Final = "kubeflow"
 MOVED: Final = "tfjob.kubeflow.org/operator"
 """The label of a namespace whose jobs this operator serves while training-operator serves those of others."""
+RECORD: Final = "tfjob.kubeflow.org/before-migration"
+"""The annotation of training-operator's Deployment with its command, args and replicas when it served TFJobs."""
 READER: Final = "training-operator-read"
 """The name of the ClusterRole that lets training-operator read all namespaces, and of its binding."""
 GANG_ADDON: Final = "manifests/addons/gang-scheduling"
@@ -76,18 +78,24 @@ class Found(NamedTuple):
     installed: Sequence[Installation] = ()
 
 
+class Original(NamedTuple):
+    """What training-operator had when it served TFJobs."""
+
+    command: list[str] | None
+    args: list[str] | None
+    replicas: int
+
+
 class TrainingOperator(NamedTuple):
     """The Deployment of training-operator; the values of its manifests if it was not found.
 
-    `command` and `args` are those of its container, None if they are not set. `running` is the current number of replicas, and
-    `replicas` the one to go back to.
+    `command` and `args` are those of its container, None if they are not set.
     """
 
     found: Mapping[str, Any]
     namespace: str
     name: str
     container: str
-    running: int
     replicas: int
     command: list[str] | None
     args: list[str] | None
@@ -116,7 +124,32 @@ class TrainingOperator(NamedTuple):
     @property
     def serves_tfjobs(self) -> bool:
         """Return True if it runs TFJobs now."""
-        return self.running > 0 and (not self.schemes or "tfjob" in self.schemes)
+        return self.replicas > 0 and self.may_serve_tfjobs
+
+    @property
+    def may_serve_tfjobs(self) -> bool:
+        """Return True if it runs TFJobs with its arguments, given any replicas."""
+        return not self.schemes or "tfjob" in self.schemes
+
+    @property
+    def original(self) -> Original | None:
+        """What it had when it served TFJobs: its current values, or those that an earlier plan recorded; None if unknown."""
+        if self.serves_tfjobs or not self.found:
+            return Original(self.command, self.args, max(self.replicas, 1))
+        return self.recorded or (Original(self.command, self.args, 1) if self.may_serve_tfjobs else None)
+
+    @property
+    def recorded(self) -> Original | None:
+        """What an earlier plan has recorded, None if it has not."""
+        annotations = mapping(mapping(self.found.get("metadata")).get("annotations"))
+        try:
+            recorded = mapping(json.loads(text(annotations.get(RECORD))))
+        except (ValueError, RecursionError):
+            recorded = {}
+        if not recorded:
+            return None
+        command, args = (_words(recorded.get(key)) for key in ("command", "args"))
+        return Original(command, args, max(number(recorded.get("replicas")), 1))
 
 
 def flag_values(words: Sequence[str], flag: re.Pattern[str]) -> list[str]:
@@ -163,14 +196,12 @@ def _read_deployment(body: Mapping[str, Any], namespace: str = NAMESPACE) -> Tra
     containers = listed(pod.get("containers"))
     container = next((each for each in containers if each.get("name") == _NAME), next(iter(containers), {}))
     command, args = (_words(container.get(key)) for key in ("command", "args"))
-    running = number(spec.get("replicas"))
     return TrainingOperator(
         body,
         text(meta.get("namespace")) or namespace,
         text(meta.get("name")) or _NAME,
         text(container.get("name")) or _NAME,
-        running,
-        max(running, 1),
+        number(spec.get("replicas")),
         command,
         args,
         text(pod.get("serviceAccountName")) or _NAME,
@@ -271,6 +302,12 @@ def _webhooks(found: Found) -> list[tuple[str, str]]:
     return [(name, f"webhook{f'-{place}' if place else ''}.json") for place, name in enumerate(names)]
 
 
+def _missing_webhooks(found: Found) -> list[tuple[str, str]]:
+    """Return the webhook configuration of training-operator that has no entry for TFJobs, with the file for it."""
+    names = [text(mapping(each.get("metadata")).get("name")) for each in found.webhooks or ()]
+    return [(_WEBHOOK, "webhook.json")] if _WEBHOOK in names and not webhook_configs(found) else []
+
+
 def _kept_kinds(found: Found, operator: TrainingOperator) -> list[str]:
     """Return the kinds that training-operator continues to serve, as values of --enable-scheme."""
     if operator.schemes:
@@ -297,17 +334,26 @@ def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iter
         yield f"# 2. Stop training-operator for TFJobs. It continues with {', '.join(kept)}."
         if found.unknown_kinds and not operator.schemes:
             yield f"#    Without permission to list {', '.join(found.unknown_kinds)}, they are assumed to be in use."
+        yield from _record(operator)
         yield _set_schemes(operator, kept)
         yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
         yield from _restore_bindings(found, operator)
         return
     yield "# 2. Stop training-operator. Pods continue without it. Never run two operators for the same jobs."
+    yield from _record(operator)
     yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", "--replicas=0")
     yield "#    `no matching resources found` means that its pod is already gone."
     yield kubectl(*within(operator), "wait", "pod", "--for=delete", f"--selector={SELECTOR}", "--timeout=3m")
     if not operator.schemes:
         yield "#    No jobs of its other kinds exist. To let it serve them later, limit it instead of scaling it to 0:"
         yield f"#    {_set_schemes(operator, list(OTHER_KINDS.values()))}"
+
+
+def _record(operator: TrainingOperator) -> Iterator[str]:
+    """Yield the command that records what is changed, for a way back that is printed later."""
+    if operator.found and operator.serves_tfjobs and operator.original:
+        value = json.dumps(operator.original._asdict())
+        yield kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{RECORD}={value}", "--overwrite")
 
 
 def _restore_bindings(found: Found, operator: TrainingOperator) -> Iterator[str]:
@@ -462,21 +508,41 @@ def _back(
     yield "# Back 2: Stop tfjob-operator."
     yield kubectl("-n", NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
     yield kubectl("-n", NAMESPACE, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
-    yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * bool(webhooks)}."
+    missing = _missing_webhooks(found)
+    restored = bool(webhooks or missing)
+    yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * restored}."
     if found.moved:
         yield kubectl("label", "namespaces", "--all", f"{MOVED}-")
-    if kept:
-        restored: dict[str, Any] = {"args": operator.args}
-        if operator.command is not None and flag_values(operator.command, _SCHEME):
-            restored["command"] = operator.command
-        yield _patch_container(operator, restored)
-    else:
+    if not kept:
         yield from _restore_bindings(found, operator)
-        yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", f"--replicas={operator.replicas}")
+    yield from _restore_deployment(operator, is_limited=bool(kept))
     yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
-    for name, file in webhooks:
+    if missing:
+        yield "#     The entry was removed before: webhook.json is the file that step 1 of the first plan has saved."
+    for name, file in [*webhooks, *missing]:
         command = shlex.join(["kubectl", "patch", "validatingwebhookconfiguration", name, "--type=strategic"])
         yield f'{command} --patch="$(cat {file})"'
+
+
+def _restore_deployment(operator: TrainingOperator, *, is_limited: bool) -> Iterator[str]:
+    """Yield the commands that undo step 2, also if an earlier plan executed it."""
+    original = operator.original
+    if original is None:
+        yield "#     Its original arguments are not known: it serves no TFJobs now, and no plan has recorded them. Take the"
+        yield "#     commands of this step from the first plan, or remove --enable-scheme from its arguments."
+        return
+    if operator.found and not operator.serves_tfjobs and operator.recorded is None:
+        yield "#     Its original number of replicas is not recorded; its manifests have 1."
+    changed: dict[str, Any] = {}
+    if is_limited or original.args != operator.args:
+        changed["args"] = original.args
+    if original.command != operator.command or (is_limited and flag_values(operator.command or (), _SCHEME)):
+        changed["command"] = original.command
+    if changed:
+        yield _patch_container(operator, changed)
+    if not is_limited or original.replicas != operator.replicas:
+        yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", f"--replicas={original.replicas}")
+    yield kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{RECORD}-")
 
 
 def within(operator: TrainingOperator) -> tuple[str, str]:

@@ -36,6 +36,7 @@ def patch_in(line: str) -> Any:
     return json.loads(next(word for word in shlex.split(line) if word.startswith("--patch=")).removeprefix("--patch="))
 
 
+RECORD = "tfjob.kubeflow.org/before-migration"
 REMOVE = (
     "kubectl patch validatingwebhookconfiguration validator.training-operator.kubeflow.org --type=strategic "
     """'--patch={"webhooks": [{"$patch": "delete", "name": "validator.tfjob.training-operator.kubeflow.org"}]}'"""
@@ -51,9 +52,13 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     lines = plan(server)
     assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -A lists what changes for them." in lines
     assert lines[2].endswith("deletes fields of all jobs for good: keep that of tfjob-operator.")
-    save, remove, stop, wait, apply, rollout, seen, *back = commands(lines)
+    save, remove, record, stop, wait, apply, rollout, seen, *back = commands(lines)
     assert save.startswith("[ -e webhook.json ] || { echo ")
     assert remove == REMOVE
+    assert record == (
+        f"kubectl -n kubeflow annotate deployment/training-operator '{RECORD}="
+        """{"command": ["/manager"], "args": null, "replicas": 2}' --overwrite"""
+    )
     assert stop == "kubectl -n kubeflow scale deployment/training-operator --replicas=0"
     assert wait.startswith(
         "kubectl -n kubeflow wait pod --for=delete --selector=control-plane=kubeflow-training-operator"
@@ -61,7 +66,8 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert apply == "kubectl apply --server-side --force-conflicts -f install-kubeflow.yaml"
     assert rollout == "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
     assert seen.startswith("kubectl get tfjobs --all-namespaces -o custom-columns=")
-    unsupported, finished, stop, wait, start, rollout, restore = back
+    unsupported, finished, stop, wait, start, forget, rollout, restore = back
+    assert forget == f"kubectl -n kubeflow annotate deployment/training-operator {RECORD}-"
     assert unsupported.startswith("kubectl get tfjobs --all-namespaces -o 'jsonpath={range ")
     assert ".status.finishedIndices" in finished
     assert stop == "kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0"
@@ -129,7 +135,7 @@ def test_an_operator_that_serves_only_tfjobs_is_scaled_to_0(server: Server) -> N
     cluster(server, deployments=[deployment(args=["--enable-scheme=tfjob"])], pytorchjobs=items({"metadata": {}}))
     lines = plan(server)
     assert "kubectl -n kubeflow scale deployment/training-operator --replicas=0" in lines
-    assert not [line for line in lines if "enable-scheme" in line]
+    assert not [line for line in lines if "enable-scheme" in line and " annotate " not in line]
 
 
 def test_without_jobs_of_other_kinds_the_plan_shows_how_to_keep_training_operator_for_them(server: Server) -> None:
@@ -142,12 +148,70 @@ def test_without_jobs_of_other_kinds_the_plan_shows_how_to_keep_training_operato
 
 
 def test_without_a_webhook_for_tfjobs_none_is_changed(server: Server) -> None:
-    """As with training-operator before 1.8, or in the second run of the plan."""
-    cluster(server, webhooks=[webhook("pytorchjob"), webhook("tfjob", name="other")])
+    """As with training-operator before 1.8."""
+    cluster(server, webhooks=[webhook("tfjob", name="other", meta={"name": "other"})])
     lines = plan(server)
     entry = "validator.tfjob.training-operator.kubeflow.org"
     assert f"# 1. No webhook has the entry {entry}: nothing is to be removed." in lines
     assert not [line for line in commands(lines) if "webhook" in line]
+
+
+def back_of(server: Server, found: dict[str, Any], **kinds: Any) -> list[str]:
+    """Return step 3 of the way back, as printed when the entry for TFJobs has been removed from the webhook."""
+    cluster(server, deployments=[found], webhooks=[webhook("pytorchjob")], **kinds)
+    lines = plan(server)
+    (start,) = (number for number, line in enumerate(lines) if line.startswith("# Back 3"))
+    return lines[start:]
+
+
+@pytest.mark.parametrize("kinds", [{}, {"pytorchjobs": items({"metadata": {"name": "bert"}})}])
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_way_back_that_is_printed_later_restores_what_the_first_plan_has_recorded(
+    server: Server, kinds: dict[str, Any], replicas: int
+) -> None:
+    """After either variant of step 2."""
+    cluster(server, deployments=[deployment(args=["--zap=1"])])
+    (record,) = (line for line in plan(server) if " annotate " in line and line.endswith(" --overwrite"))
+    key, _, value = shlex.split(record)[5].partition("=")
+    args = ["--zap=1", "--enable-scheme=pytorchjob"]
+    found = deployment(args=args, meta={"annotations": {key: value}})
+    found["spec"]["replicas"] = replicas
+    lines = back_of(server, found, **kinds)
+    (patched,) = (patch_in(line) for line in lines if " patch deployment " in line)
+    assert patched["spec"]["template"]["spec"]["containers"][0]["args"] == ["--zap=1"]
+    scaled = "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
+    assert (scaled in lines) == (replicas == 0)
+    assert lines[-2:] == [
+        "#     The entry was removed before: webhook.json is the file that step 1 of the first plan has saved.",
+        RESTORE,
+    ]
+    assert not [line for line in plan(server) if line.endswith(" --overwrite")]
+
+
+def test_what_training_operator_has_while_it_serves_tfjobs_replaces_an_older_record(server: Server) -> None:
+    old = deployment(
+        args=["--new"], meta={"annotations": {RECORD: '{"command": [], "args": ["--old"], "replicas": 9}'}}
+    )
+    cluster(server, deployments=[old])
+    (record,) = (line for line in plan(server) if line.endswith(" --overwrite"))
+    assert '"args": ["--new"], "replicas": 2' in record
+    assert not [line for line in plan(server) if "--replicas=9" in line]
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]", "9" * 5000])
+def test_a_way_back_that_cannot_be_known_is_not_printed(server: Server, text: str) -> None:
+    found = deployment(args=["--enable-scheme=pytorchjob"], meta={"annotations": {RECORD: text}})
+    lines = back_of(server, found)
+    assert lines[1].startswith("#     Its original arguments are not known")
+    assert not [line for line in lines if " patch deployment " in line or " scale " in line]
+    assert lines[-1] == RESTORE
+    found = deployment()
+    found["spec"]["replicas"] = 0
+    lines = back_of(server, found)
+    assert lines[1:3] == [
+        "#     Its original number of replicas is not recorded; its manifests have 1.",
+        "kubectl -n kubeflow scale deployment/training-operator --replicas=1",
+    ]
 
 
 def test_the_flags_of_the_plan_are_those_for_the_jobs_of_the_cluster(server: Server) -> None:
