@@ -34,6 +34,7 @@ from tfjob_operator.cli.replacement import (
     set_flags,
     training_operator,
     unsupported,
+    wait_until_gone,
     webhook_configs,
     within,
 )
@@ -192,7 +193,7 @@ def _back(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[
     yield from unsupported("-n", namespace)
     yield f"# Back 2: Stop tfjob-operator in {namespace}, and take its permissions away."
     yield kubectl("-n", namespace, "scale", "deployment/tf-job-operator", "--replicas=0")
-    yield kubectl("-n", namespace, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
+    yield wait_until_gone(namespace, "name=tf-job-operator")
     yield kubectl("-n", namespace, "delete", "role,rolebinding", f"--selector={OURS}")
     yield "# Back 3: Give training-operator its permissions again. Restart it: it retries denied writes after up to 17m only."
     yield kubectl("label", "namespace", namespace, f"{MOVED}-")

@@ -324,9 +324,15 @@ def _remove_webhook(webhooks: Sequence[tuple[str, str]]) -> Iterator[str]:
     for name, file in webhooks:
         path = f'jsonpath={{.webhooks[?(@.name=="{TFJOB_ENTRY}")]}}'
         saved = kubectl("get", "validatingwebhookconfiguration", name, "-o", path)
-        yield f"""[ -e {file} ] || {{ echo '{{"webhooks": ['; {saved}; echo ']}}'; }} > {file}"""
+        new = f"{file}.new"
+        has_entry = f"grep -q {TFJOB_ENTRY}"
+        yield (
+            f"""[ -e {file} ] || {{ {{ echo '{{"webhooks": ['; {saved}; echo ']}}'; }} > {new}; """
+            f"""if {has_entry} {new}; then mv {new} {file}; fi; }}"""
+        )
         removed = {"webhooks": [{"$patch": "delete", "name": TFJOB_ENTRY}]}
-        yield kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=removed)
+        patch = kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=removed)
+        yield f"if {has_entry} {file}; then {patch}; else echo 'error: the entry is not saved' >&2; false; fi"
 
 
 def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iterator[str]:
@@ -343,7 +349,7 @@ def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iter
     yield from _record(operator)
     yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", "--replicas=0")
     yield "#    `no matching resources found` means that its pod is already gone."
-    yield kubectl(*within(operator), "wait", "pod", "--for=delete", f"--selector={SELECTOR}", "--timeout=3m")
+    yield wait_until_gone(operator.namespace, SELECTOR)
     if not operator.schemes:
         yield "#    No jobs of its other kinds exist. To let it serve them later, limit it instead of scaling it to 0:"
         yield f"#    {_set_schemes(operator, list(OTHER_KINDS.values()))}"
@@ -430,7 +436,7 @@ def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
     for namespace in sorted({*found.moved, *(each.namespace for each in found.installed)} - {NAMESPACE}):
         yield f"#    Remove its installation in {namespace}: it would write the same jobs."
         yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
-        yield kubectl("-n", namespace, "wait", "pod", "--for=delete", f"--selector={OURS}", "--timeout=3m")
+        yield wait_until_gone(namespace, OURS)
     if has_gang(operator):
         yield kubectl("apply", "-k", GANG_ADDON)
     yield from apply_and_wait(file, NAMESPACE)
@@ -507,7 +513,7 @@ def _back(
     yield from unsupported("--all-namespaces")
     yield "# Back 2: Stop tfjob-operator."
     yield kubectl("-n", NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
-    yield kubectl("-n", NAMESPACE, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
+    yield wait_until_gone(NAMESPACE, "name=tf-job-operator")
     missing = _missing_webhooks(found)
     restored = bool(webhooks or missing)
     yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * restored}."
@@ -543,6 +549,13 @@ def _restore_deployment(operator: TrainingOperator, *, is_limited: bool) -> Iter
     if not is_limited or original.replicas != operator.replicas:
         yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", f"--replicas={original.replicas}")
     yield kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{RECORD}-")
+
+
+def wait_until_gone(namespace: str, selector: str) -> str:
+    """Return the command that waits until no pod has these labels. kubectl 1.20 fails if there is none from the start."""
+    chosen = f"--selector={selector}"
+    wait = kubectl("-n", namespace, "wait", "pod", "--for=delete", chosen, "--timeout=3m")
+    return f'{wait} || {{ left=$({kubectl("-n", namespace, "get", "pod", chosen, "-o", "name")}) && [ -z "$left" ]; }}'
 
 
 def within(operator: TrainingOperator) -> tuple[str, str]:

@@ -1,8 +1,11 @@
 """The steps of `kubectl tfjob migrate --plan`, there and back, for clusters that differ."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,8 +56,8 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -A lists what changes for them." in lines
     assert lines[2].endswith("deletes fields of all jobs for good: keep that of tfjob-operator.")
     save, remove, record, stop, wait, apply, rollout, seen, *back = commands(lines)
-    assert save.startswith("[ -e webhook.json ] || { echo ")
-    assert remove == REMOVE
+    assert save.startswith("[ -e webhook.json ] || { { echo ")
+    assert f" {REMOVE}; else " in remove
     assert record == (
         f"kubectl -n kubeflow annotate deployment/training-operator '{RECORD}="
         """{"command": ["/manager"], "args": null, "replicas": 2}' --overwrite"""
@@ -75,6 +78,45 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert start == "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
     assert rollout == "kubectl -n kubeflow rollout status deployment/training-operator --timeout=3m"
     assert restore == RESTORE
+
+
+def executed(lines: list[str], folder: Path, kubectl: str) -> tuple[bool, list[str]]:
+    """Execute lines with a script as kubectl. Return True if all succeed, and the arguments of its calls."""
+    folder.mkdir(exist_ok=True)
+    program, calls = folder / "kubectl", folder / "calls"
+    program.write_text(f'#!/bin/sh\necho "$@" >> "{calls}"\n{kubectl}\n')
+    program.chmod(0o755)
+    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-euc", "\n".join(lines)], cwd=folder, env=environment, check=False, timeout=60)
+    return done.returncode == 0, calls.read_text().splitlines()
+
+
+def test_the_webhook_entry_is_removed_only_when_it_is_saved(server: Server, tmp_path: Path) -> None:
+    """An API server that did not answer left a file without the entry, which a repeated step took for the saved one."""
+    cluster(server)
+    save, remove, *_ = commands(plan(server))
+    ok, calls = executed([save, remove], tmp_path / "down", "exit 1")
+    assert (ok, [line.split()[0] for line in calls]) == (False, ["get"])
+    entry = {"name": "validator.tfjob.training-operator.kubeflow.org"}
+    ok, calls = executed([save, remove], tmp_path / "down", f"echo '{json.dumps(entry)}'")
+    assert (ok, [line.split()[0] for line in calls]) == (True, ["get", "get", "patch"])
+    assert json.loads((tmp_path / "down" / "webhook.json").read_text()) == {"webhooks": [entry]}
+
+
+@pytest.mark.parametrize(
+    ("kubectl", "ends"),
+    [
+        ('[ "$3" = get ]', True),  # kubectl 1.20 without pods
+        ('[ "$3" = get ] && echo pod/a', False),
+        ("exit 1", False),
+        ("exit 0", True),
+    ],
+)
+def test_a_wait_ends_when_no_pod_is_left(server: Server, tmp_path: Path, kubectl: str, ends: bool) -> None:
+    cluster(server, moved=["team"])
+    waits = [line for line in commands(plan(server)) if " wait pod " in line]
+    assert len(waits) == 3
+    assert [executed([each], tmp_path / "bin", kubectl)[0] for each in waits] == [ends] * 3
 
 
 def test_every_command_of_the_plan_is_for_the_same_cluster_and_user(server: Server) -> None:
@@ -352,7 +394,7 @@ def test_without_any_permission_the_plan_is_that_for_the_manifests_of_training_o
         "warning: no permission to list TFJobs of all namespaces: the plan has the flags for all differences",
     ]
     lines = out.replace(f" {server.flags}", "").splitlines()
-    assert REMOVE in lines
+    assert [line for line in lines if f" {REMOVE}; else " in line]
     assert (
         "# 2. Stop training-operator for TFJobs. It continues with jaxjob, mpijob, paddlejob, pytorchjob, xgboostjob."
         in lines
