@@ -238,6 +238,7 @@ def plan(found: Found) -> Iterator[str]:
         yield f"# {count}: {kubectl('tfjob', 'migrate', '--check', '-A')} lists what changes for them."
     yield "# Going back with the CRD of training-operator deletes fields of all jobs for good: keep that of tfjob-operator."
     yield from about_the_deployment(found, operator)
+    yield from _about_other_namespaces(found, operator)
     yield from _gitops(found, operator)
     webhooks = _webhooks(found)
     kept = _kept_kinds(found, operator)
@@ -257,6 +258,14 @@ def about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[s
         yield f"# No Deployment has the label {SELECTOR}: the commands assume {shown}."
     elif len(found.deployments) > 1:
         yield f"# {len(found.deployments)} Deployments have the label {SELECTOR}: make sure that {shown} is the right one."
+
+
+def _about_other_namespaces(found: Found, operator: TrainingOperator) -> Iterator[str]:
+    """Yield comments if the operator that is installed serves more namespaces than the one that is stopped."""
+    if operator.only:
+        yield f"# training-operator serves only the namespace {operator.only}: tfjob-operator will serve all namespaces."
+    if len(found.deployments or ()) > 1:
+        yield "# tfjob-operator will serve all namespaces: stop every other training-operator before step 3, as this one."
 
 
 def _gitops(found: Found, operator: TrainingOperator) -> Iterator[str]:

@@ -173,6 +173,14 @@ def test_kinds_that_are_set_already_are_kept_except_for_tfjob(server: Server) ->
     ]
 
 
+def test_a_plan_that_serves_more_namespaces_than_training_operator_says_so(server: Server) -> None:
+    cluster(server, deployments=[deployment(args=["--namespace=prod"])])
+    only = "# training-operator serves only the namespace prod: tfjob-operator will serve all namespaces."
+    assert only in plan(server)
+    cluster(server)
+    assert not [line for line in plan(server) if "all namespaces" in line and line.startswith("# ")]
+
+
 def test_an_operator_that_serves_only_tfjobs_is_scaled_to_0(server: Server) -> None:
     cluster(server, deployments=[deployment(args=["--enable-scheme=tfjob"])], pytorchjobs=items({"metadata": {}}))
     lines = plan(server)
@@ -343,6 +351,10 @@ def test_the_deployment_is_that_which_the_webhook_names(server: Server) -> None:
     assert not [line for line in lines if "a-tenant" in line or "forged" in line]
     label = "control-plane=kubeflow-training-operator"
     assert f"# 2 Deployments have the label {label}: make sure that ml/training-operator is the right one." in lines
+    others = (
+        "# tfjob-operator will serve all namespaces: stop every other training-operator before step 3, as this one."
+    )
+    assert others in lines
     cluster(server, deployments=[forged, deployment("kubeflow")], webhooks=[])
     assert "kubectl -n kubeflow scale deployment/training-operator --replicas=0" in plan(server)
 
