@@ -5,7 +5,7 @@ The rules are those of docs/migration.md, observed with the real training-operat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -175,18 +175,22 @@ class CheckedJob(NamedTuple):
     differences: Mapping[str, str]
 
 
-def check(job: Mapping[str, Any], *, gang: bool | None = None) -> CheckedJob:
+def check(
+    job: Mapping[str, Any], *, gang: bool | None = None, is_served: Callable[[str], bool] | None = None
+) -> CheckedJob:
     """Return what changes for a job, as read from a cluster with training-operator. Never raises, whatever the object.
 
-    `gang`: training-operator creates PodGroups; None if that is unknown.
+    `gang`: training-operator creates PodGroups; None if that is unknown. `is_served` returns whether this operator serves a
+    namespace now; by default, it serves each job whose status it has written.
     """
     facts = job_facts(job)
     if facts.end:
         why = "finished"
     elif facts.manager:
         why = "managed by another controller"
-    else:  # training-operator never writes this field
-        why = "served by tfjob-operator" if "observedGeneration" in status_of(job) else ""
+    else:  # training-operator never writes this field, and keeps its value after a way back
+        was_served = "observedGeneration" in status_of(job)
+        why = "served by tfjob-operator" if was_served and (not is_served or is_served(facts.namespace)) else ""
     details = {} if why else {each.id: detail for each, detail in _differences(job, facts, gang=gang)}
     found = {id_: clean(details[id_], _MAX_DETAIL) for id_ in DIFFERENCES if id_ in details}
     return CheckedJob(facts.namespace, facts.name, facts.state, why, found)

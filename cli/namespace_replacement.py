@@ -8,7 +8,6 @@ away before others are given, so no job ever has two operators that can write it
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -28,13 +27,14 @@ from tfjob_operator.cli.replacement import (
     bind,
     binding_objects,
     bindings_of,
-    flag_values,
+    explain_seen,
     has_gang,
     kubectl,
     managed,
     set_flags,
     training_operator,
     unsupported,
+    wait_until_gone,
     webhook_configs,
     within,
 )
@@ -42,7 +42,6 @@ from tfjob_operator.cli.replacement import (
 _EACH: Final = "EACH"
 """Stands for the variable of a loop, which must not be quoted. No namespace has such a name."""
 _VALUE: Final = "tfjob-operator"
-_ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
 _READ: Final = ["get", "list", "watch"]
 _KINDS: Final = [
     *("configmaps", "events", "horizontalpodautoscalers", "podgroups", "pods", "rolebindings", "roles", "secrets"),
@@ -67,11 +66,13 @@ _READ_RULES: Final[list[dict[str, list[str]]]] = [
 def refusal(found: Found, namespace: str) -> str:
     """Return why a namespace cannot be moved alone, "" if it can."""
     operator = training_operator(found)
-    only = next(reversed(flag_values(operator.words, _ONE_NAMESPACE)), "")
-    if only:
-        return f"training-operator serves only the namespace {only}: use --plan without a namespace"
+    if operator.only:
+        return f"training-operator serves only the namespace {operator.only}: use --plan without a namespace"
     if namespace == operator.namespace:
         return f"{namespace} is the namespace of training-operator, which keeps its permissions there: move it with all others"
+    rivals = (each for each in found.installed if each.serves(namespace) and each.namespace != namespace)
+    if rival := next(rivals, None):
+        return f"tfjob-operator {rival} serves {namespace} already: a second one would write the same jobs"
     return ""
 
 
@@ -170,7 +171,7 @@ def _install(found: Found, operator: TrainingOperator, namespace: str) -> Iterat
     file = f"tfjob-operator-{namespace}.yaml"
     yield f"# 3. Install tfjob-operator in {namespace} with install-namespaced.yaml of its release: it serves no other."
     yield f"sed 's/^\\( *namespace:\\) {NAMESPACE}$/\\1 {namespace}/' install-namespaced.yaml > {file}"
-    yield from set_flags(found, operator, file)
+    yield from set_flags(found, operator, file, [each for each in found.installed if each.namespace == namespace])
     if has_gang(operator):
         yield kubectl("apply", "-k", GANG_ADDON)
         role = "tf-job-operator-gang-scheduling"
@@ -181,7 +182,7 @@ def _install(found: Found, operator: TrainingOperator, namespace: str) -> Iterat
 
 
 def _verify(namespace: str) -> Iterator[str]:
-    yield "# 4. Each unfinished job has a number in the column SEEN, except those that another controller manages."
+    yield from explain_seen()
     columns = "NAME:.metadata.name,SEEN:.status.observedGeneration"
     yield kubectl("-n", namespace, "get", "tfjobs", "-o", f"custom-columns={columns}")
     yield f"#    Then move the next namespace, or all that are left with {kubectl('tfjob', 'migrate', '--plan')}."
@@ -192,7 +193,7 @@ def _back(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[
     yield from unsupported("-n", namespace)
     yield f"# Back 2: Stop tfjob-operator in {namespace}, and take its permissions away."
     yield kubectl("-n", namespace, "scale", "deployment/tf-job-operator", "--replicas=0")
-    yield kubectl("-n", namespace, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
+    yield wait_until_gone(namespace, "name=tf-job-operator")
     yield kubectl("-n", namespace, "delete", "role,rolebinding", f"--selector={OURS}")
     yield "# Back 3: Give training-operator its permissions again. Restart it: it retries denied writes after up to 17m only."
     yield kubectl("label", "namespace", namespace, f"{MOVED}-")

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from tfjob_operator.cli.installations import Installation, flag_name, is_plain
 from tfjob_operator.cli.migration import COMPLETION_GRACE, DIFFERENCES, GANG, SIDECARS, Difference
 from tfjob_operator.cli.model.facts import listed, mapping, number, text
 
@@ -32,6 +33,8 @@ _NAME: Final = "training-operator"
 NAMESPACE: Final = "kubeflow"
 MOVED: Final = "tfjob.kubeflow.org/operator"
 """The label of a namespace whose jobs this operator serves while training-operator serves those of others."""
+RECORD: Final = "tfjob.kubeflow.org/before-migration"
+"""The annotation of training-operator's Deployment with its command, args and replicas when it served TFJobs."""
 READER: Final = "training-operator-read"
 """The name of the ClusterRole that lets training-operator read all namespaces, and of its binding."""
 GANG_ADDON: Final = "manifests/addons/gang-scheduling"
@@ -39,6 +42,7 @@ OURS: Final = "app.kubernetes.io/name=tfjob-operator"
 """Selects all objects of an installation of this operator, and its pods."""
 _OBJECTS: Final = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
 _SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
+_ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
 _GANG: Final = re.compile(r"--?gang-scheduler-name(?:=(.*))?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _FIRST_ARGUMENT: Final = "--monitoring-port=8443"
@@ -59,7 +63,7 @@ class Found(NamedTuple):
     `deployments` have the label of training-operator; `webhooks` are all validating webhook configurations; `crd` is empty if
     it does not exist. `kinds` are other resources with objects, and `unknown_kinds` those that may not be listed. `jobs` is the
     number of unfinished jobs, and `differences` has the number of those concerned by the ID of the difference. `moved` are the
-    namespaces that were moved before, and `bindings` all ClusterRoleBindings.
+    namespaces that were moved before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of this operator.
     """
 
     deployments: Sequence[Mapping[str, Any]] | None
@@ -71,6 +75,15 @@ class Found(NamedTuple):
     differences: Mapping[str, int] = {}
     moved: Sequence[str] = ()
     bindings: Sequence[Mapping[str, Any]] | None = None
+    installed: Sequence[Installation] = ()
+
+
+class Original(NamedTuple):
+    """What training-operator had when it served TFJobs."""
+
+    command: list[str] | None
+    args: list[str] | None
+    replicas: int
 
 
 class TrainingOperator(NamedTuple):
@@ -102,6 +115,41 @@ class TrainingOperator(NamedTuple):
     def schemes(self) -> list[str]:
         """The values of --enable-scheme. None are set if all kinds are served."""
         return [each.lower() for each in flag_values(self.words, _SCHEME)]
+
+    @property
+    def only(self) -> str:
+        """The only namespace that it serves, "" for all."""
+        return next(reversed(flag_values(self.words, _ONE_NAMESPACE)), "")
+
+    @property
+    def serves_tfjobs(self) -> bool:
+        """Return True if it runs TFJobs now."""
+        return self.replicas > 0 and self.may_serve_tfjobs
+
+    @property
+    def may_serve_tfjobs(self) -> bool:
+        """Return True if it runs TFJobs with its arguments, given any replicas."""
+        return not self.schemes or "tfjob" in self.schemes
+
+    @property
+    def original(self) -> Original | None:
+        """What it had when it served TFJobs: its current values, or those that an earlier plan recorded; None if unknown."""
+        if self.serves_tfjobs or not self.found:
+            return Original(self.command, self.args, max(self.replicas, 1))
+        return self.recorded or (Original(self.command, self.args, 1) if self.may_serve_tfjobs else None)
+
+    @property
+    def recorded(self) -> Original | None:
+        """What an earlier plan has recorded, None if it has not."""
+        annotations = mapping(mapping(self.found.get("metadata")).get("annotations"))
+        try:
+            recorded = mapping(json.loads(text(annotations.get(RECORD))))
+        except (ValueError, RecursionError):
+            recorded = {}
+        if not recorded:
+            return None
+        command, args = (_words(recorded.get(key)) for key in ("command", "args"))
+        return Original(command, args, max(number(recorded.get("replicas")), 1))
 
 
 def flag_values(words: Sequence[str], flag: re.Pattern[str]) -> list[str]:
@@ -138,6 +186,11 @@ def training_operator(found: Found) -> TrainingOperator:
     body: Mapping[str, Any] = next(
         (known[each] for each in preferred if each in known), next(reversed([*known.values()]), {})
     )
+    return _read_deployment(body, next(filter(None, preferred)))
+
+
+def _read_deployment(body: Mapping[str, Any], namespace: str = NAMESPACE) -> TrainingOperator:
+    """Return the values of a Deployment, or those of the manifests, in `namespace`, if it is empty."""
     meta, spec = mapping(body.get("metadata")), mapping(body.get("spec"))
     pod = mapping(mapping(spec.get("template")).get("spec"))
     containers = listed(pod.get("containers"))
@@ -145,10 +198,10 @@ def training_operator(found: Found) -> TrainingOperator:
     command, args = (_words(container.get(key)) for key in ("command", "args"))
     return TrainingOperator(
         body,
-        text(meta.get("namespace")) or next(filter(None, preferred)),
+        text(meta.get("namespace")) or namespace,
         text(meta.get("name")) or _NAME,
         text(container.get("name")) or _NAME,
-        max(number(spec.get("replicas")), 1),
+        number(spec.get("replicas")),
         command,
         args,
         text(pod.get("serviceAccountName")) or _NAME,
@@ -165,6 +218,17 @@ def has_gang_scheduling(found: Found) -> bool | None:
     return bool(operator.gang_scheduler) if operator.found else None
 
 
+def is_served(found: Found, namespace: str) -> bool:
+    """Return True if this operator serves a namespace, and no training-operator can write there."""
+    if not any(each.serves(namespace) for each in found.installed):
+        return False
+    rivals = (each for each in map(_read_deployment, found.deployments or ()) if each.serves_tfjobs)
+    return not any(
+        each.only in {"", namespace} and (namespace not in found.moved or binding_objects(found, each))
+        for each in rivals
+    )
+
+
 def plan(found: Found) -> Iterator[str]:
     """Yield the lines of the script."""
     operator = training_operator(found)
@@ -174,6 +238,7 @@ def plan(found: Found) -> Iterator[str]:
         yield f"# {count}: {kubectl('tfjob', 'migrate', '--check', '-A')} lists what changes for them."
     yield "# Going back with the CRD of training-operator deletes fields of all jobs for good: keep that of tfjob-operator."
     yield from about_the_deployment(found, operator)
+    yield from _about_other_namespaces(found, operator)
     yield from _gitops(found, operator)
     webhooks = _webhooks(found)
     kept = _kept_kinds(found, operator)
@@ -193,6 +258,14 @@ def about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[s
         yield f"# No Deployment has the label {SELECTOR}: the commands assume {shown}."
     elif len(found.deployments) > 1:
         yield f"# {len(found.deployments)} Deployments have the label {SELECTOR}: make sure that {shown} is the right one."
+
+
+def _about_other_namespaces(found: Found, operator: TrainingOperator) -> Iterator[str]:
+    """Yield comments if the operator that is installed serves more namespaces than the one that is stopped."""
+    if operator.only:
+        yield f"# training-operator serves only the namespace {operator.only}: tfjob-operator will serve all namespaces."
+    if len(found.deployments or ()) > 1:
+        yield "# tfjob-operator will serve all namespaces: stop every other training-operator before step 3, as this one."
 
 
 def _gitops(found: Found, operator: TrainingOperator) -> Iterator[str]:
@@ -238,6 +311,12 @@ def _webhooks(found: Found) -> list[tuple[str, str]]:
     return [(name, f"webhook{f'-{place}' if place else ''}.json") for place, name in enumerate(names)]
 
 
+def _missing_webhooks(found: Found) -> list[tuple[str, str]]:
+    """Return the webhook configuration of training-operator that has no entry for TFJobs, with the file for it."""
+    names = [text(mapping(each.get("metadata")).get("name")) for each in found.webhooks or ()]
+    return [(_WEBHOOK, "webhook.json")] if _WEBHOOK in names and not webhook_configs(found) else []
+
+
 def _kept_kinds(found: Found, operator: TrainingOperator) -> list[str]:
     """Return the kinds that training-operator continues to serve, as values of --enable-scheme."""
     if operator.schemes:
@@ -254,9 +333,15 @@ def _remove_webhook(webhooks: Sequence[tuple[str, str]]) -> Iterator[str]:
     for name, file in webhooks:
         path = f'jsonpath={{.webhooks[?(@.name=="{TFJOB_ENTRY}")]}}'
         saved = kubectl("get", "validatingwebhookconfiguration", name, "-o", path)
-        yield f"""[ -e {file} ] || {{ echo '{{"webhooks": ['; {saved}; echo ']}}'; }} > {file}"""
+        new = f"{file}.new"
+        has_entry = f"grep -q {TFJOB_ENTRY}"
+        yield (
+            f"""[ -e {file} ] || {{ {{ echo '{{"webhooks": ['; {saved}; echo ']}}'; }} > {new}; """
+            f"""if {has_entry} {new}; then mv {new} {file}; fi; }}"""
+        )
         removed = {"webhooks": [{"$patch": "delete", "name": TFJOB_ENTRY}]}
-        yield kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=removed)
+        patch = kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=removed)
+        yield f"if {has_entry} {file}; then {patch}; else echo 'error: the entry is not saved' >&2; false; fi"
 
 
 def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iterator[str]:
@@ -264,17 +349,26 @@ def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iter
         yield f"# 2. Stop training-operator for TFJobs. It continues with {', '.join(kept)}."
         if found.unknown_kinds and not operator.schemes:
             yield f"#    Without permission to list {', '.join(found.unknown_kinds)}, they are assumed to be in use."
+        yield from _record(operator)
         yield _set_schemes(operator, kept)
         yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
         yield from _restore_bindings(found, operator)
         return
     yield "# 2. Stop training-operator. Pods continue without it. Never run two operators for the same jobs."
+    yield from _record(operator)
     yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", "--replicas=0")
     yield "#    `no matching resources found` means that its pod is already gone."
-    yield kubectl(*within(operator), "wait", "pod", "--for=delete", f"--selector={SELECTOR}", "--timeout=3m")
+    yield wait_until_gone(operator.namespace, SELECTOR)
     if not operator.schemes:
         yield "#    No jobs of its other kinds exist. To let it serve them later, limit it instead of scaling it to 0:"
         yield f"#    {_set_schemes(operator, list(OTHER_KINDS.values()))}"
+
+
+def _record(operator: TrainingOperator) -> Iterator[str]:
+    """Yield the command that records what is changed, for a way back that is printed later."""
+    if operator.found and operator.serves_tfjobs and operator.original:
+        value = json.dumps(operator.original._asdict())
+        yield kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{RECORD}={value}", "--overwrite")
 
 
 def _restore_bindings(found: Found, operator: TrainingOperator) -> Iterator[str]:
@@ -347,11 +441,11 @@ def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
     # The file without a namespace object: deleting the other one would delete everything in the namespace.
     file = "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
     yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
-    for namespace in found.moved:
-        yield f"#    First remove its installation in {namespace}: it would write the same jobs."
+    yield from set_flags(found, operator, file, found.installed)
+    for namespace in sorted({*found.moved, *(each.namespace for each in found.installed)} - {NAMESPACE}):
+        yield f"#    Remove its installation in {namespace}: it would write the same jobs."
         yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
-        yield kubectl("-n", namespace, "wait", "pod", "--for=delete", f"--selector={OURS}", "--timeout=3m")
-    yield from set_flags(found, operator, file)
+        yield wait_until_gone(namespace, OURS)
     if has_gang(operator):
         yield kubectl("apply", "-k", GANG_ADDON)
     yield from apply_and_wait(file, NAMESPACE)
@@ -362,15 +456,26 @@ def has_gang(operator: TrainingOperator) -> bool:
     return bool(_SUBDOMAIN.fullmatch(operator.gang_scheduler))
 
 
-def set_flags(found: Found, operator: TrainingOperator, file: str) -> Iterator[str]:
-    """Yield the command that adds the flags which keep the behavior of training-operator, and the differences without one."""
+def set_flags(found: Found, operator: TrainingOperator, file: str, replaced: Sequence[Installation]) -> Iterator[str]:
+    """Yield the command that adds flags, and the differences without one.
+
+    They are those which keep the behavior of training-operator, and those of the installations that are replaced.
+    """
     kept = _kept_by_flags(found)
-    flags = [flag for each in kept for flag in each.flags]
+    needed = [flag for each in kept for flag in each.flags]
     if has_gang(operator):
-        flags += ["--enable-gang-scheduling", f"--gang-scheduler-name={operator.gang_scheduler}"]
+        needed += ["--enable-gang-scheduling", f"--gang-scheduler-name={operator.gang_scheduler}"]
+    flags = {flag_name(each): each for each in needed}
+    for installation in replaced:
+        for flag in installation.flags:
+            if not is_plain(flag):
+                yield f"#    {installation} has {shlex.quote(flag)}: add it yourself."
+            elif flags.setdefault(flag_name(flag), flag) != flag:
+                yield f"#    {installation} has {flag}: the plan sets {flags[flag_name(flag)]}."
     if flags:
-        yield "#    These flags keep the behavior of training-operator. Set them in your overlay, or with Helm in extraArgs:"
-        lines = "".join(rf"\n\1{each}" for each in flags)
+        yield "#    These flags keep the behavior of training-operator, and of tfjob-operator where it is installed already."
+        yield "#    Set them in your overlay, or with Helm in extraArgs:"
+        lines = "".join(rf"\n\1{each}" for each in flags.values())
         yield f"sed -i 's|^\\( *- \\){_FIRST_ARGUMENT}$|&{lines}|' {file}"
     done = {each.id for each in kept} | ({GANG.id} if has_gang(operator) else set())
     rest = [f"{id_} ({count} job{'s' * (count != 1)})" for id_, count in found.differences.items() if id_ not in done]
@@ -384,8 +489,14 @@ def apply_and_wait(file: str, namespace: str) -> Iterator[str]:
     yield kubectl("-n", namespace, "rollout", "status", "deployment/tf-job-operator", "--timeout=3m")
 
 
+def explain_seen() -> Iterator[str]:
+    """Yield comments about the column SEEN."""
+    yield "# 4. When the Deployment is ready, each unfinished job has a number in the column SEEN, except those that another"
+    yield "#    controller manages. The number alone is no proof: after a way back, jobs keep that of the earlier move."
+
+
 def _verify() -> Iterator[str]:
-    yield "# 4. Each unfinished job has a number in the column SEEN, except those that another controller manages."
+    yield from explain_seen()
     columns = "NAMESPACE:.metadata.namespace,NAME:.metadata.name,SEEN:.status.observedGeneration"
     yield kubectl("get", "tfjobs", "--all-namespaces", "-o", f"custom-columns={columns}")
     yield "#    Keep everything else of training-operator until you are sure that you do not go back."
@@ -411,22 +522,49 @@ def _back(
     yield from unsupported("--all-namespaces")
     yield "# Back 2: Stop tfjob-operator."
     yield kubectl("-n", NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
-    yield kubectl("-n", NAMESPACE, "wait", "pod", "--for=delete", "--selector=name=tf-job-operator", "--timeout=3m")
-    yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * bool(webhooks)}."
+    yield wait_until_gone(NAMESPACE, "name=tf-job-operator")
+    missing = _missing_webhooks(found)
+    restored = bool(webhooks or missing)
+    yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * restored}."
     if found.moved:
         yield kubectl("label", "namespaces", "--all", f"{MOVED}-")
-    if kept:
-        restored: dict[str, Any] = {"args": operator.args}
-        if operator.command is not None and flag_values(operator.command, _SCHEME):
-            restored["command"] = operator.command
-        yield _patch_container(operator, restored)
-    else:
+    if not kept:
         yield from _restore_bindings(found, operator)
-        yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", f"--replicas={operator.replicas}")
+    yield from _restore_deployment(operator, is_limited=bool(kept))
     yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
-    for name, file in webhooks:
+    if missing:
+        yield "#     The entry was removed before: webhook.json is the file that step 1 of the first plan has saved."
+    for name, file in [*webhooks, *missing]:
         command = shlex.join(["kubectl", "patch", "validatingwebhookconfiguration", name, "--type=strategic"])
         yield f'{command} --patch="$(cat {file})"'
+
+
+def _restore_deployment(operator: TrainingOperator, *, is_limited: bool) -> Iterator[str]:
+    """Yield the commands that undo step 2, also if an earlier plan executed it."""
+    original = operator.original
+    if original is None:
+        yield "#     Its original arguments are not known: it serves no TFJobs now, and no plan has recorded them. Take the"
+        yield "#     commands of this step from the first plan, or remove --enable-scheme from its arguments."
+        return
+    if operator.found and not operator.serves_tfjobs and operator.recorded is None:
+        yield "#     Its original number of replicas is not recorded; its manifests have 1."
+    changed: dict[str, Any] = {}
+    if is_limited or original.args != operator.args:
+        changed["args"] = original.args
+    if original.command != operator.command or (is_limited and flag_values(operator.command or (), _SCHEME)):
+        changed["command"] = original.command
+    if changed:
+        yield _patch_container(operator, changed)
+    if not is_limited or original.replicas != operator.replicas:
+        yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", f"--replicas={original.replicas}")
+    yield kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{RECORD}-")
+
+
+def wait_until_gone(namespace: str, selector: str) -> str:
+    """Return the command that waits until no pod has these labels. kubectl 1.20 fails if there is none from the start."""
+    chosen = f"--selector={selector}"
+    wait = kubectl("-n", namespace, "wait", "pod", "--for=delete", chosen, "--timeout=3m")
+    return f'{wait} || {{ left=$({kubectl("-n", namespace, "get", "pod", chosen, "-o", "name")}) && [ -z "$left" ]; }}'
 
 
 def within(operator: TrainingOperator) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -17,9 +18,11 @@ from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.terminal import TablePrinter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from tfjob_operator.cli.installations import Installation
     from tfjob_operator.cli.migration import CheckedJob
+    from tfjob_operator.cli.replacement import Found
     from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.target import Target
 
@@ -62,7 +65,7 @@ def command(*, target: Target, what: str | None, everywhere: bool, output: str |
         return
     with target.session() as session:
         namespace = None if everywhere else session.namespace
-        found = _check(session, namespace, gang=_gang(session))
+        found = _check_now(session, namespace)
     if output is not None:
         _print_for_program(found, output)
     else:
@@ -71,18 +74,42 @@ def command(*, target: Target, what: str | None, everywhere: bool, output: str |
         raise click.exceptions.Exit(DIFFERENT)
 
 
-def _gang(session: Session) -> bool | None:
-    """Return True if training-operator creates PodGroups; None if its Deployment may not be read, as by most users."""
-    from tfjob_operator.cli.replacement import Found, has_gang_scheduling
+def _check_now(session: Session, namespace: str | None) -> list[CheckedJob]:
+    """Check the jobs with what may be read about the operators. Most users may not read Deployments."""
+    from tfjob_operator.cli.replacement import Found, has_gang_scheduling, is_served
 
-    return has_gang_scheduling(Found(_deployments(session), _read_list(session, _WEBHOOKS)))
+    found = Found(_deployments(session), _read_list(session, _WEBHOOKS))
+
+    @cache
+    def operators() -> Found | None:
+        """Return what decides who serves a namespace, read only if jobs were served before; None without permission."""
+        installed = _installed(session)
+        moved = _moved(session)
+        if found.deployments is None or installed is None or moved is None:
+            warn(
+                "no permission to read Deployments and Namespaces: "
+                "jobs that tfjob-operator served once count as served by it"
+            )
+            return None
+        bindings = _read_list(session, _BINDINGS) if moved else ()
+        return found._replace(installed=installed, moved=moved, bindings=bindings)
+
+    def serves(namespace: str) -> bool:
+        known = operators()
+        return known is None or is_served(known, namespace)
+
+    return _check(session, namespace, gang=has_gang_scheduling(found), is_served=serves)
 
 
-def _check(session: Session, namespace: str | None, *, gang: bool | None) -> list[CheckedJob]:
+def _check(
+    session: Session, namespace: str | None, *, gang: bool | None, is_served: Callable[[str], bool]
+) -> list[CheckedJob]:
     """Check the jobs of a namespace, or of all, sorted by namespace and name."""
     from tfjob_operator.cli.migration import check
 
-    checked = (check(job, gang=gang) for page in jobs.pages(session, namespace) for job in page["items"])
+    checked = (
+        check(job, gang=gang, is_served=is_served) for page in jobs.pages(session, namespace) for job in page["items"]
+    )
     return sorted(checked, key=attrgetter("namespace", "name"))
 
 
@@ -148,12 +175,13 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
     from tfjob_operator.cli.errors import CliError
     from tfjob_operator.cli.migration import DIFFERENCES
     from tfjob_operator.cli.namespace_replacement import namespace_plan, refusal
-    from tfjob_operator.cli.replacement import CRD, MOVED, OTHER_KINDS, Found, has_gang_scheduling, plan
+    from tfjob_operator.cli.replacement import CRD, OTHER_KINDS, Found, has_gang_scheduling, plan
 
     found = Found(_deployments(session), _read_list(session, _WEBHOOKS), crd=session.get_if_allowed(f"{_CRDS}/{CRD}"))
-    moved = _read_list(session, "/api/v1/namespaces", labelSelector=MOVED)
+    moved = _moved(session)
     found = found._replace(
-        moved=sorted(each["metadata"]["name"] for each in moved or ()),
+        moved=moved or (),
+        installed=_installed(session) or (),
         bindings=_read_list(session, _BINDINGS) if moved or namespace else (),
     )
     for what, read in (
@@ -175,7 +203,9 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
         unknown_kinds=[kind for kind, read in others.items() if read is None],
     )
     try:
-        checked = [each for each in _check(session, namespace, gang=has_gang_scheduling(found)) if not each.unaffected]
+        # Flags apply to all jobs of an installation, also to those that this operator serves already.
+        every = _check(session, namespace, gang=has_gang_scheduling(found), is_served=lambda _: False)
+        checked = [each for each in every if not each.unaffected]
         count = Counter(id_ for each in checked for id_ in each.differences)
         found = found._replace(jobs=len(checked), differences={id_: count[id_] for id_ in DIFFERENCES if count[id_]})
     except ApiServerError as error:
@@ -190,6 +220,22 @@ def _deployments(session: Session) -> Sequence[Mapping[str, Any]] | None:
     from tfjob_operator.cli.replacement import SELECTOR
 
     return _read_list(session, _DEPLOYMENTS, labelSelector=SELECTOR)
+
+
+def _installed(session: Session) -> Sequence[Installation] | None:
+    """Return the installations of this operator, None without permission."""
+    from tfjob_operator.cli.installations import SELECTOR, installations
+
+    found = _read_list(session, _DEPLOYMENTS, labelSelector=SELECTOR)
+    return None if found is None else installations(found)
+
+
+def _moved(session: Session) -> list[str] | None:
+    """Return the namespaces that were moved before, None without permission."""
+    from tfjob_operator.cli.replacement import MOVED
+
+    found = _read_list(session, "/api/v1/namespaces", labelSelector=MOVED)
+    return None if found is None else sorted(each["metadata"]["name"] for each in found)
 
 
 def _read_list(session: Session, path: str, **query: str) -> Sequence[Mapping[str, Any]] | None:

@@ -279,6 +279,9 @@ def test_training_operator_continues_with_other_kinds_and_goes_back_to_its_argum
     assert not [line for line in script.there if "patch validatingwebhookconfiguration" in line]
     script.run(script.there)
     assert arguments(plane, "training-operator") == ["--zap=1", "--enable-scheme=pytorchjob"]
+    later = tmp_path / "later"
+    later.mkdir()
+    script = planned(plane, reader, later)  # the arguments of the first plan are recorded
     script.run(script.back)
     assert read(plane, f"{DEPLOYMENTS}/training-operator")["spec"] == before
 

@@ -20,12 +20,15 @@ from unit.cli.conftest import Server, outcome
 from unit.cli.training_operator import (
     DENIED,
     DEPLOYMENTS,
+    INSTALLED,
     OF_ALL,
     OF_TEAM,
     PUBLIC,
     RECORDED,
+    binding,
     cluster,
     deployment,
+    installed,
     items,
     served,
     with_policy,
@@ -290,10 +293,92 @@ def test_the_descriptions_name_jobs_that_end_at_the_move_and_those_that_do_not_f
     assert "the job does not finish" in DIFFERENCES["invalid"].here
 
 
+SEEN = with_policy({}, replicas=2) | {"status": {"observedGeneration": 1}}
+"""A job whose status this operator has written."""
+
+
 def test_a_job_that_this_operator_serves_is_unaffected() -> None:
-    """training-operator never writes the generation that it has observed."""
-    served = with_policy({}, replicas=2) | {"status": {"observedGeneration": 1}}
-    assert check(served).unaffected == "served by tfjob-operator"
+    """training-operator never writes the generation that it has observed, but keeps it after a way back."""
+    assert check(SEEN).unaffected == "served by tfjob-operator"
+    assert check(SEEN, is_served=lambda namespace: namespace == "").unaffected == "served by tfjob-operator"
+    assert check(SEEN, is_served=lambda namespace: namespace != "").differences.keys() == {
+        "clean-pod-policy",
+        "counters",
+    }
+
+
+IDLE = deployment() | {"spec": deployment()["spec"] | {"replicas": 0}}
+
+
+@pytest.mark.parametrize(
+    ("operators", "is_served"),
+    [
+        ({"deployments": [IDLE], "ours": [installed("kubeflow")], "bindings": []}, True),
+        (
+            {
+                "deployments": [deployment(args=["--enable-scheme=pytorchjob"])],
+                "ours": [installed("kubeflow")],
+                "bindings": [],
+            },
+            True,
+        ),
+        (
+            {
+                "deployments": [deployment(args=["--namespace=other"])],
+                "ours": [installed("team", "--namespace=$(KUBEFLOW_NAMESPACE)")],
+                "bindings": [],
+            },
+            True,
+        ),
+        (
+            {
+                "deployments": [deployment()],
+                "ours": [installed("team", "--namespace=team")],
+                "moved": ["team"],
+                "bindings": [],
+            },
+            True,
+        ),
+        ({"deployments": [IDLE], "bindings": []}, False),
+        ({"deployments": [IDLE], "ours": [installed("kubeflow", wanted=0)], "bindings": []}, False),
+        ({"deployments": [IDLE], "ours": [installed("ml", "--namespace", "ml")], "bindings": []}, False),
+        ({"deployments": [deployment()], "ours": [installed("kubeflow")], "bindings": []}, False),
+        (
+            {"deployments": [deployment(args=["--namespace=team"])], "ours": [installed("kubeflow")], "bindings": []},
+            False,
+        ),
+        (
+            {
+                "deployments": [deployment()],
+                "ours": [installed("team", "--namespace=team")],
+                "moved": ["team"],
+                "bindings": [binding()],
+            },
+            False,
+        ),
+    ],
+)
+def test_who_serves_a_job_is_decided_by_the_operators_that_run_now(
+    server: Server, operators: dict[str, Any], is_served: bool
+) -> None:
+    """After a way back, jobs have the generation that this operator has observed, and training-operator serves them."""
+    cluster(server, SEEN, **operators)
+    code, out, err = outcome(server.run("migrate", "--check"))
+    assert (code, err) == (0 if is_served else 3, "")
+    assert out.splitlines()[-1].split() == ["team", "1", *("0001" if is_served else "1000")]
+
+
+def test_without_permission_to_read_deployments_a_job_with_an_observed_generation_counts_as_served(
+    server: Server,
+) -> None:
+    cluster(server, SEEN)
+    server.answers(INSTALLED, DENIED, code=403)
+    code, out, err = outcome(server.run("migrate", "--check"))
+    assert (code, out.splitlines()[-1].split()) == (0, ["team", "1", "0", "0", "0", "1"])
+    assert err == (
+        "warning: no permission to read Deployments and Namespaces: "
+        "jobs that tfjob-operator served once count as served by it\n"
+    )
 
 
 JSON = st.recursive(

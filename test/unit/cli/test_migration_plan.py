@@ -1,8 +1,11 @@
 """The steps of `kubectl tfjob migrate --plan`, there and back, for clusters that differ."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from unit.cli.training_operator import (
     PUBLIC,
     cluster,
     deployment,
+    installed,
     items,
     webhook,
 )
@@ -35,6 +39,7 @@ def patch_in(line: str) -> Any:
     return json.loads(next(word for word in shlex.split(line) if word.startswith("--patch=")).removeprefix("--patch="))
 
 
+RECORD = "tfjob.kubeflow.org/before-migration"
 REMOVE = (
     "kubectl patch validatingwebhookconfiguration validator.training-operator.kubeflow.org --type=strategic "
     """'--patch={"webhooks": [{"$patch": "delete", "name": "validator.tfjob.training-operator.kubeflow.org"}]}'"""
@@ -50,9 +55,13 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     lines = plan(server)
     assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -A lists what changes for them." in lines
     assert lines[2].endswith("deletes fields of all jobs for good: keep that of tfjob-operator.")
-    save, remove, stop, wait, apply, rollout, seen, *back = commands(lines)
-    assert save.startswith("[ -e webhook.json ] || { echo ")
-    assert remove == REMOVE
+    save, remove, record, stop, wait, apply, rollout, seen, *back = commands(lines)
+    assert save.startswith("[ -e webhook.json ] || { { echo ")
+    assert f" {REMOVE}; else " in remove
+    assert record == (
+        f"kubectl -n kubeflow annotate deployment/training-operator '{RECORD}="
+        """{"command": ["/manager"], "args": null, "replicas": 2}' --overwrite"""
+    )
     assert stop == "kubectl -n kubeflow scale deployment/training-operator --replicas=0"
     assert wait.startswith(
         "kubectl -n kubeflow wait pod --for=delete --selector=control-plane=kubeflow-training-operator"
@@ -60,7 +69,8 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert apply == "kubectl apply --server-side --force-conflicts -f install-kubeflow.yaml"
     assert rollout == "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
     assert seen.startswith("kubectl get tfjobs --all-namespaces -o custom-columns=")
-    unsupported, finished, stop, wait, start, rollout, restore = back
+    unsupported, finished, stop, wait, start, forget, rollout, restore = back
+    assert forget == f"kubectl -n kubeflow annotate deployment/training-operator {RECORD}-"
     assert unsupported.startswith("kubectl get tfjobs --all-namespaces -o 'jsonpath={range ")
     assert ".status.finishedIndices" in finished
     assert stop == "kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0"
@@ -68,6 +78,45 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert start == "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
     assert rollout == "kubectl -n kubeflow rollout status deployment/training-operator --timeout=3m"
     assert restore == RESTORE
+
+
+def executed(lines: list[str], folder: Path, kubectl: str) -> tuple[bool, list[str]]:
+    """Execute lines with a script as kubectl. Return True if all succeed, and the arguments of its calls."""
+    folder.mkdir(exist_ok=True)
+    program, calls = folder / "kubectl", folder / "calls"
+    program.write_text(f'#!/bin/sh\necho "$@" >> "{calls}"\n{kubectl}\n')
+    program.chmod(0o755)
+    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-euc", "\n".join(lines)], cwd=folder, env=environment, check=False, timeout=60)
+    return done.returncode == 0, calls.read_text().splitlines()
+
+
+def test_the_webhook_entry_is_removed_only_when_it_is_saved(server: Server, tmp_path: Path) -> None:
+    """An API server that did not answer left a file without the entry, which a repeated step took for the saved one."""
+    cluster(server)
+    save, remove, *_ = commands(plan(server))
+    ok, calls = executed([save, remove], tmp_path / "down", "exit 1")
+    assert (ok, [line.split()[0] for line in calls]) == (False, ["get"])
+    entry = {"name": "validator.tfjob.training-operator.kubeflow.org"}
+    ok, calls = executed([save, remove], tmp_path / "down", f"echo '{json.dumps(entry)}'")
+    assert (ok, [line.split()[0] for line in calls]) == (True, ["get", "get", "patch"])
+    assert json.loads((tmp_path / "down" / "webhook.json").read_text()) == {"webhooks": [entry]}
+
+
+@pytest.mark.parametrize(
+    ("kubectl", "ends"),
+    [
+        ('[ "$3" = get ]', True),  # kubectl 1.20 without pods
+        ('[ "$3" = get ] && echo pod/a', False),
+        ("exit 1", False),
+        ("exit 0", True),
+    ],
+)
+def test_a_wait_ends_when_no_pod_is_left(server: Server, tmp_path: Path, kubectl: str, ends: bool) -> None:
+    cluster(server, moved=["team"])
+    waits = [line for line in commands(plan(server)) if " wait pod " in line]
+    assert len(waits) == 3
+    assert [executed([each], tmp_path / "bin", kubectl)[0] for each in waits] == [ends] * 3
 
 
 def test_every_command_of_the_plan_is_for_the_same_cluster_and_user(server: Server) -> None:
@@ -124,11 +173,19 @@ def test_kinds_that_are_set_already_are_kept_except_for_tfjob(server: Server) ->
     ]
 
 
+def test_a_plan_that_serves_more_namespaces_than_training_operator_says_so(server: Server) -> None:
+    cluster(server, deployments=[deployment(args=["--namespace=prod"])])
+    only = "# training-operator serves only the namespace prod: tfjob-operator will serve all namespaces."
+    assert only in plan(server)
+    cluster(server)
+    assert not [line for line in plan(server) if "all namespaces" in line and line.startswith("# ")]
+
+
 def test_an_operator_that_serves_only_tfjobs_is_scaled_to_0(server: Server) -> None:
     cluster(server, deployments=[deployment(args=["--enable-scheme=tfjob"])], pytorchjobs=items({"metadata": {}}))
     lines = plan(server)
     assert "kubectl -n kubeflow scale deployment/training-operator --replicas=0" in lines
-    assert not [line for line in lines if "enable-scheme" in line]
+    assert not [line for line in lines if "enable-scheme" in line and " annotate " not in line]
 
 
 def test_without_jobs_of_other_kinds_the_plan_shows_how_to_keep_training_operator_for_them(server: Server) -> None:
@@ -141,12 +198,70 @@ def test_without_jobs_of_other_kinds_the_plan_shows_how_to_keep_training_operato
 
 
 def test_without_a_webhook_for_tfjobs_none_is_changed(server: Server) -> None:
-    """As with training-operator before 1.8, or in the second run of the plan."""
-    cluster(server, webhooks=[webhook("pytorchjob"), webhook("tfjob", name="other")])
+    """As with training-operator before 1.8."""
+    cluster(server, webhooks=[webhook("tfjob", name="other", meta={"name": "other"})])
     lines = plan(server)
     entry = "validator.tfjob.training-operator.kubeflow.org"
     assert f"# 1. No webhook has the entry {entry}: nothing is to be removed." in lines
     assert not [line for line in commands(lines) if "webhook" in line]
+
+
+def back_of(server: Server, found: dict[str, Any], **kinds: Any) -> list[str]:
+    """Return step 3 of the way back, as printed when the entry for TFJobs has been removed from the webhook."""
+    cluster(server, deployments=[found], webhooks=[webhook("pytorchjob")], **kinds)
+    lines = plan(server)
+    (start,) = (number for number, line in enumerate(lines) if line.startswith("# Back 3"))
+    return lines[start:]
+
+
+@pytest.mark.parametrize("kinds", [{}, {"pytorchjobs": items({"metadata": {"name": "bert"}})}])
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_way_back_that_is_printed_later_restores_what_the_first_plan_has_recorded(
+    server: Server, kinds: dict[str, Any], replicas: int
+) -> None:
+    """After either variant of step 2."""
+    cluster(server, deployments=[deployment(args=["--zap=1"])])
+    (record,) = (line for line in plan(server) if " annotate " in line and line.endswith(" --overwrite"))
+    key, _, value = shlex.split(record)[5].partition("=")
+    args = ["--zap=1", "--enable-scheme=pytorchjob"]
+    found = deployment(args=args, meta={"annotations": {key: value}})
+    found["spec"]["replicas"] = replicas
+    lines = back_of(server, found, **kinds)
+    (patched,) = (patch_in(line) for line in lines if " patch deployment " in line)
+    assert patched["spec"]["template"]["spec"]["containers"][0]["args"] == ["--zap=1"]
+    scaled = "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
+    assert (scaled in lines) == (replicas == 0)
+    assert lines[-2:] == [
+        "#     The entry was removed before: webhook.json is the file that step 1 of the first plan has saved.",
+        RESTORE,
+    ]
+    assert not [line for line in plan(server) if line.endswith(" --overwrite")]
+
+
+def test_what_training_operator_has_while_it_serves_tfjobs_replaces_an_older_record(server: Server) -> None:
+    old = deployment(
+        args=["--new"], meta={"annotations": {RECORD: '{"command": [], "args": ["--old"], "replicas": 9}'}}
+    )
+    cluster(server, deployments=[old])
+    (record,) = (line for line in plan(server) if line.endswith(" --overwrite"))
+    assert '"args": ["--new"], "replicas": 2' in record
+    assert not [line for line in plan(server) if "--replicas=9" in line]
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]", "9" * 5000])
+def test_a_way_back_that_cannot_be_known_is_not_printed(server: Server, text: str) -> None:
+    found = deployment(args=["--enable-scheme=pytorchjob"], meta={"annotations": {RECORD: text}})
+    lines = back_of(server, found)
+    assert lines[1].startswith("#     Its original arguments are not known")
+    assert not [line for line in lines if " patch deployment " in line or " scale " in line]
+    assert lines[-1] == RESTORE
+    found = deployment()
+    found["spec"]["replicas"] = 0
+    lines = back_of(server, found)
+    assert lines[1:3] == [
+        "#     Its original number of replicas is not recorded; its manifests have 1.",
+        "kubectl -n kubeflow scale deployment/training-operator --replicas=1",
+    ]
 
 
 def test_the_flags_of_the_plan_are_those_for_the_jobs_of_the_cluster(server: Server) -> None:
@@ -167,6 +282,50 @@ def test_the_flags_of_the_plan_are_those_for_the_jobs_of_the_cluster(server: Ser
     lines = plan(server)
     assert not [line for line in lines if line.startswith("sed ")]
     assert [line for line in lines if line.startswith("#    No flag keeps") and "completion-grace (1 job)" in line]
+
+
+def flags_of(lines: list[str]) -> list[str]:
+    """Return the flags that the plan adds."""
+    (sed,) = [line for line in lines if line.startswith("sed -i ")]
+    return re.findall(r"1(--[-=.a-z0-9]+)", sed)
+
+
+def test_the_flags_are_also_for_jobs_that_this_operator_serves_or_has_served(server: Server) -> None:
+    """A plan after a way back, or for the rest of the namespaces, installs an operator that serves these jobs too."""
+    seen = PUBLIC["replica-restart-policy-exitcode"] | {"status": {"observedGeneration": 1}}
+    cluster(server, seen, ours=[installed("team", "--namespace=team")], moved=["team"])
+    lines = plan(server)
+    assert flags_of(lines) == ["--retryable-exit-codes=128-255", "--restart-backoff=false"]
+    assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -A lists what changes for them." in lines
+
+
+def test_the_flags_of_installed_operators_are_carried_over(server: Server) -> None:
+    """Except those of the manifests. A flag that a command line could misread is only named."""
+    ours = [
+        installed("ml", "--namespace=$(KUBEFLOW_NAMESPACE)", "--restart-backoff", "false", "--fallback-to-logs=false"),
+        installed("nlp", "--restart-backoff=true", "--apis=a|b"),
+    ]
+    cluster(server, PUBLIC["mnist"], ours=ours)
+    lines = plan(server)
+    assert flags_of(lines) == ["--restart-backoff=false", "--fallback-to-logs=false"]
+    assert "#    nlp/tf-job-operator has --restart-backoff=true: the plan sets --restart-backoff=false." in lines
+    assert "#    nlp/tf-job-operator has '--apis=a|b': add it yourself." in lines
+
+
+def test_the_file_has_its_flags_before_an_installation_is_removed(server: Server) -> None:
+    """A script that ends between them must not be continued without the flags."""
+    cluster(server, PUBLIC["replica-restart-policy-exitcode"], moved=["team"])
+    done = commands(plan(server))
+    (sed,) = [line for line in done if line.startswith("sed -i ")]
+    (removed,) = [line for line in done if line.startswith("kubectl -n team delete ")]
+    assert done.index(sed) < done.index(removed)
+
+
+def test_the_column_of_observed_generations_is_no_proof_alone(server: Server) -> None:
+    cluster(server)
+    text = "\n".join(plan(server))
+    assert "# 4. When the Deployment is ready, each unfinished job has a number in the column SEEN" in text
+    assert "after a way back, jobs keep that of the earlier move." in text
 
 
 def test_a_gang_scheduler_is_kept_with_both_flags_and_the_permissions(server: Server) -> None:
@@ -192,6 +351,10 @@ def test_the_deployment_is_that_which_the_webhook_names(server: Server) -> None:
     assert not [line for line in lines if "a-tenant" in line or "forged" in line]
     label = "control-plane=kubeflow-training-operator"
     assert f"# 2 Deployments have the label {label}: make sure that ml/training-operator is the right one." in lines
+    others = (
+        "# tfjob-operator will serve all namespaces: stop every other training-operator before step 3, as this one."
+    )
+    assert others in lines
     cluster(server, deployments=[forged, deployment("kubeflow")], webhooks=[])
     assert "kubectl -n kubeflow scale deployment/training-operator --replicas=0" in plan(server)
 
@@ -243,7 +406,7 @@ def test_without_any_permission_the_plan_is_that_for_the_manifests_of_training_o
         "warning: no permission to list TFJobs of all namespaces: the plan has the flags for all differences",
     ]
     lines = out.replace(f" {server.flags}", "").splitlines()
-    assert REMOVE in lines
+    assert [line for line in lines if f" {REMOVE}; else " in line]
     assert (
         "# 2. Stop training-operator for TFJobs. It continues with jaxjob, mpijob, paddlejob, pytorchjob, xgboostjob."
         in lines

@@ -18,6 +18,7 @@ from unit.cli.training_operator import (
     binding,
     cluster,
     deployment,
+    installed,
     items,
     webhook,
 )
@@ -147,6 +148,18 @@ def test_the_namespace_of_training_operator_and_one_that_is_its_only_one_are_ref
     )
 
 
+def test_a_namespace_that_another_installation_serves_is_refused(server: Server) -> None:
+    """Two operators of different namespaces hold different Leases, so both would write the jobs."""
+    for args in ((), ("--namespace=team",)):
+        cluster(server, ours=[installed("kubeflow", *args)])
+        code, out, err = outcome(server.run("migrate", "--plan", "-n", "team"))
+        assert (code, out) == (1, "")
+        assert err.startswith("error: tfjob-operator kubeflow/tf-job-operator serves team already: a second one would")
+    others = installed("kubeflow", wanted=0), installed("ml", "--namespace=ml"), installed("team", "--namespace=team")
+    cluster(server, ours=others)
+    assert plan(server)
+
+
 def test_other_kinds_in_the_namespace_are_named(server: Server) -> None:
     cluster(server, pytorchjobs=items({"metadata": {"name": "bert"}}))
     assert "# namespaces at once: pytorchjobs" in plan(server)
@@ -165,6 +178,16 @@ def test_a_gang_scheduler_gets_its_permissions_in_the_namespace(server: Server) 
     (sed,) = [line for line in lines if line.startswith("sed -i ")]
     assert sed.endswith(" tfjob-operator-team.yaml")
     assert "--gang-scheduler-name=volcano" in sed
+
+
+def test_a_plan_for_a_namespace_that_was_moved_keeps_the_flags_of_its_operator_alone(server: Server) -> None:
+    ours = [
+        installed("team", "--restart-backoff=false", "--namespace=$(KUBEFLOW_NAMESPACE)"),
+        installed("ml", "--fallback-to-logs=false", "--namespace=$(KUBEFLOW_NAMESPACE)"),
+    ]
+    cluster(server, ours=ours, moved=["ml", "team"])
+    (sed,) = [line for line in plan(server) if line.startswith("sed -i ")]
+    assert re.findall(r"1(--[-=a-z0-9]+)", sed) == ["--restart-backoff=false"]
 
 
 def test_what_gitops_would_undo_is_named(server: Server) -> None:
@@ -188,6 +211,13 @@ def test_without_permission_to_read_bindings_those_of_the_manifests_are_assumed(
         == "warning: no permission to read ClusterRoleBindings: the plan assumes the manifests of training-operator\n"
     )
     assert f"kubectl {server.flags} delete clusterrolebinding training-operator --ignore-not-found" in out.splitlines()
+
+
+def test_the_plan_for_all_finds_installations_by_their_deployments_too(server: Server) -> None:
+    """Nothing labels the namespace of one that was installed without a plan."""
+    cluster(server, moved=["ml"], ours=[installed("kubeflow"), installed("nlp", "--namespace=nlp")])
+    lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
+    assert [line.split()[2] for line in lines if " delete deployment,service," in line] == ["ml", "nlp"]
 
 
 def test_the_plan_for_all_replaces_the_installations_of_namespaces_that_were_moved_before(server: Server) -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import yaml
 
-from unit.cli.conftest import Server
+from unit.cli.conftest import Server, operator_deployment
 
 DATA = Path(__file__).parents[2] / "data" / "public_tfjobs.yaml"
 JOBS = yaml.load(DATA.read_text(), Loader=yaml.CSafeLoader)
@@ -19,6 +20,8 @@ RECORDED = {
 OF_TEAM = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 OF_ALL = "/apis/kubeflow.org/v1/tfjobs"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
+OURS = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
+INSTALLED = f"{DEPLOYMENTS}?{urlencode({'labelSelector': OURS})}"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tfjobs.kubeflow.org"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -75,6 +78,14 @@ def binding(name: str = "training-operator", role: str = "training-operator", **
     return {"metadata": {"name": name, **meta}, "roleRef": {"kind": "ClusterRole", "name": role}, "subjects": [subject]}
 
 
+def installed(namespace: str, *args: str, wanted: int = 2) -> dict[str, Any]:
+    """Return a Deployment of this operator, as its manifests have it."""
+    found = operator_deployment(
+        namespace, "--monitoring-port=8443", *args, "--controller-config-file=/etc/config/f.yaml", wanted=wanted
+    )
+    return found | {"metadata": found["metadata"] | {"uid": f"ours-{namespace}"}}
+
+
 def cluster(
     server: Server,
     *jobs: dict[str, Any],
@@ -82,12 +93,14 @@ def cluster(
     webhooks: Any = None,
     moved: Sequence[str] = (),
     bindings: Any = None,
+    ours: Sequence[dict[str, Any]] = (),
     **kinds: dict[str, Any],
 ) -> None:
     """Fill the server as a cluster with training-operator: its Deployment, its webhook, and jobs of other kinds."""
     server.answers(OF_ALL, items(*served(*jobs)))
     server.answers(OF_TEAM, items(*served(*jobs)))
     server.answers(DEPLOYMENTS, items(*([deployment()] if deployments is None else deployments)))
+    server.answers(INSTALLED, items(*ours))
     server.answers(WEBHOOKS, items(*([webhook("pytorchjob", "tfjob")] if webhooks is None else webhooks)))
     server.answers(CRD, {"metadata": {"name": "tfjobs.kubeflow.org"}})
     server.answers(NAMESPACES, items(*({"metadata": {"name": name, "uid": name}} for name in moved)))
