@@ -65,6 +65,12 @@ LINES = [line for lines in VERBS.values() for line in lines]
 REFUSALS = [(code, json.dumps({"message": HOSTILE, "reason": f"Reason{HOSTILE}"}).encode()) for code in (403, 409)]
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_writes(mocker: MockerFixture) -> None:
+    """Let a command give up at once where it would read for half a minute whether its write took effect."""
+    mocker.patch("tfjob_operator.cli.writes.READ_WITHIN_S", 0.0)
+
+
 def spoiled(value: Any) -> Any:
     """Add hostile text to all strings but those that decide what an object is, and times."""
     if isinstance(value, dict):
@@ -235,7 +241,6 @@ def test_no_response_is_too_odd_for_a_command(
 ) -> None:
     """JSON of a proxy, of another program, or of a time when the CRD had no schema. `--seeds 10000` tries more."""
     mocker.patch("time.sleep")
-    mocker.patch("tfjob_operator.cli.writes.READ_WITHIN_S", 0.0)
     mocker.patch("subprocess.Popen", side_effect=OSError("no kubectl"))
     lines = [line for line in LINES if "FILE" not in line and line != "completion"]
     first = request.config.getoption("--seed") or 0
