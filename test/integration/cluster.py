@@ -132,6 +132,10 @@ class Cluster(Namespace):
         found = self.api("GET", "events", query=selected)["items"]
         return [(event["type"], event["reason"], event["message"]) for event in found for _ in range(event["count"])]
 
+    def created(self, name: str) -> int:
+        """How many events about created pods the job has."""
+        return [reason for _, reason, _ in self.events(name)].count("SuccessfulCreatePod")
+
     def warnings(self, name: str) -> list[tuple[str, str]]:
         """The Warnings on a job as (reason, message)."""
         return [(reason, message) for kind, reason, message in self.events(name) if kind == "Warning"]
