@@ -234,12 +234,9 @@ class _EvidenceReader:
         read = ResourceAttributes("list", objects.STORAGE_CLASSES)
         if any(claim.status.phase == "Pending" and claim.spec.storage_class_name for claim in claims):
             with suppress(ApiServerError):  # few users may list them; without them, the advice names the command
-                items = _page(self._session.read(read.path))["items"] if read.is_granted(self._granted) else None
-                return (
-                    None
-                    if items is None
-                    else [each for raw in items if (each := _decoded(raw, objects.StorageClass)) is not None]
-                )
+                if read.is_granted(self._granted):
+                    items = _page(self._session.read(read.path))["items"]
+                    return [each for raw in items if (each := _decoded(raw, objects.StorageClass)) is not None]
         return None
 
     def lease(self, now: datetime) -> tuple[core.Lease | None, core.Lease | None]:

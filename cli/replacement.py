@@ -492,7 +492,7 @@ def apply_and_wait(file: str, namespace: str) -> Iterator[str]:
 def explain_seen() -> Iterator[str]:
     """Yield comments about the column SEEN."""
     yield "# 4. When the Deployment is ready, each unfinished job has a number in the column SEEN, except those that another"
-    yield "#    controller manages. The number alone is no proof: after a way back, jobs keep that of the earlier move."
+    yield "#    controller manages. A number may also be left from an earlier move, before a way back."
 
 
 def _verify() -> Iterator[str]:

@@ -133,22 +133,22 @@ class ClusterSpec:
         return not (self._spec.dynamic_workers and replica_type in {c.WORKER, c.PS})
 
     @cached_property
-    def _first_ranks(self) -> Mapping[str, int]:
-        """The rank of the first replica of each type; empty if the job is not a group of equal processes.
+    def _group(self) -> tuple[str, int, Mapping[str, int]]:
+        """The address of process 0, the number of processes, and the rank of the first replica of each type.
 
-        Parameter servers make it a cluster of TensorFlow, and elastic workers change its size while it runs. An Evaluator is
-        not a part of the group.
+        There are no ranks if the job is not a group of equal processes: parameter servers make it a cluster of TensorFlow, and
+        elastic workers change its size while it runs. An Evaluator is not a part of the group.
         """
         sizes = {name: replica.replicas for name, replica in self._spec.replicas.items() if replica.replicas > 0}
-        if self._spec.dynamic_workers or c.PS in sizes:
-            return {}
-        first = 0
         ranks: dict[str, int] = {}
+        processes = 0
         for name in (*c.CHIEF_TYPES, c.WORKER):
             if name in sizes:
-                ranks[name] = first
-                first += sizes[name]
-        return ranks if first > 1 else {}
+                ranks[name] = processes
+                processes += sizes[name]
+        if self._spec.dynamic_workers or c.PS in sizes or processes < 2:
+            return "", 0, {}
+        return self._hosts[next(iter(ranks)).lower()][0].strip('"'), processes, ranks
 
     def process(self, replica_type: str, index: int) -> tuple[str, int, int] | None:
         """Return the address of process 0, the number of processes, and the rank of this one.
@@ -157,11 +157,8 @@ class ClusterSpec:
         master comes first, then the workers by index. The port is that of TF_CONFIG, which Services, NetworkPolicies and
         meshes know.
         """
-        if replica_type not in self._first_ranks:
-            return None
-        coordinator = self._hosts[next(iter(self._first_ranks)).lower()][0].strip('"')
-        processes = sum(self._spec.replicas[name].replicas for name in self._first_ranks)
-        return coordinator, processes, self._first_ranks[replica_type] + index
+        coordinator, processes, first_ranks = self._group
+        return (coordinator, processes, first_ranks[replica_type] + index) if replica_type in first_ranks else None
 
     def is_shared_with(self, replica_type: str) -> bool:
         """Return True if pods of this type read the cluster from a ConfigMap.

@@ -234,7 +234,7 @@ WITHOUT_OTHERS: Final = info(
 SERVER_ENDED: Final = warning(
     "parameter-server-completed",
     "Exited with code 0 ({who}): workers run without this parameter server, which is not restarted",
-    "A parameter server exited with code 0, and the training goes on",
+    "A parameter server exited with code 0 while the training continues",
     LOGS,
     ManifestChange(
         "let the program of the PS serve until its pod is deleted, such as with tf.distribute.Server.join()",

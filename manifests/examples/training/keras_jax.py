@@ -71,7 +71,9 @@ def train(folder: Path, epochs: int) -> None:
     for epoch in range(first, epochs):
         images, labels = digits(BATCH * STEPS, seed=epoch)
         part = slice(rank, None, processes)
-        seen = model.fit(images[part], labels[part], BATCH // processes, shuffle=False, callbacks=[Heartbeat()], verbose=0)
+        seen = model.fit(
+            images[part], labels[part], BATCH // processes, shuffle=False, callbacks=[Heartbeat()], verbose=0
+        )
         print(f"epoch {epoch} loss {seen.history['loss'][0]:.6f}", flush=True)
         model.save(mine)  # collective, so all processes save; the file of the first one becomes the checkpoint
         if rank == 0:

@@ -129,8 +129,11 @@ def test_a_job_that_is_deleted_when_it_ends_has_the_exit_code_of_its_end(
 ) -> None:
     """As with ttlSecondsAfterFinished: 0. The watch may miss the last version, and the deletion too."""
     ended = job(conditions=(condition,))
-    told = {"Succeeded": ("TFJobSucceeded", "is Succeeded"), "Failed": ("BackoffLimitExceeded", "Job mnist has failed")}
-    reason, message = told[condition]
+    outcomes = {
+        "Succeeded": ("TFJobSucceeded", "is Succeeded"),
+        "Failed": ("BackoffLimitExceeded", "Job mnist has failed"),
+    }
+    reason, message = outcomes[condition]
     items = [{"reason": "TFJobRunning", "message": "runs"}, {"reason": reason, "message": message}]
     deleted_after_the_first_read(server)
     server.answers(f"{PODS}?watch", b"")
