@@ -195,7 +195,7 @@ def _back(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[
     yield kubectl("-n", namespace, "scale", "deployment/tf-job-operator", "--replicas=0")
     yield wait_until_gone(namespace, "name=tf-job-operator")
     yield kubectl("-n", namespace, "delete", "role,rolebinding", f"--selector={OURS}")
-    yield "# Back 3: Give training-operator its permissions again, and restart it: it delays retries of denied writes up to 17m."
+    yield "# Back 3: Give training-operator its permissions again, and restart it: denied writes are retried after up to 17m."
     yield kubectl("label", "namespace", namespace, f"{MOVED}-")
     yield from (bind(each, operator, namespace) for each in bindings)
     yield kubectl(*within(operator), "rollout", "restart", f"deployment/{operator.name}")
