@@ -5,6 +5,7 @@ from typing import Any
 
 from hack.page_cluster import PageCluster
 from hack.page_objects import a_board, a_job, a_pod, an_event
+from support.waiting import until
 from unit.cli.page.browser import a_page, rows_of, until_known, views
 
 
@@ -122,6 +123,8 @@ NO_NAMES = ("%2F", "mnist%2fstatus", "..", "mnist%3F", "Mnist", "a_b", "x" * 254
 async def test_what_is_no_name_of_an_object_is_refused_wherever_it_stands(page_cluster: PageCluster) -> None:
     """Else it would become a part of the API server's path, or of a question about another object."""
     async with a_page(page_cluster) as browser:
+        # Rows need no events: both of their informers may still be at their streaming list (refused), list and watch.
+        await until(lambda: page_cluster.paths.count("/api/v1/events") >= 6)
         asked = len(page_cluster.paths)
         for name in NO_NAMES:
             for path in ("manifest/team/{}", "manifest/{}/mnist", "log/team/{}", "logs/team/{}", "tensorboard/team/{}"):
