@@ -87,6 +87,7 @@ class JobSummary(Struct, frozen=True, omit_defaults=False):
     types: tuple[ReplicaTypeSummary, ...] = ()
     attempt: int = 0
     counted_restarts: int = 0
+    execution_attempt: int = 0
     max_restarts: int | None = None
     next_restart_time: datetime | None = None
     attempt_history: tuple[JobAttempt, ...] = ()
@@ -130,6 +131,7 @@ def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
         types=tuple(_types(seen)),
         attempt=status.attempt,
         counted_restarts=status.counted_restarts,
+        execution_attempt=max(status.execution_attempt, status.attempt),
         max_restarts=_max_restarts(body),
         next_restart_time=utc(status.next_restart_time),
         attempt_history=status.attempt_history or (),
@@ -255,6 +257,8 @@ def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:
     if job.attempt:
         used = f": {job.counted_restarts} of {job.max_restarts} restarts used" if job.max_restarts is not None else ""
         yield f"Attempt {job.attempt}{used}"
+    if job.execution_attempt > job.attempt:
+        yield f"Execution {job.execution_attempt}, counting resumptions"
     if job.next_restart_time is not None and job.next_restart_time > now and job.ended is None:
         yield f"Next restart in {duration((job.next_restart_time - now).total_seconds())}"
     for each in reversed(job.attempt_history):

@@ -76,6 +76,11 @@ MAX_ATTEMPT: Final = 10**6
 """The operator does not raise `status.attempt` to this number or above because of a label: a user wrote it."""
 ATTEMPT_VARIABLE: Final = "TFJOB_RESTART_ATTEMPT"
 """The environment variable with the attempt, set in the same pods."""
+LABEL_EXECUTION: Final = "training.kubeflow.org/execution-attempt"
+"""Set on pods: the execution of the job that they belong to. Unlike the attempt, its number also rises when a suspended job is
+resumed, as `executionAttempts` of JobSet (KEP-1282). A pod without it belongs to execution 0, or to an older release."""
+EXECUTION_VARIABLE: Final = "TFJOB_EXECUTION_ATTEMPT"
+"""The environment variable with that number."""
 BACKEND_VARIABLES: Final = (
     ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID"),
     ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),

@@ -164,6 +164,7 @@ class JobStatus(Struct, frozen=True):
     `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they are never run again. `restarts` is what
     `backoffLimit` counts. `worker_selector` selects the pods of the workers, for autoscalers. `begun` is None until the job has
     started. `phase` is written only by the controller of the alpha dialect, which manages all jobs that have a phase.
+    `execution_attempt` is not written before it exceeds 0.
     """
 
     conditions: tuple[JobCondition, ...] = ()
@@ -183,6 +184,12 @@ class JobStatus(Struct, frozen=True):
     next_restart_time: datetime | None = None
     attempt_history: tuple[JobAttempt, ...] = ()
     avoided_nodes: tuple[AvoidedNode, ...] = ()
+    execution_attempt: int = 0
+
+    @property
+    def execution(self) -> int:
+        """The number of the present execution. A release without `execution_attempt` may have counted attempts."""
+        return max(self.execution_attempt, self.attempt)
 
 
 class JobAnnotations(Struct, frozen=True):

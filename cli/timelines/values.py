@@ -24,6 +24,7 @@ class TimelineJobStatus(Struct, frozen=True):
     restarts: tuple[IndexRestarts, ...] | None = None
     attempt: int = 0
     counted_restarts: int = 0
+    execution_attempt: int = 0
     next_restart_time: datetime | None = None
     attempt_history: tuple[JobAttempt, ...] | None = None
     avoided_nodes: tuple[AvoidedNode, ...] | None = None

@@ -54,7 +54,7 @@ class ChildLabels(Struct, frozen=True):
     """The labels that identify job and replica of a child; those with prefixed names are the newer family (RM-01).
 
     `cluster_spec` is set on pods that read a ConfigMap; `restart_policy` is the replica's when the pod was created (U15);
-    `attempt` is the attempt's number. Labels do not determine ownership.
+    `attempt` and `execution` are the numbers of the attempt and the execution. Labels do not determine ownership.
     """
 
     group_name: str = msgspec.field(default="", name=c.LABEL_GROUP_NAME)
@@ -68,6 +68,7 @@ class ChildLabels(Struct, frozen=True):
     cluster_spec: str = msgspec.field(default="", name=c.LABEL_CLUSTER_SPEC)
     restart_policy: str = msgspec.field(default="", name=c.LABEL_RESTART_POLICY)
     attempt: str = msgspec.field(default="", name=c.LABEL_ATTEMPT)
+    execution: str = msgspec.field(default="", name=c.LABEL_EXECUTION)
 
 
 _SHARED: Final = SharedValues()

@@ -31,6 +31,11 @@ def attempt_of(job: Body) -> int:
     return int((job.get("status") or {}).get("attempt", 0))
 
 
+def execution_of(job: Body) -> int:
+    """Return the number of the execution; a status from before it was counted has only attempts."""
+    return max(int((job.get("status") or {}).get("executionAttempt", 0)), attempt_of(job))
+
+
 def request_of(job: Body) -> str:
     return str((job["metadata"].get("annotations") or {}).get(REQUEST, ""))
 

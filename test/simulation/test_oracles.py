@@ -397,6 +397,13 @@ BUGS: Final[dict[str, Row]] = {
     "an action is lost by a kill": (POLICIES, plan, "_restart_attempt", _delete_first, "was wanted"),
     "what is ignored counts": (POLICIES, plan, "_replacing", _count_all, "does not count"),
     "maxRestarts is no limit": (POLICIES, plan, "ending_of", _never_exceeded, "times of . allowed"),
+    "a resumption is no execution": (
+        PROMISES,
+        status.StatusDraft,
+        "begin_execution",
+        lambda _: None,
+        "the execution was",
+    ),
     "a request is lost": (POLICIES, plan, "restart_requested", _request_lost, "did not restart"),
     "no back-off": (POLICIES, plan, "delayed_replicas", lambda *_: (), "its back-off ends"),
     "a success waits for nobody": (POLICIES_IN_TIME, plan, "wait_for_workers_s", lambda *_: None, "did not wait"),

@@ -18,7 +18,7 @@ from simulation.desired import (
     restarts_of,
 )
 from simulation.model.storage import Body
-from simulation.policies import attempt_of, grace_of
+from simulation.policies import attempt_of, execution_of, grace_of
 from simulation.records import Records
 from simulation.slots import Slot, moment
 from tfjob_operator.api.v1.constants import EventReason, limit_of
@@ -117,7 +117,9 @@ def status_mistakes(old: Body, new: Body, records: Records, now: datetime) -> It
     uid = new["metadata"]["uid"]
     if desired_job(new).foreign:
         yield "the job is somebody else's"
-    yield from final_mistakes(old, new, records.maybe_succeeded(old), ("attempt", "countedRestarts"))
+    yield from final_mistakes(
+        old, new, records.maybe_succeeded(old), ("attempt", "countedRestarts", "executionAttempt")
+    )
     yield from StatusWrite(old, new, records, now).mistakes()
     yield from _end_mistakes(old, new)
     counted = restarts_of(new)
@@ -128,6 +130,18 @@ def status_mistakes(old: Body, new: Body, records: Records, now: datetime) -> It
         if restarts > records.most_restarts(uid, slot):
             yield f"{slot} was restarted {records.most_restarts(uid, slot)} times, not {restarts}"
     yield from _condition_mistakes(new)
+    yield from _execution_mistakes(old, new)
+
+
+def _execution_mistakes(old: Body, new: Body) -> Iterator[str]:
+    """Return what is wrong with the number of the execution: it rises with the attempt and at a resumption, and else stays."""
+    before, after = execution_of(old), execution_of(new)
+    suspended = [_is_true(each.get("status") or {}, "Suspended") for each in (old, new)]
+    begins = attempt_of(new) > attempt_of(old) or (
+        "startTime" in (old.get("status") or {}) and suspended == [True, False]
+    )
+    if after <= before if begins else after != before:
+        yield f"the execution was {before} and is {after}"
 
 
 def _end_mistakes(old: Body, new: Body) -> Iterator[str]:

@@ -27,7 +27,7 @@ from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.server import Answer, Write
 from simulation.model.storage import Body, Change, Feed, Storage
-from simulation.policies import attempt_of, backoff_ends, grace_of, policy_of, request_of
+from simulation.policies import attempt_of, backoff_ends, execution_of, grace_of, policy_of, request_of
 from simulation.quota import Quota, first_terminal
 from simulation.records import LATE_EDIT_S, Records, is_final
 from simulation.slots import Slot, attempt_of_pod, moment, slot_of
@@ -46,6 +46,7 @@ WORKERS_S: Final = 30.0
 PROMPT_S: Final = 2.0
 """The maximum duration of anything without faults."""
 ATTEMPT_LABEL: Final = "training.kubeflow.org/restart-attempt"
+EXECUTION_LABEL: Final = "training.kubeflow.org/execution-attempt"
 REPLACING: Final = frozenset({"RestartReplica", "Ignore"})
 
 
@@ -361,10 +362,14 @@ class JobWriteJudge(WriteJudge):
             return []
         attempt, ends = attempt_of(job), backoff_ends(job, slot)
         labels, environment = child["metadata"]["labels"], child["spec"]["containers"][0].get("env") or ()
-        told = next((each["value"] for each in environment if each["name"] == "TFJOB_RESTART_ATTEMPT"), None)
+        variables = {each["name"]: each.get("value") for each in environment}
+        told, number = variables.get("TFJOB_RESTART_ATTEMPT"), variables.get("TFJOB_EXECUTION_ATTEMPT")
         wanted = str(attempt) if attempt or policy_of(job) else None
         reasons = {
             f"it is told attempt {told} of {wanted}": not wanted == told == labels.get(ATTEMPT_LABEL),
+            f"it is told execution {number} of {execution_of(job)}": not str(execution_of(job))
+            == number
+            == labels.get(EXECUTION_LABEL),
             f"its back-off ends at {ends}": ends is not None and (ends - self._latest).total_seconds() > TICK_S,
         }
         return [reason for reason, holds in reasons.items() if holds]

@@ -53,6 +53,7 @@ FACTS_OF_AN_ATTEMPT: dict[str, Any] = {
     "counted_restarts": 2,
     "observed_restart_request": "2026-11-26T09:15:00Z",
     "attempt_history": (JobAttempt(number=1),),
+    "execution_attempt": 3,
 }
 """Those that change with the number of the attempt: of two statuses the one with the higher number has them all."""
 COMPUTED = {
@@ -86,7 +87,7 @@ def schema() -> dict[str, Any]:
 
 
 def rows_of_roll_backs() -> str:
-    tables = page("operations.md").split("| new in ")[1:]
+    tables = re.split(r"\| new (?:in|since) ", page("operations.md"))[1:]
     return "\n".join(table.partition("\n\n")[0] for table in tables)
 
 

@@ -171,6 +171,7 @@ class PodBuilder:
         self._spec = spec
         attempt = job.status.attempt
         self._attempt = str(attempt) if attempt or spec.failure_policy is not None else None
+        self._execution = str(job.status.execution)
         self._gang = gang
         # A gang scheduler or topology places the pods of a job together, so no nodes may be excluded here.
         self._avoided = (
@@ -205,6 +206,7 @@ class PodBuilder:
         policy = RestartPolicy.NEVER if needs_code else replica.restart_policy
         if self._attempt is not None:
             metadata["labels"][c.LABEL_ATTEMPT] = self._attempt
+        metadata["labels"][c.LABEL_EXECUTION] = self._execution
         pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
         if self._avoided and not replica.template.has_topology:
             pod_spec["affinity"] = avoiding(self._avoided, object_in(pod_spec, "affinity"))
@@ -228,12 +230,14 @@ class PodBuilder:
         if self._last_words and not container.get("terminationMessagePolicy"):
             changed["terminationMessagePolicy"] = "FallbackToLogsOnError"
         given = container.get("env") or []
+        names = {each.get("name") for each in given}
         # Variables set by the user take precedence.
         variables = []
         if not self.cluster.is_alone and c.TF_CONFIG not in facts.sets:
-            variables = [*self._variables(key), *self._variables_of_backends(key, {each.get("name") for each in given})]
-        if self._attempt is not None and all(each.get("name") != c.ATTEMPT_VARIABLE for each in given):
-            variables.append({"name": c.ATTEMPT_VARIABLE, "value": self._attempt})
+            variables = [*self._variables(key), *self._variables_of_backends(key, names)]
+        for name, value in ((c.ATTEMPT_VARIABLE, self._attempt), (c.EXECUTION_VARIABLE, self._execution)):
+            if value is not None and name not in names:
+                variables.append({"name": name, "value": value})
         if variables:
             changed["env"] = [*given, *variables]
         return changed

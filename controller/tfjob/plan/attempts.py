@@ -423,6 +423,7 @@ def restart_all(
     delay_s = 0
     if delays and draft.attempt_history and failure is not None and not (failure.disrupted or decision.cause):
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
+    draft.begin_execution()
     draft.attempt = max([draft.attempt, *(each.attempt for each in pods)])
     _add_to_history(draft, decision)
     draft.next_restart_time = draft.timestamp + timedelta(seconds=delay_s) if delay_s else None

@@ -206,6 +206,7 @@ def _decide(
     record = conditions.end_record(draft)
     if record is not None:
         return finish(draft, record, spec, seen, defaults)
+    draft.restore_execution((*seen.replicas, *seen.surplus))
     if isinstance(spec, InvalidSpec):
         return hold(draft, spec, seen)
     if spec.suspend:
@@ -390,6 +391,8 @@ def _start_or_resume(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Rep
         message = f"TFJob {draft.job.metadata.name} is resumed."
         draft.set_false(ConditionType.SUSPENDED, ConditionReason.RESUMED, message)
         draft.emit(EventType.NORMAL, ConditionReason.RESUMED, message)
+        if draft.start_time is not None:
+            draft.begin_execution()
         draft.start_time, replicas = None, ()
     draft.start(replica.pod for replica in replicas)
 
@@ -523,6 +526,10 @@ def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
     draft.create()
     draft.record(seen.replicas, finished_indices(draft.job.status, spec.sizes, seen.replicas))
     draft.begun = begun(draft.job, spec, has_children=seen.has_children, will_create_pods=False)
+    if (
+        seen.replicas
+    ):  # killed before the first status was written, an operator has created pods that have no start time
+        draft.start(replica.pod for replica in seen.replicas)
     report_spec(draft, spec)
     return delete_all(draft, seen)
 

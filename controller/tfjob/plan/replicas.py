@@ -540,6 +540,7 @@ def labels_wanted(job: str, key: ReplicaKey, *, others: ChildLabels = NO_LABELS)
         cluster_spec=others.cluster_spec,
         restart_policy=others.restart_policy,
         attempt=others.attempt,
+        execution=others.execution,
     )
 
 

@@ -39,7 +39,7 @@ from tfjob_operator.api.v1.types import (
     TFJobSpec,
 )
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
-from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
+from tfjob_operator.controller.jobs.children import NO_LABELS, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.draft import Draft, JobEvent
 from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, native_sidecars
 from tfjob_operator.controller.tfjob.build.children import deciding_type
@@ -418,6 +418,7 @@ _ATTEMPT_FIELDS: Final = (
     "observed_restart_request",
     "next_restart_time",
     "attempt_history",
+    "execution_attempt",
 )
 
 
@@ -478,6 +479,7 @@ class StatusDraft(Draft):
     next_restart_time: datetime | None
     attempt_history: tuple[JobAttempt, ...]
     avoided_nodes: tuple[AvoidedNode, ...]
+    execution_attempt: int
 
     def __init__(
         self,
@@ -520,6 +522,18 @@ class StatusDraft(Draft):
         """Set the start time, unless the job is waiting."""
         if not self.waits:
             super().start(pods)
+
+    def begin_execution(self) -> None:
+        """Count a new execution of the whole job, in the write that precedes its first pod."""
+        self.execution_attempt = max(self.execution_attempt, self.attempt) + 1
+
+    def restore_execution(self, pods: Iterable[Replica]) -> None:
+        """Continue with the number in the labels of the pods, if a release that does not know it dropped it from the status."""
+        known = max(self.execution_attempt, self.attempt)
+        labels = {(each.pod.metadata.labels or NO_LABELS).execution for each in pods} - {"", str(known)}
+        found = max((c.attempt_in(each, known) for each in labels), default=0)
+        if found > known:
+            self.execution_attempt = found
 
     def first_seen(self, pod: Pod) -> datetime:
         """Return when this process first saw the pod."""

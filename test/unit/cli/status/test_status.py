@@ -153,6 +153,16 @@ ATTEMPTS: dict[str, Any] = {
 LIMITED = {"tfReplicaSpecs": {"Worker": {"replicas": 3}}, "runPolicy": {"failurePolicy": {"maxRestarts": 3}}}
 
 
+def test_an_execution_is_told_if_it_is_not_the_attempt() -> None:
+    """Else the number of the attempt says it."""
+    body = job("Running", spec=LIMITED, **ATTEMPTS | {"executionAttempt": 4})
+    assert shown(body, width=120)[2:4] == [
+        "  Attempt 2: 1 of 3 restarts used",
+        "  Execution 4, counting resumptions",
+    ]
+    assert standing(job("Running", attempt=2)).execution_attempt == 2
+
+
 def test_attempts_are_told_with_what_ended_each_and_nodes_that_are_avoided_now() -> None:
     """A replica that is not created yet, since its restart is delayed, is not missing."""
     body = job("Restarting", spec=LIMITED, **ATTEMPTS)

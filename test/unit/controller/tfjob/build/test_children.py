@@ -77,6 +77,7 @@ def test_labels_and_annotations_are_merged_and_ours_win() -> None:
         "training.kubeflow.org/replica-index": "0",
         "training.kubeflow.org/job-role": "master",
         "training.kubeflow.org/restart-policy": "Never",
+        "training.kubeflow.org/execution-attempt": "0",
     }
     assert found["annotations"] == {"n": "1"}
     assert "creationTimestamp" not in found
@@ -115,9 +116,9 @@ def test_the_policy_exit_code_runs_pods_that_never_restart(policy: str) -> None:
 def test_tf_config_goes_into_the_training_container_alone() -> None:
     """After the user's own variables; where TF_CONFIG is one of them, no second entry is appended, which would win."""
     training, sidecar = built(with_container(env=[{"name": "A", "value": "1"}]))["spec"]["containers"]
-    assert [variable["name"] for variable in training["env"]] == ["A", "TF_CONFIG", *KERAS, *JAX]
+    assert [variable["name"] for variable in training["env"]] == ["A", "TF_CONFIG", *KERAS, *JAX, c.EXECUTION_VARIABLE]
     assert "env" not in sidecar
-    env = [{"name": "TF_CONFIG", "value": "mine"}]
+    env = [{"name": "TF_CONFIG", "value": "mine"}, {"name": c.EXECUTION_VARIABLE, "value": "mine"}]
     assert built(with_container(env=env))["spec"]["containers"][0]["env"] == env
 
 
@@ -139,7 +140,7 @@ def test_processes_of_keras_and_jax_find_each_other_without_code_of_their_own() 
         env = env_of(given, kind, index)
         assert [env[name] for name in KERAS] == [env[name] for name in JAX] == list(values)
         assert values[0] in env[c.TF_CONFIG]
-    assert set(env_of(given, "Evaluator")) == {c.TF_CONFIG}
+    assert set(env_of(given, "Evaluator")) == {c.TF_CONFIG, c.EXECUTION_VARIABLE}
     shared = env_of(spec(Worker=2, runPolicy={"network": "shared"}), index=1, domain="cluster.local")
     assert shared[KERAS[0]] == "mnist-worker-0.mnist.ns.svc.cluster.local:2222"
 
@@ -171,6 +172,7 @@ def test_a_template_that_sets_one_variable_of_a_group_gets_none_of_it(group: tup
         group[1],
         c.TF_CONFIG,
         *other,
+        c.EXECUTION_VARIABLE,
     ]
 
 
@@ -224,7 +226,11 @@ def test_what_accelerators_need_is_in_the_pods_that_ask_for_them() -> None:
     for key in (WORKER_0, WORKER_1):
         found = built(given, key, accelerators={"nvidia.com/gpu": gpu})["spec"]
         assert found["volumes"] == [{"name": "lib", "hostPath": {"path": "/usr/lib/nvidia-384"}}]
-        assert [each["name"] for each in found["containers"][0]["env"]] == ["LD_LIBRARY_PATH", c.TF_CONFIG]
+        assert [each["name"] for each in found["containers"][0]["env"]] == [
+            "LD_LIBRARY_PATH",
+            c.TF_CONFIG,
+            c.EXECUTION_VARIABLE,
+        ]
     assert "volumes" not in built(given, PS, accelerators={"nvidia.com/gpu": gpu})["spec"]
 
 

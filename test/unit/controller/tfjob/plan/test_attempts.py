@@ -641,6 +641,60 @@ def test_a_job_that_is_resumed_has_its_start_deadline_again() -> None:
     assert true_of(synced(resumed, *running(but={2: pod("Worker", 2, "Pending")}), at_s=131))[-1] == "Failed"
 
 
+def switched(found: TFJob, *pods: Pod, at_s: float, suspend: bool) -> TFJob:
+    """The job after the sync that follows an edit of `suspend`."""
+    given = policy(RESTART_ALL) | {"runPolicy": policy(RESTART_ALL)["runPolicy"] | {"suspend": suspend}}
+    return synced(changed(found, spec=job(given).spec), *pods, at_s=at_s)
+
+
+def test_each_execution_of_a_job_has_a_higher_number_also_after_a_suspension() -> None:
+    """KEP-1282 of JobSet: Kueue evicts by suspending. A job that was created suspended begins with 0, and one that ran does not."""
+    queued = switched(job(policy(RESTART_ALL)), at_s=0, suspend=True)
+    begun = switched(queued, at_s=5, suspend=False)
+    assert (begun.status.execution_attempt, true_of(begun)) == (0, ["Created"])
+    ran = synced(begun, *running(), at_s=10)
+    again = switched(switched(ran, *running(), at_s=20, suspend=True), at_s=30, suspend=False)
+    assert (again.status.execution_attempt, again.status.attempt) == (1, 0)
+    restarted = synced(synced(again, *running(), at_s=40), *running(but={1: failed(1)}), at_s=50)
+    assert (restarted.status.execution_attempt, restarted.status.attempt) == (2, 1)
+    assert synced(restarted, *running(attempt=1), at_s=60).status.execution_attempt == 2
+
+
+def test_pods_whose_operator_was_killed_before_it_wrote_a_status_were_an_execution() -> None:
+    """In a burst the first pods precede the first status; a suspension sees only the pods."""
+    paused = switched(job(policy(RESTART_ALL)), *running(), at_s=20, suspend=True)
+    assert switched(paused, at_s=30, suspend=False).status.execution_attempt == 1
+
+
+def test_the_number_of_an_execution_outlives_a_release_that_does_not_know_it() -> None:
+    """Its status has lost it, and the labels of its pods have not, while they are suspended either. No upgrade writes a status."""
+    before = started(policy(RESTART_ALL))
+    pods = [labelled(each, execution="5") for each in running(but={2: None})] + [pod("Worker", 2)]
+    assert synced(before, *pods).status.execution_attempt == 5
+    resumed = switched(switched(before, *pods, at_s=20, suspend=True), at_s=30, suspend=False)
+    assert resumed.status.execution_attempt == 6
+    written_by_a_user = [labelled(each, execution=str(MAX_ATTEMPT)) for each in running()]
+    assert synced(before, *written_by_a_user).status.execution_attempt == 0
+    older = changed(before, status=msgspec.structs.replace(before.status, attempt=3))
+    assert (decide(older, *running(attempt=3)).status, older.status.execution) == (None, 3)
+    assert synced(older, *running(attempt=3, but={1: of(3, failed(1))}), at_s=70).status.execution_attempt == 4
+
+
+def test_a_resumption_that_was_not_written_is_counted_once() -> None:
+    """The write that was lost is decided again, and no pod of it exists; that of a restart keeps its number."""
+    ran = started(policy(RESTART_ALL))
+    paused = switched(ran, *running(), at_s=20, suspend=True)
+    resumed = switched(paused, at_s=30, suspend=False)
+    lost = changed(paused, status=merged_status(paused.status, resumed.status))
+    assert switched(lost, at_s=31, suspend=False).status.execution_attempt == 1
+    queued = switched(job(policy(RESTART_ALL)), at_s=0, suspend=True)
+    admitted = switched(queued, at_s=5, suspend=False)
+    lost = changed(queued, status=merged_status(queued.status, admitted.status))
+    assert switched(lost, at_s=6, suspend=False).status.execution_attempt == 0
+    restarted = synced(ran, *running(but={1: failed(1)}), at_s=30)
+    assert merged_status(ran.status, restarted.status).execution_attempt == 1
+
+
 @pytest.mark.parametrize(("own", "created"), [("", ["mnist-worker-1"]), ("Never", [])])
 def test_the_operator_restarts_after_success_only_what_the_kubelet_would_have_restarted(
     own: str, created: list[str]

@@ -54,7 +54,9 @@ def variable_names(tfjob: TFJob, place: ReplicaKey) -> list[str]:
     return [variable["name"] for variable in variables(tfjob, place)]
 
 
-BOTH = ["TFJOB_CLUSTER_SPEC", "TF_CONFIG"]
+NUMBER = {"name": "TFJOB_EXECUTION_ATTEMPT", "value": "0"}
+BOTH = ["TFJOB_CLUSTER_SPEC", "TF_CONFIG", "TFJOB_EXECUTION_ATTEMPT"]
+ONE = ["TF_CONFIG", "TFJOB_EXECUTION_ATTEMPT"]
 
 
 def seen_by_the_process(env: list[dict[str, Any]], config_map: dict[str, Any]) -> dict[str, str]:
@@ -91,7 +93,7 @@ def test_pods_of_a_large_job_do_not_grow_with_it() -> None:
 def test_a_short_cluster_stands_in_the_pod() -> None:
     """U1: also at the bound itself; with one replica more it does not."""
     most = next(count for count in range(10, LARGE) if cluster_of(large(count)).size > INLINE_BYTES) - 1
-    for count, names in ((most, ["TF_CONFIG"]), (most + 1, BOTH)):
+    for count, names in ((most, ONE), (most + 1, BOTH)):
         tfjob = large(count)
         assert variable_names(tfjob, slot(0)) == names
         assert bool(cluster_of(tfjob).digest) == (names == BOTH)
@@ -101,17 +103,17 @@ def test_a_short_cluster_stands_in_the_pod() -> None:
 
 def test_a_template_that_sets_one_of_the_variables_wins() -> None:
     """U1: its TF_CONFIG is the only one; where the other name is its own, the cluster stands in TF_CONFIG."""
-    assert variables(large(), slot(0, "PS")) == [{"name": "TF_CONFIG", "value": "mine"}]
+    assert variables(large(), slot(0, "PS")) == [{"name": "TF_CONFIG", "value": "mine"}, NUMBER]
     other = job(spec(Worker=replica(LARGE, template=container(env=[{"name": "TFJOB_CLUSTER_SPEC", "value": "mine"}]))))
     config = {"name": "TF_CONFIG", "value": cluster_of(other).tf_config("Worker", 3)}
-    assert variables(other, slot(3)) == [{"name": "TFJOB_CLUSTER_SPEC", "value": "mine"}, config]
+    assert variables(other, slot(3)) == [{"name": "TFJOB_CLUSTER_SPEC", "value": "mine"}, config, NUMBER]
     assert not cluster_of(other).digest
 
 
 def test_replicas_that_are_not_told_of_the_whole_cluster_read_no_config_map() -> None:
     """B60, U1: the workers of an elastic job; its chief is told, and reads it."""
     tfjob = job(spec(Worker=LARGE, Chief=1, enableDynamicWorker=True))
-    assert variable_names(tfjob, slot(0)) == ["TF_CONFIG"]
+    assert variable_names(tfjob, slot(0)) == ONE
     assert variable_names(tfjob, slot(0, "Chief")) == BOTH
 
 
