@@ -41,7 +41,9 @@ the roles by the name of the binding."""
 READER: Final = "training-operator-read"
 """The name of the ClusterRole that lets training-operator read all namespaces, and of its binding."""
 GANG_ADDON: Final = "manifests/addons/gang-scheduling"
-OURS: Final = "app.kubernetes.io/name=tfjob-operator"
+_NAME_LABEL: Final = "app.kubernetes.io/name"
+_OWN_NAME: Final = "tfjob-operator"
+OURS: Final = f"{_NAME_LABEL}={_OWN_NAME}"
 """Selects all objects of an installation of this operator, and its pods."""
 _OBJECTS: Final = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
 _SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
@@ -528,12 +530,13 @@ def _remove_cluster_bindings(found: Found, namespace: str) -> Iterator[str]:
     if accounts and found.bindings is None:
         yield f"#    Delete the ClusterRoleBindings of its ServiceAccount {', '.join(accounts)} too: they cannot be read."
     own = [("ServiceAccount", namespace, account) for account in accounts]
-    bound = {_name(each): _subjects(each) for account in accounts for each in _bound_to(found, namespace, account)}
-    for name, subjects in bound.items():
-        if all(subject in own for subject in subjects):
+    bound = {_name(each): each for account in accounts for each in _bound_to(found, namespace, account)}
+    for name, binding in bound.items():
+        labels = mapping(mapping(binding.get("metadata")).get("labels"))
+        if labels.get(_NAME_LABEL) == _OWN_NAME and all(subject in own for subject in _subjects(binding)):
             yield kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")
         else:
-            yield f"#    Remove its ServiceAccount from the ClusterRoleBinding {shlex.quote(name)}, which has others too."
+            yield f"#    Remove its ServiceAccount from the ClusterRoleBinding {shlex.quote(name)}, which others may use too."
 
 
 def has_gang(operator: TrainingOperator) -> bool:

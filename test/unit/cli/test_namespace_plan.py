@@ -285,10 +285,11 @@ def test_the_plan_for_all_finds_installations_by_their_deployments_too(server: S
 
 def test_a_cluster_wide_installation_that_is_replaced_loses_its_cluster_role_bindings(server: Server) -> None:
     """Whoever may create a ServiceAccount there would get its permissions. Those with other subjects are only named."""
-    own = account("ml", "tf-job-operator")
+    own, label = account("ml", "tf-job-operator"), {"app.kubernetes.io/name": "tfjob-operator"}
     found = [
-        binding("ml-operator", "tf-job-operator", [own]),
-        binding("shared", "tf-job-operator", [own, account("nlp", "tf-job-operator")]),
+        binding("ml-operator", "tf-job-operator", [own], labels=label),
+        binding("shared", "tf-job-operator", [own, account("nlp", "tf-job-operator")], labels=label),
+        binding("by-hand", "view", [own]),
         binding("other", "tf-job-operator", [account("ml", "other")]),
         binding(),
     ]
@@ -297,7 +298,9 @@ def test_a_cluster_wide_installation_that_is_replaced_loses_its_cluster_role_bin
     deleted = position(lines, "kubectl delete clusterrolebinding ml-operator --ignore-not-found")
     assert deleted < position(lines, "kubectl -n ml delete deployment,")
     assert [line for line in lines if "delete clusterrolebinding" in line] == [lines[deleted]]
-    assert "#    Remove its ServiceAccount from the ClusterRoleBinding shared, which has others too." in lines
+    for name in ("shared", "by-hand"):
+        named = f"#    Remove its ServiceAccount from the ClusterRoleBinding {name}, which others may use too."
+        assert named in lines
     server.answers(BINDINGS, DENIED, code=403)
     text = server.run("migrate", "--plan").stdout
     assert "#    Delete the ClusterRoleBindings of its ServiceAccount tf-job-operator too: they cannot be read." in text
