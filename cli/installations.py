@@ -18,13 +18,17 @@ _PLAIN: Final = re.compile(r"--[a-z][-a-z0-9]*(=[-A-Za-z0-9.,:/_]*)?")
 
 
 class Installation(NamedTuple):
-    """A Deployment of this operator; `served` is the namespace that it serves, "" for all. `flags` are `--name=value`."""
+    """A Deployment of this operator; `served` is the namespace that it serves, "" for all. `flags` are `--name=value`.
+
+    `account` is the name of its ServiceAccount.
+    """
 
     namespace: str
     name: str
     replicas: int
     served: str
     flags: tuple[str, ...]
+    account: str
 
     def serves(self, namespace: str) -> bool:
         """Return True if it writes the jobs of a namespace."""
@@ -41,7 +45,8 @@ def installations(deployments: Iterable[Mapping[str, Any]]) -> list[Installation
 
 def _installation(body: Mapping[str, Any]) -> Installation:
     meta, spec = mapping(body.get("metadata")), mapping(body.get("spec"))
-    containers = listed(mapping(mapping(spec.get("template")).get("spec")).get("containers"))
+    pod = mapping(mapping(spec.get("template")).get("spec"))
+    containers = listed(pod.get("containers"))
     container = next((each for each in containers if each.get("name") == _CONTAINER), next(iter(containers), {}))
     given = [container.get(key) for key in ("command", "args")]
     words = [each for part in given if isinstance(part, list) for each in part if isinstance(each, str)]
@@ -54,6 +59,7 @@ def _installation(body: Mapping[str, Any]) -> Installation:
         number(spec.get("replicas")),
         namespace if served.startswith("$") else served,
         tuple(each for name, each in flags.items() if name not in _MANIFESTS),
+        text(pod.get("serviceAccountName")) or "default",
     )
 
 

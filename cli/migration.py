@@ -19,6 +19,7 @@ from tfjob_operator.api.v1.constants import (
     RETRYABLE_EXIT_CODES,
     WORKER,
     CleanPodPolicy,
+    ConditionReason,
     RestartPolicy,
     SuccessPolicy,
 )
@@ -200,7 +201,7 @@ def _differences(job: Mapping[str, Any], facts: JobFacts, *, gang: bool | None) 
     """Yield what changes for an unfinished job, each with the fields or replica types concerned."""
     body = spec_of(job)
     spec = read_spec(facts.name, msgspec.json.encode(body))
-    mistakes = _mistakes(facts.name, spec)
+    mistakes = _mistakes(facts.name, spec) or _rejection(job, facts)
     if mistakes or not isinstance(spec, TFJobSpec):
         yield INVALID, mistakes
         return
@@ -229,6 +230,13 @@ def _mistakes(name: str, spec: TFJobSpec | InvalidSpec) -> str:
         found = tuple(each for bound in BOUNDS if (each := bound(ObjectMeta(name=name), spec)) is not None)
         count = len(found)
     return f"{found[0]}{f' (and {count - 1} more)' if count > 1 else ''}" if found else ""
+
+
+def _rejection(job: Mapping[str, Any], facts: JobFacts) -> str:
+    """Return why the API server rejected a pod or Service of this operator, "" if it has not since the last edit."""
+    held = facts.held or {}
+    is_current = status_of(job).get("observedGeneration") == mapping(job.get("metadata")).get("generation")
+    return text(held.get("message")) if is_current and held.get("reason") == ConditionReason.REFUSED else ""
 
 
 def _keeps_failed_workers(spec: TFJobSpec, body: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tfjob_operator.cli.model.facts import listed, mapping, text
 from tfjob_operator.cli.replacement import (
+    BINDINGS_RECORD,
     CRD,
     GANG_ADDON,
     MOVED,
@@ -23,11 +24,13 @@ from tfjob_operator.cli.replacement import (
     Found,
     TrainingOperator,
     about_the_deployment,
+    about_the_jobs,
     apply_and_wait,
     bind,
     binding_objects,
     bindings_of,
     explain_seen,
+    forget_bindings,
     has_gang,
     kubectl,
     managed,
@@ -73,6 +76,12 @@ def refusal(found: Found, namespace: str) -> str:
     rivals = (each for each in found.installed if each.serves(namespace) and each.namespace != namespace)
     if rival := next(rivals, None):
         return f"tfjob-operator {rival} serves {namespace} already: a second one would write the same jobs"
+    if not bindings_of(found, operator):
+        account = f"{operator.namespace}:{operator.account}"
+        return (
+            f"the permissions of training-operator are not known: its ServiceAccount {account} has no ClusterRoleBinding, and "
+            "no plan has recorded one. Create it again from its manifests, or move all namespaces with --plan"
+        )
     return ""
 
 
@@ -81,9 +90,7 @@ def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
     operator = training_operator(found)
     yield f"# Move the TFJobs of namespace {namespace} to tfjob-operator, while training-operator serves the other namespaces."
     yield "# Nothing was changed: review these steps, and run them in this order."
-    if found.jobs is not None:
-        count = f"{found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}"
-        yield f"# {count}: {kubectl('tfjob', 'migrate', '--check', '-n', namespace)} lists what changes for them."
+    yield from about_the_jobs(found, "-n", namespace)
     yield from about_the_deployment(found, operator)
     yield from _conflicts(found, namespace)
     yield from managed(
@@ -136,6 +143,10 @@ def _limit(found: Found, operator: TrainingOperator, namespace: str) -> Iterator
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": READER}}
     yield f"echo '{json.dumps(role | {'rules': _READ_RULES})}' | {kubectl('apply', '-f', '-')}"
     yield bind((READER, READER), operator)
+    if operator.found and binding_objects(found, operator):
+        value = json.dumps(dict(bindings))
+        words = f"deployment/{operator.name}", f"{BINDINGS_RECORD}={value}", "--overwrite"
+        yield kubectl(*within(operator), "annotate", *words)
     yield f"#    Then take its permissions in {namespace} away. Pods continue."
     for name, _ in bindings:
         yield kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")
@@ -202,5 +213,5 @@ def _back(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[
     yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
     yield "# Back 4: When no namespace has the label, it gets its ClusterRoleBinding again."
     moved = kubectl("get", "namespaces", f"--selector={MOVED}={_VALUE}", "-o", "name")
-    for each in bindings:
-        yield f'[ -n "$({moved})" ] || {bind(each, operator)}'
+    restored = " && ".join([*(bind(each, operator) for each in bindings), forget_bindings(operator)])
+    yield f'[ -n "$({moved})" ] || {{ {restored}; }}'

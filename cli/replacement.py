@@ -35,16 +35,23 @@ MOVED: Final = "tfjob.kubeflow.org/operator"
 """The label of a namespace whose jobs this operator serves while training-operator serves those of others."""
 RECORD: Final = "tfjob.kubeflow.org/before-migration"
 """The annotation of training-operator's Deployment with its command, args and replicas when it served TFJobs."""
+BINDINGS_RECORD: Final = "tfjob.kubeflow.org/bindings-before-migration"
+"""The annotation of training-operator's Deployment with its ClusterRoleBindings before namespaces were moved: a JSON object of
+the roles by the name of the binding."""
 READER: Final = "training-operator-read"
 """The name of the ClusterRole that lets training-operator read all namespaces, and of its binding."""
 GANG_ADDON: Final = "manifests/addons/gang-scheduling"
-OURS: Final = "app.kubernetes.io/name=tfjob-operator"
+_NAME_LABEL: Final = "app.kubernetes.io/name"
+_OWN_NAME: Final = "tfjob-operator"
+OURS: Final = f"{_NAME_LABEL}={_OWN_NAME}"
 """Selects all objects of an installation of this operator, and its pods."""
 _OBJECTS: Final = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
 _SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
 _ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
 _GANG: Final = re.compile(r"--?gang-scheduler-name(?:=(.*))?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_MOST_ON_HOLD: Final = 10
+"""The most jobs on hold that a plan names."""
 _FIRST_ARGUMENT: Final = "--monitoring-port=8443"
 """The first argument in the Deployment of this operator; others are inserted after it."""
 _GITOPS: Final = {
@@ -62,8 +69,9 @@ class Found(NamedTuple):
 
     `deployments` have the label of training-operator; `webhooks` are all validating webhook configurations; `crd` is empty if
     it does not exist. `kinds` are other resources with objects, and `unknown_kinds` those that may not be listed. `jobs` is the
-    number of unfinished jobs, and `differences` has the number of those concerned by the ID of the difference. `moved` are the
-    namespaces that were moved before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of this operator.
+    number of unfinished jobs, `differences` has the number of those concerned by the ID of the difference, and `on_hold` the
+    namespace and name of those that this operator has put, or will put, on hold. `moved` are the namespaces that were moved
+    before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of this operator.
     """
 
     deployments: Sequence[Mapping[str, Any]] | None
@@ -73,6 +81,7 @@ class Found(NamedTuple):
     unknown_kinds: Collection[str] = ()
     jobs: int | None = None
     differences: Mapping[str, int] = {}
+    on_hold: Sequence[tuple[str, str]] = ()
     moved: Sequence[str] = ()
     bindings: Sequence[Mapping[str, Any]] | None = None
     installed: Sequence[Installation] = ()
@@ -141,15 +150,25 @@ class TrainingOperator(NamedTuple):
     @property
     def recorded(self) -> Original | None:
         """What an earlier plan has recorded, None if it has not."""
-        annotations = mapping(mapping(self.found.get("metadata")).get("annotations"))
-        try:
-            recorded = mapping(json.loads(text(annotations.get(RECORD))))
-        except (ValueError, RecursionError):
-            recorded = {}
+        recorded = self._annotation(RECORD)
         if not recorded:
             return None
         command, args = (_words(recorded.get(key)) for key in ("command", "args"))
         return Original(command, args, max(number(recorded.get("replicas")), 1))
+
+    @property
+    def recorded_bindings(self) -> dict[str, str]:
+        """The roles of its ClusterRoleBindings by their names, as an earlier plan for a namespace has recorded them."""
+        recorded = self._annotation(BINDINGS_RECORD)
+        return {name: role for name, role in recorded.items() if isinstance(role, str) and name and role}
+
+    def _annotation(self, name: str) -> Mapping[str, Any]:
+        """Return the JSON object of an annotation, empty if it is not one."""
+        annotations = mapping(mapping(self.found.get("metadata")).get("annotations"))
+        try:
+            return mapping(json.loads(text(annotations.get(name))))
+        except (ValueError, RecursionError):
+            return {}
 
 
 def flag_values(words: Sequence[str], flag: re.Pattern[str]) -> list[str]:
@@ -229,13 +248,22 @@ def is_served(found: Found, namespace: str) -> bool:
     )
 
 
+def nothing_to_replace(found: Found) -> bool:
+    """Return True if there is no training-operator, and nothing that is left of one or of a migration."""
+    exists = found.deployments is None or found.deployments or webhook_configs(found) or _missing_webhooks(found)
+    return not (exists or found.moved)
+
+
+def needs_bindings(found: Found) -> bool:
+    """Return True if the plan for all namespaces depends on ClusterRoleBindings."""
+    return bool(_replaced_namespaces(found) or training_operator(found).recorded_bindings)
+
+
 def plan(found: Found) -> Iterator[str]:
     """Yield the lines of the script."""
     operator = training_operator(found)
     yield "# Replace training-operator by tfjob-operator. Nothing was changed: review these steps, and run them in this order."
-    if found.jobs is not None:
-        count = f"{found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}"
-        yield f"# {count}: {kubectl('tfjob', 'migrate', '--check', '-A')} lists what changes for them."
+    yield from about_the_jobs(found, "-A")
     yield "# Going back with the CRD of training-operator deletes fields of all jobs for good: keep that of tfjob-operator."
     yield from about_the_deployment(found, operator)
     yield from _about_other_namespaces(found, operator)
@@ -247,6 +275,22 @@ def plan(found: Found) -> Iterator[str]:
     yield from ("", *_install(found, operator))
     yield from ("", *_verify())
     yield from ("", *_back(found, operator, webhooks, kept))
+
+
+def about_the_jobs(found: Found, *scope: str) -> Iterator[str]:
+    """Yield comments about the unfinished jobs. `scope` are the options of kubectl for their namespaces."""
+    if found.jobs is None:
+        return
+    check = kubectl("tfjob", "migrate", "--check", *scope)
+    yield f"# {found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}: {check} lists what changes for them."
+    if found.on_hold:
+        are = "TFJob is" if len(found.on_hold) == 1 else "TFJobs are"
+        yield f"# {len(found.on_hold)} {are} on hold under tfjob-operator, and cannot finish until corrected. To show why:"
+        yield from (
+            f"#   {kubectl('tfjob', 'explain', name, '-n', each)}" for each, name in found.on_hold[:_MOST_ON_HOLD]
+        )
+        if (more := len(found.on_hold) - _MOST_ON_HOLD) > 0:
+            yield f"#   and {more} more, as `invalid`: {check} -o json"
 
 
 def about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[str]:
@@ -307,13 +351,13 @@ def webhook_configs(found: Found) -> list[Mapping[str, Any]]:
 
 def _webhooks(found: Found) -> list[tuple[str, str]]:
     """Return the names of the webhook configurations to change, each with the file for its entry."""
-    names = [text(mapping(each.get("metadata")).get("name")) for each in webhook_configs(found)]
+    names = [*map(_name, webhook_configs(found))]
     return [(name, f"webhook{f'-{place}' if place else ''}.json") for place, name in enumerate(names)]
 
 
 def _missing_webhooks(found: Found) -> list[tuple[str, str]]:
     """Return the webhook configuration of training-operator that has no entry for TFJobs, with the file for it."""
-    names = [text(mapping(each.get("metadata")).get("name")) for each in found.webhooks or ()]
+    names = [*map(_name, found.webhooks or ())]
     return [(_WEBHOOK, "webhook.json")] if _WEBHOOK in names and not webhook_configs(found) else []
 
 
@@ -352,6 +396,8 @@ def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iter
         yield from _record(operator)
         yield _set_schemes(operator, kept)
         yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
+        yield "#    The old pod may still write while it terminates. If this does not end, do not continue."
+        yield _wait_until_terminated(operator.namespace, SELECTOR)
         yield from _restore_bindings(found, operator)
         return
     yield "# 2. Stop training-operator. Pods continue without it. Never run two operators for the same jobs."
@@ -373,32 +419,50 @@ def _record(operator: TrainingOperator) -> Iterator[str]:
 
 def _restore_bindings(found: Found, operator: TrainingOperator) -> Iterator[str]:
     """Yield the commands that give training-operator its permissions in all namespaces again, if some were moved before."""
-    if found.moved:
-        yield "#    It gets the permissions back that it lost when namespaces were moved one by one."
-        yield from (bind(each, operator) for each in bindings_of(found, operator))
+    if not (found.moved or operator.recorded_bindings):
+        return
+    bindings = bindings_of(found, operator)
+    if not bindings:
+        yield "#    Its ClusterRoleBindings are not known: none was found, and no plan has recorded them. Before you continue,"
+        yield "#    create them again from its manifests."
+        return
+    yield "#    It gets the permissions back that it lost when namespaces were moved one by one."
+    yield from (bind(each, operator) for each in bindings)
+    yield forget_bindings(operator)
 
 
 def bindings_of(found: Found, operator: TrainingOperator) -> list[tuple[str, str]]:
-    """Return the ClusterRoleBindings of training-operator and their ClusterRoles; those of its manifests if none was found."""
-    names = [
-        (text(mapping(each.get("metadata")).get("name")), text(mapping(each.get("roleRef")).get("name")))
-        for each in binding_objects(found, operator)
-    ]
-    return names or [(_NAME, _NAME)]
+    """Return the ClusterRoleBindings of training-operator and their ClusterRoles, with those that a plan has recorded.
+
+    Those of its manifests if they may not be read; none if they are not known.
+    """
+    names = {_name(each): text(mapping(each.get("roleRef")).get("name")) for each in binding_objects(found, operator)}
+    names |= operator.recorded_bindings
+    return [*names.items()] or ([(_NAME, _NAME)] if found.bindings is None else [])
+
+
+def forget_bindings(operator: TrainingOperator) -> str:
+    """Return the command that deletes the record of the ClusterRoleBindings, once they exist again."""
+    return kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{BINDINGS_RECORD}-")
 
 
 def binding_objects(found: Found, operator: TrainingOperator) -> list[Mapping[str, Any]]:
     """Return the ClusterRoleBindings of training-operator, except the one of `READER`."""
-    account = ("ServiceAccount", operator.namespace, operator.account)
-    return [
-        each
-        for each in found.bindings or ()
-        if mapping(each.get("roleRef")).get("name") != READER
-        and any(
-            (subject.get("kind"), subject.get("namespace"), subject.get("name")) == account
-            for subject in listed(each.get("subjects"))
-        )
-    ]
+    bound = _bound_to(found, operator.namespace, operator.account)
+    return [each for each in bound if mapping(each.get("roleRef")).get("name") != READER]
+
+
+def _bound_to(found: Found, namespace: str, account: str) -> list[Mapping[str, Any]]:
+    """Return the ClusterRoleBindings of a service account."""
+    return [each for each in found.bindings or () if ("ServiceAccount", namespace, account) in _subjects(each)]
+
+
+def _subjects(binding: Mapping[str, Any]) -> list[tuple[object, object, object]]:
+    return [(each.get("kind"), each.get("namespace"), each.get("name")) for each in listed(binding.get("subjects"))]
+
+
+def _name(body: Mapping[str, Any]) -> str:
+    return text(mapping(body.get("metadata")).get("name"))
 
 
 def bind(binding: tuple[str, str], operator: TrainingOperator, namespace: str | None = None) -> str:
@@ -442,13 +506,37 @@ def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
     file = "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
     yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
     yield from set_flags(found, operator, file, found.installed)
-    for namespace in sorted({*found.moved, *(each.namespace for each in found.installed)} - {NAMESPACE}):
+    for namespace in _replaced_namespaces(found):
         yield f"#    Remove its installation in {namespace}: it would write the same jobs."
+        yield from _remove_cluster_bindings(found, namespace)
         yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
         yield wait_until_gone(namespace, OURS)
     if has_gang(operator):
         yield kubectl("apply", "-k", GANG_ADDON)
     yield from apply_and_wait(file, NAMESPACE)
+
+
+def _replaced_namespaces(found: Found) -> list[str]:
+    """Return the namespaces whose installation of this operator is replaced by one in `NAMESPACE`."""
+    return sorted({*found.moved, *(each.namespace for each in found.installed)} - {NAMESPACE})
+
+
+def _remove_cluster_bindings(found: Found, namespace: str) -> Iterator[str]:
+    """Yield the commands that delete the ClusterRoleBindings of an installation, whose account could be created again.
+
+    They come first: a plan that is printed after an error finds them by the Deployment.
+    """
+    accounts = sorted({each.account for each in found.installed if each.namespace == namespace})
+    if accounts and found.bindings is None:
+        yield f"#    Delete the ClusterRoleBindings of its ServiceAccount {', '.join(accounts)} too: they cannot be read."
+    own = [("ServiceAccount", namespace, account) for account in accounts]
+    bound = {_name(each): each for account in accounts for each in _bound_to(found, namespace, account)}
+    for name, binding in bound.items():
+        labels = mapping(mapping(binding.get("metadata")).get("labels"))
+        if labels.get(_NAME_LABEL) == _OWN_NAME and all(subject in own for subject in _subjects(binding)):
+            yield kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")
+        else:
+            yield f"#    Remove its ServiceAccount from the ClusterRoleBinding {shlex.quote(name)}, which others may use too."
 
 
 def has_gang(operator: TrainingOperator) -> bool:
@@ -558,6 +646,13 @@ def _restore_deployment(operator: TrainingOperator, *, is_limited: bool) -> Iter
     if not is_limited or original.replicas != operator.replicas:
         yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", f"--replicas={original.replicas}")
     yield kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{RECORD}-")
+
+
+def _wait_until_terminated(namespace: str, selector: str) -> str:
+    """Return the command that waits until no pod with these labels is terminating. An error does not end it."""
+    path = "jsonpath={.items[?(@.metadata.deletionTimestamp)].metadata.name}"
+    asked = kubectl("-n", namespace, "get", "pods", f"--selector={selector}", "-o", path)
+    return f'until left=$({asked}) && [ -z "$left" ]; do sleep 1; done'
 
 
 def wait_until_gone(namespace: str, selector: str) -> str:

@@ -33,6 +33,7 @@ _SHOWN: Final = 3
 _DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 _BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+_NAMESPACES: Final = "/api/v1/namespaces"
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -173,17 +174,30 @@ def _print_for_program(found: Sequence[CheckedJob], output: str) -> None:
 def _plan(session: Session, namespace: str | None) -> Iterator[str]:
     """Return the lines of the plan for this cluster, or for one of its namespaces. Raises CliError."""
     from tfjob_operator.cli.errors import CliError
-    from tfjob_operator.cli.migration import DIFFERENCES
+    from tfjob_operator.cli.migration import DIFFERENCES, INVALID
     from tfjob_operator.cli.namespace_replacement import namespace_plan, refusal
-    from tfjob_operator.cli.replacement import CRD, OTHER_KINDS, Found, has_gang_scheduling, plan
+    from tfjob_operator.cli.replacement import (
+        CRD,
+        OTHER_KINDS,
+        SELECTOR,
+        Found,
+        has_gang_scheduling,
+        needs_bindings,
+        nothing_to_replace,
+        plan,
+    )
 
     found = Found(_deployments(session), _read_list(session, _WEBHOOKS), crd=session.get_if_allowed(f"{_CRDS}/{CRD}"))
     moved = _moved(session)
-    found = found._replace(
-        moved=moved or (),
-        installed=_installed(session) or (),
-        bindings=_read_list(session, _BINDINGS) if moved or namespace else (),
-    )
+    found = found._replace(moved=moved or (), installed=_installed(session) or ())
+    if nothing_to_replace(found):
+        raise CliError(
+            f"nothing to replace: no Deployment has the label {SELECTOR}, and no webhook is that of training-operator. "
+            "Install tfjob-operator as in docs/install.md"
+        )
+    if namespace and session.get_if_allowed(f"{_NAMESPACES}/{namespace}") == {}:
+        raise CliError(f'namespaces "{namespace}" not found')
+    found = found._replace(bindings=_read_list(session, _BINDINGS) if namespace or needs_bindings(found) else ())
     for what, read in (
         ("Deployments", found.deployments),
         ("webhook configurations", found.webhooks),
@@ -207,7 +221,11 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
         every = _check(session, namespace, gang=has_gang_scheduling(found), is_served=lambda _: False)
         checked = [each for each in every if not each.unaffected]
         count = Counter(id_ for each in checked for id_ in each.differences)
-        found = found._replace(jobs=len(checked), differences={id_: count[id_] for id_ in DIFFERENCES if count[id_]})
+        found = found._replace(
+            jobs=len(checked),
+            differences={id_: count[id_] for id_ in DIFFERENCES if count[id_]},
+            on_hold=[(each.namespace, each.name) for each in checked if INVALID.id in each.differences],
+        )
     except ApiServerError as error:
         if not error.is_denied:
             raise
@@ -234,7 +252,7 @@ def _moved(session: Session) -> list[str] | None:
     """Return the namespaces that were moved before, None without permission."""
     from tfjob_operator.cli.replacement import MOVED
 
-    found = _read_list(session, "/api/v1/namespaces", labelSelector=MOVED)
+    found = _read_list(session, _NAMESPACES, labelSelector=MOVED)
     return None if found is None else sorted(each["metadata"]["name"] for each in found)
 
 

@@ -36,8 +36,6 @@ from tfjob_operator.cli.diagnosis.rows import of_job
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.words import failed_line, quote
 
-_FIX: Final = ManifestChange("correct what is named, or undo the edit; running pods continue", recreate=False)
-
 
 def _invalid(id_: str, title: str, fix: str, meaning: str) -> Problem:
     return error(id_, f"Invalid spec: {title}", meaning, ManifestChange(fix))
@@ -116,9 +114,12 @@ HELD_INVALID: Final = error(
 )
 HELD_REFUSED: Final = error(
     "held-refused",
-    "The job is on hold: the API server rejects pods of the edited template; running pods continue",
-    "A running job was edited, and the API server rejects its new template",
-    _FIX,
+    "The job is on hold: the API server rejects its new pods or Services; running pods continue, and the job does not finish",
+    "The API server rejects the template of a running job, after an edit or in a job that another operator started",
+    ManifestChange(
+        "correct the field that the message names; then missing pods are created, and running pods continue",
+        recreate=False,
+    ),
 )
 HELD_TOO_LARGE: Final = warning(
     "held-too-large",

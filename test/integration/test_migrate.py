@@ -43,7 +43,10 @@ PLANNED: Final = CHECKED | {
     *(Fact("kubeflow.org", f"{kind}jobs", "list") for kind in ("jax", "mpi", "paddle", "pytorch", "xgboost")),
     Fact("", "namespaces", "list"),
 }
-PLANNED_BY_NAMESPACE: Final = PLANNED | {Fact("rbac.authorization.k8s.io", "clusterrolebindings", "list")}
+PLANNED_BY_NAMESPACE: Final = PLANNED | {
+    Fact("rbac.authorization.k8s.io", "clusterrolebindings", "list"),
+    Fact("", "namespaces", "get"),
+}
 """All that is read, as RBAC has it."""
 
 
@@ -65,6 +68,10 @@ def plane(audit: AuditLog) -> Iterator[ControlPlane]:
         plane.run_kubectl("create", "clusterrole", "reader", *rules)
         plane.run_kubectl(
             "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--serviceaccount=default:reader"
+        )
+        account = "--serviceaccount=kubeflow:training-operator"
+        plane.run_kubectl(
+            "create", "clusterrolebinding", "training-operator", "--clusterrole=training-operator", account
         )
         yield plane
 

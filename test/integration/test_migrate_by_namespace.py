@@ -282,8 +282,12 @@ def test_the_way_back_of_the_last_namespace_restores_the_binding_for_all(
     steps = Steps(plane, operators, tmp_path)
     script = steps.move(teams[0])
     assert plane.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")[0] == 404
-    steps.back(script, teams[0])
+    later = steps.plan(teams[0])
+    assert later.back == script.back
+    steps.back(later, teams[0])
     assert plane.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")[0] == 200
+    annotations = plane.request("GET", f"{DEPLOYMENTS}/{NAME}")[1]["metadata"].get("annotations", {})
+    assert not [key for key in annotations if "before-migration" in key]
     operators.check([], "")
 
 

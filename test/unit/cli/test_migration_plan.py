@@ -146,6 +146,52 @@ def test_training_operator_continues_with_other_kinds_that_have_jobs_and_goes_ba
     assert RESTORE in lines
 
 
+def test_training_operator_that_continues_with_other_kinds_has_no_old_pod_left_before_the_next_step(
+    server: Server, tmp_path: Path
+) -> None:
+    """`kubectl rollout status` does not wait for pods that terminate, which still serve TFJobs."""
+    cluster(server, moved=["team"], pytorchjobs=items({"metadata": {"name": "bert"}}))
+    lines = plan(server)
+    (wait,) = [line for line in lines if line.startswith("until ")]
+    place = lines.index(wait)
+    assert lines[place - 2].startswith("kubectl -n kubeflow rollout status deployment/training-operator")
+    assert place < next(
+        number for number, line in enumerate(lines) if line.startswith("kubectl create clusterrolebinding")
+    )
+    assert "-o 'jsonpath={.items[?(@.metadata.deletionTimestamp)].metadata.name}'" in wait
+    answers = "echo >> asked; case $(wc -l < asked) in 1) exit 1 ;; 2) echo old-pod ;; esac"
+    assert executed([wait], tmp_path / "bin", answers)[0]
+    assert len((tmp_path / "bin" / "asked").read_text().splitlines()) == 3
+
+
+def test_the_plan_names_the_jobs_on_hold_before_the_first_step(server: Server) -> None:
+    """Those that are invalid here, and those whose pods the API server has rejected since their last edit."""
+    rejected = {
+        "metadata": {"name": "rejected", "generation": 3},
+        "status": {
+            "observedGeneration": 3,
+            "conditions": [{"type": "Held", "status": "True", "reason": "RefusedTFJobSpec", "message": "no volume"}],
+        },
+    }
+    jobs = [PUBLIC["training"], PUBLIC["tfjob-simple"] | rejected]
+    edited = {"name": "edited", "generation": 4}
+    cluster(server, *jobs, jobs[1] | {"metadata": edited}, ours=[installed("kubeflow")])
+    lines = plan(server)
+    start = lines.index("# 2 TFJobs are on hold under tfjob-operator, and cannot finish until corrected. To show why:")
+    assert lines[start + 1 : start + 3] == [
+        "#   kubectl tfjob explain rejected -n team",
+        "#   kubectl tfjob explain training -n team",
+    ]
+    assert start < next(number for number, line in enumerate(lines) if line.startswith("# 1. "))
+    many = [PUBLIC["training"] | {"metadata": {"name": f"job-{number}"}} for number in range(12)]
+    cluster(server, *many)
+    lines = server.run("migrate", "--plan", "-n", "team").stdout.replace(f" {server.flags}", "").splitlines()
+    assert len([line for line in lines if line.startswith("#   kubectl tfjob explain ")]) == 10
+    assert "#   and 2 more, as `invalid`: kubectl tfjob migrate --check -n team -o json" in lines
+    cluster(server, PUBLIC["tfjob-simple"])
+    assert not [line for line in plan(server) if "on hold" in line]
+
+
 def test_a_deployment_without_arguments_has_none_again_after_the_way_back(server: Server) -> None:
     cluster(server, pytorchjobs=items({"metadata": {"name": "a"}}))
     there, back = (patch_in(line) for line in plan(server) if "patch deployment" in line)
@@ -416,7 +462,20 @@ def test_without_any_permission_the_plan_is_that_for_the_manifests_of_training_o
     assert "--completion-grace-period" not in sed
 
 
-def test_a_cluster_without_training_operator_gets_a_plan_that_says_so(server: Server) -> None:
-    cluster(server, deployments=[], webhooks=[])
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+def test_a_cluster_without_training_operator_has_nothing_to_replace(server: Server, options: tuple[str, ...]) -> None:
+    cluster(server, deployments=[], webhooks=[webhook("tfjob", name="other", meta={"name": "other"})])
+    code, out, err = outcome(server.run("migrate", "--plan", *options))
+    assert (code, out) == (1, "")
+    assert err.startswith(
+        "error: nothing to replace: no Deployment has the label control-plane=kubeflow-training-operator"
+    )
+    for left in ({"webhooks": [webhook("pytorchjob")]}, {"webhooks": [], "moved": ["team"]}):
+        cluster(server, deployments=[], **left)
+        assert plan(server)
+
+
+def test_a_webhook_without_its_deployment_gets_a_plan_that_says_so(server: Server) -> None:
+    cluster(server, deployments=[])
     label = "control-plane=kubeflow-training-operator"
     assert f"# No Deployment has the label {label}: the commands assume kubeflow/training-operator." in plan(server)

@@ -8,13 +8,17 @@ import re
 import shlex
 from typing import Any
 
+import pytest
+
 from unit.cli.conftest import Server, outcome
 from unit.cli.test_migration_plan import commands, patch_in
 from unit.cli.training_operator import (
     BINDINGS,
     CRD,
     DENIED,
+    NAMESPACES,
     PUBLIC,
+    account,
     binding,
     cluster,
     deployment,
@@ -25,6 +29,7 @@ from unit.cli.training_operator import (
 
 LABEL = "tfjob.kubeflow.org/operator"
 ACCOUNT = "system:serviceaccount:kubeflow:training-operator"
+RECORD = "tfjob.kubeflow.org/bindings-before-migration"
 
 
 def plan(server: Server, *options: str) -> list[str]:
@@ -116,6 +121,64 @@ def test_every_binding_of_the_account_is_replaced(server: Server) -> None:
     deleted = [line for line in lines if line.startswith("kubectl delete clusterrolebinding ")]
     assert [line.split()[3] for line in deleted] == ["training-operator", "more"]
     assert len([line for line in lines if line.startswith("for namespace in ") and "--clusterrole=extra" in line]) == 1
+
+
+def way_back(lines: list[str]) -> list[str]:
+    return lines[position(lines, "# The way back") :]
+
+
+def test_a_way_back_that_is_printed_after_the_move_restores_the_bindings_that_the_first_plan_has_recorded(
+    server: Server,
+) -> None:
+    """Their names are those of the cluster, not of the manifests. The record is deleted when they exist again."""
+    cluster(server, bindings=[binding("trainer", "trainer-role"), binding("more", "extra")])
+    first = plan(server)
+    (record,) = (line for line in first if " annotate " in line and line.endswith(" --overwrite"))
+    assert first.index(record) < position(first, "kubectl delete clusterrolebinding trainer ")
+    key, _, value = shlex.split(record)[5].partition("=")
+    assert key == RECORD
+    moved = deployment(meta={"annotations": {key: value}})
+    cluster(server, deployments=[moved], bindings=[], moved=["team"])
+    later = plan(server)
+    assert way_back(later) == way_back(first)
+    (restored,) = [line for line in later if line.startswith("[ -n ")]
+    assert re.findall(r"clusterrolebinding (\S+) --clusterrole=(\S+)", restored) == [
+        ("trainer", "trainer-role"),
+        ("more", "extra"),
+    ]
+    assert restored.endswith(f" && kubectl -n kubeflow annotate deployment/training-operator {RECORD}-; }}")
+    assert not [line for line in later if line.endswith(" --overwrite") and " annotate " in line]
+    for kinds in (items(), items({"metadata": {"name": "bert"}})):
+        # Interrupted after the label was removed.
+        cluster(server, deployments=[moved], bindings=[], pytorchjobs=kinds)
+        lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
+        created = [line.split()[3] for line in lines if line.startswith("kubectl create clusterrolebinding ")]
+        assert created == ["trainer", "more"]
+        assert f"kubectl -n kubeflow annotate deployment/training-operator {RECORD}-" in lines
+
+
+@pytest.mark.parametrize("record", ["", "[", "[]", '{"a": 1}', "9" * 5000])
+def test_bindings_that_are_not_known_are_not_assumed(server: Server, record: str) -> None:
+    """With another name, training-operator would have no permissions after the way back."""
+    peer = [deployment(meta={"annotations": {RECORD: record}})]
+    cluster(server, deployments=peer, bindings=[], moved=["team"])
+    code, out, err = outcome(server.run("migrate", "--plan", "-n", "team"))
+    assert (code, out) == (1, "")
+    assert err.startswith(
+        "error: the permissions of training-operator are not known: its ServiceAccount kubeflow:training"
+    )
+    lines = server.run("migrate", "--plan").stdout.splitlines()
+    assert position(lines, "#    Its ClusterRoleBindings are not known") > position(lines, "# Back 3")
+    assert not [line for line in lines if " create clusterrolebinding " in line]
+
+
+def test_a_namespace_that_does_not_exist_is_an_error(server: Server) -> None:
+    """Without permission to read it, it is assumed to exist."""
+    cluster(server)
+    server.answers(f"{NAMESPACES}/team", {"kind": "Status", "reason": "NotFound", "code": 404}, code=404)
+    assert outcome(server.run("migrate", "--plan", "-n", "team")) == (1, "", 'error: namespaces "team" not found\n')
+    server.answers(f"{NAMESPACES}/team", DENIED, code=403)
+    assert plan(server)
 
 
 def test_namespaces_that_are_moved_or_being_deleted_get_no_binding(server: Server) -> None:
@@ -220,9 +283,33 @@ def test_the_plan_for_all_finds_installations_by_their_deployments_too(server: S
     assert [line.split()[2] for line in lines if " delete deployment,service," in line] == ["ml", "nlp"]
 
 
+def test_a_cluster_wide_installation_that_is_replaced_loses_its_cluster_role_bindings(server: Server) -> None:
+    """Whoever may create a ServiceAccount there would get its permissions. Those with other subjects are only named."""
+    own, label = account("ml", "tf-job-operator"), {"app.kubernetes.io/name": "tfjob-operator"}
+    found = [
+        binding("ml-operator", "tf-job-operator", [own], labels=label),
+        binding("shared", "tf-job-operator", [own, account("nlp", "tf-job-operator")], labels=label),
+        binding("by-hand", "view", [own]),
+        binding("other", "tf-job-operator", [account("ml", "other")]),
+        binding(),
+    ]
+    cluster(server, ours=[installed("ml")], bindings=found)
+    lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
+    deleted = position(lines, "kubectl delete clusterrolebinding ml-operator --ignore-not-found")
+    assert deleted < position(lines, "kubectl -n ml delete deployment,")
+    assert [line for line in lines if "delete clusterrolebinding" in line] == [lines[deleted]]
+    for name in ("shared", "by-hand"):
+        named = f"#    Remove its ServiceAccount from the ClusterRoleBinding {name}, which others may use too."
+        assert named in lines
+    server.answers(BINDINGS, DENIED, code=403)
+    text = server.run("migrate", "--plan").stdout
+    assert "#    Delete the ClusterRoleBindings of its ServiceAccount tf-job-operator too: they cannot be read." in text
+
+
 def test_the_plan_for_all_replaces_the_installations_of_namespaces_that_were_moved_before(server: Server) -> None:
     """And gives training-operator its ClusterRoleBinding again, if it continues with other kinds, or on the way back."""
-    cluster(server, moved=["team", "ml"], bindings=[])
+    peer = [deployment(meta={"annotations": {RECORD: '{"training-operator": "training-operator"}'}})]
+    cluster(server, deployments=peer, moved=["team", "ml"], bindings=[])
     lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
     install = position(lines, "kubectl apply --server-side")
     kinds = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
@@ -231,6 +318,7 @@ def test_the_plan_for_all_replaces_the_installations_of_namespaces_that_were_mov
         assert position(lines, removed) < position(lines, f"kubectl -n {namespace} wait pod ") < install
     assert position(lines, "kubectl create clusterrolebinding training-operator ") > position(lines, "# Back 3")
     assert f"kubectl label namespaces --all {LABEL}-" in lines
-    cluster(server, moved=["team"], bindings=[], pytorchjobs=items({"metadata": {"name": "bert"}}))
+    bert = items({"metadata": {"name": "bert"}})
+    cluster(server, deployments=peer, moved=["team"], bindings=[], pytorchjobs=bert)
     lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
     assert position(lines, "kubectl create clusterrolebinding training-operator ") < position(lines, "# 3. Install")

@@ -79,7 +79,7 @@ class World:
             case _:
                 assert (
                     words[0] in {"sed", "echo"}
-                    or {"get", "wait", "rollout", "patch"} & {*words}
+                    or {"annotate", "get", "wait", "rollout", "patch"} & {*words}
                     or "training-operator-read" in words
                 )
 

@@ -72,10 +72,17 @@ def webhook(*kinds: str, name: str = "validator", namespace: str = "kubeflow", m
     }
 
 
-def binding(name: str = "training-operator", role: str = "training-operator", **meta: Any) -> dict[str, Any]:
-    """Return a ClusterRoleBinding of training-operator."""
-    subject = {"kind": "ServiceAccount", "namespace": "kubeflow", "name": "training-operator"}
-    return {"metadata": {"name": name, **meta}, "roleRef": {"kind": "ClusterRole", "name": role}, "subjects": [subject]}
+def account(namespace: str, name: str) -> dict[str, Any]:
+    """Return a service account as the subject of a binding."""
+    return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
+
+
+def binding(
+    name: str = "training-operator", role: str = "training-operator", subjects: Any = None, **meta: Any
+) -> dict[str, Any]:
+    """Return a ClusterRoleBinding, of training-operator unless it has other subjects."""
+    found = [account("kubeflow", "training-operator")] if subjects is None else subjects
+    return {"metadata": {"name": name, **meta}, "roleRef": {"kind": "ClusterRole", "name": role}, "subjects": found}
 
 
 def installed(namespace: str, *args: str, wanted: int = 2) -> dict[str, Any]:
@@ -83,6 +90,7 @@ def installed(namespace: str, *args: str, wanted: int = 2) -> dict[str, Any]:
     found = operator_deployment(
         namespace, "--monitoring-port=8443", *args, "--controller-config-file=/etc/config/f.yaml", wanted=wanted
     )
+    found["spec"]["template"]["spec"]["serviceAccountName"] = "tf-job-operator"
     return found | {"metadata": found["metadata"] | {"uid": f"ours-{namespace}"}}
 
 
@@ -104,6 +112,8 @@ def cluster(
     server.answers(WEBHOOKS, items(*([webhook("pytorchjob", "tfjob")] if webhooks is None else webhooks)))
     server.answers(CRD, {"metadata": {"name": "tfjobs.kubeflow.org"}})
     server.answers(NAMESPACES, items(*({"metadata": {"name": name, "uid": name}} for name in moved)))
+    for name in ("kubeflow", "team"):
+        server.answers(f"{NAMESPACES}/{name}", {"metadata": {"name": name, "uid": name}})
     server.answers(BINDINGS, items(*([binding()] if bindings is None else bindings)))
     for kind in ("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "xgboostjobs"):
         server.answers(f"/apis/kubeflow.org/v1/{kind}", kinds.get(kind, items()))

@@ -1728,6 +1728,17 @@ def test_an_edit_is_blamed_for_a_hold_only_if_there_was_one(generation: int, beg
     assert "undo the edit" not in " ".join(first.to_do)
 
 
+def test_a_hold_by_the_api_server_says_what_happens_to_the_job_and_blames_no_edit() -> None:
+    """The API server may reject a template that nobody has edited, in a job that another operator started."""
+    world = world_of("held-refused")
+    world.job["metadata"]["generation"], world.status["begun"] = 1, {}
+    first = first_of(world)
+    assert first.title.endswith("running pods continue, and the job does not finish")
+    assert "then missing pods are created" in " ".join(first.to_do)
+    assert "edit" not in first.title
+    assert "undo the edit" not in " ".join(first.to_do)
+
+
 def test_pods_are_recreated_without_a_restart_of_the_whole_job_where_that_is_too_much() -> None:
     """`restart` refuses to restart a job of the alpha dialect as a whole, and runs replicas of v1 again that have succeeded."""
     alpha, partly = alpha_world(), world_of()
