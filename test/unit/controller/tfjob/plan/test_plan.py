@@ -572,6 +572,34 @@ def test_the_first_of_several_failed_pods_is_named() -> None:
     assert f"{first}: NodeLost" in message_of(failed(reason="NodeLost", index=2), failed(reason="NodeLost", index=1))
 
 
+@pytest.mark.parametrize(
+    ("chief_s", "ps_s", "first"),
+    [
+        (9.0, 2.0, "ps"),
+        (2.0, 9.0, "chief"),
+        (2.0, 2.0, "ps"),  # the chief depends on it
+    ],
+)
+def test_the_first_of_failed_pods_is_named_whatever_its_type(chief_s: float, ps_s: float, first: str) -> None:
+    """Without a parameter server the chief soon fails as well, often before the operator sees either. A sidecar may end later."""
+    ended = exited("tensorflow", 1, ps_s), exited("sidecar", 0, 30.0)
+    chief, server = pod("Chief", 0), pod("PS", 0)
+    pods = (
+        changed(chief, status=core.PodStatus(phase="Failed", container_statuses=(exited("tensorflow", 1, chief_s),))),
+        changed(server, status=core.PodStatus(phase="Failed", container_statuses=ended)),
+    )
+    status = synced(job(spec("Never", Chief=1, PS=1)), *pods).status
+    kind = {"ps": "PS", "chief": "Chief"}[first]
+    assert status.conditions[-1].message == (
+        f"TFJob ns/mnist has failed because 1 {kind} replica(s) failed. The first was pod mnist-{first}-0: "
+        "container tensorflow exited with code 1"
+    )
+    record = conditions.end_record(status)
+    assert record is not None
+    assert record.failure is not None
+    assert record.failure.pod_name == f"mnist-{first}-0"
+
+
 def restarted(index: int, times: int, last: core.ContainerStateTerminated | None = None) -> Pod:
     found = pod("Worker", index, policy="OnFailure", restarts=times)
     (status,) = found.status.container_statuses or ()
