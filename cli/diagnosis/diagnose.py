@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from tfjob_operator.api.text import clean
-from tfjob_operator.api.v1.constants import MANAGED_BY_US, PS, ConditionType
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, MANAGED_BY_US, PS, ConditionType
 from tfjob_operator.cli.diagnosis import lifecycle, operator, suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LOGS, steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
@@ -79,6 +79,13 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
         given = {"operators": facts.evidence.lease.metadata.namespace} | given
     values = {name: value(text) or " " for name, text in given.items()}
     who = safe_name(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
+    containers = {finding.values.get("container", "") for finding in group}
+    if (
+        "{container}" not in first.problem.title
+        and len(containers) == 1
+        and containers.isdisjoint(("", CONTAINER_NAME))
+    ):
+        who = f"container {values['container']} of {who}"
     title = " ".join(fill(first.problem.title, values | {"who": who}).split())
     proofs = _once(ordered)
     shown = [*proofs[: MAX_PROOFS - 1], f"and {len(proofs) - MAX_PROOFS + 1} more"]

@@ -67,7 +67,7 @@ DEADLINE_DOWN: Final = error(
 )
 BACKOFF_LIMIT: Final = error(
     "backoff-limit",
-    "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows {last}",
+    "BackoffLimitExceeded: more failures and restarts of replicas than runPolicy.backoffLimit allows {last}",
     "The job reached runPolicy.backoffLimit",
     DESCRIBE_JOB,
     ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed"),
@@ -214,7 +214,10 @@ JOB_FAILED: Final = error(
     DESCRIBE_JOB,
     ManifestChange("correct the cause that the message names", recreate=False),
     rank=229,
-    unless=(Group.SPEC, Group.BATCH_JOBS, Group.CRASHING, Group.LOGS, Group.IMAGES, Group.STARTING, "node-lost"),
+    unless=(
+        *(Group.SPEC, Group.BATCH_JOBS, Group.CRASHING, Group.LOGS, Group.IMAGES, Group.STARTING),
+        *("node-lost", "startup-failed"),
+    ),
 )
 KEPT: Final = info(
     "finished-and-kept",

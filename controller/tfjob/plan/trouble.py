@@ -30,9 +30,9 @@ def with_trouble(
 ) -> Ending | None:
     """Return an end by the active deadline with the replica that was not running, of several with the most telling one.
 
-    Any other end, and that of a job whose replicas were all running, is returned as it is. A parameter server comes first, since
-    the others fail or wait without it. Then a failure tells more than what keeps a replica from starting, and that more than a
-    missing pod; of several, the replica with the most restarts. Of an invalid spec, only the pods that exist are considered.
+    Any other end, and that of a job whose replicas were all running, is returned as it is. A parameter server comes first, as
+    the others need it. Then a failure tells more than what keeps a replica from starting, and that more than a missing pod; of
+    several, the replica with the most restarts is named. Of an invalid spec, only the pods that exist are considered.
     """
     if ending is None or ending.event_reason is not EventReason.DEADLINE_EXCEEDED:
         return ending

@@ -1357,6 +1357,24 @@ def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training
 
 
 @pytest.mark.parametrize(
+    ("code", "message", "title"),
+    [
+        (137, "", "Exit code 137 (SIGKILL, {who}), not at the memory limit"),
+        (1, "ModuleNotFoundError: No module named 'boto3'", "Python module boto3 not found in the image ({who})"),
+    ],
+)
+def test_a_failure_of_a_sidecar_that_ends_a_job_is_not_taken_for_one_of_the_training(
+    code: int, message: str, title: str
+) -> None:
+    """Its exit is the first cause of the reached limit, in words that are usually about the container tensorflow."""
+    world = world_of("backoff-limit")
+    failure = {"replicaType": "Worker", "replicaIndex": 1, "podName": WORKER, "containerName": "shipper"}
+    failure |= {"exitCode": code, "reason": "Error", "message": message}
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "BackoffLimitExceeded", "failure": failure}
+    assert first_of(world).title == title.format(who=f"container shipper of {WORKER}")
+
+
+@pytest.mark.parametrize(
     ("host", "id_"),
     [
         ("mnist-ps-0", "peer-unreachable"),
@@ -1867,6 +1885,38 @@ def test_a_liveness_probe_that_kills_for_good_is_named_although_the_kubelet_does
     assert any("/tmp/heartbeat" in line for line in first.evidence)
     world.events[-1]["lastTimestamp"] = ago(9)
     assert first_of(world).id == "killed", "the probe had recovered"
+
+
+@pytest.mark.parametrize("killing", ["Container tensorflow failed startup probe", "Stopping container tensorflow"])
+def test_a_startup_probe_that_kills_for_good_is_named(killing: str) -> None:
+    """The job has failed, so that no container is down any more; the program may exit with any code after SIGTERM."""
+    for code in (137, 1):
+        world = world_of()
+        world.failed(code, log="compiling")
+        world.pod_event("Unhealthy", "Startup probe failed: dial tcp 10.0.0.7:2222: connection refused")
+        assert not first_of(world).title.startswith("Startup")
+        world.pod_event("Killing", killing, type_="Normal")
+        first = first_of(world)
+        assert first.title == "Startup probe failed (mnist-worker-1): dial tcp 10.0.0.7:2222: connection refused"
+        assert "startupProbe" in str(first.to_do)
+        assert "exited with code" in first.evidence[0]
+
+
+def test_a_startup_probe_that_ends_pods_under_exit_code_is_named_while_the_restart_is_delayed() -> None:
+    """The pod is gone, and only events tell of its end."""
+    world = world_of("restart-delayed")
+    world.status["attemptHistory"], world.status["attempt"] = [], 0
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 2, "pod": "uid-mnist-worker-1"}]
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 137", type_="Normal")
+    world.pod_event("Killing", "Container tensorflow failed startup probe", type_="Normal")
+    world.pod_event("Unhealthy", "Startup probe failed: HTTP probe failed with statuscode: 503")
+    assert first_of(world).title == f"Startup probe failed ({WORKER}): HTTP probe failed with statuscode: 503"
+
+
+def test_the_training_is_not_blamed_for_the_probe_of_a_sidecar() -> None:
+    world = world_of("crash-loop")
+    world.pod_event("Killing", "Container proxy failed liveness probe, will be restarted", type_="Normal")
+    assert first_of(world).id == "crash-loop"
 
 
 def test_a_program_that_fails_beside_a_stopped_sidecar_was_not_killed_for_its_liveness_probe() -> None:

@@ -581,7 +581,7 @@ def test_the_first_of_several_failed_pods_is_named() -> None:
     ],
 )
 def test_the_first_of_failed_pods_is_named_whatever_its_type(chief_s: float, ps_s: float, first: str) -> None:
-    """Without a parameter server the chief soon fails as well, often before the operator sees either. A sidecar may end later."""
+    """Without a parameter server the chief soon fails too, often before the operator sees either. A sidecar may end later."""
     ended = exited("tensorflow", 1, ps_s), exited("sidecar", 0, 30.0)
     chief, server = pod("Chief", 0), pod("PS", 0)
     pods = (
