@@ -68,8 +68,8 @@ class ConditionSummary(Struct, frozen=True, omit_defaults=False):
 class JobSummary(Struct, frozen=True, omit_defaults=False):
     """A job. `state`, `message` and the three counts are those of `list`.
 
-    `reason` is a word for scripts, and `reason_detail` what `list` shows behind it: `ExitCode:3`. `max_restarts` is from its spec, the other attempt fields from its status. `ending` is how the job will end if it is Ending,
-    else None.
+    `reason` is a word for scripts, and `reason_detail` what `list` shows behind it, as in `ExitCode:3`. `max_restarts` is from
+    its spec, the other attempt fields from its status. `ending` is how the job will end if it is Ending, else None.
     """
 
     namespace: str

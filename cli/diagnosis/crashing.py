@@ -223,6 +223,14 @@ AFTER_PROBE: Final = warning(
     LOGS,
     "Let the program exit with 143 after SIGTERM if its work is not finished",
 )
+AFTER_EXCEPTION: Final = warning(
+    "succeeded-with-exception",
+    "Succeeded with exit code 0, but the log ends with an exception ({who}): {words}",
+    "The last lines of the log of the replica that ended the job are a traceback of Python",
+    LOGS,
+    "If the output of the program goes through a pipe, such as python train.py | tee log, the shell exits with the code of the "
+    "last command; after set -o pipefail (bash), it exits with that of the program",
+)
 FOR_EVER: Final = warning(
     "restarts-for-ever",
     "Restarted {times} times ({who}), {now}",
@@ -332,7 +340,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _stopped_well(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas of a succeeded job that the kubelet killed, and that exited with 0 then."""
+    """Yield replicas of a succeeded job that exited with 0 after the kubelet killed them, or after an exception."""
     values = {"container": CONTAINER_NAME, "previous": "false"}
     for pod in facts.pods:
         training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
@@ -342,6 +350,10 @@ def _stopped_well(facts: Facts) -> Iterator[Finding]:
             for event in _probes(facts, meta.name, meta.uid, CONTAINER_NAME, ended.finished_at):
                 probe = _by_probe("", [event]).lower()
                 yield of_pod(AFTER_PROBE, pod, probe=probe, **values).seen_in(facts.line(event))
+            log = facts.log(meta.name, CONTAINER_NAME)
+            if words := logs.last_exception(log):
+                seen = f"log of {safe_name(meta.name)}: {quote(log)}"
+                yield of_pod(AFTER_EXCEPTION, pod, words=shorten(value(words)), **values).seen_in(seen)
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:

@@ -286,8 +286,10 @@ def _last_failure(facts: Facts, record: EndRecord | None) -> str:
     if last is None or not (last.pod_name or last.replica_type):
         return " "
     name = safe_name(last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0))
+    log = facts.log(name, last.container_name or CONTAINER_NAME).rstrip()
     said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.last_words
-    words = shorten(value(logs.read(logs.plain(said)).line or last.message))
+    words = logs.read(logs.plain(said or log)).line or last.message or log.rpartition("\n")[2]
+    words = shorten(value(words))
     if last.reason in {EventReason.START_DEADLINE_EXCEEDED, AttemptReason.NOT_RUNNING}:
         return f"({name} {words})"
     how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"

@@ -406,6 +406,11 @@ _MOST_LINES: Final = 400
 _NEAR: Final = 40
 """Fewer lines than the advice prints."""
 _TRACEBACK: Final = ("Traceback (most recent call last):", "During handling of the above exception, another")
+_AT_END: Final = re.compile(
+    r"(?:\A|(?:\A|\n)(?!Exception ignored )[^\n]*\n)Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+"
+    r"(?P<line>[A-Za-z_][^\n]*)\Z"
+)
+"""A traceback at the end of a log, unless Python ignored its exception."""
 _CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _IGNORED: Final = "Exception ignored "
 # Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
@@ -532,6 +537,12 @@ def is_far_up(log: str, line: str) -> bool:
 def is_about_any_host(line: str) -> bool:
     """Return True for an error of a socket that does not tell whether the host is a replica of the job."""
     return bool(_HOSTLESS.search(line)) and not host_in(line)[0]
+
+
+def last_exception(log: str) -> str:
+    """Return the exception whose traceback is the end of a log; "" if there is none."""
+    found = _AT_END.search(plain(log)[-_LONGEST:].rstrip())
+    return found["line"] if found is not None else ""
 
 
 def plain(log: str) -> str:

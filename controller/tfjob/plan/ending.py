@@ -71,11 +71,19 @@ def most_restarts(
 ) -> tuple[str, Replica | None]:
     """Return a sentence about the replica with the most restarts, and the replica if its pod still shows its last failure.
 
+    Of several, it is the one that failed first.
     A failed pod that still exists was not replaced: its failure reached the limit and is not a restart.
     """
     pods = {replica.pod.metadata.uid: replica for replica in replicas}
-    restarts = [(each.total - (each.replaced and each.pod in pods), -each.index, each) for each in records]
-    times, _, record = max(restarts, key=lambda each: each[:2])
+    restarts = [(each.total - (each.replaced and each.pod in pods), each) for each in records]
+    times = max(times for times, _ in restarts)
+    most = [each for number, each in restarts if number == times]
+    record = min(
+        most,
+        key=lambda each: (
+            failure_order(pods[each.pod]) if each.pod in pods else (_NEVER, each.type != c.PS, each.type, each.index)
+        ),
+    )
     replica = pods.get(record.pod)
     last = describe_last_failure(replica.pod) if replica is not None else ""
     pod = f"Pod {child_name(job, record.type, record.index)}"

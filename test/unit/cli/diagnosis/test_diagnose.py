@@ -1332,6 +1332,20 @@ def test_a_limit_that_would_fail_the_job_at_once_is_not_advised(has_limit: bool)
     assert ("backoffLimit" in steps) is not has_limit
 
 
+def test_a_job_that_reached_its_backoff_limit_quotes_the_log_of_the_pod_that_failed() -> None:
+    """The template's terminationMessagePolicy may leave the record without words. Nothing was restarted."""
+    world = world_of("backoff-limit")
+    world.pods = world_of().pods
+    world.exited(3, restarts=0, log="reading\nno shards left\n")
+    world.container().update(state=world.container()["lastState"], lastState={})
+    world.pods[WORKER]["status"]["phase"] = "Failed"
+    failure = {"podName": WORKER, "containerName": "tensorflow", "exitCode": 3, "reason": "Error"}
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "BackoffLimitExceeded", "failure": failure}
+    title = first_of(world).title
+    assert title.endswith(f"({WORKER}, container tensorflow: exit code 3: no shards left)")
+    assert "were restarted" not in title
+
+
 def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training() -> None:
     """The training is down too, after its only restart; the pod still exists, and later it is gone."""
     world = Troubled()
@@ -1917,6 +1931,28 @@ def test_the_training_is_not_blamed_for_the_probe_of_a_sidecar() -> None:
     world = world_of("crash-loop")
     world.pod_event("Killing", "Container proxy failed liveness probe, will be restarted", type_="Normal")
     assert first_of(world).id == "crash-loop"
+
+
+@pytest.mark.parametrize("change", ["none", "ignored", "line after", "failed"])
+def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_about_a_pipe(change: str) -> None:
+    """What a program prints after an exception shows that it was handled; Python ignores those of finalizers."""
+    world = world_of("succeeded-with-exception")
+    log = world.logs["mnist-worker-0", "tensorflow"]
+    if change == "ignored":
+        log = log.replace("Traceback", "Exception ignored in: <function Pool.__del__ at 0x7f>\nTraceback")
+    elif change == "line after":
+        log += "retried, done\n"
+    elif change == "failed":
+        world.container("mnist-worker-0")["state"]["terminated"]["exitCode"] = 1
+    world.logs["mnist-worker-0", "tensorflow"] = log
+    found = diagnose(world.evidence())
+    assert found.standing.startswith("mnist: Succeeded")
+    assert ("succeeded-with-exception" in ids_of(world)) is (change == "none")
+    if change == "none":
+        (cause,) = found.causes
+        assert cause.severity is Severity.WARNING
+        assert cause.title.endswith("the log ends with an exception (mnist-worker-0): ValueError: bad batch size")
+        assert "set -o pipefail" in str(cause.to_do)
 
 
 def test_a_program_that_fails_beside_a_stopped_sidecar_was_not_killed_for_its_liveness_probe() -> None:

@@ -617,6 +617,13 @@ def test_at_the_backoff_limit_the_replica_is_named_that_was_restarted_most() -> 
     assert message.endswith("Pod mnist-worker-0 was restarted most often (2 times)")  # and no last state is guessed
 
 
+def test_of_replicas_that_reach_the_backoff_limit_together_the_one_that_failed_first_is_named() -> None:
+    """All of them count, and none was restarted."""
+    ends = (failed(exited("tensorflow", 137, at_s), index=index) for index, at_s in enumerate((9.0, 9.0, 2.0)))
+    message = message_of(*ends, policy="ExitCode", backoffLimit=0)
+    assert message.endswith(". Pod mnist-worker-2: container tensorflow exited with code 137")
+
+
 def test_the_failure_that_reaches_the_backoff_limit_is_no_restart() -> None:
     """Its pod is not replaced any more; with a limit of 0 nothing was restarted."""
     last = failed(exited("tensorflow", 137))
