@@ -486,7 +486,8 @@ def _probes(facts: Facts, pod: str, uid: str, container: str, ended_at: datetime
     the probe failed for the last time.
     """
     events = facts.events_of("Pod", pod, uid)
-    kills = [each for each in events if each.reason == "Killing" and f"ontainer {container}" in each.message]
+    named = f"container {container} "
+    kills = [each for each in events if each.reason == "Killing" and named in f"{each.message.lower()} "]
     failures = [each for each in events if kills and _PROBE.match(each.message) and _is_soon(each.at, ended_at)]
     return latest([each for each in events if each in failures or (each in kills and _PROBE.search(each.message))])
 

@@ -52,6 +52,20 @@ NO_GPU: Final = _log(
     ),
     "CUDA finds no device, or the driver is older than the CUDA version of the image",
 )
+BROKEN_GPU: Final = _log(
+    "gpu-hardware-error",
+    707,
+    "Hardware error of a GPU ({who}): {name}",
+    (
+        "kubectl -n {namespace} get pod {pod} -o wide",
+        "Ask your cluster administrator to drain its node, and to check or reset the GPU",
+        ManifestChange(
+            "set spec.runPolicy.nodeAvoidance, so that restarted replicas get other nodes than those with failures",
+            recreate=False,
+        ),
+    ),
+    "An uncorrectable ECC error, an Xid error of the NVIDIA driver, or a GPU that no longer responds: the node is at fault",
+)
 NO_MODULE: Final = _log(
     "python-module-missing",
     708,
@@ -275,6 +289,11 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"CUDA_ERROR_OUT_OF_MEMORY|CUDA out of memory|OOM when allocating tensor.{0,300}GPU|Dst tensor is not initialized|"
         r"failed to allocate memory.{0,300}GPU|Cuda failure \S*\s?'out of memory'|ALLOC_FAILED|"
         r"RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
+    ),
+    rule(
+        BROKEN_GPU,
+        r"ECC_UNCORRECTABLE|uncorrectable (NVLink|ECC) error|\bXid\b.{0,60}: (48|63|64|74|79|94|95)\b|fallen off the bus|"
+        r"GPU is lost|CUDA_ERROR_HARDWARE_STACK_ERROR",
     ),
     rule(
         NO_GPU,

@@ -1014,6 +1014,18 @@ def test_a_job_that_reached_its_deadline_while_a_replica_was_not_running_names_i
         assert found[0].to_do[1].startswith("Save the manifest, then in the file correct what kept the named replica")
 
 
+def test_a_finished_job_is_saved_and_replaced_once_for_all_causes() -> None:
+    world = Troubled()
+    world._at_deadline(CRASH)
+    first, second = diagnose(world.evidence()).causes
+    assert [sum(word in step for step in first.to_do) for word in ("get tfjob mnist -o yaml", "replace --force")] == [
+        1,
+        1,
+    ]
+    assert not any("saved.yaml" in step for step in second.to_do)
+    assert "In the saved manifest, also correct what kept the named replica from running" in str(second.to_do)
+
+
 def test_a_job_whose_replica_crashed_and_ran_by_turns_until_its_deadline_has_the_last_exit() -> None:
     """The operator saw it running at that moment. One restart alone may have helped."""
     world = Troubled()
@@ -1953,6 +1965,44 @@ def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_a
         assert cause.severity is Severity.WARNING
         assert cause.title.endswith("the log ends with an exception (mnist-worker-0): ValueError: bad batch size")
         assert "set -o pipefail" in str(cause.to_do)
+
+
+@pytest.mark.parametrize("has_limit", [True, False])
+def test_memory_is_not_to_be_raised_to_a_limit_that_is_not_set(has_limit: bool) -> None:
+    world = world_of("python-out-of-memory")
+    if not has_limit:
+        del world.workers["template"]["spec"]["containers"][0]["resources"]
+    steps = " ".join(first_of(world).to_do)
+    assert ("aise resources.limits.memory" in steps) is has_limit
+    assert ("so that it gets a node with enough" in steps) is not has_limit
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_setting_of_the_template_is_only_to_be_removed_if_it_is_there(is_set: bool) -> None:
+    """TF_CONFIG is that of the operator, unless the template sets it."""
+    world = world_of("tf-config-misread")
+    if is_set:
+        world.workers["template"]["spec"]["containers"][0]["env"] = [{"name": "TF_CONFIG", "value": "{}"}]
+    steps = " ".join(next(each for each in diagnose(world.evidence()).causes if each.id == "tf-config-misread").to_do)
+    assert ("emove TF_CONFIG" in steps) is is_set
+    assert "dd the replica types" in steps
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Failed to synchronize stream: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered",
+        "NVRM: Xid (PCI:0000:86:00): 79, pid=1234, GPU has fallen off the bus.",
+        "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",
+        "Unable to determine the device handle for GPU 0000:86:00.0: GPU is lost.  Reboot the system to recover this GPU",
+    ],
+)
+def test_a_broken_gpu_is_the_fault_of_its_node(line: str) -> None:
+    world = world_of()
+    world.exited(1, log=f"step 1\n{line}")
+    first = first_of(world)
+    assert first.id == "gpu-hardware-error"
+    assert "drain its node" in str(first.to_do)
 
 
 def test_a_program_that_fails_beside_a_stopped_sidecar_was_not_killed_for_its_liveness_probe() -> None:
