@@ -42,7 +42,7 @@ def trouble(facts: Facts, failure: JobAttempt | None, proof: str) -> Iterator[tu
         pod = failure.pod_name or facts.shape.child(facts.name, failure.replica_type, failure.replica_index or 0)
         for event, found in _exits(facts, pod) if not failure.pod_name else ():
             yield crashing.of_exit_event(facts, event, found, loops=0), ""
-        yield _start(pod, failure.message, proof), ""
+        yield why_not_started(pod, failure.message, proof), ""
 
 
 def _by_events(facts: Facts) -> Iterator[tuple[Finding | None, str]]:
@@ -62,7 +62,7 @@ def _by_events(facts: Facts) -> Iterator[tuple[Finding | None, str]]:
         if waits is not None and not _started_since(facts, waits["pod"], event.at):
             words = f"container {waits['container']}: {waits['words']}"
             yield (
-                _start(waits["pod"], words, facts.line(event)),
+                why_not_started(waits["pod"], words, facts.line(event)),
                 f"({safe_name(waits['pod'])}, {shorten(value(words))})",
             )
 
@@ -87,7 +87,7 @@ def _exits(facts: Facts, pod: str) -> Iterator[tuple[EventDetails, PodExit]]:
     yield from ((event, end) for event, end in last if _is_recent(facts, event.at))
 
 
-def _start(pod: str, words: str, proof: str) -> Finding | None:
+def why_not_started(pod: str, words: str, proof: str) -> Finding | None:
     """Return what keeps a container from starting, by its message; None if that is unknown."""
     found, image = first_match(starting.REASONS_OF_START, words), _IMAGE.search(words)
     values = {"pod": pod}

@@ -26,7 +26,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts, deadline, logs, starting
+from tfjob_operator.cli.diagnosis import attempts, deadline, logs
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -41,7 +41,7 @@ from tfjob_operator.cli.diagnosis.causes import (
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import TAKEN
 from tfjob_operator.cli.diagnosis.rows import Condition, OnJob, in_condition, of_event, of_job, of_pod, on_job
-from tfjob_operator.cli.diagnosis.rules import first_match, shorten, value
+from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.pods import condition_of, exits_of, running_since
 from tfjob_operator.cli.model.words import ago, failed_line, format_restarts, quote, safe_name
@@ -314,9 +314,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             "last": _last_failure(facts, record),
         }
         late = record.failure if record is not None and limit is EventReason.START_DEADLINE_EXCEEDED else None
-        if late is not None and (found := first_match(starting.REASONS_OF_START, late.message)):
-            problem, named = found
-            yield Finding(problem, late.pod_name, (failed_line(failed),), {"pod": late.pod_name, **named})
+        if late is not None and (found := deadline.why_not_started(late.pod_name, late.message, failed_line(failed))):
+            yield found
         problem = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
         container = record.failure.container_name if record is not None and record.failure is not None else ""
         if problem is BACKOFF_LIMIT and container not in {"", CONTAINER_NAME}:

@@ -1026,6 +1026,15 @@ def test_a_finished_job_is_saved_and_replaced_once_for_all_causes() -> None:
     assert "In the saved manifest, also correct what kept the named replica from running" in str(second.to_do)
 
 
+def test_an_image_that_kept_a_replica_from_its_start_deadline_is_a_cause_of_its_own() -> None:
+    """Its pod is gone. The same message is one of the active deadline."""
+    world = world_of("start-deadline-exceeded")
+    failure = {"podName": WORKER, "reason": "StartDeadlineExceeded", "message": f"did not run in time: {PULL}"}
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "StartDeadlineExceeded", "failure": failure}
+    world.pods = {}
+    assert ids_of(world) == ["start-deadline-exceeded", "image-not-found"]
+
+
 def test_a_job_whose_replica_crashed_and_ran_by_turns_until_its_deadline_has_the_last_exit() -> None:
     """The operator saw it running at that moment. One restart alone may have helped."""
     world = Troubled()
