@@ -1026,6 +1026,19 @@ def test_a_finished_job_is_saved_and_replaced_once_for_all_causes() -> None:
     assert "In the saved manifest, also correct what kept the named replica from running" in str(second.to_do)
 
 
+def test_a_pod_that_could_not_be_created_until_the_deadline_is_explained_by_the_refusal() -> None:
+    """The record of the operator only says that there was no pod."""
+    world = Troubled()
+    absent = {"replicaType": "Worker", "replicaIndex": 1, "reason": "NotRunning", "message": "was not running: no pod"}
+    world._at_deadline(absent)
+    refusal = "exceeded quota: q, requested: requests.cpu=40, used: requests.cpu=80, limited: requests.cpu=100"
+    world.job_event("FailedCreatePod", f'Error creating: pods "{WORKER}" is forbidden: {refusal}', minutes=20)
+    world.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-0", minutes=15)
+    assert ids_of(world) == ["quota-exceeded", "deadline-not-running"]
+    world.job_event("SuccessfulCreatePod", f"Created pod: {WORKER}", minutes=12)
+    assert ids_of(world) == ["deadline-not-running"]
+
+
 def test_an_image_that_kept_a_replica_from_its_start_deadline_is_a_cause_of_its_own() -> None:
     """Its pod is gone. The same message is one of the active deadline."""
     world = world_of("start-deadline-exceeded")
