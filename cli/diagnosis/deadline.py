@@ -1,4 +1,4 @@
-"""What kept replicas from running when a job reached its active deadline. Pure.
+"""What kept replicas from running when a job reached its active deadline or its start deadline. Pure.
 
 The operator records one of them. An older one does not, and none is recorded if a replica that crashes ran just then: events
 tell, if they still exist.
@@ -44,7 +44,7 @@ def trouble(facts: Facts, failure: JobAttempt | None, proof: str) -> Iterator[tu
             yield crashing.of_exit_event(facts, event, found, loops=0), ""
         if not failure.pod_name:
             yield from ((refused, "") for refused in admission.why_not_created(facts, pod))
-        yield why_not_started(pod, failure.message, proof), ""
+        yield _start(pod, failure.message, proof), ""
 
 
 def _by_events(facts: Facts) -> Iterator[tuple[Finding | None, str]]:
@@ -64,7 +64,7 @@ def _by_events(facts: Facts) -> Iterator[tuple[Finding | None, str]]:
         if waits is not None and not _started_since(facts, waits["pod"], event.at):
             words = f"container {waits['container']}: {waits['words']}"
             yield (
-                why_not_started(waits["pod"], words, facts.line(event)),
+                _start(waits["pod"], words, facts.line(event)),
                 f"({safe_name(waits['pod'])}, {shorten(value(words))})",
             )
 
@@ -89,7 +89,7 @@ def _exits(facts: Facts, pod: str) -> Iterator[tuple[EventDetails, PodExit]]:
     yield from ((event, end) for event, end in last if _is_recent(facts, event.at))
 
 
-def why_not_started(pod: str, words: str, proof: str) -> Finding | None:
+def _start(pod: str, words: str, proof: str) -> Finding | None:
     """Return what keeps a container from starting, by its message; None if that is unknown."""
     found, image = first_match(starting.REASONS_OF_START, words), _IMAGE.search(words)
     values = {"pod": pod}

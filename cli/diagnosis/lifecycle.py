@@ -314,8 +314,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             "last": _last_failure(facts, record),
         }
         late = record.failure if record is not None and limit is EventReason.START_DEADLINE_EXCEEDED else None
-        if late is not None and (found := deadline.why_not_started(late.pod_name, late.message, failed_line(failed))):
-            yield found
+        if late is not None:
+            yield from (each for each, _ in deadline.trouble(facts, late, failed_line(failed)) if each is not None)
         problem = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
         container = record.failure.container_name if record is not None and record.failure is not None else ""
         if problem is BACKOFF_LIMIT and container not in {"", CONTAINER_NAME}:

@@ -1035,6 +1035,11 @@ def test_a_pod_that_could_not_be_created_until_the_deadline_is_explained_by_the_
     world.job_event("FailedCreatePod", f'Error creating: pods "{WORKER}" is forbidden: {refusal}', minutes=20)
     world.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-0", minutes=15)
     assert ids_of(world) == ["quota-exceeded", "deadline-not-running"]
+    at_start = world_of("start-deadline-exceeded")
+    failure = absent | {"reason": "StartDeadlineExceeded"}
+    at_start.status["begun"]["ending"] = {"type": "Failed", "event": "StartDeadlineExceeded", "failure": failure}
+    at_start.pods, at_start.events = {}, world.events
+    assert set(ids_of(at_start)) == {"quota-exceeded", "start-deadline-exceeded"}
     world.job_event("SuccessfulCreatePod", f"Created pod: {WORKER}", minutes=12)
     assert ids_of(world) == ["deadline-not-running"]
 
