@@ -1,7 +1,7 @@
 """Reads the evidence for a diagnosis with the user's permissions. Objects that the user may not read are omitted and listed.
 
-Expensive reads are limited to the nodes of the job's pods, the last log lines of failed containers, and one log line of each
-container that has been running for a long time.
+Expensive reads are limited to the nodes of the job's pods, the last log lines of failed containers and of the replica by which
+a job has succeeded, and one log line of each container that has been running for a long time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import msgspec
 
 from tfjob_operator.api import core
 from tfjob_operator.api.meta import Resource, controller_of
+from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob, tfjob_with_unreadable_status
+from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob, child_name, tfjob_with_unreadable_status
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import jobs
@@ -129,7 +130,7 @@ def collect(
         workload=workload,
         place=reader.place(workload) if workload is not None else None,
         pod_group=reader.pod_group(name),
-        logs=reader.logs(pods),
+        logs=reader.logs(job, pods),
         last_lines=reader.last_lines(pods, now, silent_after_s) if silent_after_s else {},
         silent_after_s=silent_after_s,
         forbidden=sorted(reader.forbidden),
@@ -309,18 +310,28 @@ class _EvidenceReader:
                 return found
         return None
 
-    def logs(self, pods: Sequence[objects.PodDetails]) -> dict[tuple[str, str], str]:
-        """Return the last log lines of failed containers."""
+    def logs(self, job: TFJob, pods: Sequence[objects.PodDetails]) -> dict[tuple[str, str], str]:
+        """Return the last log lines of failed containers, first of the pod whose failure ended the job.
+
+        The log of the replica by which a job has succeeded is read too.
+        """
+        record = conditions.end_record(job.status)
+        decided_by = record.failure.pod_name if record is not None and record.failure is not None else ""
+        ordered = sorted(pods, key=lambda pod: pod.metadata.name != decided_by)
+        ends = [(each.pod.metadata.name, each.container, each.now) for pod in ordered for each in exits_of(pod)]
+        if conditions.is_true(job.status, c.ConditionType.SUCCEEDED):
+            deciders = [child_name(job.metadata.name, kind, 0) for kind in (*c.CHIEF_TYPES, c.WORKER)]
+            done = {pod.metadata.name for pod in pods if pod.status.phase == "Succeeded"}
+            ends = [*[(name, c.CONTAINER_NAME, True) for name in deciders if name in done][:1], *ends]
         found: dict[tuple[str, str], str] = {}
-        for each in (failed for pod in pods for failed in exits_of(pod)):
+        for pod, container, is_last in ends:
             if len(found) == MAX_LOGS or "logs" in self.forbidden:
                 break
-            pod = each.pod.metadata.name
-            query = {"container": each.container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
+            query = {"container": container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
             with suppress(_NoLogError):
-                query |= {} if each.now else {"previous": "true"}
+                query |= {} if is_last else {"previous": "true"}
                 raw = self._read(self._log_of(pod), "logs", query)
-                found[pod, each.container] = (raw or b"").decode(errors="replace")
+                found[pod, container] = (raw or b"").decode(errors="replace")
         return found
 
     def last_lines(

@@ -66,16 +66,17 @@ class ConditionSummary(Struct, frozen=True, omit_defaults=False):
 
 
 class JobSummary(Struct, frozen=True, omit_defaults=False):
-    """A job. `state`, `reason`, `message` and the three counts are those of `list`.
+    """A job. `state`, `message` and the three counts are those of `list`.
 
-    `max_restarts` is from its spec, the other attempt fields from its status. `ending` is how the job will end if it is Ending,
-    else None.
+    `reason` is a word for scripts, and `reason_detail` what `list` shows behind it, as in `ExitCode:3`. `max_restarts` is from
+    its spec, the other attempt fields from its status. `ending` is how the job will end if it is Ending, else None.
     """
 
     namespace: str
     name: str
     state: str
     reason: str = ""
+    reason_detail: str = ""
     message: str = ""
     ready: int = 0
     wanted: int = 0
@@ -94,6 +95,11 @@ class JobSummary(Struct, frozen=True, omit_defaults=False):
     avoided_nodes: tuple[AvoidedNode, ...] = ()
     ending: EndRecord | None = None
 
+    @property
+    def full_reason(self) -> str:
+        """The reason as in `list`."""
+        return f"{self.reason}{self.reason_detail and ':'}{self.reason_detail}"
+
 
 def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
     job: TimelineJob,
@@ -106,11 +112,13 @@ def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
     """Return the state of a job. `body` is the whole raw job, of either dialect; the other objects are raw too."""
     meta, status = job.metadata, job.status
     seen = snapshot_of(body, pods, now.timestamp(), events, workload)
+    reason, _, detail = seen.reason.partition(":")
     return JobSummary(
         namespace=meta.namespace,
         name=meta.name,
         state=seen.state,
-        reason=seen.reason,
+        reason=reason,
+        reason_detail=detail,
         message=seen.message,
         ready=seen.ready,
         wanted=seen.wanted,
@@ -234,7 +242,7 @@ def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[
     name, state = quoted(job.name), quoted(job.state)
     created = f", created {ago(now, job.created)}" if job.created is not None else ""
     over = f", after {duration((job.ended - job.started).total_seconds())}" if job.ended and job.started else ""
-    reason = f" ({quoted(job.reason)})" if job.reason and job.reason != job.state else ""
+    reason = f" ({quoted(job.full_reason)})" if job.reason and job.reason != job.state else ""
     plain = textwrap.shorten(f"{name} in {quoted(job.namespace)}: {state}{reason}{over}{created}", 4 * width)
     first, *rest = textwrap.wrap(plain, width, subsequent_indent="  ") or [""]
     yield first.replace(f": {state}", f": {paint(state, tone_of(job.state))}", 1)

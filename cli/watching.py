@@ -282,7 +282,7 @@ class Printer:
             message = next((each.message for each in standing.conditions if each.type == standing.state), "")
             message = message if end is None else f"ends as {end.type}: {end.message}"
             lines.append(f"{quoted(standing.name)} {quoted(standing.state)}{message and ': '}{_one_line(message)}")
-        reason = standing.reason.partition(":")[0] if standing.reason.startswith(BACK_OFF) else standing.reason
+        reason = standing.reason if standing.full_reason.startswith(BACK_OFF) else standing.full_reason
         if reason != self._reason and reason not in {"", standing.state}:
             ready = f"{standing.ready} of {standing.wanted} ready"
             why = f": {_one_line(standing.message)}" if standing.message else ""

@@ -49,6 +49,8 @@ REPLACE: Final = (
     "Replace the job, which deletes its pods with their logs and starts it anew: "
     "kubectl -n {namespace} replace --force -f {job}.saved.yaml"
 )
+REPLACED: Final = " replace --force -f "
+"""The part of the command by which a step that replaces the job is recognized."""
 CREATE_RENAMED: Final = "Create the job under its new name: kubectl -n {namespace} replace --force -f {job}.saved.yaml"
 DELETE_RENAMED: Final = "Delete the job of the old name with its pods: kubectl -n {namespace} delete tfjob {job}"
 _DELETE_PODS: Final = (
@@ -71,11 +73,18 @@ _KEEP_PODS: Final = "Delete no pods before an operator serves the job: nobody wo
 
 
 def steps(
-    facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: Sequence[str], *, stopped: bool = False
+    facts: Facts,
+    given: Sequence[Step],
+    values: Mapping[str, str],
+    whom: Sequence[str],
+    *,
+    stopped: bool = False,
+    saved: bool = False,
 ) -> tuple[str, ...]:
     """Return the advice; omit duplicates, steps about deleted pods and, for a finished job, steps for running jobs.
 
-    While the operator is `stopped`, no step deletes a pod.
+    While the operator is `stopped`, no step deletes a pod. `saved`: the job has finished, and an earlier cause has the commands
+    that save and replace it.
     """
     present = {pod.metadata.name for pod in facts.pods}
     remaining = {pod.metadata.name for pod in facts.pods if pod.metadata.deletion_timestamp is None}
@@ -90,7 +99,7 @@ def steps(
     for step in given:
         if isinstance(step, ManifestChange):
             recreate = recreate or step.recreate
-            lines += _ended(step) if facts.finished else _running(step)
+            lines += _ended(step, saved=saved) if facts.finished else _running(step)
         elif isinstance(step, WhileRunning):
             lines += [step.text] if facts.pods and not facts.finished else ()
         elif ("{pod}" not in step or values.get("pod") in present) and ("{pods}" not in step or pods):
@@ -119,7 +128,10 @@ def _running(change: ManifestChange) -> Iterator[str]:
         yield f"{change.what[0].upper()}{change.what[1:]}: {_EDIT}"
 
 
-def _ended(change: ManifestChange) -> Iterator[str]:
+def _ended(change: ManifestChange, *, saved: bool) -> Iterator[str]:
+    if saved:
+        yield from [f"In the saved manifest, also {change.what}"] * bool(change.what)
+        return
     yield f"Save the manifest{', then in the file ' * bool(change.what)}{change.what}: {SAVE}"
     yield REPLACE
 

@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.constants import (
     exit_of,
 )
 from tfjob_operator.api.v1.types import IndexRestarts, JobAttempt, JobCondition, TFJobSpec, child_name
-from tfjob_operator.cli.diagnosis import logs, refining, starting
+from tfjob_operator.cli.diagnosis import fallback, logs, refining, starting
 from tfjob_operator.cli.diagnosis.advice import (
     AGAIN,
     DESCRIBE_JOB,
@@ -218,10 +218,18 @@ AFTER_SUCCESS: Final = warning(
 )
 AFTER_PROBE: Final = warning(
     "succeeded-after-probe",
-    "Succeeded, but its liveness probe had failed ({who}): exit code 0 after SIGTERM counts as success",
-    "The kubelet killed a container for its liveness probe, and its program exited with 0",
+    "Succeeded, but its {probe} probe had failed ({who}): exit code 0 after SIGTERM counts as success",
+    "The kubelet killed a container for its liveness or startup probe, and its program exited with 0",
     LOGS,
     "Let the program exit with 143 after SIGTERM if its work is not finished",
+)
+AFTER_EXCEPTION: Final = warning(
+    "succeeded-with-exception",
+    "Succeeded with exit code 0, but the log ends with an exception ({who}): {words}",
+    "The last lines of the log of the replica that ended the job are a traceback of Python",
+    LOGS,
+    "If the output of the program goes through a pipe, such as python train.py | tee log, the shell exits with the code of the "
+    "last command; after set -o pipefail (bash), it exits with that of the program",
 )
 FOR_EVER: Final = warning(
     "restarts-for-ever",
@@ -262,6 +270,8 @@ _BY_CODE: Final = {
 }
 _PLAIN: Final = frozenset({"", "Error", "Completed"})
 _KILLED_BY: Final = frozenset({137, 143})
+_PROBE: Final = re.compile(r"(?:^|failed )(?P<kind>liveness|startup) probe", re.IGNORECASE)
+_OF_PROBES: Final = frozenset({"Liveness", "Startup"})
 _PROBED_S: Final = 90.0
 """The default grace period is 30 s, and the kubelet needs some seconds more."""
 _SIGNALS: Final = {129: "SIGHUP", 131: "SIGQUIT", 133: "SIGTRAP", 136: "SIGFPE", 138: "SIGUSR1", 141: "SIGPIPE"}
@@ -330,15 +340,20 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _stopped_well(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas of a succeeded job that the kubelet killed, and that exited with 0 then."""
+    """Yield replicas of a succeeded job that exited with 0 after the kubelet killed them, or after an exception."""
     values = {"container": CONTAINER_NAME, "previous": "false"}
     for pod in facts.pods:
         training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
         ended = training.state.terminated if training is not None and training.state is not None else None
         if ended is not None and ended.exit_code == 0:
             meta = pod.metadata
-            for event in _liveness(facts, meta.name, meta.uid, CONTAINER_NAME, ended.finished_at):
-                yield of_pod(AFTER_PROBE, pod, **values).seen_in(facts.line(event))
+            for event in _probes(facts, meta.name, meta.uid, CONTAINER_NAME, ended.finished_at):
+                probe = _by_probe("", [event]).lower()
+                yield of_pod(AFTER_PROBE, pod, probe=probe, **values).seen_in(facts.line(event))
+            log = facts.log(meta.name, CONTAINER_NAME)
+            if words := logs.last_exception(log):
+                seen = f"log of {safe_name(meta.name)}: {quote(log)}"
+                yield of_pod(AFTER_EXCEPTION, pod, words=shorten(value(words)), **values).seen_in(seen)
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
@@ -446,14 +461,14 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     proofs = [f"pod {safe_name(name)}: container {safe_name(each.container)} {how}{words}"]
     if log:
         proofs.append(f"log of {safe_name(name)}: {quote(log)}")
-    probe = _liveness(facts, name, pod.metadata.uid, each.container, ended.finished_at)
+    probe = _probes(facts, name, pod.metadata.uid, each.container, ended.finished_at)
     skipped = latest(facts.pod_events(pod, "InvalidEnvironmentVariableNames"))
     proofs += [facts.line(event) for event in (*probe, *skipped)]
     return _End(
         name,
         each.container,
         ended.exit_code,
-        "Liveness" if probe and ended.reason in {"", "Error"} else ended.reason,
+        _by_probe(ended.reason, probe),
         f"{log}\n" if log.rstrip().endswith(ended.message.rstrip()) else f"{ended.message}\n{log}",
         tuple(proofs),
         init=each.container in {one.name for one in pod.status.init_container_statuses or ()},
@@ -464,22 +479,35 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     )
 
 
-def _liveness(facts: Facts, pod: str, uid: str, container: str, ended_at: datetime | None) -> tuple[EventDetails, ...]:
-    """Return the newest event about the liveness probe that let the kubelet kill a container, which ended then.
+def _probes(facts: Facts, pod: str, uid: str, container: str, ended_at: datetime | None) -> tuple[EventDetails, ...]:
+    """Return the newest event about the liveness or startup probe that let the kubelet kill a container, which ended then.
 
     If the container is restarted, the kubelet names the probe when it kills. Otherwise it only stops the container, soon after
     the probe failed for the last time.
     """
     events = facts.events_of("Pod", pod, uid)
-    stops = any(each.reason == "Killing" and f"container {container}" in each.message for each in events)
-    return latest(
-        [
-            each
-            for each in events
-            if (each.reason == "Killing" and "liveness" in each.message)
-            or (stops and each.message.startswith("Liveness probe failed") and _is_soon(each.at, ended_at))
-        ]
-    )
+    named = f"container {container} "
+    kills = [each for each in events if each.reason == "Killing" and named in f"{each.message.lower()} "]
+    failures = [each for each in events if kills and _PROBE.match(each.message) and _is_soon(each.at, ended_at)]
+    return latest([each for each in events if each in failures or (each in kills and _PROBE.search(each.message))])
+
+
+def _by_probe(reason: str, probes: Sequence[EventDetails]) -> str:
+    """Return the reason of an exit: the kind of the probe, if one let the kubelet kill, and nothing else is known."""
+    found = _PROBE.search(probes[-1].message) if probes and reason in {"", "Error"} else None
+    return found["kind"].capitalize() if found is not None else reason
+
+
+def _failed_probe(facts: Facts, pod: str, kind: str) -> tuple[Problem, dict[str, str]]:
+    """Return the problem of a probe of this kind, and the values for its title."""
+    if kind == "Liveness":
+        return LIVENESS, {}
+    reason = f"{kind} probe failed"
+    said = [each.message for each in facts.events_of("Pod", pod) if each.message.startswith(f"{reason}: ")]
+    return fallback.START, {
+        "reason": reason,
+        "words": shorten(value((said or [""])[-1].partition(": ")[2])) or "no message",
+    }
 
 
 def _is_soon(probed_at: datetime | None, ended_at: datetime | None) -> bool:
@@ -531,8 +559,9 @@ def _classified(facts: Facts, end: _End) -> Finding:
     if end.reason == "OOMKilled":
         limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
         problem, more = NO_MEMORY_LIMIT if limit is None else OUT_OF_MEMORY, {"limit": limit or " "}
-    elif end.reason == "Liveness":
-        problem = LIVENESS
+    elif end.reason in _OF_PROBES:
+        problem, more = _failed_probe(facts, end.pod, end.reason)
+        key = more.get("reason", "")
     elif end.reason in {"StartError", "ContainerCannotRun"}:
         problem, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
     elif last.problem is not None:
@@ -600,9 +629,8 @@ def of_exit_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: i
     words, proof = event.message.partition(f" {ended.code}: ")[2], facts.line(event)
     if ended.reason in _OF_POD:
         return _taken(ended.pod, ended.reason, words, proof)
-    killed = _liveness(facts, ended.pod, "", CONTAINER_NAME, event.at) if ended.code in _KILLED_BY else ()
-    reason = "Liveness" if killed and ended.reason in {"", "Error"} else ended.reason
-    proofs = (proof, *map(facts.line, killed))
+    killed = _probes(facts, ended.pod, "", CONTAINER_NAME, event.at) if ended.code in _KILLED_BY else ()
+    reason, proofs = _by_probe(ended.reason, killed), (proof, *map(facts.line, killed))
     return _classified(
         facts, _End(ended.pod, CONTAINER_NAME, ended.code, reason, words, proofs, before=True, loops=loops)
     )
@@ -664,15 +692,16 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             seen.append(f"container {safe_name(each.container)} {how}")
         exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
         proofs = [facts.line(event) for event, _ in exits[-1:]]
-        killed = _liveness(facts, name, pod.metadata.uid, CONTAINER_NAME, None)
+        killed = _probes(facts, name, pod.metadata.uid, CONTAINER_NAME, None)
         if exits and exits[-1][1].code in _KILLED_BY:
-            killed = killed or _liveness(facts, name, "", CONTAINER_NAME, exits[-1][0].at)
+            killed = killed or _probes(facts, name, "", CONTAINER_NAME, exits[-1][0].at)
         problem, also = endless if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
         if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
             values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}
             problem, also = OUT_OF_MEMORY if values["limit"] else NO_MEMORY_LIMIT, (endless,)
         elif killed and _is_young(facts, pod):
-            problem, also = LIVENESS, (endless,)
+            problem, more = _failed_probe(facts, name, _by_probe("", killed))
+            values, also = values | more | {"key": more.get("reason", "")}, (endless,)
             proofs += map(facts.line, killed[-1:])
         elif problem is RESTARTED:
             values["times"] = _often(times)

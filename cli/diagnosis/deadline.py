@@ -1,4 +1,4 @@
-"""What kept replicas from running when a job reached its active deadline. Pure.
+"""What kept replicas from running when a job reached its active deadline or its start deadline. Pure.
 
 The operator records one of them. An older one does not, and none is recorded if a replica that crashes ran just then: events
 tell, if they still exist.
@@ -13,7 +13,7 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import EventReason, PodExit, exit_of
 from tfjob_operator.api.v1.types import JobAttempt
-from tfjob_operator.cli.diagnosis import crashing, images, starting
+from tfjob_operator.cli.diagnosis import admission, crashing, images, starting
 from tfjob_operator.cli.diagnosis.causes import Finding
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import first_match, shorten, value
@@ -42,6 +42,8 @@ def trouble(facts: Facts, failure: JobAttempt | None, proof: str) -> Iterator[tu
         pod = failure.pod_name or facts.shape.child(facts.name, failure.replica_type, failure.replica_index or 0)
         for event, found in _exits(facts, pod) if not failure.pod_name else ():
             yield crashing.of_exit_event(facts, event, found, loops=0), ""
+        if not failure.pod_name:
+            yield from ((refused, "") for refused in admission.why_not_created(facts, pod))
         yield _start(pod, failure.message, proof), ""
 
 

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final
 
 from tfjob_operator.api.text import clean
-from tfjob_operator.api.v1.constants import MANAGED_BY_US, PS, ConditionType
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, MANAGED_BY_US, PS, ConditionType
 from tfjob_operator.cli.diagnosis import lifecycle, operator, suspension
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LOGS, steps
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LOGS, REPLACED, steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
 from tfjob_operator.cli.diagnosis.rules import CUT, value
@@ -47,8 +47,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         merged[finding.problem.id, finding.key].append(finding)
     ranked = sorted(merged.values(), key=partial(_rank, found))
     stopped = bool(operator.STOPPED & found)
-    causes = tuple(_cause(facts, group, stopped=stopped) for group in ranked[:MAX_CAUSES])
-    return Diagnosis(causes, state_line(facts), _unseen(evidence))
+    causes: list[Cause] = []
+    for group in ranked[:MAX_CAUSES]:
+        saved = any(REPLACED in step for each in causes for step in each.to_do)
+        causes.append(_cause(facts, group, stopped=stopped, saved=saved))
+    return Diagnosis(tuple(causes), state_line(facts), _unseen(evidence))
 
 
 def _ours(facts: Facts) -> bool:
@@ -70,7 +73,7 @@ def _rank(found: Collection[str], group: Sequence[Finding]) -> tuple[object, ...
     )
 
 
-def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
+def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool, saved: bool) -> Cause:
     """Merge findings of one kind into a cause; `whom` names all replicas, and the values are from the first finding."""
     ordered = sorted(group, key=lambda finding: natural_sort_key(finding.who))
     first, whom = ordered[0], tuple(dict.fromkeys(finding.who for finding in ordered))
@@ -79,6 +82,13 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
         given = {"operators": facts.evidence.lease.metadata.namespace} | given
     values = {name: value(text) or " " for name, text in given.items()}
     who = safe_name(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
+    containers = {finding.values.get("container", "") for finding in group}
+    if (
+        "{container}" not in first.problem.title
+        and len(containers) == 1
+        and containers.isdisjoint(("", CONTAINER_NAME))
+    ):
+        who = f"container {values['container']} of {who}"
     title = " ".join(fill(first.problem.title, values | {"who": who}).split())
     proofs = _once(ordered)
     shown = [*proofs[: MAX_PROOFS - 1], f"and {len(proofs) - MAX_PROOFS + 1} more"]
@@ -92,7 +102,7 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
         severity=first.problem.severity,
         title=title,
         evidence=tuple(clean(proof, MAX_PROOF) for proof in (proofs if len(proofs) <= MAX_PROOFS else shown)),
-        to_do=steps(facts, to_do, values | {"who": whom[0]}, whom, stopped=stopped),
+        to_do=steps(facts, to_do, values | {"who": whom[0]}, whom, stopped=stopped, saved=saved),
         whom=whom,
     )
 

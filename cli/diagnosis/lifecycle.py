@@ -26,7 +26,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts, deadline, logs, starting
+from tfjob_operator.cli.diagnosis import attempts, deadline, logs
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -41,7 +41,7 @@ from tfjob_operator.cli.diagnosis.causes import (
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import TAKEN
 from tfjob_operator.cli.diagnosis.rows import Condition, OnJob, in_condition, of_event, of_job, of_pod, on_job
-from tfjob_operator.cli.diagnosis.rules import first_match, shorten, value
+from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.pods import condition_of, exits_of, running_since
 from tfjob_operator.cli.model.words import ago, failed_line, format_restarts, quote, safe_name
@@ -67,7 +67,7 @@ DEADLINE_DOWN: Final = error(
 )
 BACKOFF_LIMIT: Final = error(
     "backoff-limit",
-    "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows {last}",
+    "BackoffLimitExceeded: more failures and restarts of replicas than runPolicy.backoffLimit allows {last}",
     "The job reached runPolicy.backoffLimit",
     DESCRIBE_JOB,
     ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed"),
@@ -214,7 +214,10 @@ JOB_FAILED: Final = error(
     DESCRIBE_JOB,
     ManifestChange("correct the cause that the message names", recreate=False),
     rank=229,
-    unless=(Group.SPEC, Group.BATCH_JOBS, Group.CRASHING, Group.LOGS, Group.IMAGES, Group.STARTING, "node-lost"),
+    unless=(
+        *(Group.SPEC, Group.BATCH_JOBS, Group.CRASHING, Group.LOGS, Group.IMAGES, Group.STARTING),
+        *("node-lost", "startup-failed"),
+    ),
 )
 KEPT: Final = info(
     "finished-and-kept",
@@ -283,8 +286,10 @@ def _last_failure(facts: Facts, record: EndRecord | None) -> str:
     if last is None or not (last.pod_name or last.replica_type):
         return " "
     name = safe_name(last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0))
+    log = facts.log(name, last.container_name or CONTAINER_NAME).rstrip()
     said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.last_words
-    words = shorten(value(logs.read(logs.plain(said)).line or last.message))
+    words = logs.read(logs.plain(said or log)).line or last.message or log.rpartition("\n")[2]
+    words = shorten(value(words))
     if last.reason in {EventReason.START_DEADLINE_EXCEEDED, AttemptReason.NOT_RUNNING}:
         return f"({name} {words})"
     how = safe_name(last.reason) if last.exit_code is None else f"exit code {last.exit_code}"
@@ -309,9 +314,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             "last": _last_failure(facts, record),
         }
         late = record.failure if record is not None and limit is EventReason.START_DEADLINE_EXCEEDED else None
-        if late is not None and (found := first_match(starting.REASONS_OF_START, late.message)):
-            problem, named = found
-            yield Finding(problem, late.pod_name, (failed_line(failed),), {"pod": late.pod_name, **named})
+        if late is not None:
+            yield from (each for each, _ in deadline.trouble(facts, late, failed_line(failed)) if each is not None)
         problem = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
         container = record.failure.container_name if record is not None and record.failure is not None else ""
         if problem is BACKOFF_LIMIT and container not in {"", CONTAINER_NAME}:

@@ -52,6 +52,20 @@ NO_GPU: Final = _log(
     ),
     "CUDA finds no device, or the driver is older than the CUDA version of the image",
 )
+BROKEN_GPU: Final = _log(
+    "gpu-hardware-error",
+    707,
+    "Hardware error of a GPU ({who}): {name}",
+    (
+        "kubectl -n {namespace} get pod {pod} -o wide",
+        "Ask your cluster administrator to drain its node, and to check or reset the GPU",
+        ManifestChange(
+            "set spec.runPolicy.nodeAvoidance, so that restarted replicas get other nodes than those with failures",
+            recreate=False,
+        ),
+    ),
+    "An uncorrectable ECC error, an Xid error of the NVIDIA driver, or a GPU that no longer responds: the node is at fault",
+)
 NO_MODULE: Final = _log(
     "python-module-missing",
     708,
@@ -277,6 +291,11 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
     ),
     rule(
+        BROKEN_GPU,
+        r"ECC_UNCORRECTABLE|uncorrectable (NVLink|ECC) error|\bXid\b.{0,60}: (48|63|64|74|79|94|95)\b|fallen off the bus|"
+        r"GPU is lost|CUDA_ERROR_HARDWARE_STACK_ERROR",
+    ),
+    rule(
         NO_GPU,
         r"CUDA_ERROR_NO_DEVICE|no CUDA-capable device|CUDA driver version is insufficient|Cannot find any GPU|"
         r"libcuda\.so\.1: cannot open|Could not satisfy device specification '\S*GPU|"
@@ -406,6 +425,11 @@ _MOST_LINES: Final = 400
 _NEAR: Final = 40
 """Fewer lines than the advice prints."""
 _TRACEBACK: Final = ("Traceback (most recent call last):", "During handling of the above exception, another")
+_AT_END: Final = re.compile(
+    r"(?:\A|(?:\A|\n)(?!Exception ignored )[^\n]*\n)Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+"
+    r"(?P<line>[A-Za-z_][^\n]*)\Z"
+)
+"""A traceback at the end of a log, unless Python ignored its exception."""
 _CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _IGNORED: Final = "Exception ignored "
 # Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
@@ -532,6 +556,12 @@ def is_far_up(log: str, line: str) -> bool:
 def is_about_any_host(line: str) -> bool:
     """Return True for an error of a socket that does not tell whether the host is a replica of the job."""
     return bool(_HOSTLESS.search(line)) and not host_in(line)[0]
+
+
+def last_exception(log: str) -> str:
+    """Return the exception whose traceback is the end of a log; "" if there is none."""
+    found = _AT_END.search(plain(log)[-_LONGEST:].rstrip())
+    return found["line"] if found is not None else ""
 
 
 def plain(log: str) -> str:

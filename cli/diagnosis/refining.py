@@ -25,6 +25,13 @@ _SINGLE: Final = (
     "A job with a single replica gets no TF_CONFIG",
     ManifestChange("let the program run without TF_CONFIG, or set it in env of the template"),
 )
+_NO_LIMIT: Final = ManifestChange(
+    "use smaller batches, or set resources.requests.memory in the template to what the job uses, so that it gets a node with "
+    "enough: the container has no memory limit"
+)
+_ROLES: Final = ManifestChange(
+    "add the replica types that the program needs, or correct how it reads TF_CONFIG, which the operator sets"
+)
 _ENDS_THE_JOB: Final = (
     "A failed Evaluator ends the whole job. With restartPolicy OnFailure it is restarted instead; as a separate job it cannot "
     "end the training"
@@ -50,6 +57,10 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
             "use an image whose packages with native code fit together, such as TensorFlow and NumPy"
         )
         return replace(problem, to_do=(LOGS, FAULT_HANDLER, change))
+    if problem.id == "python-out-of-memory" and not _limits_memory(facts, pod_spec_of(facts, pod), container):
+        return replace(problem, to_do=(LOGS, _NO_LIMIT))
+    if problem.id == "tf-config-misread" and not _sets_tf_config(pod_spec_of(facts, pod)):
+        return replace(problem, to_do=(LOGS, _ROLES))
     if problem.id == "tf-config-missing" and container == CONTAINER_NAME and sum(facts.sizes.values()) == 1:
         return replace(problem, to_do=(LOGS, *_SINGLE))
     return problem
@@ -87,6 +98,19 @@ def _module_missing(problem: Problem, words: str) -> Problem:
     else:
         return problem
     return replace(problem, to_do=(LOGS, ManifestChange(change)))
+
+
+def _limits_memory(facts: Facts, spec: Mapping[str, Any], container: str) -> bool:
+    """Return True if a container, or its pod, has a memory limit, or if that is unknown."""
+    own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
+    limits = [mapping(mapping(each.get("resources")).get("limits")) for each in (*own, spec)]
+    return not own or bool(facts.evidence.limit_ranges) or any("memory" in each for each in limits)
+
+
+def _sets_tf_config(spec: Mapping[str, Any]) -> bool:
+    """Return True if a container of a template sets TF_CONFIG, or if that is unknown."""
+    names = [each.get("name") for one in listed(spec.get("containers")) for each in listed(one.get("env"))]
+    return not spec or "TF_CONFIG" in names
 
 
 def _has_accelerator(spec: Mapping[str, Any]) -> bool:

@@ -342,9 +342,9 @@ def reject(moment: Moment, reason: str) -> HollowStatus:
 
 
 def expiry(moment: Moment) -> datetime | None:
-    """Return when activeDeadlineSeconds expires, None if the pod has none or has not started."""
-    seconds, since = moment.pod.spec.active_deadline_seconds, moment.status.start_time
-    return None if seconds is None or since is None else since + timedelta(seconds=seconds)
+    """Return when activeDeadlineSeconds expires, None if the pod has none. A pod that has not started starts now."""
+    seconds, since = moment.pod.spec.active_deadline_seconds, moment.status.start_time or moment.now
+    return None if seconds is None else since + timedelta(seconds=seconds)
 
 
 def exceed_deadline(moment: Moment, expired: datetime) -> Step:

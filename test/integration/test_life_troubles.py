@@ -87,6 +87,7 @@ LAST_WORDS = {
         "ConnectTimeout: (host='mlflow.tools', port=443, 'Connection to mlflow.tools timed out.')"
     ),
     "gpu-out-of-memory": says("E cuda_driver.cc:802] failed to alloc: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+    "gpu-hardware-error": says("InternalError: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered"),
     "gpu-not-visible": says(
         "E cuda_driver.cc:271] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device"
     ),

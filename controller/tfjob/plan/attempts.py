@@ -45,8 +45,8 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     describe_last_failure,
     ended_containers,
     failure_at,
+    failure_order,
     last_exit,
-    pod_ended_at,
 )
 from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, Nodes, count_failures, stranded_types
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, problems_of
@@ -114,7 +114,7 @@ def decide(
     present = unfinished(replicas, finished)
     decided = {record.pod for record in draft.job.status.restarts if record.rule}
     failures = (each for each in present if has_failed(each) and not (each.terminating and each.uid in decided))
-    left = sorted(failures, key=lambda each: (pod_ended_at(each.pod), each.type, each.index))
+    left = sorted(failures, key=failure_order)
     handled: dict[str, Rule] = {}
     for rule in spec.failure_policy.rules if spec.failure_policy is not None else ():
         sick = [hit for hit in hits.by_rule.get(rule.name, ()) if hit.replica.pod.metadata.uid not in handled]

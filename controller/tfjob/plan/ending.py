@@ -71,11 +71,19 @@ def most_restarts(
 ) -> tuple[str, Replica | None]:
     """Return a sentence about the replica with the most restarts, and the replica if its pod still shows its last failure.
 
+    Of several, it is the one that failed first.
     A failed pod that still exists was not replaced: its failure reached the limit and is not a restart.
     """
     pods = {replica.pod.metadata.uid: replica for replica in replicas}
-    restarts = [(each.total - (each.replaced and each.pod in pods), -each.index, each) for each in records]
-    times, _, record = max(restarts, key=lambda each: each[:2])
+    restarts = [(each.total - (each.replaced and each.pod in pods), each) for each in records]
+    times = max(times for times, _ in restarts)
+    most = [each for number, each in restarts if number == times]
+    record = min(
+        most,
+        key=lambda each: (
+            failure_order(pods[each.pod]) if each.pod in pods else (_NEVER, each.type != c.PS, each.type, each.index)
+        ),
+    )
     replica = pods.get(record.pod)
     last = describe_last_failure(replica.pod) if replica is not None else ""
     pod = f"Pod {child_name(job, record.type, record.index)}"
@@ -177,15 +185,6 @@ def _with_words(text: str, message: str) -> str:
     return f"{text}{': ' if words else ''}{words}"
 
 
-def pod_ended_at(pod: Pod) -> datetime:
-    """Return when the last container of a pod terminated, by its node's clock; a time in the far future if unknown.
-
-    Pods are only ordered by it: if clocks of nodes differ, another of the failures seen at the same time is named as the first.
-    """
-    ends = [ended.finished_at for _, ended in ended_containers(pod)]
-    return max((end for end in ends if end is not None), default=_NEVER)
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a job ends: its final condition, and the event that reports it."""
@@ -280,18 +279,19 @@ def judge(
     if _has_succeeded(spec, finished, decider):
         text = f"{who} successfully completed."
         return Verdict(ending=Ending.succeeded(text, _success_at(spec, replicas, decider)))
-    for name in spec.replicas:
-        failed = [
-            replica
-            for replica in replicas
-            if replica.type == name and replica.index not in finished[name] and _is_final_failure(replica, restarting)
-        ]
-        if failed:
-            # Without times, the pod with the lowest index.
-            first = min(failed, key=lambda replica: (pod_ended_at(replica.pod), replica.index))
-            pod = f"{'Pod' if len(failed) == 1 else 'The first was pod'} {first.pod.metadata.name}"
-            text = f"{who} has failed because {len(failed)} {name} replica(s) failed. {pod}: {cause_of(first.pod, first.ended)}"
-            return Verdict(ending=Ending.failed(text, first))
+    failed = [
+        replica
+        for replica in replicas
+        if replica.type in spec.replicas
+        and replica.index not in finished[replica.type]
+        and _is_final_failure(replica, restarting)
+    ]
+    if failed:
+        first = min(failed, key=failure_order)
+        count = sum(replica.type == first.type for replica in failed)
+        pod = f"{'Pod' if len(failed) == 1 else 'The first was pod'} {first.pod.metadata.name}"
+        text = f"{who} has failed because {count} {first.type} replica(s) failed. {pod}: {cause_of(first.pod, first.ended)}"
+        return Verdict(ending=Ending.failed(text, first))
     watched = [decider] if decider is not None else list(spec.replicas)
     return Verdict(running=any(counts[name].active > 0 for name in watched))
 
@@ -324,6 +324,15 @@ def failure_at(replica: Replica) -> datetime | None:
     failed = _failed_container(replica.pod)
     ended = replica.ended or (failed[1] if failed is not None else None)
     return ended.finished_at if ended is not None else None
+
+
+def failure_order(replica: Replica) -> tuple[datetime, bool, str, int]:
+    """Return the key by which failed replicas are ordered: the first one may have caused the others to fail.
+
+    Times have whole seconds, by the clocks of the nodes, and are in the far future if unknown. In the same second a parameter
+    server comes first: the others depend on it, and it depends on none of them.
+    """
+    return failure_at(replica) or _NEVER, replica.type != c.PS, replica.type, replica.index
 
 
 def _is_final_failure(replica: Replica, restarting: Collection[str]) -> bool:

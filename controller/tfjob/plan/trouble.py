@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, EVALUATOR, PS, EventReason
 from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, TFJobSpec
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.plan.attempts import why_late
@@ -16,6 +16,8 @@ from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
 _FAILED, _CRASHES, _HINDERED, _RESTARTED, _STARTS, _ABSENT = range(6)
 """How much is known about a replica that is not running, most first."""
+_ORDER: Final = {PS: 0, EVALUATOR: 2}
+"""Which replica types are named first; the others have 1. All depend on parameter servers, and none on an Evaluator."""
 _NOTHING: Final[Mapping[str, Collection[int]]] = {}
 
 
@@ -28,8 +30,9 @@ def with_trouble(
 ) -> Ending | None:
     """Return an end by the active deadline with the replica that was not running, of several with the most telling one.
 
-    Any other end, and that of a job whose replicas were all running, is returned as it is. A failure tells more than what keeps
-    a replica from starting, and that more than a missing pod. Of an invalid spec, only the pods that exist are considered.
+    Any other end, and that of a job whose replicas were all running, is returned as it is. A parameter server comes first, as
+    the others need it. Then a failure tells more than what keeps a replica from starting, and that more than a missing pod; of
+    several, the replica with the most restarts is named. Of an invalid spec, only the pods that exist are considered.
     """
     if ending is None or ending.event_reason is not EventReason.DEADLINE_EXCEEDED:
         return ending
@@ -38,11 +41,13 @@ def with_trouble(
     records = {(record.type, record.index): record for record in draft.restarts}
     sizes = spec.sizes if isinstance(spec, TFJobSpec) else {}
     wanted = (ReplicaKey.of(name, kind, index) for kind, size in sizes.items() for index in range(size))
-    found: list[tuple[int, ReplicaKey]] = []
+    found: list[tuple[tuple[int, int, int], ReplicaKey]] = []
     for key in dict.fromkeys((*wanted, *present)):
         if key not in draft.expected and key.index not in finished.get(key.type, ()):
-            rank = _rank(present.get(key), records.get((key.type, key.index)))
-            found += [] if rank is None else [(rank, key)]
+            record = records.get((key.type, key.index))
+            rank = _rank(present.get(key), record)
+            restarts = record.total if record is not None else 0
+            found += [] if rank is None else [((_ORDER.get(key.type, 1), rank, -restarts), key)]
     if not found:
         return ending
     _, key = min(found, key=lambda each: each[0])

@@ -31,8 +31,8 @@ def items(*found: dict[str, Any], following: str = "") -> dict[str, Any]:
     return {"items": list(found), "metadata": {"continue": following}}
 
 
-def collected(server: Server) -> Evidence:
-    server.answers(MNIST, server_job())
+def collected(server: Server, given: dict[str, Any] | None = None) -> Evidence:
+    server.answers(MNIST, given or server_job())
     with server.session() as session:
         return collect(session, "mnist", NOW)
 
@@ -107,6 +107,30 @@ def test_one_node_is_asked_for_with_the_labels_of_a_node_selector(
     assert (list(found.unmatched), found.forbidden) == (unmatched, [])
     (asked,) = [path for _, path, *_ in server.asked if path.startswith("/api/v1/nodes")]
     assert asked == "/api/v1/nodes?labelSelector=pool%3Dh200&limit=1"
+
+
+def test_the_log_of_the_pod_whose_failure_ended_the_job_is_read_first(server: Server) -> None:
+    """Only some logs are read, and this one decides the first line."""
+    ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 1}}}]
+    pods = [pod(f"mnist-worker-{i}", phase="Failed", containerStatuses=ended) for i in range(6)]
+    failed = job(conditions=("Failed",))
+    failed["status"]["begun"] = {"ending": {"type": "Failed", "failure": {"podName": "mnist-worker-5", "exitCode": 1}}}
+    server.answers(f"{CORE}/pods", items(*pods))
+    for each in pods:
+        server.answers(f"{CORE}/pods/{each['metadata']['name']}/log", b"ValueError: x")
+    assert next(iter(collected(server, failed).logs)) == ("mnist-worker-5", "tensorflow")
+
+
+@pytest.mark.parametrize(("phase", "asked"), [("Succeeded", 1), ("Running", 0)])
+def test_of_a_job_that_succeeded_the_log_of_the_replica_that_decided_is_read(
+    server: Server, phase: str, asked: int
+) -> None:
+    ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 0}}}]
+    pods = [pod(f"mnist-worker-{i}", phase=phase, containerStatuses=ended) for i in range(3)]
+    server.answers(f"{CORE}/pods", items(*pods))
+    server.answers(f"{CORE}/pods/mnist-worker-0/log", b"done\n")
+    assert len(collected(server, job(conditions=("Succeeded",))).logs) == asked
+    assert sum("/log?" in path for _, path, *_ in server.asked) == asked
 
 
 def test_of_failed_containers_the_end_of_the_log_is_read(server: Server) -> None:

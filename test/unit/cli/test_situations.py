@@ -125,8 +125,10 @@ def summary_of(case: Situation) -> JobSummary:
 
 
 def by_status(case: Situation) -> Shown:
+    """Scripts compare the reason, which therefore has its details in a field of their own."""
     found = summary_of(case)
-    return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.reason)
+    assert re.fullmatch(r"\w*", found.reason)
+    return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.full_reason)
 
 
 def by_text_of_status(case: Situation) -> Shown:
@@ -143,7 +145,7 @@ def by_watch(case: Situation) -> Shown:
         LiveState(job=case.job, replicas=replica_pods(case), waits=Waits(case.events, case.workload)), NOW
     )
     assert found is not None
-    return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.reason)
+    return Shown(found.state, f"{found.ready}/{found.wanted}", str(found.restarts), found.full_reason)
 
 
 def by_explain(case: Situation) -> Shown:

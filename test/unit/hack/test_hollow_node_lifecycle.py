@@ -138,6 +138,13 @@ def test_a_pod_of_a_lost_node_stays_running_and_is_deleted_but_never_confirmed(p
     assert look(deleted(pod, 302), status, 9999, place) == Step(status)
 
 
+@pytest.mark.parametrize("run", ["forever", "never-start", "image-pull-back-off"])
+def test_a_pod_that_never_ends_by_itself_ends_at_its_own_deadline(run: str) -> None:
+    """It counts from the start of the pod, at which nothing else is due."""
+    status = last(make_pod(run, active_deadline_seconds=5))
+    assert (status.phase, status.reason, status.start_time) == ("Failed", "DeadlineExceeded", START)
+
+
 def test_a_run_without_end_is_over_when_its_annotation_says_so() -> None:
     """So a test can end a job when it is done with it, without guessing how long that takes."""
     rest = life(make_pod("0s:0"), status=next(life(make_pod("forever"))), start=50)

@@ -291,6 +291,8 @@ gpu-out-of-memory: E tensorflow/stream_executor/cuda/cuda_driver.cc:802] failed 
   CUDA_ERROR_OUT_OF_MEMORY: out of memory
 gpu-not-visible: E tensorflow/stream_executor/cuda/cuda_driver.cc:271] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no
   CUDA-capable device is detected
+gpu-hardware-error: tensorflow.python.framework.errors_impl.InternalError: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC
+  error encountered
 python-module-missing: Traceback (most recent call last):\n  File "/train.py", line 3, in <module>\nModuleNotFoundError: No
   module named 'horovod'
 disk-full: tensorflow.python.framework.errors_impl.ResourceExhaustedError: /ckpt/model.tmp; No space left on device

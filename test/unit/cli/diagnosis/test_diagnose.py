@@ -1014,6 +1014,45 @@ def test_a_job_that_reached_its_deadline_while_a_replica_was_not_running_names_i
         assert found[0].to_do[1].startswith("Save the manifest, then in the file correct what kept the named replica")
 
 
+def test_a_finished_job_is_saved_and_replaced_once_for_all_causes() -> None:
+    world = Troubled()
+    world._at_deadline(CRASH)
+    first, second = diagnose(world.evidence()).causes
+    assert [sum(word in step for step in first.to_do) for word in ("get tfjob mnist -o yaml", "replace --force")] == [
+        1,
+        1,
+    ]
+    assert not any("saved.yaml" in step for step in second.to_do)
+    assert "In the saved manifest, also correct what kept the named replica from running" in str(second.to_do)
+
+
+def test_a_pod_that_could_not_be_created_until_the_deadline_is_explained_by_the_refusal() -> None:
+    """The record of the operator only says that there was no pod."""
+    world = Troubled()
+    absent = {"replicaType": "Worker", "replicaIndex": 1, "reason": "NotRunning", "message": "was not running: no pod"}
+    world._at_deadline(absent)
+    refusal = "exceeded quota: q, requested: requests.cpu=40, used: requests.cpu=80, limited: requests.cpu=100"
+    world.job_event("FailedCreatePod", f'Error creating: pods "{WORKER}" is forbidden: {refusal}', minutes=20)
+    world.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-0", minutes=15)
+    assert ids_of(world) == ["quota-exceeded", "deadline-not-running"]
+    at_start = world_of("start-deadline-exceeded")
+    failure = absent | {"reason": "StartDeadlineExceeded"}
+    at_start.status["begun"]["ending"] = {"type": "Failed", "event": "StartDeadlineExceeded", "failure": failure}
+    at_start.pods, at_start.events = {}, world.events
+    assert set(ids_of(at_start)) == {"quota-exceeded", "start-deadline-exceeded"}
+    world.job_event("SuccessfulCreatePod", f"Created pod: {WORKER}", minutes=12)
+    assert ids_of(world) == ["deadline-not-running"]
+
+
+def test_an_image_that_kept_a_replica_from_its_start_deadline_is_a_cause_of_its_own() -> None:
+    """Its pod is gone. The same message is one of the active deadline."""
+    world = world_of("start-deadline-exceeded")
+    failure = {"podName": WORKER, "reason": "StartDeadlineExceeded", "message": f"did not run in time: {PULL}"}
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "StartDeadlineExceeded", "failure": failure}
+    world.pods = {}
+    assert ids_of(world) == ["start-deadline-exceeded", "image-not-found"]
+
+
 def test_a_job_whose_replica_crashed_and_ran_by_turns_until_its_deadline_has_the_last_exit() -> None:
     """The operator saw it running at that moment. One restart alone may have helped."""
     world = Troubled()
@@ -1332,6 +1371,20 @@ def test_a_limit_that_would_fail_the_job_at_once_is_not_advised(has_limit: bool)
     assert ("backoffLimit" in steps) is not has_limit
 
 
+def test_a_job_that_reached_its_backoff_limit_quotes_the_log_of_the_pod_that_failed() -> None:
+    """The template's terminationMessagePolicy may leave the record without words. Nothing was restarted."""
+    world = world_of("backoff-limit")
+    world.pods = world_of().pods
+    world.exited(3, restarts=0, log="reading\nno shards left\n")
+    world.container().update(state=world.container()["lastState"], lastState={})
+    world.pods[WORKER]["status"]["phase"] = "Failed"
+    failure = {"podName": WORKER, "containerName": "tensorflow", "exitCode": 3, "reason": "Error"}
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "BackoffLimitExceeded", "failure": failure}
+    title = first_of(world).title
+    assert title.endswith(f"({WORKER}, container tensorflow: exit code 3: no shards left)")
+    assert "were restarted" not in title
+
+
 def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training() -> None:
     """The training is down too, after its only restart; the pod still exists, and later it is gone."""
     world = Troubled()
@@ -1354,6 +1407,24 @@ def test_a_sidecar_that_used_up_the_backoff_limit_is_blamed_and_not_the_training
         assert "metrics 3, tensorflow 1" in limit.evidence[0]
         assert "correct container metrics" in str(limit.to_do)
         assert exit_code.title == f"Failed ({WORKER}): container metrics exited with code 7: no broker"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "title"),
+    [
+        (137, "", "Exit code 137 (SIGKILL, {who}), not at the memory limit"),
+        (1, "ModuleNotFoundError: No module named 'boto3'", "Python module boto3 not found in the image ({who})"),
+    ],
+)
+def test_a_failure_of_a_sidecar_that_ends_a_job_is_not_taken_for_one_of_the_training(
+    code: int, message: str, title: str
+) -> None:
+    """Its exit is the first cause of the reached limit, in words that are usually about the container tensorflow."""
+    world = world_of("backoff-limit")
+    failure = {"replicaType": "Worker", "replicaIndex": 1, "podName": WORKER, "containerName": "shipper"}
+    failure |= {"exitCode": code, "reason": "Error", "message": message}
+    world.status["begun"]["ending"] = {"type": "Failed", "event": "BackoffLimitExceeded", "failure": failure}
+    assert first_of(world).title == title.format(who=f"container shipper of {WORKER}")
 
 
 @pytest.mark.parametrize(
@@ -1878,6 +1949,98 @@ def test_a_liveness_probe_that_kills_for_good_is_named_although_the_kubelet_does
     assert any("/tmp/heartbeat" in line for line in first.evidence)
     world.events[-1]["lastTimestamp"] = ago(9)
     assert first_of(world).id == "killed", "the probe had recovered"
+
+
+@pytest.mark.parametrize("killing", ["Container tensorflow failed startup probe", "Stopping container tensorflow"])
+def test_a_startup_probe_that_kills_for_good_is_named(killing: str) -> None:
+    """The job has failed, so that no container is down any more; the program may exit with any code after SIGTERM."""
+    for code in (137, 1):
+        world = world_of()
+        world.failed(code, log="compiling")
+        world.pod_event("Unhealthy", "Startup probe failed: dial tcp 10.0.0.7:2222: connection refused")
+        assert not first_of(world).title.startswith("Startup")
+        world.pod_event("Killing", killing, type_="Normal")
+        first = first_of(world)
+        assert first.title == "Startup probe failed (mnist-worker-1): dial tcp 10.0.0.7:2222: connection refused"
+        assert "startupProbe" in str(first.to_do)
+        assert "exited with code" in first.evidence[0]
+
+
+def test_a_startup_probe_that_ends_pods_under_exit_code_is_named_while_the_restart_is_delayed() -> None:
+    """The pod is gone, and only events tell of its end."""
+    world = world_of("restart-delayed")
+    world.status["attemptHistory"], world.status["attempt"] = [], 0
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 2, "pod": "uid-mnist-worker-1"}]
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 137", type_="Normal")
+    world.pod_event("Killing", "Container tensorflow failed startup probe", type_="Normal")
+    world.pod_event("Unhealthy", "Startup probe failed: HTTP probe failed with statuscode: 503")
+    assert first_of(world).title == f"Startup probe failed ({WORKER}): HTTP probe failed with statuscode: 503"
+
+
+def test_the_training_is_not_blamed_for_the_probe_of_a_sidecar() -> None:
+    world = world_of("crash-loop")
+    world.pod_event("Killing", "Container proxy failed liveness probe, will be restarted", type_="Normal")
+    assert first_of(world).id == "crash-loop"
+
+
+@pytest.mark.parametrize("change", ["none", "ignored", "line after", "failed"])
+def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_about_a_pipe(change: str) -> None:
+    """What a program prints after an exception shows that it was handled; Python ignores those of finalizers."""
+    world = world_of("succeeded-with-exception")
+    log = world.logs["mnist-worker-0", "tensorflow"]
+    if change == "ignored":
+        log = log.replace("Traceback", "Exception ignored in: <function Pool.__del__ at 0x7f>\nTraceback")
+    elif change == "line after":
+        log += "retried, done\n"
+    elif change == "failed":
+        world.container("mnist-worker-0")["state"]["terminated"]["exitCode"] = 1
+    world.logs["mnist-worker-0", "tensorflow"] = log
+    found = diagnose(world.evidence())
+    assert found.standing.startswith("mnist: Succeeded")
+    assert ("succeeded-with-exception" in ids_of(world)) is (change == "none")
+    if change == "none":
+        (cause,) = found.causes
+        assert cause.severity is Severity.WARNING
+        assert cause.title.endswith("the log ends with an exception (mnist-worker-0): ValueError: bad batch size")
+        assert "set -o pipefail" in str(cause.to_do)
+
+
+@pytest.mark.parametrize("has_limit", [True, False])
+def test_memory_is_not_to_be_raised_to_a_limit_that_is_not_set(has_limit: bool) -> None:
+    world = world_of("python-out-of-memory")
+    if not has_limit:
+        del world.workers["template"]["spec"]["containers"][0]["resources"]
+    steps = " ".join(first_of(world).to_do)
+    assert ("aise resources.limits.memory" in steps) is has_limit
+    assert ("so that it gets a node with enough" in steps) is not has_limit
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_setting_of_the_template_is_only_to_be_removed_if_it_is_there(is_set: bool) -> None:
+    """TF_CONFIG is that of the operator, unless the template sets it."""
+    world = world_of("tf-config-misread")
+    if is_set:
+        world.workers["template"]["spec"]["containers"][0]["env"] = [{"name": "TF_CONFIG", "value": "{}"}]
+    steps = " ".join(next(each for each in diagnose(world.evidence()).causes if each.id == "tf-config-misread").to_do)
+    assert ("emove TF_CONFIG" in steps) is is_set
+    assert "dd the replica types" in steps
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Failed to synchronize stream: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered",
+        "NVRM: Xid (PCI:0000:86:00): 79, pid=1234, GPU has fallen off the bus.",
+        "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",
+        "Unable to determine the device handle for GPU 0000:86:00.0: GPU is lost.  Reboot the system to recover this GPU",
+    ],
+)
+def test_a_broken_gpu_is_the_fault_of_its_node(line: str) -> None:
+    world = world_of()
+    world.exited(1, log=f"step 1\n{line}")
+    first = first_of(world)
+    assert first.id == "gpu-hardware-error"
+    assert "drain its node" in str(first.to_do)
 
 
 def test_a_program_that_fails_beside_a_stopped_sidecar_was_not_killed_for_its_liveness_probe() -> None:

@@ -397,6 +397,19 @@ class Troubled(World):
         self.pod_event("Unhealthy", "Liveness probe failed: cat: /tmp/heartbeat: No such file or directory")
         self.pod_event("Killing", "Stopping container tensorflow", type_="Normal")
 
+    def succeeded_with_exception(self) -> None:
+        """As `python train.py | tee log` does."""
+        self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+        self.status["replicaStatuses"] = {"PS": {"succeeded": 1}, "Worker": {"succeeded": 2}}
+        self.status["finishedIndices"] = {"Worker": "0-1", "PS": "0"}
+        self.pods["mnist-worker-0"]["status"]["phase"] = "Succeeded"
+        over = {"exitCode": 0, "reason": "Completed", "finishedAt": ago(10)}
+        self.container("mnist-worker-0")["state"] = {"terminated": over}
+        traceback = (
+            'Traceback (most recent call last):\n  File "/train.py", line 3, in <module>\nValueError: bad batch size'
+        )
+        self.logs["mnist-worker-0", "tensorflow"] = f"step 1\n{traceback}\n"
+
     def ending(self) -> None:
         """The other worker is being deleted."""
         message = "TFJob team/mnist successfully completed."

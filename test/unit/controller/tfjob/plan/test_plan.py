@@ -572,6 +572,34 @@ def test_the_first_of_several_failed_pods_is_named() -> None:
     assert f"{first}: NodeLost" in message_of(failed(reason="NodeLost", index=2), failed(reason="NodeLost", index=1))
 
 
+@pytest.mark.parametrize(
+    ("chief_s", "ps_s", "first"),
+    [
+        (9.0, 2.0, "ps"),
+        (2.0, 9.0, "chief"),
+        (2.0, 2.0, "ps"),  # the chief depends on it
+    ],
+)
+def test_the_first_of_failed_pods_is_named_whatever_its_type(chief_s: float, ps_s: float, first: str) -> None:
+    """Without a parameter server the chief soon fails too, often before the operator sees either. A sidecar may end later."""
+    ended = exited("tensorflow", 1, ps_s), exited("sidecar", 0, 30.0)
+    chief, server = pod("Chief", 0), pod("PS", 0)
+    pods = (
+        changed(chief, status=core.PodStatus(phase="Failed", container_statuses=(exited("tensorflow", 1, chief_s),))),
+        changed(server, status=core.PodStatus(phase="Failed", container_statuses=ended)),
+    )
+    status = synced(job(spec("Never", Chief=1, PS=1)), *pods).status
+    kind = {"ps": "PS", "chief": "Chief"}[first]
+    assert status.conditions[-1].message == (
+        f"TFJob ns/mnist has failed because 1 {kind} replica(s) failed. The first was pod mnist-{first}-0: "
+        "container tensorflow exited with code 1"
+    )
+    record = conditions.end_record(status)
+    assert record is not None
+    assert record.failure is not None
+    assert record.failure.pod_name == f"mnist-{first}-0"
+
+
 def restarted(index: int, times: int, last: core.ContainerStateTerminated | None = None) -> Pod:
     found = pod("Worker", index, policy="OnFailure", restarts=times)
     (status,) = found.status.container_statuses or ()
@@ -587,6 +615,13 @@ def test_at_the_backoff_limit_the_replica_is_named_that_was_restarted_most() -> 
     )
     message = message_of(restarted(1, 2), restarted(0, 2), policy="OnFailure", backoffLimit=3)
     assert message.endswith("Pod mnist-worker-0 was restarted most often (2 times)")  # and no last state is guessed
+
+
+def test_of_replicas_that_reach_the_backoff_limit_together_the_one_that_failed_first_is_named() -> None:
+    """All of them count, and none was restarted."""
+    ends = (failed(exited("tensorflow", 137, at_s), index=index) for index, at_s in enumerate((9.0, 9.0, 2.0)))
+    message = message_of(*ends, policy="ExitCode", backoffLimit=0)
+    assert message.endswith(". Pod mnist-worker-2: container tensorflow exited with code 137")
 
 
 def test_the_failure_that_reaches_the_backoff_limit_is_no_restart() -> None:

@@ -440,18 +440,18 @@ def test_all_replicas_are_active_when_each_type_has_as_many_as_it_wants() -> Non
 CRASHED: Final = ContainerStateTerminated(exit_code=1, reason="Error", message="KeyError: 'LR'")
 
 
-def crashing(index: int) -> Pod:
+def crashing(index: int, kind: str = "Worker", times: int = 4) -> Pod:
     """A pod whose container is in back-off."""
     state = ContainerState(waiting=ContainerStateWaiting(reason="CrashLoopBackOff", message="back-off 40s"))
-    down = ContainerStatus("tensorflow", restart_count=4, state=state, last_state=LastState(terminated=CRASHED))
-    return changed(pod("Worker", index, policy="OnFailure"), status__container_statuses=(down,))
+    down = ContainerStatus("tensorflow", restart_count=times, state=state, last_state=LastState(terminated=CRASHED))
+    return changed(pod(kind, index, policy="OnFailure"), status__container_statuses=(down,))
 
 
-def pulling(index: int) -> Pod:
+def pulling(index: int, kind: str = "Worker") -> Pod:
     """A pod whose image does not exist."""
     state = ContainerState(waiting=ContainerStateWaiting(reason="ImagePullBackOff", message="no such image: train:2"))
     return changed(
-        pod("Worker", index, "Pending"), status__container_statuses=(ContainerStatus("tensorflow", state=state),)
+        pod(kind, index, "Pending"), status__container_statuses=(ContainerStatus("tensorflow", state=state),)
     )
 
 
@@ -540,6 +540,32 @@ def test_the_active_deadline_names_a_replica_that_was_not_running(at: AtDeadline
     found = (failure.pod_name, failure.reason, failure.exit_code, failure.message)
     assert found == (at.pod, at.reason, at.exit_code, at.message)
     assert failure.replica_type == "Worker"
+
+
+@for_each(
+    "at",
+    [
+        AtDeadline(
+            "a server has no image", [crashing(0, "Chief"), pulling(0, "PS"), pod("Worker", 0)], pod="mnist-ps-0"
+        ),
+        AtDeadline("a server crashes", [crashing(0, "Chief", 9), crashing(0, "PS", 2)], pod="mnist-ps-0"),
+        AtDeadline(
+            "a worker has crashed more often", [crashing(0, "Chief", 2), crashing(0, times=5)], pod="mnist-worker-0"
+        ),
+        AtDeadline("an Evaluator crashes too", [pulling(0), crashing(0, "Evaluator")], pod="mnist-worker-0"),
+    ],
+)
+def test_the_active_deadline_names_the_replica_on_which_others_depend(at: AtDeadline) -> None:
+    """A chief in back-off has usually failed because its parameter server does not run."""
+    kinds = dict.fromkeys(("Chief", "PS", "Worker", "Evaluator"), 0)
+    kinds |= {kind: 1 for kind in kinds if any(f"-{kind.lower()}-" in each.metadata.name for each in at.pods)}
+    life = Life(spec("OnFailure", **kinds, runPolicy={"activeDeadlineSeconds": 60}))
+    life.sync()
+    life.sync(*at.pods, at_s=61)
+    assert life.status.begun is not None
+    assert life.status.begun.ending is not None
+    assert life.status.begun.ending.failure is not None
+    assert life.status.begun.ending.failure.pod_name == at.pod
 
 
 def test_the_active_deadline_names_a_replica_whose_next_pod_waits_for_its_back_off() -> None:
