@@ -526,9 +526,7 @@ def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
     draft.create()
     draft.record(seen.replicas, finished_indices(draft.job.status, spec.sizes, seen.replicas))
     draft.begun = begun(draft.job, spec, has_children=seen.has_children, will_create_pods=False)
-    if (
-        seen.replicas
-    ):  # killed before the first status was written, an operator has created pods that have no start time
+    if seen.replicas:  # an operator that was killed before it wrote the first status may have created them
         draft.start(replica.pod for replica in seen.replicas)
     report_spec(draft, spec)
     return delete_all(draft, seen)
