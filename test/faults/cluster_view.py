@@ -12,7 +12,14 @@ from faults.field import Thing
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
-from tfjob_operator.api.v1.constants import ATTEMPT_VARIABLE, LABEL_ATTEMPT, TFJOBS, EventReason
+from tfjob_operator.api.v1.constants import (
+    ATTEMPT_VARIABLE,
+    EXECUTION_VARIABLE,
+    LABEL_ATTEMPT,
+    LABEL_EXECUTION,
+    TFJOBS,
+    EventReason,
+)
 from tfjob_operator.controller.tensorboard.children import HASH_ANNOTATION
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 from tfjob_operator.informers.store import NAMESPACE_INDEX
@@ -106,8 +113,10 @@ def _made_as(child: Thing, job: str) -> str:
     notes = {name: value for name, value in (meta.annotations or {}).items() if name not in OF_ONE}
     spec = {name: value for name, value in child.spec.items() if name not in {"nodeName", "clusterIPs"}}
     # Pods of jobs with a failure policy have their attempt in a label and a variable. An edit may add the policy, so both are
-    # dropped.
-    labels = {name: value for name, value in (meta.labels or {}).items() if name != LABEL_ATTEMPT}
+    # dropped. A resumption counts an execution.
+    labels = {
+        name: value for name, value in (meta.labels or {}).items() if name not in {LABEL_ATTEMPT, LABEL_EXECUTION}
+    }
     if "containers" in spec:
         spec["containers"] = [_without_attempt(container) for container in spec["containers"]]
     if spec.get("clusterIP") not in {None, "None"}:
@@ -118,7 +127,8 @@ def _made_as(child: Thing, job: str) -> str:
 
 
 def _without_attempt(container: Mapping[str, Any]) -> dict[str, Any]:
-    others = [each for each in container.get("env") or () if each["name"] != ATTEMPT_VARIABLE]
+    numbers = {ATTEMPT_VARIABLE, EXECUTION_VARIABLE}
+    others = [each for each in container.get("env") or () if each["name"] not in numbers]
     return {name: value for name, value in container.items() if name != "env"} | ({"env": others} if others else {})
 
 
