@@ -27,7 +27,7 @@ from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, 
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import facts, objects
-from tfjob_operator.cli.model.pods import condition_of, exits_of, is_training, running_since
+from tfjob_operator.cli.model.pods import condition_of, exits_of, is_down_after, is_training, running_since
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.permissions import ResourceAttributes
 from tfjob_operator.cli.replicas import selector_of
@@ -39,7 +39,7 @@ LEASE: Final = "tf-operator"
 OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
 """Selects the operator's Deployments. The page's Deployment has the same name label."""
 MAX_LOGS: Final = 3
-"""The most containers whose logs are read: the others usually have the same messages."""
+"""The most containers whose logs are read: the others usually have the same messages, or ended as a consequence."""
 MAX_LAST_LINES: Final = 10
 """The most running replicas whose last log line is read, with one request each."""
 SILENT_AFTER_S: Final = 600.0
@@ -129,7 +129,7 @@ def collect(
         workload=workload,
         place=reader.place(workload) if workload is not None else None,
         pod_group=reader.pod_group(name),
-        logs=reader.logs(pods),
+        logs=reader.logs(pods, now),
         last_lines=reader.last_lines(pods, now, silent_after_s) if silent_after_s else {},
         silent_after_s=silent_after_s,
         forbidden=sorted(reader.forbidden),
@@ -309,10 +309,11 @@ class _EvidenceReader:
                 return found
         return None
 
-    def logs(self, pods: Sequence[objects.PodDetails]) -> dict[tuple[str, str], str]:
-        """Return the last log lines of failed containers."""
+    def logs(self, pods: Sequence[objects.PodDetails], now: datetime) -> dict[tuple[str, str], str]:
+        """Return the last log lines of failed containers: of those that are down first, in the order of their ends."""
         found: dict[tuple[str, str], str] = {}
-        for each in (failed for pod in pods for failed in exits_of(pod)):
+        ends = (failed for pod in pods for failed in exits_of(pod))
+        for each in sorted(ends, key=lambda end: (not is_down_after(end, now), end.ended.finished_at or now)):
             if len(found) == MAX_LOGS or "logs" in self.forbidden:
                 break
             pod = each.pod.metadata.name
