@@ -204,7 +204,7 @@ class Training(NamedTuple):
 WORKERS: Final = ("worker-1", "worker-0")
 TRAININGS: Final = {
     "multi-worker": Training(1000, "worker-0", "model/saved_model.pb", tuple(zip((100, 400), WORKERS, strict=True))),
-    "keras-tensorflow": Training(40, "worker-0", "model/saved_model.pb", tuple(zip((4, 16), WORKERS, strict=True))),
+    "keras-tensorflow": Training(100, "worker-0", "model/saved_model.pb", tuple(zip((4, 30), WORKERS, strict=True))),
     "parameter-server": Training(40, "chief-0", "model.npz", ((4, "worker-1"), (10, "chief-0"), (20, "ps-0"))),
 }
 
