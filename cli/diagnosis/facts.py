@@ -253,9 +253,10 @@ class Facts:
 
     def replica_of_process(self, rank: int) -> str:
         """Return the replica that is a process of Keras 3 and JAX, by its rank; "" if there is none."""
-        found = ((name, rank - first) for name, first in first_ranks(self.sizes).items() if rank >= first)
-        kind, index = max(found, key=lambda each: -each[1], default=("", 0))
-        return self.shape.child(self.name, kind, index) if index < self.sizes.get(kind, 0) else ""
+        for kind, first in first_ranks(self.sizes).items():
+            if rank < first + self.sizes[kind]:
+                return self.shape.child(self.name, kind, rank - first)
+        return ""
 
     @cached_property
     def wanted(self) -> dict[str, str]:

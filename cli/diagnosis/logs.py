@@ -452,6 +452,7 @@ _CONTINUED: Final = re.compile(
 )
 """Lines of gRPC and of JAX's coordination service after the first line of a message of native code."""
 _BY_JAX: Final = "the JAX distributed service detected fatal errors"
+_OF_PEERS: Final = frozenset({PEER_UNKNOWN, PEER_FAILED, PEER_AWAY})
 _PROGRESS: Final = re.compile(r"\b(epoch|step)\b", re.IGNORECASE)
 """A line of a training that continued after an exception."""
 _OF_SERVICE: Final = re.compile(rf"{_BY_JAX}|coordination service")
@@ -581,9 +582,9 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
         candidates += _lines(messages)
     for each in candidates:
         found = first_match(rules, each.text())
-        if found is not None and found[0] in {PEER_FAILED, PEER_AWAY} and not found[1]:
-            named = (first_match(rules, other.text()) for other in messages if _OF_SERVICE.search(other.lines[0]))
-            found = next((more for more in named if more and more[1]), found)
+        if found is not None and found[0] in _OF_PEERS and not found[1]:
+            others = (first_match(rules, other.text()) for other in messages if _OF_SERVICE.search(other.lines[0]))
+            found = next((other for other in others if other and other[0] in _OF_PEERS and other[1]), found)
         if found is not None:
             return LastWords(each.reason(), *found)
     if last is None:
@@ -624,7 +625,7 @@ def _before_abort(messages: Sequence[_Message], abort: _Message) -> _Message:
     raised = next(before, abort)
     known = first_match(RULES, raised.text())
     was_handled = any(_PROGRESS.search(line) for line in raised.lines[1:])
-    return abort if raised.level != "X" or was_handled or (known and known[0] in OUTSIDE) else raised
+    return abort if raised.level != "X" or was_handled or (known and known[0] in _OF_PEERS) else raised
 
 
 def _first_member(messages: Sequence[_Message]) -> _Message:
