@@ -68,10 +68,19 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else _UNSAFE_IN_LINES.sub(_escape, text)
 
 
+_NATIVE_FRAME: Final = re.compile(r" +@ +0x[0-9a-f]+ |\*\*\* Check failure stack trace: \*\*\*$")
+"""Lines of the stack trace that absl prints below a fatal message."""
+
+
 def last_words(text: str, limit: int = LAST_WORDS_BYTES) -> str:
-    """Return the last non-empty lines, joined, in at most `limit` bytes; a last line that is longer loses its end."""
+    """Return the last non-empty lines, joined, in at most `limit` bytes; a last line that is longer loses its end.
+
+    Stack frames of native code are left out.
+    """
     words = ""
     for line in reversed(text.splitlines()):
+        if _NATIVE_FRAME.match(line):
+            continue
         more = clean(" ".join(line.split()), limit)
         joined = f"{more} / {words}" if words and more else more or words
         if len(joined.encode()) > limit:

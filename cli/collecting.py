@@ -28,7 +28,7 @@ from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, 
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import facts, objects
-from tfjob_operator.cli.model.pods import condition_of, exits_of, is_training, running_since
+from tfjob_operator.cli.model.pods import condition_of, exits_of, is_down_after, is_training, running_since
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.permissions import ResourceAttributes
 from tfjob_operator.cli.replicas import selector_of
@@ -40,7 +40,7 @@ LEASE: Final = "tf-operator"
 OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
 """Selects the operator's Deployments. The page's Deployment has the same name label."""
 MAX_LOGS: Final = 3
-"""The most containers whose logs are read: the others usually have the same messages."""
+"""The most containers whose logs are read: the others usually have the same messages, or ended as a consequence."""
 MAX_LAST_LINES: Final = 10
 """The most running replicas whose last log line is read, with one request each."""
 SILENT_AFTER_S: Final = 600.0
@@ -130,7 +130,7 @@ def collect(
         workload=workload,
         place=reader.place(workload) if workload is not None else None,
         pod_group=reader.pod_group(name),
-        logs=reader.logs(job, pods),
+        logs=reader.logs(job, pods, now),
         last_lines=reader.last_lines(pods, now, silent_after_s) if silent_after_s else {},
         silent_after_s=silent_after_s,
         forbidden=sorted(reader.forbidden),
@@ -310,15 +310,23 @@ class _EvidenceReader:
                 return found
         return None
 
-    def logs(self, job: TFJob, pods: Sequence[objects.PodDetails]) -> dict[tuple[str, str], str]:
-        """Return the last log lines of failed containers, first of the pod whose failure ended the job.
+    def logs(self, job: TFJob, pods: Sequence[objects.PodDetails], now: datetime) -> dict[tuple[str, str], str]:
+        """Return the last log lines of failed containers.
 
-        The log of the replica by which a job has succeeded is read too.
+        First that of the pod whose failure ended the job, then those that are down, in the order of their ends. The log of the
+        replica by which a job has succeeded is read too.
         """
         record = conditions.end_record(job.status)
         decided_by = record.failure.pod_name if record is not None and record.failure is not None else ""
-        ordered = sorted(pods, key=lambda pod: pod.metadata.name != decided_by)
-        ends = [(each.pod.metadata.name, each.container, each.now) for pod in ordered for each in exits_of(pod)]
+        failed = sorted(
+            (end for pod in pods for end in exits_of(pod)),
+            key=lambda end: (
+                end.pod.metadata.name != decided_by,
+                not is_down_after(end, now),
+                end.ended.finished_at or now,
+            ),
+        )
+        ends = [(each.pod.metadata.name, each.container, each.now) for each in failed]
         if conditions.is_true(job.status, c.ConditionType.SUCCEEDED):
             deciders = [child_name(job.metadata.name, kind, 0) for kind in (*c.CHIEF_TYPES, c.WORKER)]
             done = {pod.metadata.name for pod in pods if pod.status.phase == "Succeeded"}

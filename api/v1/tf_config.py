@@ -88,6 +88,17 @@ def is_surely_short(job: ObjectMeta, spec: TFJobSpec, domain: str) -> bool:
     return spec.total_replicas * host + len(spec.replicas) * 14 + 2 <= INLINE_BYTES
 
 
+def first_ranks(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the rank of the first replica of each type that is a process of Keras 3 and JAX: chief or master, then workers."""
+    ranks: dict[str, int] = {}
+    processes = 0
+    for name in (*c.CHIEF_TYPES, c.WORKER):
+        if sizes.get(name):
+            ranks[name] = processes
+            processes += sizes[name]
+    return ranks
+
+
 class ClusterSpec:
     """The cluster specification of one job.
 
@@ -140,12 +151,8 @@ class ClusterSpec:
         elastic workers change its size while it runs. An Evaluator is not a part of the group.
         """
         sizes = {name: replica.replicas for name, replica in self._spec.replicas.items() if replica.replicas > 0}
-        ranks: dict[str, int] = {}
-        processes = 0
-        for name in (*c.CHIEF_TYPES, c.WORKER):
-            if name in sizes:
-                ranks[name] = processes
-                processes += sizes[name]
+        ranks = first_ranks(sizes)
+        processes = sum(sizes[name] for name in ranks)
         if self._spec.dynamic_workers or c.PS in sizes or processes < 2:
             return "", 0, {}
         return self._hosts[next(iter(ranks)).lower()][0].strip('"'), processes, ranks

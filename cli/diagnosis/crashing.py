@@ -287,6 +287,8 @@ _KILLED: Final = frozenset({137, 143})
 _LAST_WORDS: Final = 150
 """The most bytes of the last lines of a log that are quoted in a title; a single line may be longer."""
 _TASK: Final = re.compile(r"/job:(\w{1,20})/(?:replica:\d{1,9}/)?task:(\d{1,9})")
+_PROCESS: Final = re.compile(r"(?:/job:jax_worker/replica:0/task:)?(\d{1,9})|leader task|CoordinationService/Heartbeat")
+"""A process of JAX, as messages of its coordination service name it; process 0 is the leader, which runs the service."""
 _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 """Reasons for which the kubelet ends a whole pod."""
 
@@ -394,7 +396,8 @@ def _before_peer(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
             at = each.ended.finished_at
             if at is None or ended_at is None or seconds_between(ended_at, at) <= _SAME_S:
                 other = _classified(facts, _end_of(facts, each))
-                if other.problem.id not in _OF_PEERS and each.ended.exit_code not in _KILLED:
+                was_killed = each.ended.exit_code in _KILLED and each.ended.reason != "OOMKilled"
+                if other.problem.id not in _OF_PEERS and not was_killed:
                     yield other
 
 
@@ -594,9 +597,9 @@ def _by_log(
         problem, key, more["name"] = logs.OUTSIDE[problem], host, host
     elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
         also = (logs.OUTSIDE[problem],)
-    elif problem is logs.PEER_FAILED and (peer := _peer(facts, end, key)):
+    elif (problem is logs.PEER_FAILED or _PROCESS.fullmatch(key)) and (peer := _peer(facts, end, key)):
         more["name"] = peer
-        if facts.finished and peer not in {pod.metadata.name for pod in facts.pods}:
+        if problem is logs.PEER_FAILED and facts.finished and peer not in {pod.metadata.name for pod in facts.pods}:
             problem = replace(problem, to_do=logs.LOG_OF_PEER_GONE)
     return problem, key, more, also
 
@@ -608,9 +611,11 @@ def _last_lines(log: str) -> str:
 
 
 def _peer(facts: Facts, end: _End, task: str) -> str:
-    """Return the replica of a task that a runtime names, else the one of which an earlier failure is known; "" if none is."""
+    """Return the replica of a task or process that a runtime names, else one with an earlier failure; "" if none is known."""
     found = _TASK.match(task)
-    if found is not None and int(found[2]) < {kind.lower(): size for kind, size in facts.sizes.items()}.get(
+    if (process := _PROCESS.fullmatch(task)) is not None:
+        others = list(filter(None, [facts.replica_of_process(int(process[1] or 0))]))
+    elif found is not None and int(found[2]) < {kind.lower(): size for kind, size in facts.sizes.items()}.get(
         found[1], 0
     ):
         others = [child_name(facts.name, found[1], int(found[2]))]

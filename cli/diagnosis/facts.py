@@ -20,6 +20,7 @@ from tfjob_operator.api.v1 import conditions, validation
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.tf_config import first_ranks
 from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.api.v1alpha1 import constants as alpha
@@ -249,6 +250,13 @@ class Facts:
         """The requested number of replicas by type, as far as it is known."""
         sizes = self.shape.sizes
         return dict(sizes) if sum(sizes.values()) <= MAX_REPLICAS else {}
+
+    def replica_of_process(self, rank: int) -> str:
+        """Return the replica that is a process of Keras 3 and JAX, by its rank; "" if there is none."""
+        for kind, first in first_ranks(self.sizes).items():
+            if rank < first + self.sizes[kind]:
+                return self.shape.child(self.name, kind, rank - first)
+        return ""
 
     @cached_property
     def wanted(self) -> dict[str, str]:

@@ -185,6 +185,10 @@ NO_TOKEN: Final = _log(
     712,
     "No service account token in the pod: {name} ({who})",
     (
+        (
+            "JAX needs a token if the image has the package kubernetes, unless the program calls jax.distributed.initialize "
+            'with cluster_detection_method="deactivate"'
+        ),
         ManifestChange(
             "remove automountServiceAccountToken: false from the template or set it to true there, which overrides the "
             "ServiceAccount"
@@ -386,13 +390,23 @@ RULES: Final[tuple[MessageRule, ...]] = (
         NAN_LOSS,
         r"NanLossDuringTrainingError|NaN loss during training|Model diverged with loss = NaN|Invalid loss, terminating",
     ),
-    # JAX: another task has not registered, or has not reached a barrier.
+    # JAX: a process that has ended waits for the others at the barrier for the shutdown.
+    rule(
+        PEER_FAILED,
+        r"Barrier timed out\. Id: Shutdown[\s\S]{0,500}The first task at the barrier: (?P<name>\d+)",
+    ),
+    # JAX: another task has not registered, has not reached another barrier, or does not answer.
+    rule(PEER_AWAY, r"Barrier timed out\. Id: (?!Shutdown)[\s\S]{0,500}Some timed out task names:\s*(?P<name>\S+)"),
     rule(PEER_AWAY, r"DEADLINE_EXCEEDED: (Barrier timed out|[\s\S]{0,500}/RegisterTask)"),
+    rule(PEER_AWAY, r"DEADLINE_EXCEEDED: [\s\S]{0,500}(?P<name>CoordinationService/Heartbeat)"),
     rule(PEER_FAILED, r"stopped sending heartbeats\):\n(?P<name>\S+)"),
+    rule(PEER_FAILED, r"\bTask (?P<name>\S+) heartbeat timeout"),
+    rule(PEER_FAILED, r"Either the (?P<name>leader task) was preempted"),
+    rule(PEER_FAILED, r"/xla\.coordination\.CoordinationService/(PollForError|ShutdownTask)"),
     rule(
         PEER_FAILED,
         r"\A(?=[\s\S]*?(?P<name>/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(another task died|stopped sending heartbeats|"
-        r"heartbeat timeout|Collective ?ops (is |)abort|Socket closed|Connection reset by peer|remote process exited)",
+        r"heartbeat timeout|Collective ?ops (is |)abort|Socket closed|Connection (reset|closed) by peer|remote process exited)",
     ),
     rule(
         PEER_AWAY,
@@ -456,8 +470,17 @@ _WITH_FRAMES: Final = (
     rule(TF_CONFIG_BAD, r'tfconfig_cluster_resolver\.py"[\s\S]{0,4000}\njson\.decoder\.JSONDecodeError: '),
 )
 """An exception that is about a setting only if this function raised it."""
-_CONTINUED: Final = re.compile(r"Additional GRPC error information|:(\{|[A-Z]+:)")
-"""Lines of gRPC after a message of native code."""
+_CONTINUED: Final = re.compile(
+    r"Additional GRPC error information|:(\{|[A-Z]+:)|RPC: /|(\d+|/job:\S+)$|The tasks have crashed|INTERNAL: Barrier |"
+    r"Barrier result: |This suggests that the workers"
+)
+"""Lines of gRPC and of JAX's coordination service after the first line of a message of native code."""
+_BY_JAX: Final = "the JAX distributed service detected fatal errors"
+_OF_PEERS: Final = frozenset({PEER_UNKNOWN, PEER_FAILED, PEER_AWAY})
+_PROGRESS: Final = re.compile(r"\b(epoch|step)\b", re.IGNORECASE)
+"""A line of a training that continued after an exception."""
+_OF_SERVICE: Final = re.compile(rf"{_BY_JAX}|coordination service")
+"""Messages of JAX that may name the peer."""
 _VAGUE: Final = re.compile(
     r"(\w+\.)*((Internal|Unknown|XlaRuntime|JaxRuntime|Aborted|Cancelled)Error\b|RuntimeError: (NCCL|DataLoader))"
 )
@@ -582,12 +605,16 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     last = next((each for each in ends if not _OF_LAUNCHER.match(each.lines[0])), ends[0] if ends else None)
     candidates: list[_Message] = []
     if last is not None:
+        last = _before_abort(messages, last) if _BY_JAX in last.lines[0] else last
         candidates += [_first_member(messages)] if last.margin else _causes(messages, last)
         last = candidates[0]
     if last is None or last.level == "J":
         candidates += _lines(messages)
     for each in candidates:
         found = first_match(rules, each.text())
+        if found is not None and found[0] in _OF_PEERS and not found[1]:
+            others = (first_match(rules, other.text()) for other in messages if _OF_SERVICE.search(other.lines[0]))
+            found = next((other for other in others if other and other[0] in _OF_PEERS and other[1]), found)
         if found is not None:
             return LastWords(each.reason(), *found)
     if last is None:
@@ -617,6 +644,18 @@ def _crashed_in(lines: Sequence[str]) -> str:
     own = (each for each in frames if not _OF_LIBRARY.search(each["file"]))
     innermost = next(own, frames[0] if frames else None)
     return "" if innermost is None else f"{innermost['name']} ({innermost['file']}:{innermost['line']})"
+
+
+def _before_abort(messages: Sequence[_Message], abort: _Message) -> _Message:
+    """Return the exception that ended a program before JAX aborted it, or the message of JAX if another process caused both.
+
+    At its exit, a process of JAX waits for the others, and is aborted if they do not exit too.
+    """
+    before = (each for each in reversed(messages[: messages.index(abort)]) if each.level not in {"I", "W", "E", "F"})
+    raised = next(before, abort)
+    known = first_match(RULES, raised.text())
+    was_handled = any(_PROGRESS.search(line) for line in raised.lines[1:])
+    return abort if raised.level != "X" or was_handled or (known and known[0] in _OF_PEERS) else raised
 
 
 def _first_member(messages: Sequence[_Message]) -> _Message:

@@ -24,6 +24,7 @@ from integration.cluster import Cluster, replica
 from integration.operator_process import OperatorProcess
 from support.pages import ROOT
 from support.waiting import eventually
+from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 
 FLAGS: Final = ("--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1", *PATIENT)
@@ -383,6 +384,77 @@ def test_jobs_of_every_dialect_survive_an_upgrade_and_a_roll_back_untouched(
                     fail_if(list(differences(kept, scene.kept())))
                     scene.finish([job for job in scene.jobs if job.number % 10 == number and str(job) in kept])
                     assert not [line for line in operator.lines() if line["level"] == "error"]
+
+
+MANY: Final = 1_000
+BACKEND_VARIABLES: Final = "--backend-variables"
+MANY_S: Final = 1_200.0
+"""Longer than two busy cores need for two thousand pods."""
+
+
+def versions(cluster: Cluster) -> dict[str, object]:
+    """Return the UID and resourceVersion of all jobs and their children, and the number of each event about a job."""
+    found: dict[str, object] = {}
+    for resource in (JOBS[0], *CHILDREN):
+        for item in cluster.items(resource):
+            meta = item["metadata"]
+            found[f"{resource}/{meta['name']}"] = (meta["uid"], meta["resourceVersion"])
+    for event in cluster.items("events"):
+        about = event["involvedObject"]
+        if about["kind"] == "TFJob":
+            found[f"{about['name']}: {event['reason']}: {event['message']}"] = event["count"]
+    return found
+
+
+@pytest.mark.nightly
+def test_a_thousand_running_jobs_are_not_changed_by_a_release_that_sets_more_variables(
+    tmp_path: Path, older: Release
+) -> None:
+    """No pod is restarted or reported as outdated, and no status is written: by an upgrade, another flag, and a rollback.
+
+    Only pods that the new release creates have the variables of Keras 3 and JAX, unless the flag disables them.
+    """
+    if older.knows(BACKEND_VARIABLES):
+        pytest.skip(f"{older.name} sets the same variables")
+    namespace = f"test-{secrets.token_hex(4)}"
+
+    def job(name: str) -> dict[str, Any]:
+        spec = {"tfReplicaSpecs": {"Worker": replica(2, run=FOREVER)}}
+        return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
+
+    def variables(name: str) -> set[str]:
+        (container,) = cluster.api("GET", "pods", name)["spec"]["containers"]
+        return {each["name"] for each in container["env"]} - {"TF_CONFIG"}
+
+    def running() -> int:
+        return sum(Snapshot(item, {}, Counter()).is_true("Running") for item in cluster.items(JOBS[0]))
+
+    with ControlPlane.start("upgrades") as plane:
+        apply_crds(plane, older)
+        plane.restart_controller_manager()
+        plane.create_namespace(namespace)
+        cluster = Cluster(plane, namespace, tmp_path)
+        with cluster.node():
+            with cluster.operator(*PATIENT, root=older.root) as operator:
+                cluster.post(*(job(f"job-{number}") for number in range(MANY)))
+                eventually(lambda: running() == MANY, "the jobs run", yet=running, limit_s=MANY_S)
+                eventually(lambda: is_idle(operator), "the operator is idle", limit_s=MANY_S)
+            kept, more = versions(cluster), {name for group in v1.BACKEND_VARIABLES for name in group}
+            for name, release, flags, expected in (
+                ("upgraded", present(), (), more),
+                ("disabled", present(), (f"{BACKEND_VARIABLES}=false",), set()),
+                ("rolled-back", older, (), set()),
+                ("again", present(), (), more),
+            ):
+                apply_crds(plane, release)
+                with cluster.operator(*PATIENT, *flags, root=release.root) as operator:
+                    cluster.post(job(name))  # its sync comes after those of all jobs that were there before
+                    eventually(lambda: cluster.state(name) == "Running", f"{name} runs", limit_s=MANY_S)  # noqa: B023
+                    eventually(lambda: is_idle(operator), "the operator is idle", limit_s=MANY_S)
+                    assert variables(f"{name}-worker-1") == expected
+                    now = versions(cluster)
+                    assert {key: now.get(key) for key, was in kept.items() if now.get(key) != was} == {}
+                    assert [key for key in now.keys() - kept.keys() if "job-" in key] == []
 
 
 DEPLOYMENT: Final = ("-n", "kubeflow", "deployment/tf-job-operator")

@@ -12,6 +12,7 @@ abort with 134. Therefore, the job needs a failure policy that restarts all of t
 import os
 import shutil
 import sys
+import traceback
 from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -92,4 +93,9 @@ if __name__ == "__main__":
         initialization_timeout=JOIN_S,
     )
     Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-    train(Path(sys.argv[1]), int(sys.argv[2]))
+    try:
+        train(Path(sys.argv[1]), int(sys.argv[2]))
+    except Exception:
+        # At the end of Python, JAX would wait for the other processes, which wait for this one, and abort all after five minutes.
+        traceback.print_exc()
+        os._exit(1)

@@ -98,7 +98,7 @@ def train(folder: str, steps: int) -> None:
         rows = np.random.default_rng(number).integers(0, len(images), BATCH)
         loss = step(tf.constant(images[rows]), tf.constant(labels[rows]))
         if number % EVERY == 0 or number == steps - 1:
-            print(f"step {number} loss {float(loss):.4f}", flush=True)
+            print(f"step {number} loss {float(loss):.6f}", flush=True)
             with summaries.as_default():
                 tf.summary.write("loss", loss, step=number, metadata=SCALAR)
             summaries.flush()

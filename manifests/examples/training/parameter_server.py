@@ -4,16 +4,18 @@ All replicas run this program, and read their role from TF_CONFIG, which the ope
 forever, and the chief assigns them work. When the chief exits, the job succeeds, and the operator deletes the others
 (cleanPodPolicy Running).
 
-    python parameter_server.py FOLDER STEPS      FOLDER is where the chief saves the model
+    python parameter_server.py FOLDER EPOCHS      FOLDER is on a volume of the chief
+
+A worker may fail at any time: the chief assigns its steps to another one. If a parameter server or the chief itself fails, the
+chief restarts, and continues from the checkpoint of the last epoch.
 """
 
-import os
 import sys
 
 import numpy as np
 import tensorflow as tf
 
-CLASSES, PIXELS, BATCH, RATE = 10, 28 * 28, 64, 0.003
+CLASSES, PIXELS, BATCH, STEPS, RATE = 10, 28 * 28, 64, 20, 0.003
 
 
 def digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -32,34 +34,44 @@ def serve(place: tf.distribute.cluster_resolver.TFConfigClusterResolver) -> None
     ).join()
 
 
-def coordinate(place: tf.distribute.cluster_resolver.TFConfigClusterResolver, folder: str, steps: int) -> None:
+def coordinate(place: tf.distribute.cluster_resolver.TFConfigClusterResolver, folder: str, epochs: int) -> None:
     """Run the chief: it places variables on the parameter servers, and schedules steps on free workers."""
     strategy = tf.distribute.ParameterServerStrategy(place)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         weights = tf.Variable(tf.zeros((PIXELS, CLASSES)))
         bias = tf.Variable(tf.zeros((CLASSES,)))
+        epoch = tf.Variable(0, dtype=tf.int64)
     images, labels = digits(4096, seed=1)
 
+    def loss_of(batch: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(right, batch @ weights + bias))
+
     @tf.function
-    def step(batch: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    def step(batch: tf.Tensor, right: tf.Tensor) -> None:
         with tf.GradientTape() as tape:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(right, batch @ weights + bias)
-            loss = tf.reduce_mean(losses)
+            loss = loss_of(batch, right)
         for variable, gradient in zip((weights, bias), tape.gradient(loss, (weights, bias)), strict=True):
             variable.assign_sub(RATE * gradient)
-        return loss
 
+    # The chief writes the files, so that parameter servers need no volume.
+    chief = tf.train.CheckpointOptions(experimental_io_device="/job:chief/task:0/device:CPU:0")
+    saved = tf.train.Checkpoint(weights=weights, bias=bias, epoch=epoch)
+    manager = tf.train.CheckpointManager(saved, f"{folder}/checkpoints", max_to_keep=2)
+    if manager.latest_checkpoint is not None:
+        saved.restore(manager.latest_checkpoint, options=chief).assert_existing_objects_matched()
+        print(f"restored after epoch {int(epoch.numpy())}", flush=True)
     print(f"the weights are on {weights.device}", flush=True)
-    for number in range(steps):
-        rows = np.random.default_rng(number).integers(0, len(images), BATCH)
-        loss = coordinator.schedule(step, args=(tf.constant(images[rows]), tf.constant(labels[rows])))
-        if number % 20 == 0 or number == steps - 1:
-            coordinator.join()
-            print(f"step {number} loss {float(loss.fetch()):.4f}", flush=True)
-    os.makedirs(folder, exist_ok=True)
+    for number in range(int(epoch.numpy()), epochs):
+        for index in range(number * STEPS, (number + 1) * STEPS):
+            rows = np.random.default_rng(index).integers(0, len(images), BATCH)
+            coordinator.schedule(step, args=(tf.constant(images[rows]), tf.constant(labels[rows])))
+        coordinator.join()
+        print(f"epoch {number} loss {float(loss_of(tf.constant(images), tf.constant(labels))):.6f}", flush=True)
+        epoch.assign_add(1)
+        manager.save(checkpoint_number=number, options=chief)
     np.savez(f"{folder}/model.npz", weights=weights.numpy(), bias=bias.numpy())
-    print(f"saved the model after step {steps}", flush=True)
+    print(f"saved the model after epoch {epochs}", flush=True)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,10 @@ def test_last_words_are_the_last_lines_that_say_something() -> None:
     assert many.endswith("line 998 / line 999")
     assert LAST_WORDS_BYTES - 20 < len(many) <= LAST_WORDS_BYTES
     assert last_words(" \n\t\n") == ""
+    native = (
+        "F1129 3:36 client.h:80] it died\n*** Check failure stack trace: ***\n    @     0x7fd5c4027236  absl::Flush()"
+    )
+    assert last_words(native) == "F1129 3:36 client.h:80] it died"
 
 
 def test_a_long_last_line_is_cut_at_its_end() -> None:

@@ -147,7 +147,19 @@ def test_of_failed_containers_the_end_of_the_log_is_read(server: Server) -> None
     assert len(found.logs) == MAX_LOGS
     assert found.logs["mnist-worker-1", "tensorflow"] == "Traceback\nValueError: \N{REPLACEMENT CHARACTER}"
     asked = [path for _, path, *_ in server.asked if "/log?" in path]
-    assert ["previous=true" in path for path in asked] == [True, False, True, True]
+    assert ["previous=true" in path for path in asked] == [False, True, True, True]
+
+
+def test_the_log_of_the_replica_that_ended_first_is_read(server: Server) -> None:
+    """All others may have ended as a consequence: only some logs are read."""
+    pods = []
+    for index in range(6):
+        ended = {"exitCode": 134, "finishedAt": f"2026-09-12T23:4{6 - index}:00Z"}
+        statuses = [{"name": "tensorflow", "state": {"terminated": ended}}]
+        pods.append(pod(f"mnist-worker-{index}", node="n", containerStatuses=statuses))
+        server.answers(f"{CORE}/pods/mnist-worker-{index}/log", b"Aborted")
+    server.answers(f"{CORE}/pods", items(*pods))
+    assert list(collected(server).logs) == [(f"mnist-worker-{index}", "tensorflow") for index in (5, 4, 3)]
 
 
 def _running(server: Server, count: int) -> None:

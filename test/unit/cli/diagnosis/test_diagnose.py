@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -399,6 +399,61 @@ def test_the_peer_of_an_aborted_replica_is_that_of_its_last_words_else_the_first
     world.exited(134, log="terminate called\nCollective ops is aborted by: heartbeat timeout")
     (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "peer-failed")
     assert "another replica ended: mnist-ps-0 " in found.title
+
+
+ABORTED_BY_JAX: Final = (
+    "F1129 19:50:48.972077   12550 client.h:80] Terminating process because the JAX distributed service detected fatal errors. "
+    "This most likely indicates that another task died. absl::Status: INTERNAL: Shutdown barrier has failed.\n"
+    "Barrier result: 'DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::1::0. This usually happens because a task triggered "
+    "the barrier too early or too slowly.\n# of tasks that reached the barrier: 1/2.\n"
+    "The first task at the barrier: 0. Some timed out task names:\n1\n"
+    "*** Check failure stack trace: ***\n    @     0x7f3774681f3e  std::_Function_handler<>::_M_invoke()"
+)
+RAISED: Final = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\nValueError: bad shard 7\n'
+)
+
+
+def second_to(world: Troubled, code: int, reason: str, log: str) -> None:
+    """Let worker 1, by which the job has failed, be a victim of worker 0, which ended in the same second."""
+    world.failed(134, log=ABORTED_BY_JAX)
+    world.exited(code, reason, name="mnist-worker-0", restarts=0, log=log)
+    world.container("mnist-worker-0").update(state=world.container("mnist-worker-0")["lastState"], lastState={})
+    world.pods["mnist-worker-0"]["status"]["phase"] = "Failed"
+    world.status["completionTime"] = ago(3)
+
+
+def test_the_exception_of_one_process_is_the_cause_if_jax_aborts_all_of_them() -> None:
+    """A process that raises an exception waits for the others at its exit. After five minutes JAX aborts all at once."""
+    world = world_of()
+    second_to(world, 134, "Error", RAISED + ABORTED_BY_JAX)
+    first, second = diagnose(world.evidence()).causes[:2]
+    assert (first.id, first.whom) == ("aborted", ("mnist-worker-0",))
+    assert first.title.endswith("mnist-worker-0): ValueError: bad shard 7")
+    assert (second.id, second.whom) == ("peer-failed", ("mnist-worker-1",))
+    assert "another replica ended: mnist-worker-0 " in second.title
+
+
+def test_a_replica_that_was_killed_for_its_memory_is_the_cause_for_its_peers() -> None:
+    world = world_of()
+    second_to(world, 137, "OOMKilled", "")
+    assert ids_of(world)[:2] == ["out-of-memory", "peer-failed"]
+
+
+def test_an_exception_that_was_handled_is_not_why_jax_aborted_a_process() -> None:
+    world = world_of()
+    world.exited(134, log=f"{RAISED}epoch 4 loss 0.12\n{ABORTED_BY_JAX}")
+    assert ids_of(world) == ["peer-failed"]
+
+
+def test_the_chief_is_the_first_process_of_jax() -> None:
+    world = world_of()
+    world.spec["tfReplicaSpecs"]["Chief"] = deepcopy(world.spec["tfReplicaSpecs"]["Worker"]) | {"replicas": 1}
+    for rank, name in ((0, "mnist-chief-0"), (1, "mnist-worker-0"), (7, "7")):
+        lost = f"UNAVAILABLE: Task {rank} heartbeat timeout. This indicates that the remote task has failed"
+        world.exited(134, log=f"F1129 19:36:06.583757   26564 client.h:80] absl::Status: INTERNAL: {lost}")
+        (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "peer-failed")
+        assert f"another replica ended: {name} (" in found.title
 
 
 @pytest.mark.parametrize(
