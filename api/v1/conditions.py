@@ -171,7 +171,7 @@ def set_false(
     return (*kept, off, still_true)
 
 
-def set_aside(
+def set_aside(  # noqa: PLR0917 - the order of `set_true`
     conditions: Conditions, condition_type: ConditionType, status: str, reason: str, message: str, now: datetime
 ) -> Conditions:
     """Set Held or Stalled in place, or insert it before the last condition.

@@ -98,7 +98,9 @@ def _read_rule(reader: Reader, value: object, path: Path, number: int, types: Co
     reasons = _read_reasons(reader, value.get("onFailureReasons"), Path(path, "onFailureReasons"))
     stall = FailureReason.PROGRESS_DEADLINE_EXCEEDED
     if stall in reasons and action in {RuleAction.RESTART_REPLICA, RuleAction.IGNORE}:
-        reader.error(Path(path, "action"), f"Forbidden: {action} cannot be used with {stall}, which concerns the whole job")
+        reader.error(
+            Path(path, "action"), f"Forbidden: {action} cannot be used with {stall}, which concerns the whole job"
+        )
     given = reader.mapping(nodes, Path(path, "onNodes"))
     if nodes is not None:
         reader.known(given, {"conditions", "taints"}, Path(path, "onNodes"))
