@@ -1,8 +1,8 @@
 """Reads the last log lines of jobs with `progressDeadlineSeconds`, and queues a job when it stalls or progresses.
 
 Syncs say which logs to read (`LogReader.watch`): only the leader reads any, and none for a job without the field. Each log is
-read about four times per deadline. In all, at most `READS_PER_S` logs a second are read, those first that are due the longest: more
-jobs than that allows are found stalled later, which `LAG` shows. The reads ask for one line of at most `MAX_BYTES` bytes.
+read about four times per deadline. In all, at most `READS_PER_S` logs a second are read, those first that are due the longest:
+more jobs than that allows are found stalled later, which `LAG` shows. The reads ask for one line of at most `MAX_BYTES` bytes.
 
 An addon grants the permission. Without it, no job ever stalls: this is logged once, and reported as a Warning on each job.
 """

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from heapq import nsmallest
 from typing import Final
 
 from tfjob_operator.api.core import ContainerStatus, EventType
@@ -96,7 +95,7 @@ def _observed_keys(spec: TFJobSpec, keys: Sequence[ReplicaKey]) -> list[ReplicaK
     """Return the deciding replica, then those of all types with the lowest indices."""
     decider = deciding_type(spec.replicas)
     first = min((key for key in keys if key.type == decider), key=lambda key: key.index, default=None)
-    return nsmallest(MAX_OBSERVED, keys, key=lambda key: (key != first, key.index, _ORDER[key.type]))
+    return sorted(keys, key=lambda key: (key != first, key.index, _ORDER[key.type]))[:MAX_OBSERVED]
 
 
 def _target_of(replica: Replica) -> LogTarget | None:
