@@ -76,9 +76,7 @@ SET_ASIDE = {ConditionType.HELD, ConditionType.STALLED}
 """Conditions that are no states."""
 
 
-@given(
-    st.lists(st.none() | st.sampled_from([each for each in ConditionType if each not in SET_ASIDE]), max_size=12)
-)
+@given(st.lists(st.none() | st.sampled_from([each for each in ConditionType if each not in SET_ASIDE]), max_size=12))
 def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[ConditionType | None]) -> None:
     """B23: at most one end, nothing after it, Running never True when ended, no False condition last while one is True.
 
