@@ -108,8 +108,9 @@ def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
     if state in states.ENDS:
         return
     found = status.conditions or ()
+    aside = {ConditionType.HELD, ConditionType.STALLED} if state == ConditionType.RUNNING else {ConditionType.HELD}
     for each in found:
-        if each.type in {ConditionType.HELD, ConditionType.STALLED} and each.status == conditions.TRUE:
+        if each.type in aside and each.status == conditions.TRUE:
             yield each.type, each.last_transition_time
     if state == states.NEW:
         yield state, meta.creation_timestamp

@@ -107,6 +107,8 @@ class TFJobController:
         """Move one job closer to its spec. Raises ApiError if it must be retried."""
         view = self._views.open(key)
         if view is None:
+            if self._logs is not None:
+                self._logs.forget(key)  # another controller manages it now
             return
         job = view.job.metadata
         structlog.contextvars.bind_contextvars(uid=job.uid)

@@ -469,6 +469,16 @@ async def test_a_deleted_job_is_forgotten() -> None:
         assert kubelets.names() == []
 
 
+async def test_a_job_that_another_controller_manages_is_read_no_more() -> None:
+    async with controlled(progressDeadlineSeconds=60) as (world, kubelets):
+        await asyncio.sleep(1)
+        kubelets.names()
+        policy = {"progressDeadlineSeconds": 60, "managedBy": "kueue.x-k8s.io/multikueue"}
+        await world.sync(job(given(**policy), generation=2, resource_version="9"))
+        await asyncio.sleep(60)
+        assert kubelets.names() == []
+
+
 async def test_a_recreated_pod_is_read_instead_of_the_old_one() -> None:
     async with controlled(progressDeadlineSeconds=60) as (world, _):
         await asyncio.sleep(50)
