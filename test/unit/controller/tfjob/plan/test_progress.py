@@ -20,7 +20,7 @@ WORKERS: Final = (pod("Worker", 0), pod("Worker", 1))
 RULE: Final = {"action": "RestartAll", "onFailureReasons": ["ProgressDeadlineExceeded"]}
 
 
-def given(*, rules: tuple[dict[str, Any], ...] = (), **sizes: int) -> dict[str, Any]:
+def given(*rules: dict[str, Any], **sizes: int) -> dict[str, Any]:
     """A specification with a progress deadline, by default of two workers; at most one restart of the whole job."""
     policy: dict[str, Any] = {"progressDeadlineSeconds": DEADLINE_S}
     if rules:
@@ -239,7 +239,7 @@ def test_a_missing_permission_is_reported_with_the_addon() -> None:
 
 
 def test_a_rule_restarts_a_stalled_job() -> None:
-    tfjob = running(given(rules=(RULE,)), *WORKERS)
+    tfjob = running(given(RULE), *WORKERS)
     found = decide(tfjob, *WORKERS, logs=SILENT)
     assert reasons(found) == ["ProgressDeadlineExceeded", "RestartedAllReplicas"]
     assert len(found.delete_pods) == 2
@@ -261,7 +261,7 @@ def test_a_rule_restarts_a_stalled_job() -> None:
 
 
 def test_a_stalled_job_that_may_not_restart_again_fails() -> None:
-    tfjob = running(given(rules=(RULE,)), *WORKERS)
+    tfjob = running(given(RULE), *WORKERS)
     tfjob = changed(tfjob, status__counted_restarts=1)
     failed = synced(tfjob, *WORKERS, logs=SILENT)
     (condition,) = [each for each in failed.status.conditions if each.type == "Failed"]
@@ -270,7 +270,7 @@ def test_a_stalled_job_that_may_not_restart_again_fails() -> None:
 
 
 def test_a_rule_fails_a_stalled_job() -> None:
-    failed = synced(running(given(rules=(RULE | {"action": "FailJob"},)), *WORKERS), *WORKERS, logs=SILENT)
+    failed = synced(running(given(RULE | {"action": "FailJob"}), *WORKERS), *WORKERS, logs=SILENT)
     (condition,) = [each for each in failed.status.conditions if each.type == "Failed"]
     assert condition.reason == "PodFailurePolicy"
     assert "pod mnist-worker-0: no new log line for 600s" in condition.message
@@ -286,7 +286,7 @@ def test_a_rule_fails_a_stalled_job() -> None:
 )
 def test_no_rule_acts_on_a_stall_that_does_not_name_it_and_the_deciding_replica(rule: dict[str, Any]) -> None:
     """A rule that matches every failure was not written for jobs that may be in an evaluation."""
-    spec = given(rules=(rule,), PS=1, Worker=2)
+    spec = given(rule, PS=1, Worker=2)
     pods = (*WORKERS, pod("PS", 0))
     found = decide(running(spec, *pods), *pods, logs=logs(600, 700, 800, pods=pods))
     assert reasons(found) == ["ProgressDeadlineExceeded"]
@@ -295,14 +295,14 @@ def test_no_rule_acts_on_a_stall_that_does_not_name_it_and_the_deciding_replica(
 
 def test_a_rule_that_is_added_to_a_stalled_job_acts() -> None:
     tfjob = stalled_job()
-    edited = changed(job(given(rules=(RULE,)), generation=2), status=tfjob.status)
+    edited = changed(job(given(RULE), generation=2), status=tfjob.status)
     found = decide(edited, *WORKERS, logs=SILENT)
     assert "RestartedAllReplicas" in reasons(found)
 
 
 def test_a_stall_counts_on_no_node() -> None:
     """Which of the nodes is at fault is unknown."""
-    spec = given(rules=(RULE,))
+    spec = given(RULE)
     spec["runPolicy"]["nodeAvoidance"] = {}
     pods = tuple(changed(each, node="n0") for each in WORKERS)
     restarted = synced(running(spec, *pods), *pods, logs=SILENT)
@@ -310,7 +310,7 @@ def test_a_stall_counts_on_no_node() -> None:
 
 
 def test_a_success_comes_before_a_stall() -> None:
-    spec = given(rules=(RULE,), Chief=1, Worker=2)
+    spec = given(RULE, Chief=1, Worker=2)
     pods = (pod("Chief", 0, "Succeeded", 0), *WORKERS)
     assert true_of(synced(running(spec, *pods), *pods, logs=SILENT))[-1] == "Succeeded"
 
