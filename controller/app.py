@@ -42,6 +42,7 @@ from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.controller import new_controller
 from tfjob_operator.controller.tfjob.crd_check import check_crds
+from tfjob_operator.controller.tfjob.logs import READS_PER_S, Limiters, LogReader
 from tfjob_operator.controller.tfjob.nodes import NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import Defaults
 from tfjob_operator.controller.tfjob.view import LeadershipTerm
@@ -125,8 +126,12 @@ def build(
     informers = SharedInformerFactory(reader, clock=clock, metrics=metrics)
     recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics)
     background = dict(background or {})
+    pace = TokenBucket(READS_PER_S, 1, clock=clock)
+    log_limiter = pace if limiter is None else Limiters(limiter, pace)
+    log_client = client(transports.watches, limiter=log_limiter)
+    logs = LogReader(log_client, log_limiter, clock, metrics, quotes=options.quote_log_lines)
     parts = _Parts(
-        options, informers, reader, writing(work_gate), recorder, metrics, clock, config or NO_CONFIG, background
+        options, informers, reader, writing(work_gate), recorder, metrics, clock, config or NO_CONFIG, background, logs
     )
     if config is not None:
         own = OwnDeployment(
@@ -171,6 +176,7 @@ class _Parts:
     clock: Clock
     config: ConfigSource
     background: dict[str, Callable[[], Coroutine[object, object, None]]]
+    logs: LogReader
 
     def __post_init__(self) -> None:
         self.job_metrics = JobMetrics(self.metrics)
@@ -209,6 +215,7 @@ class _Parts:
             self.clock,
         )
         self.background["nodes"] = nodes.run
+        self.background["logs"] = self.logs.run
         tfjobs = new_controller(
             caches,
             self.writer,
@@ -229,6 +236,7 @@ class _Parts:
                 retryable=options.retryable_exit_codes,
             ),
             nodes=nodes,
+            logs=self.logs,
         )
         yield Controller(
             NAME,

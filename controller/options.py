@@ -70,6 +70,7 @@ class Options:
         never.
     fallback_to_logs: if a training container fails without a termination message, use the end of its log as the message.
     backend_variables: set the variables by which Keras 3 and JAX find the other processes of a job.
+    quote_log_lines: quote the last log line of a stalled job in its status.
     tensorboard_image: the image of TensorBoards for which the job sets none.
     tensorboard_service_types: the Service types that jobs may request for TensorBoard; ClusterIP is always allowed.
     monitoring_address, monitoring_port: where /metrics, /healthz and /readyz are served; an empty address for all interfaces,
@@ -99,6 +100,7 @@ class Options:
     node_lost_timeout_s: float = 0.0
     fallback_to_logs: bool = True
     backend_variables: bool = True
+    quote_log_lines: bool = True
     tensorboard_image: str = TENSORBOARD_IMAGE
     tensorboard_service_types: tuple[str, ...] = SERVICE_TYPES
     monitoring_address: str = ""
@@ -209,6 +211,8 @@ def _parser() -> argparse.ArgumentParser:
         help="set terminationMessagePolicy FallbackToLogsOnError where a job sets none (default true)", **switch)  # fmt: skip
     add("--backend-variables", default=True,
         help="set the variables by which Keras 3 and JAX find the other processes (default true)", **switch)  # fmt: skip
+    add("--quote-log-lines", default=True,
+        help="quote the last log line of a stalled job in its status (default true)", **switch)  # fmt: skip
     add("--tensorboard-image", type=_image, default=TENSORBOARD_IMAGE, metavar="IMAGE",
         help=f"image of a TensorBoard whose job specifies none (default {TENSORBOARD_IMAGE})")  # fmt: skip
     add("--tensorboard-service-types", type=_list_of(*SERVICE_TYPES), default=SERVICE_TYPES, metavar="LIST",

@@ -3,7 +3,7 @@
 Clients rely on three rules. The newest transition is the last condition. A False condition is never last while another
 one is True, since the STATE column shows the last one. Running and Restarting replace each other.
 
-Held is an exception: it is not a state of the job, and is never the last condition.
+Held and Stalled are exceptions: they are not states of the job, and never the last condition.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ FALSE: Final = "False"
 _ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 _OVER: Final = {
     **dict.fromkeys(_ENDS, frozenset(ConditionType) - {ConditionType.CREATED, *_ENDS}),
-    ConditionType.SUSPENDED: {ConditionType.RUNNING, ConditionType.RESTARTING},
+    ConditionType.SUSPENDED: {ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.STALLED},
 }
 """Conditions under which no pod runs, and the conditions that become False with them. The latter take over the reason of
 the former (U14): clients of training-operator look there for TFJobSuspended."""
 
+_NOT_STATES: Final = frozenset({ConditionType.HELD, ConditionType.STALLED})
 _REPLACES: Final = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
 
 ENDING: Final = states.ENDING
@@ -161,7 +162,7 @@ def set_false(
     kept = [condition for condition in conditions if condition is not present]
     off = _new(condition_type, FALSE, reason, clean(message), now)
     states = (
-        condition for condition in reversed(kept) if condition.status == TRUE and condition.type != ConditionType.HELD
+        condition for condition in reversed(kept) if condition.status == TRUE and condition.type not in _NOT_STATES
     )
     still_true = next(states, None)
     if still_true is None:
@@ -170,15 +171,17 @@ def set_false(
     return (*kept, off, still_true)
 
 
-def set_held(conditions: Conditions, status: str, reason: str, message: str, now: datetime) -> Conditions:
-    """Set Held in place, or insert it before the last condition.
+def set_aside(  # noqa: PLR0917 - the order of `set_true`
+    conditions: Conditions, condition_type: ConditionType, status: str, reason: str, message: str, now: datetime
+) -> Conditions:
+    """Set Held or Stalled in place, or insert it before the last condition.
 
     Returns the same tuple if nothing changes or the job is finished.
     """
     if _has_ended(conditions):
         return conditions
     message = clean(message)
-    present, new = find(conditions, ConditionType.HELD), _new(ConditionType.HELD, status, reason, message, now)
+    present, new = find(conditions, condition_type), _new(condition_type, status, reason, message, now)
     if present is None:
         return (*conditions[:-1], new, conditions[-1])
     if (present.status, present.reason, present.message) == (status, reason, message):

@@ -93,6 +93,8 @@ ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
 sets it to the current time."""
 MIN_NODE_LOST_TIMEOUT_S: Final = 60
 """A kubelet reports every 10 s; kube-controller-manager considers its node lost after 50 s."""
+MIN_PROGRESS_DEADLINE_S: Final = 60
+"""The last log line is read four times per deadline: shorter ones would cost more reads than they save in time."""
 TOPOLOGY_ANNOTATIONS: Final = frozenset(
     f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("required", "preferred", "unconstrained")
 )
@@ -175,6 +177,8 @@ class FailureReason(StrEnum):
     """The pod exceeded its own activeDeadlineSeconds."""
     NODE_LOST = "NodeLost"
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    """No replica has written a new log line for `progressDeadlineSeconds`, although all run."""
 
 
 class AttemptReason(StrEnum):
@@ -205,6 +209,8 @@ class ConditionType(StrEnum):
     SUSPENDED = "Suspended"
     HELD = "Held"
     """Not a state of the job: the current spec is not applied. It is never the last condition."""
+    STALLED = "Stalled"
+    """Not a state of the job, which is also Running: no replica writes log lines. It is never the last condition."""
 
 
 class ConditionReason(StrEnum):
@@ -223,6 +229,8 @@ class ConditionReason(StrEnum):
     """The job exceeded one of `LIMITS`; its running pods are deleted whatever the cleanPodPolicy."""
     SUSPENDED = "TFJobSuspended"
     RESUMED = "TFJobResumed"
+    NO_PROGRESS = "ProgressDeadlineExceeded"
+    PROGRESSING = "TFJobProgressing"
     BY_RULE = "PodFailurePolicy"
     """A rule of the failure policy with the action FailJob matched. The name is batch Job's."""
 
@@ -263,6 +271,7 @@ class EventReason(StrEnum):
     NODE_SICK = "NodeSick"
     NODE_LOST = "NodeLost"
     NODES_UNAVAILABLE = "NodesUnavailable"
+    LOGS_UNAVAILABLE = "LogsUnavailable"
     NODES_NOT_AVOIDED = "NodesNotAvoided"
     EXITED_WITH_CODE = "ExitedWithCode"
     RESTART_POLICY_OVERWRITTEN = "SettedPodTemplateRestartPolicy"

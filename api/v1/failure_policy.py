@@ -1,4 +1,4 @@
-"""Reads the fields of `runPolicy` about failures, node avoidance and start deadlines. Pure.
+"""Reads the fields of `runPolicy` about failures, node avoidance, and deadlines of start and progress. Pure.
 
 The first rule that matches a failure applies. A rule has at most one matcher; without one it matches every failure of its
 replica types, including disruptions. The limits on matchers are those of a batch/v1 Job's podFailurePolicy, and rule names
@@ -34,7 +34,9 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _STATUSES: Final = ("True", "False", "Unknown")
 
 FAILURE_POLICY_FIELDS: Final = frozenset({"maxRestarts", "finishedReplicaPolicy", "rules"})
-OTHER_FIELDS: Final = frozenset({"nodeAvoidance", "nodeLostTimeoutSeconds", "startDeadlineSeconds"})
+OTHER_FIELDS: Final = frozenset(
+    {"nodeAvoidance", "nodeLostTimeoutSeconds", "startDeadlineSeconds", "progressDeadlineSeconds"}
+)
 """Fields of `runPolicy` that are read here besides `failurePolicy`."""
 _MATCHERS: Final = ("onExitCodes", "onPodConditions", "onFailureReasons", "onNodes")
 RULE_FIELDS: Final = frozenset({"name", "action", "targetReplicaTypes", "escalation", *_MATCHERS})
@@ -93,6 +95,12 @@ def _read_rule(reader: Reader, value: object, path: Path, number: int, types: Co
     nodes = value.get("onNodes")
     if nodes is not None and action is RuleAction.IGNORE:
         reader.error(Path(path, "action"), "Forbidden: Ignore cannot be used with onNodes")
+    reasons = _read_reasons(reader, value.get("onFailureReasons"), Path(path, "onFailureReasons"))
+    stall = FailureReason.PROGRESS_DEADLINE_EXCEEDED
+    if stall in reasons and action in {RuleAction.RESTART_REPLICA, RuleAction.IGNORE}:
+        reader.error(
+            Path(path, "action"), f"Forbidden: {action} cannot be used with {stall}, which concerns the whole job"
+        )
     given = reader.mapping(nodes, Path(path, "onNodes"))
     if nodes is not None:
         reader.known(given, {"conditions", "taints"}, Path(path, "onNodes"))
@@ -104,7 +112,7 @@ def _read_rule(reader: Reader, value: object, path: Path, number: int, types: Co
         _read_targets(reader, value.get("targetReplicaTypes"), Path(path, "targetReplicaTypes"), types),
         _read_exit_codes(reader, value.get("onExitCodes"), Path(path, "onExitCodes")),
         _read_conditions(reader, value.get("onPodConditions"), Path(path, "onPodConditions")),
-        _read_reasons(reader, value.get("onFailureReasons"), Path(path, "onFailureReasons")),
+        reasons,
         _read_conditions(reader, given.get("conditions"), Path(Path(path, "onNodes"), "conditions")),
         _read_taints(reader, given.get("taints"), Path(Path(path, "onNodes"), "taints")),
         escalation,
@@ -229,10 +237,14 @@ def read_other_fields(reader: Reader, given: JSON, path: str) -> dict[str, Any]:
     lost_s = reader.integer(given.get("nodeLostTimeoutSeconds"), f"{path}.nodeLostTimeoutSeconds", None)
     if lost_s is not None and 0 < lost_s < c.MIN_NODE_LOST_TIMEOUT_S:
         reader.error(f"{path}.nodeLostTimeoutSeconds", f"must be 0 (never) or at least {c.MIN_NODE_LOST_TIMEOUT_S}")
+    progress_s = reader.integer(given.get("progressDeadlineSeconds"), f"{path}.progressDeadlineSeconds", None)
+    if progress_s is not None and progress_s < c.MIN_PROGRESS_DEADLINE_S:
+        reader.error(f"{path}.progressDeadlineSeconds", f"must be at least {c.MIN_PROGRESS_DEADLINE_S}")
     return {
         "node_avoidance": _read_node_avoidance(reader, given.get("nodeAvoidance"), f"{path}.nodeAvoidance"),
         "node_lost_timeout_s": lost_s,
         "start_deadline_s": _positive(reader, given.get("startDeadlineSeconds"), f"{path}.startDeadlineSeconds"),
+        "progress_deadline_s": progress_s,
     }
 
 

@@ -10,7 +10,7 @@ NEW: Final = "New"
 ENDING: Final = "Ending"
 """The state of a job whose end is decided but not written yet. It is not a condition: old clients read the last one."""
 CONDITIONS: Final = ("Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
-"""The types of conditions that are states. Held is none, nor are conditions of other programs."""
+"""The types of conditions that are states. Held and Stalled are none, nor are conditions of other programs."""
 ENDS: Final = frozenset({"Succeeded", "Failed"})
 _OVER_PHASES: Final = frozenset({"Done", "CleanUp", "Failed"})
 """The phases of alpha jobs that have ended."""

@@ -469,6 +469,7 @@ class TFJobSpec:
     node_avoidance: NodeAvoidance | None = None
     node_lost_timeout_s: int | None = None
     start_deadline_s: int | None = None
+    progress_deadline_s: int | None = None
     completion_grace_s: int | None = None
     sets_clean_pod_policy: bool = False
     warnings: tuple[SpecWarning, ...] = ()

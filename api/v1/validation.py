@@ -94,6 +94,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
         node_avoidance=policy.node_avoidance,
         node_lost_timeout_s=policy.node_lost_timeout_s,
         start_deadline_s=policy.start_deadline_s,
+        progress_deadline_s=policy.progress_deadline_s,
         completion_grace_s=policy.completion_grace_s,
         sets_clean_pod_policy=policy.clean_pod_policy is not None,
         warnings=(
@@ -288,6 +289,7 @@ class _RunPolicy:
     node_avoidance: NodeAvoidance | None = None
     node_lost_timeout_s: int | None = None
     start_deadline_s: int | None = None
+    progress_deadline_s: int | None = None
     completion_grace_s: int | None = None
 
 

@@ -9,7 +9,9 @@ from datetime import datetime
 from typing import Final
 
 from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
     LABEL_ATTEMPT,
+    WORKER,
     ConditionReason,
     ConditionType,
     EventReason,
@@ -19,7 +21,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.restart_requests import why_ignored
 from tfjob_operator.api.v1.types import IndexRestarts, TFJobSpec
-from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD, RESTART
+from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD, LOGS, RESTART
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
@@ -111,6 +113,26 @@ NOT_AVOIDED: Final = info(
     "If another component places the pods, or more nodes exist, ask your cluster administrator to cordon a sick node, by its "
     "NAME: kubectl cordon NAME",
 )
+STALLED: Final = warning(
+    "stalled",
+    "The job is stalled: {words}",
+    "All replicas run, and none has written a log line for runPolicy.progressDeadlineSeconds",
+    LOGS,
+    "If the last lines show an evaluation, a checkpoint or a compilation, wait; else a replica hangs, such as in a collective "
+    f"operation: {RESTART}",
+    ManifestChange(
+        "raise spec.runPolicy.progressDeadlineSeconds above the longest silence of a healthy run, or add a rule with "
+        "onFailureReasons: [ProgressDeadlineExceeded] that restarts the job by itself",
+        recreate=False,
+    ),
+)
+NO_LOGS: Final = warning(
+    "logs-unavailable",
+    "The operator lacked the permission to read logs {ago}: {words}",
+    "The job has progressDeadlineSeconds, and the addon `logs` is missing",
+    "Ask your cluster administrator to run: kubectl apply -k manifests/addons/logs",
+    "If the addon was applied after this event, nothing is left to do: the operator records the event only once",
+)
 REQUEST_IGNORED: Final = warning(
     "restart-request-ignored",
     "A restart of the whole job was not requested: {words}",
@@ -120,6 +142,8 @@ REQUEST_IGNORED: Final = warning(
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 """In the event NodeLost: controller/tfjob/nodes.py."""
+_SILENT: Final = re.compile(r"no new log line for \d+s in ([a-z0-9-]{1,63})")
+"""In the condition Stalled: controller/tfjob/plan/progress.py."""
 _ESCALATIONS: Final = {
     RuleAction.FAIL_JOB: "fails the job",
     RuleAction.RESTART_ALL: "restarts the whole job",
@@ -146,6 +170,19 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _delayed(facts)
         yield from _escalations(facts)
         yield from _nodes(facts)
+        yield from _progress(facts)
+
+
+def _progress(facts: Facts) -> Iterator[Finding]:
+    stalled = facts.condition(ConditionType.STALLED)
+    if stalled is not None:
+        found = _SILENT.search(stalled.message)
+        pod = found[1] if found is not None else facts.shape.child(facts.name, WORKER, 0)
+        values = {"words": shorten(value(stalled.message.partition(" is stalled: ")[2] or stalled.message)), "pod": pod}
+        values |= {"container": CONTAINER_NAME, "previous": "false"}
+        yield of_job(facts, STALLED, f"condition Stalled: {quote(stalled.message)}", **values)
+    for event in latest(facts.job_events(EventReason.LOGS_UNAVAILABLE)):
+        yield of_event(facts, NO_LOGS, event, ago=ago(facts.now, event.at) or "once")
 
 
 def _ignored_request(facts: Facts) -> Iterator[Finding]:

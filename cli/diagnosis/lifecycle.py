@@ -200,6 +200,7 @@ SILENT: Final = warning(
     "Look into a container: kubectl tfjob exec {job} -n {namespace}",
     "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
     "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
+    unless=("stalled",),
 )
 QUIET: Final = info(
     "replica-without-log-output",

@@ -63,6 +63,7 @@ class JobFacts(NamedTuple):
     state: str
     condition: Mapping[str, Any]
     held: Mapping[str, Any] | None
+    stalled: Mapping[str, Any] | None
     since: float | None
     end: str
     sizes: Mapping[str, int]
@@ -212,6 +213,7 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
         state=state,
         condition=_end_of(job, condition, status) if end else condition,
         held=conditions.get("Held") if not end else None,
+        stalled=conditions.get("Stalled") if state == "Running" else None,
         since=seconds(condition.get("lastTransitionTime") if decided is None else condition.get("time")),
         end=end,
         sizes=sizes_of(job),

@@ -266,6 +266,7 @@ class JobSnapshot:
             at = datetime.fromtimestamp(job.next_restart, UTC)
             yield f"{BACK_OFF}{duration(job.next_restart - self.now)}", f"next restart at {at:%H:%M:%S} UTC"
         if not self.has_pods:
+            yield from self._stalled()
             return
         if self._is_stuck:
             starting_uids = [pod.uid for pod in newest if pod.starting]
@@ -282,8 +283,14 @@ class JobSnapshot:
         yield from self._without_training()
         if self._missing:
             yield self._without_pod()
+        yield from self._stalled()
         unready = [pod for pod in newest if pod.is_up and not (pod.ready or pod.has_succeeded)]
         yield from _first("NotReady", "is not ready", unready)
+
+    def _stalled(self) -> Iterator[tuple[str, str]]:
+        """Yield that no replica writes log lines, although all run."""
+        if self.job.stalled is not None:
+            yield "Stalled", text(self.job.stalled.get("message"))
 
     def _without_training(self) -> Iterator[tuple[str, str]]:
         """Yield why the replicas that run cannot do the work of the job."""

@@ -118,7 +118,7 @@ def job_view(
     held, spec = summary.facts.held, msgspec.json.decode(job.spec)
     return {
         "row": row_of(job, summary, seen),
-        "message": clean(str(summary.facts.condition.get("message") or ""), MAX_WORDS),
+        "message": clean(str((summary.facts.stalled or summary.facts.condition).get("message") or ""), MAX_WORDS),
         "held": clean(str(held.get("message") or ""), MAX_WORDS) if held is not None else "",
         "mistakes": summary.mistakes,
         "tensorboard": isinstance(spec, dict) and any(key.lower() == "tensorboard" for key in spec),

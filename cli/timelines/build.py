@@ -234,6 +234,7 @@ _RANKS: Final[dict[str, int]] = {
     **dict.fromkeys((ConditionReason.BY_RULE, ConditionReason.LIMIT, *LIMITS), 2),
 }
 """The order within a second: conditions, causes, consequences, other events."""
+_BAD: Final = frozenset({ConditionType.FAILED, ConditionType.HELD, ConditionType.STALLED})
 _HELD: Final = (ConditionReason.INVALID, ConditionReason.REFUSED, ConditionReason.TOO_LARGE)
 
 
@@ -488,9 +489,9 @@ def _happenings(
         # A replica may have been restarting before the whole job was: then only the message of Restarting changed.
         at = next((ended for words, ended in restarts if ended is not None and words in condition.message), at)
         # for other conditions, False carries no information
-        shows_end = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}
+        shows_end = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD, ConditionType.STALLED}
         if at is not None and (condition.status == "True" or shows_end):
-            bad = condition.status == "True" and condition.type in {ConditionType.FAILED, ConditionType.HELD}
+            bad = condition.status == "True" and condition.type in _BAD
             reported.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
     if (ending := _ending(job)) is not None:
         reported.append(values.Happening(ending.start, name, ENDING, ending.message))

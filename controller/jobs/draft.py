@@ -59,7 +59,7 @@ class Draft:
     def set_held(self, status: str, reason: ConditionReason, message: str) -> bool:
         """Set Held to True or False. Return True if that changed anything."""
         before = self.conditions
-        self.conditions = conditions.set_held(before, status, reason, message, self.timestamp)
+        self.conditions = conditions.set_aside(before, ConditionType.HELD, status, reason, message, self.timestamp)
         return self.conditions is not before
 
     def start(self, pods: Iterable[Pod] = ()) -> None:

@@ -74,6 +74,7 @@ _COUNTED: Final = {
     ConditionType.FAILED: "failed",
     ConditionType.RESTARTING: "restarted",
 }
+_BAD: Final = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.STALLED})
 log = structlog.get_logger(__name__)
 
 
@@ -102,14 +103,15 @@ def index_by_wait(job: TFJob | AlphaJob) -> Sequence[str]:
 
 
 def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
-    """Yield the states in which a job waits, with the times since when it does; a job on hold may also wait in another."""
+    """Yield the states in which a job waits, with the times since when it does: Held and Stalled, and that of the job."""
     meta, status, state = job.metadata, job.status, state_of(job)
     if state in states.ENDS:
         return
     found = status.conditions or ()
-    held = conditions.find(found, ConditionType.HELD)
-    if held is not None and held.status == conditions.TRUE:
-        yield held.type, held.last_transition_time
+    aside = {ConditionType.HELD, ConditionType.STALLED} if state == ConditionType.RUNNING else {ConditionType.HELD}
+    for each in found:
+        if each.type in aside and each.status == conditions.TRUE:
+            yield each.type, each.last_transition_time
     if state == states.NEW:
         yield state, meta.creation_timestamp
     elif state == states.ENDING:
@@ -212,7 +214,7 @@ class JobMetrics:
                 self._metrics.counter(FAILURES, job.namespace, each.reason).inc()
             if each.type == ConditionType.RUNNING and ConditionType.RESTARTING not in were_true:
                 self._started(job, each, after)
-            write = log.warning if each.type in {ConditionType.FAILED, ConditionType.RESTARTING} else log.info
+            write = log.warning if each.type in _BAD else log.info
             write("tfjob_condition", condition=each.type, reason=each.reason, message=each.message)
 
     def ended(self, namespace: str, before: Sequence[JobAttempt], after: Sequence[JobAttempt]) -> None:

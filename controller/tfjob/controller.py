@@ -31,10 +31,12 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Chi
 from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
+from tfjob_operator.controller.tfjob.logs import LogReader
 from tfjob_operator.controller.tfjob.nodes import LostPods, NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Plan
 from tfjob_operator.controller.tfjob.plan.nodes import Nodes
 from tfjob_operator.controller.tfjob.plan.plan import node_lost_after_s, plan
+from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, PrunedStatus, View, Views
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
@@ -58,6 +60,7 @@ class TFJobController:
         domain: str = "",
         defaults: Defaults = DEFAULTS,
         nodes: NodeCache | None = None,
+        logs: LogReader | None = None,
     ) -> None:
         """Register the handlers. `feed` adds to the workers' queue.
 
@@ -79,6 +82,9 @@ class TFJobController:
         self._nodes = nodes
         if nodes is not None:
             nodes.feed = feed
+        self._logs = logs
+        if logs is not None:
+            logs.feed = feed
         expectations, blocked = records.expectations, records.blocked
         caches.jobs.add_event_handler(JobHandler[TFJob](feed, self._forget))
         caches.pods.add_event_handler(ChildHandler[Pod](POD.name, feed, expectations, blocked))
@@ -101,6 +107,8 @@ class TFJobController:
         """Move one job closer to its spec. Raises ApiError if it must be retried."""
         view = self._views.open(key)
         if view is None:
+            if self._logs is not None:
+                self._logs.forget(key)  # another controller manages it now
             return
         job = view.job.metadata
         structlog.contextvars.bind_contextvars(uid=job.uid)
@@ -140,7 +148,10 @@ class TFJobController:
             expected=view.expected,
             first_seen=view.first_seen,
             monotonic_s=self._clock.monotonic(),
+            logs=NO_LOGS if self._logs is None else self._logs.of(view.key),
         )
+        if self._logs is not None:
+            self._logs.watch(view.key, decided.log_watch)
         return view.planned(decided)
 
     def _nodes_of(self, view: View) -> Nodes | None:
@@ -155,6 +166,8 @@ class TFJobController:
     def _forget(self, gone: ObjectMeta) -> None:
         if self._nodes is not None:
             self._nodes.forget(meta_key(gone))
+        if self._logs is not None:
+            self._logs.forget(meta_key(gone))
         self._records.forget(gone)
         self._executor.forget(gone.uid)
         # Only jobs that this process has worked on are counted: standby replicas observe the deletion too, and jobs of another
@@ -179,12 +192,13 @@ def new_controller(
     delays: Delays | None = None,
     defaults: Defaults = DEFAULTS,
     nodes: NodeCache | None = None,
+    logs: LogReader | None = None,
 ) -> TFJobController:
     """Return a controller that reads these caches, writes through `client`, and adds keys to `queue`.
 
     `leadership_term` is None if other processes may work on jobs at the same time; `domain` is the cluster's DNS domain if
     TF_CONFIG needs it. `ignore_alpha` is true if jobs of the alpha dialect have their own controller. `expectations` and
-    `delays` are created unless given. Without `nodes`, the state of nodes is ignored.
+    `delays` are created unless given. Without `nodes`, the state of nodes is ignored, and without `logs`, no job stalls.
     """
     expectations = expectations or Expectations(clock)
     delays = delays or Delays(clock)
@@ -237,4 +251,5 @@ def new_controller(
         domain=domain,
         defaults=defaults,
         nodes=nodes,
+        logs=logs,
     )

@@ -145,6 +145,7 @@ def test_an_installation_has_the_objects_of_its_kustomization(
         ),
         ("addons/gang-scheduling", ("gangScheduling.enabled=true",), ()),
         ("addons/nodes", ("nodes.enabled=true",), ()),
+        ("addons/logs", ("logs.enabled=true",), ()),
         ("addons/page", ("page.enabled=true",), ()),
         ("addons/accelerators-azure", ("cloud=azure",), ()),
         ("addons/accelerators-gke", ("cloud=gke",), ()),
@@ -234,7 +235,8 @@ def test_the_operator_finds_and_reads_what_a_cloud_needs(rendered: Renderer, clo
 
 def test_an_operator_of_one_namespace_has_no_right_outside_of_it(rendered: Renderer) -> None:
     """Nor for pod groups and Jobs; of nodes, which have no namespace, it may read. Other cluster roles are bound to nobody."""
-    found = rendered("namespaced=true", "gangScheduling.enabled=true", "nodes.enabled=true", EVERY_API)
+    switches = ("gangScheduling.enabled=true", "nodes.enabled=true", "logs.enabled=true")
+    found = rendered("namespaced=true", *switches, EVERY_API)
     assert [name for kind, _, name in found if kind == "ClusterRoleBinding"] == ["tf-job-operator-nodes-kubeflow"]
     rules = found["ClusterRole", "", "tf-job-operator-nodes-kubeflow"]["rules"]
     assert rules == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
@@ -244,6 +246,7 @@ def test_an_operator_of_one_namespace_has_no_right_outside_of_it(rendered: Rende
         "tf-job-operator-deployment",
         "tf-job-operator-gang-scheduling",
         "tf-job-operator-lost-pods",
+        "tf-job-operator-logs",
         "tf-job-operator-alpha",
     }
 
@@ -544,7 +547,7 @@ def test_every_value_has_a_test_of_its_effect() -> None:
         *(f"prometheusRule.alerts.{name}" for name in ALERTS),
         *("serviceAccount.annotations", "podDisruptionBudget.enabled", "podDisruptionBudget.maxUnavailable"),
         *(f"page.ingress.{name}" for name in ("enabled", "className", "host", "tlsSecretName", "annotations")),
-        *("cloud", "kubeflowLabels", "nodes.enabled", "podLabels", "podAnnotations"),
+        *("cloud", "kubeflowLabels", "nodes.enabled", "logs.enabled", "podLabels", "podAnnotations"),
         *("page.enabled", "page.replicas", "page.extraArgs", "page.resources"),
     }
     assert {path for path, _ in leaves(SCHEMA)} == {*FLAGS, *PODS, *elsewhere}

@@ -33,6 +33,7 @@ from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.caches import PodGroupCache, TFJobCaches
 from tfjob_operator.controller.tfjob.controller import new_controller
+from tfjob_operator.controller.tfjob.logs import LogReader
 from tfjob_operator.controller.tfjob.nodes import NodeCache
 from tfjob_operator.controller.tfjob.view import LeadershipTerm, PrunedStatus
 from tfjob_operator.informers import EventHandler, Indexer, SharedIndexInformer
@@ -91,7 +92,12 @@ class ControllerHarness:
     """A controller and its dependencies."""
 
     def __init__(
-        self, *jobs: TFJob, gang: GangScheduler | None = None, alone: bool = False, ignore_alpha: bool = False
+        self,
+        *jobs: TFJob,
+        gang: GangScheduler | None = None,
+        alone: bool = False,
+        ignore_alpha: bool = False,
+        logs: LogReader | None = None,
     ) -> None:
         """`jobs` are in the cache. `alone`: the controller holds a lease, and can have a `leadership_term`."""
         clock = self.clock = VirtualClock()
@@ -128,6 +134,7 @@ class ControllerHarness:
             ignore_alpha=ignore_alpha,
             expectations=self.expectations,
             nodes=self.node_cache,
+            logs=logs,
         )
         self.workers = Controller("tfjob", self.controller.sync, queue=self.queue, clock=clock)
         self.controller.feed()

@@ -162,6 +162,18 @@ async def all_restarted(user: User) -> None:
     await user.gone()
 
 
+async def stalled(user: User) -> None:
+    """Two workers that write no log line, which a rule restarts after a minute. A new leader waits for another minute."""
+    rule = {"action": "RestartAll", "onFailureReasons": ["ProgressDeadlineExceeded"]}
+    policy = {"maxRestarts": 1, "rules": [rule]}
+    await user.create(with_policy(workers(2), progressDeadlineSeconds=60, failurePolicy=policy))
+    await user.running(2)
+    await user.until("it is restarted", lambda: user.status.get("attempt") == 1)
+    await user.running(2)
+    await user.finish(2)
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+
+
 async def sidecars(user: User) -> None:
     """A sidecar outlives the failure of its worker, which ends the job."""
     await user.create(with_sidecars(workers(2)))
@@ -204,6 +216,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "alpha": Workload(alpha, (APIS,)),
     "held": Workload(held),
     "all-restarted": Workload(all_restarted),
+    "stalled": Workload(stalled),
     "sidecars": Workload(sidecars),
     "queued": Workload(queued),
     "queued-failed": Workload(queued_failed),

@@ -486,6 +486,7 @@ NOT_FOLLOWED: Final = {
         not-adopted delete-failed children-edited replica-without-log-output tensorboard-failed tensorboard-unavailable
         attempt-waits-for-pods restart-delayed
         nodes-avoided nodes-unavailable nodes-not-avoided pod-restart-policy-never ending sidecar-after-training
+        stalled logs-unavailable
         completion-waits-for-workers escalation-near network-not-updated only-parameter-servers tensorboard-not-starting
         replica-not-ready clock-skew peer-failed waits-for-init-container external-name-unresolved external-host-unreachable
         status-denied status-forbidden status-invalid status-refused

@@ -37,6 +37,8 @@ VARIABLES = {
 }
 """The operator's environment, as its Deployment sets it."""
 DISOWN = [{"op": "remove", "path": "/metadata/ownerReferences"}]
+OWN_NAMESPACE = "  namespace: kubeflow\n  name: tf-job-operator-logs"
+"""In the metadata of the addon's Role and RoleBinding, for jobs in the namespace of the operator."""
 FINALIZERS = Fact("kubeflow.org", "tfjobs/finalizers", "update")
 """No request needs it by itself: an admission plugin asks the authorizer for it when a child gets an owner reference."""
 
@@ -384,6 +386,28 @@ def test_every_right_over_nodes_is_used_and_none_is_missing(
     may = allowed(*(MANIFESTS / "addons" / "nodes").glob("*-role.yaml"))
     assert {fact for fact in audit.asked() if fact.resource in {"nodes", "pods/status"}} == may
     assert {each for each in audit.refused() if each not in refused} == set()
+
+
+def test_the_right_to_read_logs_is_used_and_it_is_the_only_one(
+    plane: ControlPlane, audit: AuditLog, world: JobsNamespace
+) -> None:
+    """Without the addon the job runs and is warned. The Role of its namespace is enough for the jobs there."""
+    spec = with_policy(specs(Worker=replica(1, "Never", "forever")), progressDeadlineSeconds=60)
+    with world.operator() as operator, world.node():
+        world.create("hangs", spec)
+        told = eventually(lambda: dict(world.warnings("hangs")).get("LogsUnavailable"), "the job is warned")
+        assert "manifests/addons/logs" in told
+        assert 'cannot get resource "pods/log"' in told
+        assert len(operator.lines("logs_unavailable")) == 1
+        world.wait_for("hangs", ConditionType.RUNNING)
+        addon = MANIFESTS / "addons" / "logs-namespaced" / "role.yaml"
+        own = addon.read_text().replace(OWN_NAMESPACE, OWN_NAMESPACE.replace("kubeflow", NAMESPACE))
+        plane.run_kubectl("apply", "-f", "-", input=own)
+        refused = len(audit.refused())
+        eventually(lambda: "ProgressDeadlineExceeded" in dict(world.warnings("hangs")), "it is found", limit_s=150.0)
+        assert {fact for fact in audit.asked() if fact.resource.startswith("pods/log")} == allowed(addon)
+        assert len(audit.refused()) - refused <= 1  # a read that was sent before
+        world.api("DELETE", "tfjobs", "hangs")
 
 
 def test_under_the_role_of_an_older_version_jobs_run_and_those_with_a_tensorboard_get_a_warning(

@@ -276,7 +276,7 @@ def _refill(draft: Any, record: Any, spec: Any, seen: Any, *given: Any) -> Any:
     found, present = _finish(draft, record, spec, seen, *given), {replica.key for replica in seen.replicas}
     if found.may_outlive is not None or isinstance(spec, InvalidSpec):
         return found
-    keys = plan._keys(draft.job.metadata.name, spec, {name: set() for name in spec.replicas})
+    keys = replicas.unfinished_keys(draft.job.metadata.name, spec, {name: set() for name in spec.replicas})
     old = tuple(each for each in found.delete_pods if each.pod.metadata.creation_timestamp <= record.time)
     return replace(found, create_pods=tuple(key for key in keys if key not in present), delete_pods=old)
 

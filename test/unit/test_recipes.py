@@ -32,7 +32,7 @@ GUARDS = (
 """Tests that find what is missing, beside all of `test_places.py`."""
 STALL = '''def stall(draft: StatusDraft) -> None:
     """Say that nothing goes on."""
-    draft.set_true(ConditionType.STALLED, ConditionReason.STALLED, "")
+    draft.set_true(ConditionType.IDLE, ConditionReason.IDLE, "")
 
 
 '''
@@ -105,14 +105,14 @@ CHANGES: dict[str, Change] = {
     },
     "a condition": {
         "api/v1/constants.py": [
-            ('    STALLED = "Stalled"\n', '    HELD = "Held"\n'),
-            ('    STALLED = "TFJobStalled"\n', '    SUSPENDED = "TFJobSuspended"\n'),
+            ('    IDLE = "Idle"\n', '    HELD = "Held"\n'),
+            ('    IDLE = "TFJobIdle"\n', '    SUSPENDED = "TFJobSuspended"\n'),
         ],
-        "api/v1/states.py": [('"Stalled", ', '"Succeeded", "Failed")')],
+        "api/v1/states.py": [('"Idle", ', '"Succeeded", "Failed")')],
         "controller/tfjob/plan/status.py": [(STALL, "def report_spec(")],
         "docs/tfjob.md": [
-            ("| `Stalled` | `TFJobStalled` | nothing goes on |\n", "| `Suspended` | `TFJobSuspended`"),
-            ("| `TFJobStalled` | nothing goes on |\n", "| `TFJobSuspended`, `TFJobResumed` | the job"),
+            ("| `Idle` | `TFJobIdle` | nothing goes on |\n", "| `Suspended` | `TFJobSuspended`"),
+            ("| `TFJobIdle` | nothing goes on |\n", "| `TFJobSuspended`, `TFJobResumed` | the job"),
         ],
     },
     "a limit": {

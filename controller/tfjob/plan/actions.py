@@ -39,6 +39,7 @@ from tfjob_operator.controller.jobs.pods import StartProblem, has_ended, problem
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, config_map_name
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Observer
 from tfjob_operator.controller.tfjob.plan.replicas import Drift, Replica
+from tfjob_operator.controller.tfjob.plan.silence import LogWatch
 
 
 class Defaults(NamedTuple):
@@ -118,7 +119,8 @@ class Plan:
     of an attempt: they are created only if the API server has no pod of an earlier attempt. `create_later` is the number of
     missing pods left to a later plan. `lost_pods` are on lost nodes: those still running are marked as failed, those being
     deleted are force-deleted. `may_outlive` is None unless the status ends a queued job: it is then written only if no pods but
-    these, by UID, hold quota on the API server. `first_seen` is an input of the next plan (`clocks`).
+    these, by UID, hold quota on the API server. `first_seen` is an input of the next plan (`clocks`). `log_watch` are the logs
+    to read for the next plans; None for none.
     """
 
     create_services: tuple[ReplicaKey, ...] = ()
@@ -142,6 +144,7 @@ class Plan:
     lost_pods: tuple[LostPod, ...] = ()
     may_outlive: frozenset[str] | None = None
     first_seen: FirstSeen = field(default_factory=dict)
+    log_watch: LogWatch | None = None
 
     @property
     def acts(self) -> bool:

@@ -50,6 +50,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
 )
 from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, Nodes, count_failures, stranded_types
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, problems_of
+from tfjob_operator.controller.tfjob.plan.silence import Stall
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, reset_for_new_attempt
 
 MAX_HISTORY: Final = 5
@@ -77,8 +78,8 @@ class Decision:
     `action` is the action on the whole job, or None. `rule` is the rule that matched. `key` is the replica that caused the
     decision, and `failure` its pod, if any. `handled` maps pod UIDs to rules with actions on single replicas. `late` are
     replicas that did not start in time and that no rule matches; `not_running` is the number of replicas that are not running,
-    including those whose time is not over. `next_in_s` is the time until the next escalation or node hit. `cause` is why the
-    pod of `failure` must be deleted although it has not failed; `hits` are all pods on unhealthy nodes.
+    including those whose time is not over. `next_in_s` is the time until the next escalation or node hit. `cause` is why pods
+    must be deleted although none has failed, and `reason` is that in one word; `hits` are all pods on unhealthy nodes.
     """
 
     action: RuleAction | None = None
@@ -90,6 +91,7 @@ class Decision:
     not_running: int = 0
     next_in_s: float | None = None
     cause: str = ""
+    reason: str = ""
     hits: Hits = NO_HITS
 
 
@@ -104,11 +106,13 @@ def decide(
     start: Decision,
     *,
     hits: Hits = NO_HITS,
+    stall: Stall | None = None,
 ) -> Decision:
     """Evaluate the rules against the failures of the current attempt. `start` is the result of `past_start_deadline`.
 
-    `hits` are the hits of node rules. A pod that is being deleted because of a rule is not evaluated again, even if something
-    else deletes it meanwhile. A late replica without a pod matches only rules with an action on the whole job.
+    `hits` are the hits of node rules. `stall` is set if the job is stalled, which only rules that name it match. A pod that is
+    being deleted because of a rule is not evaluated again, even if something else deletes it meanwhile. A late replica without
+    a pod matches only rules with an action on the whole job.
     """
     late: Sequence[LateReplica] = start.late
     present = unfinished(replicas, finished)
@@ -119,7 +123,12 @@ def decide(
     for rule in spec.failure_policy.rules if spec.failure_policy is not None else ():
         sick = [hit for hit in hits.by_rule.get(rule.name, ()) if hit.replica.pod.metadata.uid not in handled]
         if sick and rule.action in JOB_ACTIONS:
-            return Decision(rule.action, rule, sick[0].replica.key, sick[0].replica, cause=sick[0].cause, hits=hits)
+            replica, cause = sick[0].replica, sick[0].cause
+            return Decision(
+                rule.action, rule, replica.key, replica, cause=cause, reason=EventReason.NODE_SICK, hits=hits
+            )
+        if stall is not None and stall.key.type in rule.targets and stall.reason in rule.reasons:
+            return Decision(rule.action, rule, stall.key, cause=stall.cause, reason=stall.reason, hits=hits)
         matched = [hit.replica for hit in sick] or [replica for replica in left if matches(rule, replica)]
         late_ones = [each for each in late if each.key.type in rule.targets and _is_about_late(rule)]
         if rule.action not in JOB_ACTIONS:
@@ -486,8 +495,8 @@ def _reason(decision: Decision, failed: Replica | None, ended: ContainerStateTer
     """Return the cause of a decision in one word: a reason known to rules, else that of the pod or its container."""
     if decision.key is None:
         return AttemptReason.RESTART_REQUESTED
-    if decision.cause:
-        return EventReason.NODE_SICK
+    if decision.reason:
+        return decision.reason
     if failed is not None:
         exit_reason = "" if ended is None else ended.reason
         stuck = container_not_created(failed.pod)

@@ -98,6 +98,7 @@ from tfjob_operator.controller.tfjob.plan.nodes import (
     with_avoidance,
     with_nodes,
 )
+from tfjob_operator.controller.tfjob.plan.progress import end_stall, find_stall, with_logs
 from tfjob_operator.controller.tfjob.plan.replicas import (
     STILL_RUNNING,
     Finished,
@@ -108,7 +109,9 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
     find_selector_drift,
     observe,
     problems_of,
+    unfinished_keys,
 )
+from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS, Logs
 from tfjob_operator.controller.tfjob.plan.size import fit
 from tfjob_operator.controller.tfjob.plan.status import (
     NOT_REPLACING,
@@ -144,6 +147,7 @@ def plan(
     expected: Collection[ReplicaKey] = (),
     first_seen: FirstSeen = NOTHING_SEEN,
     monotonic_s: float = 0.0,
+    logs: Logs = NO_LOGS,
 ) -> Plan:
     """Decide what to do about a job; `pods`, `services` and `config_maps` are those it controls.
 
@@ -152,7 +156,8 @@ def plan(
     TF_CONFIG needs it. `blocked` are children that could not be created. `unreported` are events of a status that was computed
     but not written; they precede new ones. `defaults` are the operator's defaults. `nodes` are None if not needed. `expected`
     are the pods that were created but are not in `pods` yet. `first_seen` is that of the previous plan of this process
-    (`clocks`); `monotonic_s` is now in the monotonic time of these values and of `nodes`.
+    (`clocks`); `monotonic_s` is now in the monotonic time of these values and of `nodes`. `logs` are what is known about the
+    logs that the previous plan asked for.
 
     All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
@@ -168,6 +173,7 @@ def plan(
         expected=expected,
         first_seen=first_seen,
         monotonic_s=monotonic_s,
+        logs=logs,
     )
     seen = observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
@@ -189,7 +195,7 @@ def plan(
         decided = with_gang(decided, job, spec, seen.replicas, gang, observer=draft.observer)
         decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
         decided = without_blocked(decided, blocked)
-    decided = fit(decided, job, seen)
+    decided = fit(with_logs(decided, draft), job, seen)
     return replace(decided, first_seen=draft.observer.seen) if draft.observer.seen else decided
 
 
@@ -222,14 +228,15 @@ def run(
     _start_or_resume(draft, spec, seen.replicas)
     draft.begun = begun(draft.job, spec, has_children=seen.has_children, will_create_pods=spec.total_replicas > 0)
     decision = NO_DECISION
+    stall = find_stall(draft, spec, finished, seen)
     if spec.start_deadline_s is not None:
-        keys = _keys(draft.job.metadata.name, spec, finished)
+        keys = unfinished_keys(draft.job.metadata.name, spec, finished)
         decision = past_start_deadline(draft, spec.start_deadline_s, keys, seen)
     if spec.failure_policy is not None:
         hits = NO_HITS
         if nodes is not None and spec.has_node_rules:
             hits = find_hits(draft, spec.failure_policy, unfinished(seen.replicas, finished), nodes)
-        decision = decide(spec, seen.replicas, finished, draft, decision, hits=hits)
+        decision = decide(spec, seen.replicas, finished, draft, decision, hits=hits, stall=stall)
     handled = decision.handled
     restarting = [
         replica
@@ -272,9 +279,11 @@ def run(
         if requested:  # after the repair of a node, for example
             draft.avoided_nodes = ()
         restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)
+        end_stall(draft, restarts=True)
         return _restart_attempt(draft, spec, seen, finished, grace_s=grace_s)
     if not defaults.delays:
         drop_delays(draft)
+    end_stall(draft, restarts=False)
     return _reconcile_children(
         draft, spec, seen, finished, restarting, decision=decision, running=verdict.running, grace_s=grace_s
     )
@@ -330,7 +339,7 @@ def _reconcile_children(
 ) -> Plan:
     """Create missing children, repair edited ones, and delete surplus and failed pods; later syncs recreate failed ones."""
     name = draft.job.metadata.name
-    keys = _keys(name, spec, finished)
+    keys = unfinished_keys(name, spec, finished)
     present = {replica.key for replica in seen.replicas}
     missing_pods = _missing(keys, present)
     delayed = delayed_replicas(draft, missing_pods) if draft.has_delays else ()
@@ -503,18 +512,6 @@ def _exit_event(replica: Replica, rule: Rule | None = None) -> JobEvent | None:
         EventReason.EXITED_WITH_CODE,
         f"{c.EXITED.format(namespace=meta.namespace, pod=meta.name, code=ended.exit_code)}{detail}",
     )
-
-
-def _keys(job: str, spec: TFJobSpec, finished: Finished) -> list[ReplicaKey]:
-    """Return the replicas that should have a pod: all that have not succeeded."""
-    keys: list[ReplicaKey] = []
-    for replica in spec.replicas.values():
-        done = finished[replica.type]
-        indices = range(replica.replicas)
-        keys += ReplicaKey.each(
-            job, replica.type, [index for index in indices if index not in done] if done else indices
-        )
-    return keys
 
 
 def _missing(keys: Iterable[ReplicaKey], present: Collection[ReplicaKey]) -> tuple[ReplicaKey, ...]:

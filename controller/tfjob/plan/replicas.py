@@ -294,6 +294,18 @@ Finished = dict[str, set[int]]
 """Succeeded indices, by replica type."""
 
 
+def unfinished_keys(job: str, spec: TFJobSpec, finished: Finished) -> list[ReplicaKey]:
+    """Return the replicas that should have a pod: all that have not succeeded."""
+    keys: list[ReplicaKey] = []
+    for replica in spec.replicas.values():
+        done = finished[replica.type]
+        indices = range(replica.replicas)
+        keys += ReplicaKey.each(
+            job, replica.type, [index for index in indices if index not in done] if done else indices
+        )
+    return keys
+
+
 def count_pods(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
     """Count pods for the types in `finished`; a succeeded replica remains counted when its pod is gone (B22).
 

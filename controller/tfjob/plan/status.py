@@ -45,6 +45,7 @@ from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, nat
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.clocks import NOTHING_SEEN, Fact, FirstSeen, Observer
 from tfjob_operator.controller.tfjob.plan.replicas import Finished, Outcome, Replica, count_pods, is_from_other_operator
+from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS, Logs, LogWatch
 
 _HOLD_MESSAGES: Final = {
     ConditionReason.INVALID: f"{ON_HOLD}; the spec is invalid",
@@ -467,7 +468,7 @@ class StatusDraft(Draft):
     Invariants: the job does not change; an event is emitted together with the change it reports.
     """
 
-    __slots__ = ("expected", "job", "observer", "refused", "waits", *_KEPT)
+    __slots__ = ("expected", "job", "log_watch", "logs", "observer", "refused", "waits", *_KEPT)
     replica_statuses: dict[str, ReplicaStatus]
     finished_indices: dict[str, str]
     restarts: tuple[IndexRestarts, ...]
@@ -492,10 +493,11 @@ class StatusDraft(Draft):
         expected: Collection[ReplicaKey] = (),
         first_seen: FirstSeen = NOTHING_SEEN,
         monotonic_s: float = 0.0,
+        logs: Logs = NO_LOGS,
     ) -> None:
         """Start from the status. `events` precede new ones. `waits`: no pod may be created. `refused` could not be created.
 
-        `expected`, `first_seen` and `monotonic_s` are described at `plan`.
+        `expected`, `first_seen`, `monotonic_s` and `logs` are described at `plan`.
         """
         status = job.status
         super().__init__(status.conditions, status.start_time, status.completion_time, now)
@@ -505,12 +507,19 @@ class StatusDraft(Draft):
         self.refused = refused
         self.expected = expected
         self.observer = Observer(first_seen, now, monotonic_s)
+        self.logs = logs
+        self.log_watch: LogWatch | None = None
         for name in _KEPT:
             setattr(self, name, getattr(status, name))
 
     def set_false(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
         """Set a True condition to False, by the rules of `conditions.set_false`."""
         self.conditions = conditions.set_false(self.conditions, condition, reason, message, self.timestamp)
+
+    def set_stalled(self, status: str, reason: ConditionReason, message: str) -> None:
+        """Set Stalled to True or False."""
+        kind = ConditionType.STALLED
+        self.conditions = conditions.set_aside(self.conditions, kind, status, reason, message, self.timestamp)
 
     def create(self) -> None:
         """Set Created, and the selector for autoscalers in the scale subresource."""

@@ -398,6 +398,15 @@ expect("held, and a pod crashes", "Running 1/2 6 InvalidTFJobSpec",
        pod(1, LOOP))
 expect("held while it is suspended", "Suspended 0/2 0 InvalidTFJobSpec", told(
     job("Created", "Held", "Suspended", policy={"suspend": True}), "InvalidTFJobSpec", "spec.x: no", "Held"))
+STALLED: Final = told(job("Created", "Stalled", "Running"), "ProgressDeadlineExceeded", "no new log line for 600s", "Stalled")
+expect("stalled", "Running 2/2 0 Stalled", STALLED, *pods(), Worker_0=KEPT, Worker_1=KEPT)
+expect("stalled, and its probes see it", "Running 1/2 0 Stalled", STALLED, pod(0), pod(1, running(ready=False)))
+expect("stalled, and a pod crashes", "Running 1/2 6 CrashLoopBackOff", STALLED, pod(0), pod(1, LOOP))
+expect("stalled once", "Running 2/2 0", told(job("Created", "-Stalled", "Running"), "TFJobProgressing", "", "Stalled"), *pods())
+expect("stalled when an older release ended it", "Succeeded 0/2 0", job(
+    "Created", "Stalled", "Succeeded", completionTime=at(60)))
+expect("stalled when an older release suspended it", "Suspended 0/2 0 Suspended", job(
+    "Created", "Stalled", "Suspended", policy={"suspend": True}))
 expect("held once", "Running 2/2 0", told(job("Created", "-Held", "Running"), "TFJobSpecMended", "", "Held"), *pods())
 expect("failed at its deadline while it was held", "Failed 0/2 0 DeadlineExceeded", told(told(
     job("Created", "Held", "Failed", completionTime=at(60)), "InvalidTFJobSpec", "spec.x: no", "Held"),

@@ -97,7 +97,10 @@ def test_labels_and_states_are_those_of_the_operator() -> None:
     assert (listing.POD_SELECTOR, facts.QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
     assert (tuple(c.REPLICA_TYPES), c.CONTAINER_NAME) == (replicas.REPLICA_TYPES, facts.CONTAINER)
     assert frozenset(c.MANAGED_BY_US) == facts.OURS
-    assert {*listing.STATES} == {"New", conditions.ENDING, *c.ConditionType} - {c.ConditionType.HELD}
+    assert {*listing.STATES} == {"New", conditions.ENDING, *c.ConditionType} - {
+        c.ConditionType.HELD,
+        c.ConditionType.STALLED,
+    }
 
 
 @pytest.mark.parametrize(

@@ -72,15 +72,17 @@ def test_the_other_fields_are_read_with_their_defaults() -> None:
         "nodeAvoidance": {},
         "nodeLostTimeoutSeconds": 60,
         "startDeadlineSeconds": 1,
+        "progressDeadlineSeconds": 60,
         "completionGracePeriodSeconds": 0,
     }
     spec = read(fields)
     assert isinstance(spec, TFJobSpec)
     assert (spec.node_avoidance, spec.node_lost_timeout_s) == (NodeAvoidance(1, 3600), 60)
-    assert (spec.start_deadline_s, spec.completion_grace_s) == (1, 0)
+    assert (spec.start_deadline_s, spec.progress_deadline_s, spec.completion_grace_s) == (1, 60, 0)
     nothing = read({})
     assert isinstance(nothing, TFJobSpec)
     assert (nothing.node_avoidance, nothing.node_lost_timeout_s, nothing.start_deadline_s) == (None, None, None)
+    assert nothing.progress_deadline_s is None
 
 
 CODES = {"operator": "In", "values": [1]}
@@ -139,6 +141,12 @@ MISTAKES_OF_RULES: dict[str, Any] = {
     f'onPodConditions[0].status: {SUPPORTED}"True", "False", "Unknown"': condition(type="a", status="Maybe"),
     f'onFailureReasons[0]: {SUPPORTED}"OOMKilled", "Evicted", "DeadlineExceeded"': FAIL
     | {"onFailureReasons": ["Oops"]},
+    "action: Forbidden: RestartReplica cannot be used with ProgressDeadlineExceeded, which concerns the whole job": RESTART
+    | {"onFailureReasons": ["ProgressDeadlineExceeded"]},
+    "action: Forbidden: Ignore cannot be used with ProgressDeadlineExceeded, which concerns the whole job": {
+        "action": "Ignore",
+        "onFailureReasons": ["Evicted", "ProgressDeadlineExceeded"],
+    },
     "onFailureReasons[1]: Duplicate value": FAIL | {"onFailureReasons": ["Evicted", "Evicted"]},
 }
 MISTAKES: dict[str, dict[str, Any]] = {
@@ -157,6 +165,8 @@ MISTAKES: dict[str, dict[str, Any]] = {
     },
     "nodeLostTimeoutSeconds: must be 0 (never) or at least 60": {"nodeLostTimeoutSeconds": 59},
     "startDeadlineSeconds: must be greater than 0": {"startDeadlineSeconds": 0},
+    "progressDeadlineSeconds: must be at least 60": {"progressDeadlineSeconds": 59},
+    "progressDeadlineSeconds: must be a non-negative integer, not": {"progressDeadlineSeconds": "600"},
     "nodeAvoidance.failureThreshold: must be greater than 0": {"nodeAvoidance": {"failureThreshold": 0}},
     "nodeAvoidance.expirationSeconds: must be greater than 0": {"nodeAvoidance": {"expirationSeconds": 0}},
     "completionGracePeriodSeconds: must be a non-negative integer, not": {"completionGracePeriodSeconds": -1},

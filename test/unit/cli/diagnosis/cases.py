@@ -38,6 +38,14 @@ CASES: dict[str, Case] = {
         "NodeLost", "Marked as failed: pod mnist-worker-1: its node node-9 has not been ready since 2026-11-22T11:50:00Z"
     ),
     "nodes-unavailable": lambda world: world.job_event("NodesUnavailable", "onNodes rules have no effect: nodes is forbidden"),
+    "logs-unavailable": lambda world: world.job_event(
+        "LogsUnavailable", "progressDeadlineSeconds has no effect: pods is forbidden"
+    ),
+    "stalled": lambda world: world._aside(
+        "Stalled", "ProgressDeadlineExceeded",
+        "TFJob mnist is stalled: no new log line for 600s in mnist-worker-0 .. mnist-worker-3; "
+        "last line of mnist-worker-0: step 7",
+    ),
     "nodes-not-avoided": lambda world: world.job_event("NodesNotAvoided", "status.avoidedNodes has no effect on Worker"),
     "restart-request-ignored": lambda world: world.job["metadata"].update(
         annotations={"training.kubeflow.org/restart-requested-at": "x" * 65}

@@ -44,10 +44,14 @@ class Troubled(World):
         self.job["metadata"]["name"] = name
         self._invalid({"tfReplicaSpecs": {kind: self.workers | {"replicas": size} for kind, size in sizes.items()}})
 
+    def _aside(self, kind: str, reason: str, message: str) -> None:
+        """Have a condition that is no state of the job."""
+        self.status["conditions"].insert(1, condition(kind, reason=reason, message=message))
+
     def _held(self, told: str) -> None:
         """After an edit."""
         reason, _, message = told.partition(": ")
-        self.status["conditions"].insert(1, condition("Held", reason=reason, message=message))
+        self._aside("Held", reason, message)
         self.job["metadata"]["generation"] = self.status["observedGeneration"] = 2
 
     def _queued(self, told: str) -> None:

@@ -219,6 +219,7 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
 QUEUE = {LABEL_QUEUE: "team-a"}
 SUSPENDED = condition(ConditionType.SUSPENDED, 130)
 HELD = condition(ConditionType.HELD, 190)
+STALLED = condition(ConditionType.STALLED, 190)
 RESTARTING = condition(ConditionType.RESTARTING, 250)
 DECIDED = StartRecord(ending=EndRecord(type="Failed", time=at(310)))
 
@@ -231,6 +232,8 @@ DECIDED = StartRecord(ending=EndRecord(type="Failed", time=at(310)))
         pytest.param(None, (CREATED, RESUMED), None, [("Created", 600)], id="resumed"),
         pytest.param(None, (CREATED, RUNNING), None, [], id="running"),
         pytest.param(None, (CREATED, HELD, RUNNING), None, [("Held", 180)], id="running, on hold"),
+        pytest.param(None, (CREATED, STALLED, RUNNING), None, [("Stalled", 180)], id="stalled"),
+        pytest.param({}, (CREATED, STALLED, SUSPENDED), None, [], id="stalled, and suspended by an older release"),
         pytest.param(None, (CREATED, RESTARTING), None, [("Restarting", 240)], id="restarting"),
         pytest.param(
             None, (CREATED, HELD, RESTARTING), None, [("Held", 180), ("Restarting", 240)], id="restarting, on hold"

@@ -57,6 +57,7 @@ RUN_POLICY: dict[str, Sequence[Any]] = {
 RUN_POLICIES = one_of_each(*RUN_POLICY.values())
 ON_FAILURE: dict[str, Sequence[Any]] = {
     "startDeadlineSeconds": (None, None, None, 30),
+    "progressDeadlineSeconds": (None, None, None, 60),
     "completionGracePeriodSeconds": (None, None, None, 30),
     "failurePolicy": (*[None] * 12, *POLICIES),
 }
