@@ -648,7 +648,7 @@ def switched(found: TFJob, *pods: Pod, at_s: float, suspend: bool) -> TFJob:
 
 
 def test_each_execution_of_a_job_has_a_higher_number_also_after_a_suspension() -> None:
-    """KEP-1282 of JobSet: Kueue evicts by suspending. A job that was created suspended begins with 0, and one that ran does not."""
+    """KEP-1282 of JobSet: Kueue evicts by suspending. A job that was created suspended begins with 0, one that ran does not."""
     queued = switched(job(policy(RESTART_ALL)), at_s=0, suspend=True)
     begun = switched(queued, at_s=5, suspend=False)
     assert (begun.status.execution_attempt, true_of(begun)) == (0, ["Created"])
@@ -667,7 +667,7 @@ def test_pods_whose_operator_was_killed_before_it_wrote_a_status_were_an_executi
 
 
 def test_the_number_of_an_execution_outlives_a_release_that_does_not_know_it() -> None:
-    """Its status has lost it, and the labels of its pods have not, while they are suspended either. No upgrade writes a status."""
+    """Its status has lost it, and the labels of its pods have not, nor while they are suspended. No upgrade writes a status."""
     before = started(policy(RESTART_ALL))
     pods = [labelled(each, execution="5") for each in running(but={2: None})] + [pod("Worker", 2)]
     assert synced(before, *pods).status.execution_attempt == 5
