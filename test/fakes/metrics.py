@@ -10,12 +10,12 @@ class Series:
     """Counter, gauge and histogram in one; records increments and observations."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: float = 0
         self.observed: list[float] = []
         self.read: Callable[[], float]
 
-    def inc(self) -> None:
-        self.count += 1
+    def inc(self, amount: float = 1, /) -> None:
+        self.count += amount
 
     def observe(self, amount: float, /) -> None:
         self.observed.append(amount)

@@ -27,7 +27,7 @@ from tfjob_operator.controller.events.delivery import Drops
 from tfjob_operator.controller.jobs.metrics import (
     JOB_INDEXERS,
     KEPT_S,
-    OTHER_RULES,
+    OTHER,
     STATE_INDEX,
     JobMetrics,
     index_by_wait,
@@ -335,7 +335,7 @@ def test_decisions_of_rules_are_counted_once_and_their_names_are_bounded() -> No
     assert page(registry)[f"{series}nan"] == 1.0
     for number in range(150):
         jobs.decided("team", f"r{number}", "RestartAll", "Worker")
-    assert page(registry)[f"{series}{OTHER_RULES}"] == 51.0
+    assert page(registry)[f"{series}{OTHER}"] == 51.0
     assert jobs.by_state(0.0) == jobs.by_state(1.0 + KEPT_S) == {}
     assert not [name for name in page(registry) if "namespace=team" in name]
 
