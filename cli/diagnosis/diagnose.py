@@ -18,7 +18,7 @@ from tfjob_operator.cli.diagnosis.rules import CUT, value
 from tfjob_operator.cli.diagnosis.table import FINDERS, RANKS, SUPERSEDED_BY
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.snapshot import JobSnapshot
-from tfjob_operator.cli.model.words import ago, safe_name, seconds_between
+from tfjob_operator.cli.model.words import accelerator_hours, ago, safe_name, seconds_between
 
 MAX_CAUSES: Final = 20
 """More than users will look at; a job of ten thousand replicas could have as many causes."""
@@ -48,7 +48,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     ranked = sorted(merged.values(), key=partial(_rank, found))
     stopped = bool(operator.STOPPED & found)
     causes = tuple(_cause(facts, group, stopped=stopped) for group in ranked[:MAX_CAUSES])
-    return Diagnosis(causes, state_line(facts), _unseen(evidence))
+    held = tuple(accelerator_hours(facts.job.status.accelerator_seconds))
+    return Diagnosis(causes, state_line(facts), _unseen(evidence), held)
 
 
 def _ours(facts: Facts) -> bool:
