@@ -269,8 +269,8 @@ def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:
     if nodes and job.ended is None:
         more = f" and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
         yield f"Avoids {', '.join(nodes[:_MAX_NODES])}{more}"
-    for each in accelerator_hours(job.accelerator_seconds):
-        yield f"Ended pods held {each}"
+    for hours in accelerator_hours(job.accelerator_seconds):
+        yield f"Ended pods held {hours}"
 
 
 def _tree(job: JobSummary, now: datetime, paint: Paint, width: int, signs: TreeSymbols) -> Iterator[str]:

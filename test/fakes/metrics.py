@@ -50,7 +50,7 @@ class FakeMetrics:
         (found,) = [series for key, series in self.series.items() if key[0] == name]
         return found
 
-    def counted(self, metric: Metric) -> dict[tuple[str, ...], int]:
+    def counted(self, metric: Metric) -> dict[tuple[str, ...], float]:
         """Return the count of each series of a family by its labels, without zeros."""
         return {key[1:]: series.count for key, series in self.series.items() if key[0] == metric.name and series.count}
 

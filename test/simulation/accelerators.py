@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from simulation.desired import decision_of, finished_of
+from simulation.interference import WATCHED
 from simulation.kubelet import Kubelet
 from simulation.model.storage import Body, Change, Feed
 from simulation.policies import attempt_of
@@ -127,7 +128,8 @@ class AcceleratorJudge:
                 seconds = min(((last or now) - moment(started)).total_seconds(), age_s)
                 for outcome in _outcomes(job, pod, state, ends=ends):
                     yield outcome, asked_by(state["spec"]) * int(max(0.0, seconds))
-        if pod.gone and pod.started:
+        hidden = any(WATCHED not in state["metadata"].get("labels", {}) for _, state in pod.states)
+        if (pod.gone or hidden) and pod.started:
             age_s = (now - moment(job["metadata"]["creationTimestamp"])).total_seconds()
             seconds = max(0, int(min((now - moment(pod.started)).total_seconds(), age_s)))
             outcome = "succeeded" if pod.slot in finished_of(job) else "deleted"
