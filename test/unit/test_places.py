@@ -88,7 +88,7 @@ def schema() -> dict[str, Any]:
 
 
 def rows_of_roll_backs() -> str:
-    tables = page("operations.md").split("| new in ")[1:]
+    tables = re.split(r"\| new (?:in|since) ", page("operations.md"))[1:]
     return "\n".join(table.partition("\n\n")[0] for table in tables)
 
 

@@ -167,10 +167,8 @@ class _Counter:
 
         A pod whose labels a user edited is not gone: it appears again, and is not counted again.
         """
-        for mark in self._counted:
-            kind, _, index = mark.partition("@")[0].rpartition("-")
-            if "@" in mark and (kind, int(index)) not in self._places:
-                self._marks.add(mark)
+        shown = {f"{kind}-{index}" for kind, index in self._places}
+        self._marks.update(mark for mark in self._counted if "@" in mark and mark.partition("@")[0] not in shown)
         for place, pod in self._unseen.items():
             done = parse_indices(self._draft.finished_indices.get(pod.type, ""), MAX_REPLICAS)
             outcome = AcceleratorOutcome.SUCCEEDED if pod.index in done else AcceleratorOutcome.DELETED
