@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from tfjob_operator.api.meta import ObjectMeta
@@ -274,7 +275,7 @@ def log_finished(job: TFJob) -> None:
         duration_s=int((ended - started).total_seconds()) if started is not None and ended is not None else None,
         attempts=status.attempt + 1,
         restarts=sum(each.total for each in status.restarts),
-        accelerator_seconds=status.accelerator_seconds,
+        accelerator_seconds=msgspec.json.encode(status.accelerator_seconds).decode(),
     )
 
 

@@ -10,12 +10,12 @@ class Series:
     """Counter, gauge and histogram in one; records increments and observations."""
 
     def __init__(self) -> None:
-        self.count: float = 0
+        self.count = 0
         self.observed: list[float] = []
         self.read: Callable[[], float]
 
     def inc(self, amount: float = 1, /) -> None:
-        self.count += amount
+        self.count += int(amount)
 
     def observe(self, amount: float, /) -> None:
         self.observed.append(amount)
@@ -50,7 +50,7 @@ class FakeMetrics:
         (found,) = [series for key, series in self.series.items() if key[0] == name]
         return found
 
-    def counted(self, metric: Metric) -> dict[tuple[str, ...], float]:
+    def counted(self, metric: Metric) -> dict[tuple[str, ...], int]:
         """Return the count of each series of a family by its labels, without zeros."""
         return {key[1:]: series.count for key, series in self.series.items() if key[0] == metric.name and series.count}
 

@@ -423,7 +423,7 @@ async def test_the_end_of_a_job_is_logged_once_by_each_process_within_an_hour() 
         "Succeeded",
         1,
     )
-    assert line["accelerator_seconds"].keys() == {GPU}
+    assert msgspec.json.decode(line["accelerator_seconds"]).keys() == {GPU}
     end = msgspec.convert(world.status, JobStatus)
     for ago_s, count in ((0.0, 1), (LOGGED_AGAIN_S - 1, 1), (LOGGED_AGAIN_S + 1, 0)):
         times = [
