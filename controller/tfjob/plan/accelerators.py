@@ -58,7 +58,7 @@ def with_seconds(plan: Plan, draft: StatusDraft, seen: Observed) -> Plan:
         return plan
     counter = _Counter(plan, draft, before or AcceleratorPods())
     counter.count(replicas)
-    if plan.status is None and not counter.counts:
+    if plan.status is None and not counter.added:
         return plan
     status = msgspec.structs.replace(
         job.status if plan.status is None else plan.status,
@@ -102,15 +102,14 @@ def counts_end(before: JobStatus, after: JobStatus) -> bool:
 
 
 class _Counter:
-    """Counts pods for one plan. `added` are the seconds by resource and outcome, `vanished` the counted pods that are gone.
+    """Counts pods for one plan. `vanished` are the counted pods that are gone.
 
-    `counts` is true if a pod is counted, even for no second.
+    `added` are the seconds by resource and outcome, with an entry also for a pod that held nothing for a whole second.
     """
 
     def __init__(self, plan: Plan, draft: StatusDraft, before: AcceleratorPods) -> None:
         self.added: Counter[tuple[str, str]] = Counter()
         self.vanished: list[RunningPod] = []
-        self.counts = False
         self._draft = draft
         self._ends = plan.ends(draft.job)
         self._is_suspended = conditions.is_true(plan.status or draft.job.status, ConditionType.SUSPENDED)
@@ -197,7 +196,6 @@ class _Counter:
         return next((outcome for applies, outcome in choices if applies), AcceleratorOutcome.DELETED)
 
     def _add(self, pod: RunningPod, outcome: AcceleratorOutcome, ended: datetime, created: datetime | None) -> None:
-        self.counts = True
         seconds = ended.timestamp() - pod.since
         if created is not None:
             seconds = min(seconds, (self._draft.timestamp - created).total_seconds())
