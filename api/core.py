@@ -80,12 +80,22 @@ class ContainerRestartRule(Struct, frozen=True):
     exit_codes: ContainerExitCodes | None = None
 
 
+class ResourceRequirements(Struct, frozen=True):
+    """The limits of a container. The API server accepts an extended resource only if its request equals its limit."""
+
+    limits: dict[str, str] | None = None
+
+
 class Container(Struct, frozen=True):
-    """A container. An empty `restart_policy` means the pod's; `Always` makes an init container a native sidecar (1.29)."""
+    """A container. An empty `restart_policy` means the pod's; `Always` makes an init container a native sidecar (1.29).
+
+    `resources` is None in a cached pod, which has its `accelerators` instead.
+    """
 
     name: str
     restart_policy: str = ""
     restart_policy_rules: tuple[ContainerRestartRule, ...] | None = None
+    resources: ResourceRequirements | None = None
 
 
 class Named(Struct, frozen=True):
@@ -104,6 +114,11 @@ class PodSpec(Struct, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
     scheduling_gates: tuple[Named, ...] | None = None
+
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """The containers and init containers."""
+        return (*self.containers, *(self.init_containers or ()))
 
 
 class ContainerStateWaiting(Struct, frozen=True):

@@ -27,8 +27,14 @@ from tfjob_operator.api.protobuf import (
 
 _EXIT_CODES: Final = Message({1: text("operator"), 2: numbers("values")})
 _RESTART_RULE: Final = Message({1: text("action"), 2: one("exitCodes", _EXIT_CODES)})
+_RESOURCES: Final = Message({1: quantities("limits")}, alike=True)
 _CONTAINER: Final = Message(
-    {1: text("name", always=True), 24: text("restartPolicy"), 25: many("restartPolicyRules", _RESTART_RULE)}
+    {
+        1: text("name", always=True),
+        8: one("resources", _RESOURCES),
+        24: text("restartPolicy"),
+        25: many("restartPolicyRules", _RESTART_RULE),
+    }
 )
 _POD_SPEC: Final = Message(
     {

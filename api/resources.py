@@ -1,4 +1,4 @@
-"""Resource quantities ("500m", "1.5Gi", 2), and the resource requests of pods. Pure.
+"""Resource quantities ("500m", "1.5Gi", 2), and the resource requests and accelerators of pods. Pure.
 
 Requests are computed as in the scheduler (component-helpers, `PodRequests`). Regular containers and native sidecars (KEP-753)
 run together. An init container runs beside the sidecars listed before it. The pod requests the maximum of these sums. Pod-level
@@ -8,11 +8,11 @@ requests override this (KEP-2837), and the overhead is added.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 
-from tfjob_operator.api.core import PodRestartPolicy
+from tfjob_operator.api.core import Container, PodRestartPolicy, PodSpec
 from tfjob_operator.api.meta import JSON
 
 # The number of digits is limited: the API server accepts no quantity beyond 2**63, and a user's exponent must not use
@@ -53,19 +53,48 @@ def format_quantity(number: Decimal) -> str:
 Requests = dict[str, Decimal]
 _OF_THE_POD: Final = ("cpu", "memory")
 _HUGE_PAGES: Final = "hugepages-"
+_NATIVE: Final = "kubernetes.io/"
 
 
 def pod_requests(template: JSON) -> Requests:
     """Return resource requests by name. Invalid quantities are omitted: the API server will reject the pod."""
     spec = object_in(template, "spec")
+    total = _effective(
+        map(_of_container, _containers(spec, "containers")),
+        ((each.get("restartPolicy"), _of_container(each)) for each in _containers(spec, "initContainers")),
+    )
+    total |= _of_pod(spec, total)
+    _add(total, _quantities(object_in(spec, "overhead")))
+    return total
+
+
+def accelerators_of(spec: PodSpec) -> tuple[tuple[str, int], ...]:
+    """Return the extended resources that a pod requests, such as `nvidia.com/gpu`, with their numbers; most pods have none.
+
+    Names without a domain, and those with `kubernetes.io/`, are Kubernetes' own resources.
+    """
+    resources = (each.resources for each in spec.all_containers)
+    if not any("/" in name for each in resources if each is not None for name in each.limits or ()):
+        return ()
+    init = ((each.restart_policy, _extended(each)) for each in spec.init_containers or ())
+    asked = _effective(map(_extended, spec.containers), init)
+    return tuple(sorted((name, int(number)) for name, number in asked.items() if number >= 1))
+
+
+def _extended(container: Container) -> Requests:
+    limits = container.resources.limits if container.resources is not None else None
+    return _quantities({name: text for name, text in (limits or {}).items() if "/" in name and _NATIVE not in name})
+
+
+def _effective(containers: Iterable[Requests], init_containers: Iterable[tuple[object, Requests]]) -> Requests:
+    """Return what containers, and init containers with their restart policies, request together."""
     total: Requests = {}
-    for container in _containers(spec, "containers"):
-        _add(total, _of_container(container))
+    for asked in containers:
+        _add(total, asked)
     sidecars: Requests = {}
     largest: Requests = {}
-    for container in _containers(spec, "initContainers"):
-        asked = _of_container(container)
-        if container.get("restartPolicy") == PodRestartPolicy.ALWAYS:
+    for policy, asked in init_containers:
+        if policy == PodRestartPolicy.ALWAYS:
             _add(total, asked)
             _add(sidecars, asked)
             moment = sidecars
@@ -74,8 +103,6 @@ def pod_requests(template: JSON) -> Requests:
             _add(moment, asked)
         _raise_to(largest, moment)
     _raise_to(total, largest)
-    total |= _of_pod(spec, total)
-    _add(total, _quantities(object_in(spec, "overhead")))
     return total
 
 

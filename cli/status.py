@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
 from tfjob_operator.api.v1.indices import format_indices
@@ -17,7 +19,7 @@ from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.facts import PodFacts
 from tfjob_operator.cli.model.replicas import ReplicaName, order_of
 from tfjob_operator.cli.model.snapshot import JobSnapshot, ReplicaSnapshot, snapshot_of
-from tfjob_operator.cli.model.words import ago, avoided_now, ended_by
+from tfjob_operator.cli.model.words import accelerator_hours, ago, avoided_now, ended_by
 from tfjob_operator.cli.timelines.build import utc
 from tfjob_operator.cli.timelines.values import TimelineJob
 
@@ -94,6 +96,7 @@ class JobSummary(Struct, frozen=True, omit_defaults=False):
     attempt_history: tuple[JobAttempt, ...] = ()
     avoided_nodes: tuple[AvoidedNode, ...] = ()
     ending: EndRecord | None = None
+    accelerator_seconds: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 
     @property
     def full_reason(self) -> str:
@@ -145,6 +148,7 @@ def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
         attempt_history=status.attempt_history or (),
         avoided_nodes=status.avoided_nodes or (),
         ending=status.begun.ending if seen.state == ENDING and status.begun is not None else None,
+        accelerator_seconds=status.accelerator_seconds or {},
     )
 
 
@@ -261,7 +265,7 @@ def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[
 
 
 def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:
-    """Yield the restarts of the whole job with reasons, newest first; when the next one is due; and the avoided nodes."""
+    """Yield the restarts of the whole job, newest first; when the next is due; avoided nodes; and hours of accelerators."""
     if job.attempt:
         used = f": {job.counted_restarts} of {job.max_restarts} restarts used" if job.max_restarts is not None else ""
         yield f"Attempt {job.attempt}{used}"
@@ -277,6 +281,8 @@ def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:
     if nodes and job.ended is None:
         more = f" and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
         yield f"Avoids {', '.join(nodes[:_MAX_NODES])}{more}"
+    for hours in accelerator_hours(job.accelerator_seconds):
+        yield f"Ended pods held {hours}"
 
 
 def _tree(job: JobSummary, now: datetime, paint: Paint, width: int, signs: TreeSymbols) -> Iterator[str]:

@@ -54,8 +54,8 @@ RETRIES = Metric("workqueue_retries_total", "Adds after a delay")
 class Counter(Protocol):
     """A value that only increases."""
 
-    def inc(self) -> None:
-        """Add one."""
+    def inc(self, amount: float = 1, /) -> None:
+        """Add one, or `amount`."""
         ...
 
 

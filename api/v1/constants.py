@@ -181,6 +181,31 @@ class FailureReason(StrEnum):
     """No replica has written a new log line for `progressDeadlineSeconds`, although all run."""
 
 
+class AcceleratorOutcome(StrEnum):
+    """How the seconds of a pod with accelerators were spent."""
+
+    SUCCEEDED = "succeeded"
+    """The replica succeeded."""
+    ENDED_WITH_JOB = "endedWithJob"
+    """The pod ran when the job ended, as parameter servers do."""
+    FAILED = "failed"
+    """The pod failed, and was not replaced."""
+    RESTARTED = "restarted"
+    """The pod was replaced because of its own failure, or by a rule for its replica."""
+    RESTARTED_WITH_JOB = "restartedWithJob"
+    """The whole job was restarted."""
+    DISRUPTED = "disrupted"
+    """The cluster took the pod away: preemption, eviction, drain, a lost node."""
+    SUSPENDED = "suspended"
+    """The job was suspended."""
+    DELETED = "deleted"
+    """The pod was deleted: by a user, by scaling down, or without a trace of the reason."""
+
+
+NOT_LOST: Final = frozenset({AcceleratorOutcome.SUCCEEDED, AcceleratorOutcome.ENDED_WITH_JOB})
+"""The outcomes of pods that did their work; the seconds of all others are lost, except what a checkpoint saved."""
+
+
 class AttemptReason(StrEnum):
     """Reasons of finished attempts besides `FailureReason`, `EventReason.NODE_SICK` and the reasons of pods."""
 

@@ -118,6 +118,34 @@ class AvoidedNode(Struct, frozen=True):
     expiration_time: datetime | None = None
 
 
+class RunningPods(Struct, frozen=True):
+    """Pods of one type with the same extended resources whose seconds are not counted yet.
+
+    `since` maps the times when their kubelets accepted them, in Unix time, to their indices, as "0,2-4".
+    """
+
+    type: str
+    resources: dict[str, int]
+    since: dict[str, str]
+
+
+class AcceleratorPods(Struct, frozen=True):
+    """What prevents that a pod with accelerators is counted twice or not at all (`plan/accelerators.py`).
+
+    `counted` identifies the pods that are counted and still exist, or may appear again.
+    """
+
+    running: tuple[RunningPods, ...] = ()
+    counted: tuple[str, ...] = ()
+
+
+def by_outcome(seconds: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str, int]]:
+    """Yield resource, outcome and seconds of `acceleratorSeconds`."""
+    for resource, outcomes in seconds.items():
+        for outcome, number in outcomes.items():
+            yield resource, outcome, number
+
+
 class EndRecord(Struct, frozen=True):
     """How a job ends. It is written when that is decided, at the latest together with the final condition, and stays.
 
@@ -164,7 +192,8 @@ class JobStatus(Struct, frozen=True):
     `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they are never run again. `restarts` is what
     `backoffLimit` counts. `worker_selector` selects the pods of the workers, for autoscalers. `begun` is None until the job has
     started. `phase` is written only by the controller of the alpha dialect, which manages all jobs that have a phase.
-    `execution_attempt` is not written before it exceeds 0.
+    `execution_attempt` is not written before it exceeds 0. `accelerator_seconds` are the seconds of ended pods, by extended
+    resource and `AcceleratorOutcome`.
     """
 
     conditions: tuple[JobCondition, ...] = ()
@@ -185,6 +214,8 @@ class JobStatus(Struct, frozen=True):
     attempt_history: tuple[JobAttempt, ...] = ()
     avoided_nodes: tuple[AvoidedNode, ...] = ()
     execution_attempt: int = 0
+    accelerator_seconds: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    accelerator_pods: AcceleratorPods | None = None
 
     @property
     def execution(self) -> int:

@@ -75,6 +75,8 @@ def render(diagnosis: Diagnosis, width: int = 80) -> list[str]:
     """
     width = max(width, MIN_WIDTH)
     lines = _wrap(diagnosis.standing, width, "", "  ")
+    for each in diagnosis.accelerators:
+        lines += _wrap(f"Ended pods held {each}", width, "", "  ")
     if not diagnosis.causes:
         lines += _wrap("Nothing wrong was found.", width, "", "  ")
     for number, cause in enumerate(diagnosis.causes, 1):

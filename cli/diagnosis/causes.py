@@ -149,11 +149,15 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The causes, root cause first, a line with the state of the job, and what could not be read (`unseen`)."""
+    """The causes, root cause first, a line with the state of the job, and what could not be read (`unseen`).
+
+    `accelerators` are the hours for which ended pods held extended resources, a line each.
+    """
 
     causes: tuple[Cause, ...]
     standing: str
     unseen: str = ""
+    accelerators: tuple[str, ...] = ()
 
 
 _PLAIN: Final = re.compile(r"[\w.,:/@=+%-]+", re.ASCII)

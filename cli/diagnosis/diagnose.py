@@ -18,7 +18,7 @@ from tfjob_operator.cli.diagnosis.rules import CUT, value
 from tfjob_operator.cli.diagnosis.table import FINDERS, RANKS, SUPERSEDED_BY
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.snapshot import JobSnapshot
-from tfjob_operator.cli.model.words import ago, safe_name, seconds_between
+from tfjob_operator.cli.model.words import accelerator_hours, ago, safe_name, seconds_between
 
 MAX_CAUSES: Final = 20
 """More than users will look at; a job of ten thousand replicas could have as many causes."""
@@ -51,7 +51,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     for group in ranked[:MAX_CAUSES]:
         saved = any(REPLACED in step for each in causes for step in each.to_do)
         causes.append(_cause(facts, group, stopped=stopped, saved=saved))
-    return Diagnosis(tuple(causes), state_line(facts), _unseen(evidence))
+    held = tuple(accelerator_hours(facts.job.status.accelerator_seconds))
+    return Diagnosis(tuple(causes), state_line(facts), _unseen(evidence), held)
 
 
 def _ours(facts: Facts) -> bool:

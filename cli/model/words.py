@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
 from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1.conditions import TRUE
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, AttemptReason, EventReason
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, NOT_LOST, AttemptReason, EventReason
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails
@@ -92,6 +92,21 @@ def avoided_now(nodes: Sequence[AvoidedNode], now: datetime) -> dict[str, str]:
             times = f"{each.failures} failure{'s' * (each.failures != 1)}"
             found[each.name] = f"{safe_name(each.name)} ({times}, {duration(left_s)} left)"
     return found
+
+
+def accelerator_hours(seconds: Mapping[str, Mapping[str, int]] | None) -> list[str]:
+    """Return the hours of ended pods by resource: `nvidia.com/gpu: 12.50 hours, 2.10 lost (disrupted 0.10, restarted 2.00)`."""
+    found = []
+    for resource, outcomes in (seconds or {}).items():
+        lost = {outcome: each for outcome, each in outcomes.items() if outcome not in NOT_LOST and each}
+        parts = ", ".join(f"{safe_name(outcome)} {_hours(each)}" for outcome, each in lost.items())
+        text = f"{safe_name(resource)}: {_hours(sum(outcomes.values()))} hours"
+        found.append(f"{text}, {_hours(sum(lost.values()))} lost ({parts})" if lost else text)
+    return found
+
+
+def _hours(seconds: int) -> str:
+    return f"{seconds / 3600:,.2f}"
 
 
 def failed_line(failed: JobCondition) -> str:

@@ -19,7 +19,7 @@ from tfjob_operator.cli.model.facts import Counters, JobFacts, PodFacts, job_fac
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
 from tfjob_operator.cli.model.snapshot import BACK_OFF, JobSnapshot, ReplicaSnapshot, WarningEvent, add_warning
-from tfjob_operator.cli.model.words import ended_by
+from tfjob_operator.cli.model.words import accelerator_hours, ended_by
 from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import (
@@ -127,6 +127,7 @@ def job_view(
         "timeline": timeline_view(job, pods, events),
         "alpha": summary.facts.is_alpha,
         "attempts": _attempts(job, summary),
+        "accelerators": accelerator_hours(job.status.accelerator_seconds),
     }
 
 

@@ -28,6 +28,7 @@ class TimelineJobStatus(Struct, frozen=True):
     next_restart_time: datetime | None = None
     attempt_history: tuple[JobAttempt, ...] | None = None
     avoided_nodes: tuple[AvoidedNode, ...] | None = None
+    accelerator_seconds: dict[str, dict[str, int]] | None = None
     begun: StartRecord | None = None
     phase: str = ""
     state: str = ""

@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, TERMINAL, PodSpec, PodStatus, ServiceSpec
 from tfjob_operator.api.decoding import SharedValues
 from tfjob_operator.api.meta import OWNER_INDEX, DeclaredLabels, Meta, Struct, controller_of, index_by_owner, object_key
+from tfjob_operator.api.resources import accelerators_of
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import child_name
 
@@ -104,16 +105,20 @@ class ChildMeta(Meta, frozen=True):
 
 
 class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
-    """A pod. `node` is the node that the pod is bound to; `started` is the time when the kubelet accepted it."""
+    """A pod. `node` is the node that the pod is bound to; `started` is the time when the kubelet accepted it.
+
+    `accelerators` are the numbers of the extended resources that it requests.
+    """
 
     metadata: ChildMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
     node: str = ""
     started: datetime | None = None
+    accelerators: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        """Share the spec, without `node`, among pods of one replica type, and the status among pods with equal status.
+        """Share the spec, without `node` and resources, among pods of one replica type, and equal statuses.
 
         `started` is separate from the status, since pods do not start in the same second. The status of terminated pods is not
         shared: times and messages differ, so sharing would only fill the memory.
@@ -121,6 +126,10 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
         if self.spec.node_name:
             force_setattr(self, "node", _SHARED[self.spec.node_name])
             force_setattr(self.spec, "node_name", "")
+        if limited := [each for each in self.spec.all_containers if each.resources is not None]:
+            force_setattr(self, "accelerators", _SHARED[accelerators_of(self.spec)])
+            for each in limited:
+                force_setattr(each, "resources", None)
         force_setattr(self, "spec", _SHARED[self.spec])
         if self.status.start_time is not None:
             force_setattr(self, "started", self.status.start_time)

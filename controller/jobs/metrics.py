@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from tfjob_operator.api.meta import ObjectMeta
@@ -16,10 +17,10 @@ from tfjob_operator.api.v1.constants import LABEL_QUEUE, MANAGED_BY_US, Conditio
 from tfjob_operator.api.v1.constants import ConditionReason as Reason
 from tfjob_operator.api.v1.reader import Reader
 from tfjob_operator.api.v1.templates import decode_spec
-from tfjob_operator.api.v1.types import JobAttempt, JobCondition, TFJob
+from tfjob_operator.api.v1.types import JobAttempt, JobCondition, TFJob, by_outcome
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus
 from tfjob_operator.informers import Indexer
-from tfjob_operator.workqueue.metrics import NO_METRICS, Metric, MetricsProvider
+from tfjob_operator.workqueue.metrics import NO_METRICS, Counter, Metric, MetricsProvider
 
 FRAMEWORK: Final = "tensorflow"
 """The label that distinguishes TFJobs from other kinds in the family `training_operator_jobs_*`."""
@@ -44,9 +45,14 @@ ACTIONS: Final = Metric(
     "Number of replica failures matched by a rule of a failure policy",
     labels=("namespace", "rule", "action", "replica_type"),
 )
-MAX_RULES: Final = 100
-"""Maximum number of series with rules per namespace. Users choose rule names, so further rules count as OTHER_RULES."""
-OTHER_RULES: Final = "other"
+ACCELERATORS: Final = Metric(
+    "tf_operator_accelerator_seconds_total",
+    "Seconds for which ended pods held extended resources, by outcome",
+    labels=("namespace", "resource", "outcome"),
+)
+MAX_CHOSEN: Final = 100
+"""Maximum number of series per namespace of a metric with names that users choose. Further names count as OTHER."""
+OTHER: Final = "other"
 START: Final = Metric(
     "tf_operator_job_start_seconds",
     "Seconds from the creation or resumption of a job until it was first Running",
@@ -153,8 +159,8 @@ class JobMetrics:
         """The caches of jobs, with `JOB_INDEXERS`."""
         self._idle_since: dict[str, float | None] = {}
         """When each namespace with series lost its last job; None while it has jobs."""
-        self._rules: dict[str, set[tuple[str, ...]]] = {}
-        """The values of the other labels of ACTIONS, by namespace."""
+        self._chosen: dict[str, dict[Metric, set[tuple[str, ...]]]] = {}
+        """The values of the other labels of ACTIONS and ACCELERATORS, by namespace."""
 
     def expect(self, namespaces: Iterable[str]) -> None:
         """Create the series of these namespaces at zero, before the first transition."""
@@ -164,13 +170,13 @@ class JobMetrics:
                 for metric, values in _series_of(namespace):
                     (self._metrics.histogram if metric.buckets else self._metrics.counter)(metric, *values)
 
-    def by_state(self, now: float) -> Counter[tuple[str, ...]]:
+    def by_state(self, now: float) -> collections.Counter[tuple[str, ...]]:
         """Return the number of jobs by namespace and state.
 
         Series are created for namespaces with jobs, even if another controller manages all these jobs. They are removed once a
         namespace has had no jobs for KEPT_S.
         """
-        found: Counter[tuple[str, ...]] = Counter()
+        found: collections.Counter[tuple[str, ...]] = collections.Counter()
         for indexer in self.indexers:
             for value in indexer.index_values(STATE_INDEX):
                 found[tuple(value.split("/"))] += len(indexer.index_keys(STATE_INDEX, value))
@@ -181,8 +187,9 @@ class JobMetrics:
                 self._idle_since[namespace] = None if namespace in busy else now
             elif now - since > KEPT_S:
                 del self._idle_since[namespace]
-                rules = [(ACTIONS, (namespace, *each)) for each in self._rules.pop(namespace, ())]
-                for metric, values in (*_series_of(namespace), *rules):
+                chosen = self._chosen.pop(namespace, {}).items()
+                more = [(metric, (namespace, *each)) for metric, known in chosen for each in known]
+                for metric, values in (*_series_of(namespace), *more):
                     self._metrics.remove(metric, *values)
         return found
 
@@ -226,12 +233,26 @@ class JobMetrics:
 
     def decided(self, namespace: str, rule: str, action: str, replica_type: str) -> None:
         """Count a failure matched by a rule."""
+        self._chosen_by_user(ACTIONS, namespace, rule, action, replica_type).inc()
+
+    def spent(
+        self, namespace: str, before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        """Count the seconds of accelerators that a status has, and the one that it replaced has not."""
+        known = {(resource, outcome): seconds for resource, outcome, seconds in by_outcome(before)}
+        for resource, outcome, seconds in by_outcome(after):
+            added = seconds - known.get((resource, outcome), 0)
+            if added > 0:
+                self._chosen_by_user(ACCELERATORS, namespace, resource, outcome).inc(added)
+
+    def _chosen_by_user(self, metric: Metric, namespace: str, *values: str) -> Counter:
+        """Return the series of a metric whose first value is chosen by users."""
         self.expect([namespace])
-        known, values = self._rules.setdefault(namespace, set()), (rule, action, replica_type)
-        if values not in known and len(known) >= MAX_RULES:
-            values = (OTHER_RULES, action, replica_type)
+        known = self._chosen.setdefault(namespace, {}).setdefault(metric, set())
+        if values not in known and len(known) >= MAX_CHOSEN:
+            values = (OTHER, *values[1:])
         known.add(values)
-        self._metrics.counter(ACTIONS, namespace, *values).inc()
+        return self._metrics.counter(metric, namespace, *values)
 
     def _started(self, job: ObjectMeta, running: JobCondition, found: Sequence[JobCondition]) -> None:
         """Record the duration of a start. For a resumed job, the start begins when its condition Suspended became False."""
@@ -241,6 +262,23 @@ class JobMetrics:
             self.expect([job.namespace])
             seconds = (running.last_transition_time - since).total_seconds()
             self._metrics.histogram(START, job.namespace).observe(max(0.0, seconds))
+
+
+def log_finished(job: TFJob) -> None:
+    """Log the end of a job with what it took, for accounting. Lines of one job have the same UID."""
+    meta, status = job.metadata, job.status
+    started, ended, created = status.start_time, status.completion_time, meta.creation_timestamp
+    log.info(
+        "job_finished",
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        outcome=state_of(job),
+        waiting_s=int((started - created).total_seconds()) if started is not None and created is not None else None,
+        duration_s=int((ended - started).total_seconds()) if started is not None and ended is not None else None,
+        attempts=status.attempt + 1,
+        restarts=sum(each.total for each in status.restarts),
+        accelerator_seconds=msgspec.json.encode(status.accelerator_seconds).decode(),
+    )
 
 
 def _series_of(namespace: str) -> Iterator[tuple[Metric, tuple[str, ...]]]:

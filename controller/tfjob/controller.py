@@ -243,6 +243,7 @@ def new_controller(
             blocked=blocked,
             feed=feed,
             lost_pods=LostPods(client, events, recorder, feed, clock),
+            clock=clock,
         ),
         records=ChildRecords(expectations, delays, blocked),
         metrics=metrics,

@@ -30,6 +30,7 @@ import enum
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -53,7 +54,7 @@ from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
-from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import NO_LABELS, ORPHAN_INDEX, ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, StaleViewError, confirm
@@ -61,7 +62,8 @@ from tfjob_operator.controller.tfjob.apply.children import POD
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.crd_check import REMEDY
-from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang, Plan
+from tfjob_operator.controller.tfjob.plan.accelerators import running_pod
+from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang, Plan, RunningPod
 from tfjob_operator.controller.tfjob.plan.clocks import FirstSeen
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, of_earlier_attempts, unobserved
 from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read, refused, spec_cache_key
@@ -69,6 +71,8 @@ from tfjob_operator.controller.tfjob.plan.status import merged_status, moved_rec
 from tfjob_operator.workqueue.parallel import slow_start_batch
 
 log = structlog.get_logger(__name__)
+LOGGED_AGAIN_S: Final = 3600.0
+"""How long after the end of a job a new operator process logs it again."""
 
 
 class LeadershipTerm:
@@ -217,6 +221,8 @@ class _JobMemory:
     our last status write, and replaces the versions in `superseded`. `unwritten` is the last computed status that is not known
     to be written, because the write failed or is delayed; `events` are its events. `touched` is true if a status write was
     tried, and `acted` if children were created or deleted. `first_seen` is that of the last plan (`plan.clocks`).
+    `accelerators_confirmed` is true once the cache cannot show pods anymore that an earlier process has counted. `end_logged`:
+    the end of the job was logged, or is too old for that.
     """
 
     reading: tuple[int, bool] | None = None
@@ -229,6 +235,8 @@ class _JobMemory:
     touched: bool = False
     acted: bool = False
     first_seen: FirstSeen = field(default_factory=dict)
+    accelerators_confirmed: bool = False
+    end_logged: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,6 +294,32 @@ class View:
         found = [(pod.metadata.name, pod.metadata.uid) for pod in self.pods if pod.metadata.uid in counted]
         await self._confirmer.confirm_pods(self.job.metadata.namespace, found)
 
+    async def confirm_accelerators(self, status: JobStatus, vanished: Collection[RunningPod]) -> None:
+        """Check that this view is not older than the counts in its status, before `status` adds to them (`plan.accelerators`).
+
+        That takes a list of the job's pods, once per process, and only if pods are counted already or seem to have vanished.
+        Raises StaleViewError, or ApiError.
+        """
+        before = self.written
+        same = (before.accelerator_seconds, before.accelerator_pods)
+        if self._memory.accelerators_confirmed or (status.accelerator_seconds, status.accelerator_pods) == same:
+            return
+        if before.accelerator_seconds or vanished:
+            job, found = self.job.metadata, await self._confirmer.pods(self.job)
+            shown = [pod for pod in found if (pod.metadata.labels or NO_LABELS).operator_name == c.OPERATOR_NAME]
+            if not {running_pod(job.name, pod) for pod in shown}.isdisjoint(vanished):
+                raise StaleViewError("a pod is not in the cache yet")
+            present = {pod.metadata.uid for pod in found}
+            missing = [each.metadata for each in self.pods if each.accelerators and each.metadata.uid not in present]
+            await self._confirmer.confirm_pods(job.namespace, [(each.name, each.uid) for each in missing])
+        self._memory.accelerators_confirmed = True
+
+    def logs_end(self, now: datetime) -> bool:
+        """Return True once for a finished job that ended in the last hour: an operator killed then may not have logged it."""
+        first, self._memory.end_logged = not self._memory.end_logged, True
+        ends = [each.last_transition_time for each in self.job.status.conditions if conditions.is_end(each)]
+        return first and all(end is not None and (now - end).total_seconds() < LOGGED_AGAIN_S for end in ends)
+
     @property
     def first_seen(self) -> FirstSeen:
         """When this process first saw what plans of this job depend on: that of the last plan (`plan.clocks`)."""
@@ -340,6 +374,11 @@ class View:
         unwritten = self._memory.unwritten
         if unwritten is None:
             return view
+        unwritten = msgspec.structs.replace(
+            unwritten,  # what is counted is confirmed together with the plan that counts it
+            accelerator_seconds=self.written.accelerator_seconds,
+            accelerator_pods=self.written.accelerator_pods,
+        )
         return replace(view, job=msgspec.structs.replace(self.job, status=unwritten), unreported=events)
 
 

@@ -14,8 +14,8 @@ class Series:
         self.observed: list[float] = []
         self.read: Callable[[], float]
 
-    def inc(self) -> None:
-        self.count += 1
+    def inc(self, amount: float = 1, /) -> None:
+        self.count += int(amount)
 
     def observe(self, amount: float, /) -> None:
         self.observed.append(amount)

@@ -94,6 +94,7 @@ class OperatorProcess:
             identity=name,
             clock=SimulatedClock(world.clocks, self.machine),
             random=world.product_random,
+            metrics=world.metrics,
         )
         try:
             await manager.run()

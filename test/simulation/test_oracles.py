@@ -17,6 +17,7 @@ from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.scenarios.clocks import waits_have_their_length
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import (
+    accelerators_are_counted_once,
     failure_policies_are_followed,
     failure_policies_are_followed_in_time,
     operators_are_in_time,
@@ -39,8 +40,19 @@ from tfjob_operator.controller.alpha.controller import AlphaController
 from tfjob_operator.controller.alpha.observe import derived_runtime_id
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
+from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply import executor
-from tfjob_operator.controller.tfjob.plan import actions, attempts, cleanup, ending, nodes, plan, replicas, status
+from tfjob_operator.controller.tfjob.plan import (
+    accelerators,
+    actions,
+    attempts,
+    cleanup,
+    ending,
+    nodes,
+    plan,
+    replicas,
+    status,
+)
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
 from tfjob_operator.controller.tfjob.plan.nodes import NodeState
 from tfjob_operator.controller.tfjob.plan.replicas import Replica
@@ -58,6 +70,7 @@ POLICIES: Final = partial(run_seed, failure_policies_are_followed)
 POLICIES_IN_TIME: Final = partial(run_seed, failure_policies_are_followed_in_time, weather=CALM)
 QUEUES: Final = partial(run_seed, queues_keep_their_quota)
 QUEUES_IN_TIME: Final = partial(run_seed, queues_keep_their_quota_in_time, weather=CALM)
+HOURS: Final = partial(run_seed, accelerators_are_counted_once)
 CLOCKS: Final = partial(run_seed, waits_have_their_length, weather=CALM)
 ALPHA: Final = partial(run_seed, alpha_jobs_keep_their_promises)
 
@@ -74,6 +87,7 @@ _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, cleanup
 _decide_job, _finish, _conclude_job, _suspend = plan._decide, cleanup.finish, cleanup.conclude, plan.delete_all
 _kept_s, _waited_for, _escalation = cleanup.kept_s, cleanup._waited_for, attempts._escalation
 _first_seen, _lost_since, _first_match = Observer.first_seen, NodeState.lost_since, nodes._first_match
+_with_unwritten = view._with_unwritten
 _write_tfjob_if_due = executor.StatusWriter.write_if_due
 _tidy_up, _conclude, _run, _write_if_due = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._write_if_due
 
@@ -331,6 +345,15 @@ def _sick_by_its_clock(rule: Any, node: Any) -> Any:
     return _first_match(rule, node._replace(conditions=conditions))
 
 
+def _merge_seconds(job: Any, memory: Any) -> Any:
+    """Seconds that were computed, and not written, are part of the next view; the pods that they count are not."""
+    found, unwritten = _with_unwritten(job, memory), memory.unwritten
+    if unwritten is None or not unwritten.accelerator_seconds:
+        return found
+    status = msgspec.structs.replace(found.status, accelerator_seconds=unwritten.accelerator_seconds)
+    return msgspec.structs.replace(found, status=status)
+
+
 def _suspend_later(draft: Any, seen: Any) -> Any:
     """A suspension waits for sidecars."""
     found = _suspend(draft, seen)
@@ -534,6 +557,16 @@ BUGS: Final[dict[str, Row]] = {
         "begins",
         lambda _, written: written,
         "too late.*('deadline'|'ttl')",
+    ),
+    # Seconds of accelerators.
+    "a pod is counted again after a conflict": (HOURS, view, "_with_unwritten", _merge_seconds, "was added"),
+    "a pod counts until its end is seen": (HOURS, accelerators, "_ended_at", lambda _, now: now, "was added"),
+    "a pod that vanishes is not counted": (
+        _later(HOURS, 70),
+        accelerators._Counter,
+        "_count_vanished",
+        lambda _: None,
+        "was added",
     ),
     # The alpha controller.
     "a RuntimeId that does not stay": (ALPHA, alpha, "_runtime_id", _by_generation, "RuntimeId"),

@@ -9,6 +9,7 @@ from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.memory import ROUGH, nothing_is_remembered_of_the_dead
 from simulation.scenarios.operators import (
+    accelerators_are_counted_once,
     failure_policies_are_followed,
     failure_policies_are_followed_in_time,
     operators_are_in_time,
@@ -56,6 +57,11 @@ def test_the_end_of_a_queued_job_waits_for_its_pods_whatever_stalls_dies_is_lost
 def test_in_calm_weather_a_pod_is_kept_for_its_sidecars_and_no_longer(seeds: Seeds) -> None:
     """After success, failure, limits and restarts; an end waits for no pod, except that of a queued job."""
     seeds.play(queues_keep_their_quota_in_time, share=0.08, weather=CALM)
+
+
+def test_each_pod_with_accelerators_is_counted_once_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:
+    """To the second, over kills and changes of the leader; a metric loses what a killed process has not counted yet."""
+    seeds.play(accelerators_are_counted_once, share=0.3, may_log={"lease_lost"})
 
 
 def test_in_calm_weather_everything_everything_happens_within_two_seconds(seeds: Seeds) -> None:

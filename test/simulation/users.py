@@ -18,6 +18,7 @@ from hack.kubernetes_versions import (
     Kubernetes,
 )
 from simulation import scripts
+from simulation.accelerators import GPU
 from simulation.desired import FOREIGN, INVALID, QUEUE, is_ending
 from simulation.interference import HELD
 from simulation.model.kinds import CONFIG_MAPS
@@ -168,10 +169,22 @@ class Users(Owner):
     """
 
     def __init__(
-        self, world: World, random: Random, *, jobs: int, busy: bool, policies: float = 0.0, queued: float = 0.1
+        self,
+        world: World,
+        random: Random,
+        *,
+        jobs: int,
+        busy: bool,
+        policies: float = 0.0,
+        queued: float = 0.1,
+        gpus: bool = False,
     ) -> None:
-        """`policies`: the share of jobs with a failure policy. `queued`: that of jobs in a queue, most with sidecars."""
+        """`policies`: the share of jobs with a failure policy. `queued`: that of jobs in a queue, most with sidecars.
+
+        `gpus`: the pods of all jobs have some.
+        """
         super().__init__(world, TFJOBS, random)
+        self._gpus = gpus
         self._policies = policies
         self._queued = queued
         self._at_the_end = (
@@ -199,6 +212,9 @@ class Users(Owner):
         if INVALID not in job["metadata"].get("annotations", {}) and self._random.random() < self._queued:
             job["metadata"]["labels"] = {QUEUE: "queue"}
             _make_lasting(self._random, job["spec"], self._world.kubernetes)
+        if self._gpus and INVALID not in job["metadata"].get("annotations", {}):
+            for number, template in enumerate(_templates(job["spec"])):
+                template["spec"]["containers"][0]["resources"] = {"limits": {GPU: str(1 + number)}}
         return self._send("POST", TFJOBS.path(place[0]), job) < 300
 
     def mistake(self) -> dict[str, Any]:

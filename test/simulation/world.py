@@ -25,6 +25,7 @@ from simulation.model.transport import ModelTransport
 from simulation.weather import Weather
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.http import OnLeave, Request, Response, Transport, unchanged
+from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
 Scenario = Callable[["World"], Coroutine[object, object, None]]
 
@@ -96,6 +97,8 @@ class World:
         network = Random(f"network {seed}")
         self.network = Network(self.server, network, weather or Weather.draw(network), calm_at)
         self.trace: list[str] = []
+        self.metrics: MetricsProvider = NO_METRICS
+        """Of all processes of the operator."""
 
     @property
     def time(self) -> float:

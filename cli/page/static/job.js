@@ -91,7 +91,7 @@ export class JobPage {
   }
 
   showHead() {
-    const { row, message, held, mistakes, tensorboard, alpha, attempts } = this.view;
+    const { row, message, held, mistakes, tensorboard, alpha, attempts, accelerators } = this.view;
     const { over } = row;
     const { watch } = this.app;
     const length = took(row);
@@ -99,7 +99,7 @@ export class JobPage {
     const fact = (label, value) => h('div', null, h('dt', null, label), h('dd', null, value));
     const used = attempts.most === null ? '' : `, ${attempts.counted} of ${plural(attempts.most, 'restart')} used`;
     const avoided = over ? [] : attempts.avoided.filter((each) => each.until > now()).map((each, number) => [number ? ', ' : '', `${each.name} (${plural(each.failures, 'failure')}, `, left(each.until), ' left)']);
-    show(this.head, [row, words, attempts, this.board.url, watch.possible && watch.words(this.key), this.gone], () => [
+    show(this.head, [row, words, attempts, accelerators, this.board.url, watch.possible && watch.words(this.key), this.gone], () => [
       h('div', { class: 'crumbs' }, h('a', { href: this.app.home, 'data-link': true }, 'Jobs'), ' / ', h('a', { href: `/?ns=${encodeURIComponent(row.namespace)}`, 'data-link': true }, row.namespace)),
       h('div', { class: 'title' }, h('h1', null, row.name), pill(this.gone ? 'Deleted' : row.state, { big: true }),
         !over && !this.gone && watch.possible && h('button', { type: 'button', class: 'button', 'data-focus': 'watch', 'aria-pressed': String(watch.keys.has(this.key)),
@@ -112,7 +112,8 @@ export class JobPage {
         avoided.length > 0 && fact('Avoided nodes', avoided),
         row.queue && fact('Queue', row.queue), fact('Created', age(row.created, ' ago')),
         length !== null && fact(over ? 'Duration' : 'Started', over ? span(length) : age(row.started, ' ago')),
-        over && row.ended !== null && fact('Ended', age(row.ended, ' ago')))]);
+        over && row.ended !== null && fact('Ended', age(row.ended, ' ago')),
+        accelerators.length > 0 && fact('Held by ended pods', accelerators.map((each) => h('div', null, each))))]);
     show(this.menu, this.commands(row, tensorboard, alpha), (commands) => commands.map(([label, text]) => [h('dt', null, label), h('dd', null, command(text))]));
   }
 

@@ -41,7 +41,7 @@ from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent, Window
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.metrics import JobMetrics, log_finished
 from tfjob_operator.controller.jobs.pods import is_rejected
 from tfjob_operator.controller.jobs.refusals import StatusRefusals
 from tfjob_operator.controller.jobs.writes import JobEvents, RefusedError, replace_status
@@ -49,19 +49,23 @@ from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer
 from tfjob_operator.controller.tfjob.nodes import LostPods
+from tfjob_operator.controller.tfjob.plan.accelerators import counts_end
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import Permission, PrunedStatus, View
 from tfjob_operator.workqueue import Clock
 
 
 def only_starts(written: JobStatus, status: JobStatus) -> bool:
-    """Return True if `status` differs from `written` only by more active pods."""
+    """Return True if `status` differs from `written` only by more active pods, and what is recorded about them."""
     before, after = written.replica_statuses, status.replica_statuses
     if before.keys() != after.keys() or any(after[name].active < before[name].active for name in before):
         return False
     same = {name: msgspec.structs.replace(found, active=before[name].active) for name, found in after.items()}
     return written == msgspec.structs.replace(
-        status, replica_statuses=same, last_reconcile_time=written.last_reconcile_time
+        status,
+        replica_statuses=same,
+        last_reconcile_time=written.last_reconcile_time,
+        accelerator_pods=written.accelerator_pods,
     )
 
 
@@ -117,6 +121,7 @@ class StatusWriter:
         if status is not None:
             if not (at_once or self._is_due(view, status)):
                 return view
+            await view.confirm_accelerators(status, plan.vanished)
             view.writing()
             # The status of `view.job` may have conditions that were never written, and so not counted.
             job = msgspec.structs.replace(view.job, status=view.written)
@@ -139,6 +144,7 @@ class StatusWriter:
         self._pruned_status.compare(job, status, response.status)
         self._metrics.observe(job.metadata, job.status.conditions, status.conditions)
         self._metrics.ended(job.metadata.namespace, job.status.attempt_history, status.attempt_history)
+        self._metrics.spent(job.metadata.namespace, job.status.accelerator_seconds, status.accelerator_seconds)
         for event in events:
             self._events.post(job.metadata, event)
         return newest
@@ -151,6 +157,8 @@ class StatusWriter:
     def _is_due(self, view: View, status: JobStatus) -> bool:
         busy = self._feed.is_busy
         if end_record(status) != end_record(view.written):
+            return True
+        if counts_end(view.written, status):
             return True
         complete = view.valid_spec is not None and all_active(status, view.valid_spec.sizes)
         waits_for_pods = view.may_wait and busy and not complete and has_only_initial_conditions(status)
@@ -184,6 +192,7 @@ class Executor:
         blocked: BlockedChildren,
         feed: Feed,
         lost_pods: LostPods,
+        clock: Clock,
     ) -> None:
         """`feed` requeues jobs that depend on the passage of time."""
         self._status_writer = status_writer
@@ -196,6 +205,7 @@ class Executor:
         self._blocked = blocked
         self._feed = feed
         self._lost_pods = lost_pods
+        self._clock = clock
 
     async def execute(self, view: View, plan: Plan) -> View | None:
         """Execute a plan on the job of this view, as far as is allowed and due.
@@ -212,7 +222,10 @@ class Executor:
         acts = view.may_act and plan.acts
         at_once = acts and view.permission is not Permission.FIRST
         view = await self._status_writer.write_if_due(view, plan, at_once=at_once)
-        self._events.report(job, plan.problems, finished=is_finished(view.job.status))
+        finished = is_finished(view.job.status)
+        self._events.report(job, plan.problems, finished=finished)
+        if finished and view.logs_end(self._clock.now()):
+            log_finished(view.job)
         if view.valid_spec is not None:
             self._feed.after(view.key, await self._repairer.repair(view.job, view.valid_spec, plan))
         if acts:

@@ -84,6 +84,21 @@ class LostPod(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class RunningPod:
+    """A pod that holds accelerators: its replica, when its kubelet accepted it in Unix time, and its extended resources."""
+
+    type: str
+    index: int
+    since: int
+    resources: tuple[tuple[str, int], ...]
+
+    @property
+    def mark(self) -> str:
+        """What identifies a counted pod that is gone, whose UID is not known."""
+        return f"{self.type}-{self.index}@{self.since}"
+
+
+@dataclass(frozen=True, slots=True)
 class PodGroupResize:
     """A PodGroup whose `minMember` must be updated."""
 
@@ -120,7 +135,8 @@ class Plan:
     missing pods left to a later plan. `lost_pods` are on lost nodes: those still running are marked as failed, those being
     deleted are force-deleted. `may_outlive` is None unless the status ends a queued job: it is then written only if no pods but
     these, by UID, hold quota on the API server. `first_seen` is an input of the next plan (`clocks`). `log_watch` are the logs
-    to read for the next plans; None for none.
+    to read for the next plans; None for none. `vanished` are the pods that the status counts although the view does not show
+    them (`accelerators`).
     """
 
     create_services: tuple[ReplicaKey, ...] = ()
@@ -145,6 +161,7 @@ class Plan:
     may_outlive: frozenset[str] | None = None
     first_seen: FirstSeen = field(default_factory=dict)
     log_watch: LogWatch | None = None
+    vanished: tuple[RunningPod, ...] = ()
 
     @property
     def acts(self) -> bool:

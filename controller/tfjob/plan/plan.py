@@ -40,6 +40,7 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import problem_of_job
+from tfjob_operator.controller.tfjob.plan.accelerators import with_seconds
 from tfjob_operator.controller.tfjob.plan.actions import (
     DEFAULTS,
     NONE_BLOCKED,
@@ -195,7 +196,7 @@ def plan(
         decided = with_gang(decided, job, spec, seen.replicas, gang, observer=draft.observer)
         decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
         decided = without_blocked(decided, blocked)
-    decided = fit(with_logs(decided, draft), job, seen)
+    decided = with_seconds(fit(with_logs(decided, draft), job, seen), draft, seen)
     return replace(decided, first_seen=draft.observer.seen) if draft.observer.seen else decided
 
 

@@ -31,7 +31,7 @@ import msgspec
 
 from tfjob_operator.api.v1.conditions import TRUE, is_over
 from tfjob_operator.api.v1.indices import parse_indices
-from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
+from tfjob_operator.api.v1.types import AcceleratorPods, IndexRestarts, JobStatus, TFJob
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome
@@ -48,6 +48,9 @@ _MAX_RECORD: Final = 400
 """An upper bound of the size of a restart record; the longest name of a rule has 128 characters."""
 _MAX_REST: Final = 65_536
 """An upper bound of what `_bound` does not measure: 32 avoided nodes, names, times and counters."""
+_MAX_START: Final = 20
+_MAX_MARK: Final = 40
+"""Upper bounds of the sizes of a start and of a counted pod in `acceleratorPods`."""
 _ESCAPED: Final = 6
 """The most bytes per byte of text: Go writes `<`, `>` and `&` as `\\u003c`, which no other encoder does."""
 _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
@@ -80,6 +83,12 @@ def fit(plan: Plan, job: TFJob, seen: Observed) -> Plan:
     return replace(plan, delete_pods=kept, delete_services=()).requeued_within(WITHHELD_RETRY_S)
 
 
+def fits(status: JobStatus, job: TFJob) -> bool:
+    """Return True if etcd can store the job with this status."""
+    room = MAX_OBJECT - len(job.spec) - job.metadata.size - OVERHEAD
+    return _bound(status) <= room or stored_size(status) <= room
+
+
 def stored_size(status: JobStatus) -> int:
     """Return the size of a status in etcd, in bytes."""
     return _go_size(msgspec.json.encode(status))
@@ -100,7 +109,16 @@ def _bound(status: JobStatus) -> int:
     texts += [text for each in attempts for text in (each.message, each.reason)]
     # A character has up to four bytes, and a control character is escaped in six.
     text = _ESCAPED * sum(map(len, texts))
-    return _MAX_REST + _MAX_RECORD * len(status.restarts) + text + sum(map(len, status.finished_indices.values()))
+    indices = sum(map(len, status.finished_indices.values())) + _bound_of_accelerators(status.accelerator_pods)
+    return _MAX_REST + _MAX_RECORD * len(status.restarts) + text + indices
+
+
+def _bound_of_accelerators(pods: AcceleratorPods | None) -> int:
+    if pods is None:
+        return 0
+    groups = (_MAX_RECORD * (1 + len(each.resources)) + _MAX_START * len(each.since) for each in pods.running)
+    indices = (len(text) for each in pods.running for text in each.since.values())
+    return sum(groups) + sum(indices) + _MAX_MARK * len(pods.counted)
 
 
 class _Reduction:

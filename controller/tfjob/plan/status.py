@@ -28,6 +28,7 @@ from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionT
 from tfjob_operator.api.v1.indices import format_indices, parse_indices
 from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import (
+    AcceleratorPods,
     AvoidedNode,
     IndexRestarts,
     InvalidSpec,
@@ -481,6 +482,8 @@ class StatusDraft(Draft):
     attempt_history: tuple[JobAttempt, ...]
     avoided_nodes: tuple[AvoidedNode, ...]
     execution_attempt: int
+    accelerator_seconds: dict[str, dict[str, int]]
+    accelerator_pods: AcceleratorPods | None
 
     def __init__(
         self,

@@ -4,10 +4,14 @@ Most worlds are small, with a few jobs; over many seeds all combinations occur. 
 """
 
 import math
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Final
 
+from fakes.metrics import FakeMetrics
+from simulation.accelerators import GPU, AcceleratorJudge
 from simulation.clocks import OPERATORS
 from simulation.interference import FinalizerHolders, Interference, StatusRefuser
 from simulation.kubelet import Kubelet
@@ -18,6 +22,7 @@ from simulation.stage import SETTLED_S, play
 from simulation.users import NAMESPACES, Users
 from simulation.world import World, require
 from simulation.write_judge import LEASE, PROMPT_S, JobWriteJudge
+from tfjob_operator.controller.jobs.metrics import ACCELERATORS
 
 SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
 QUEUES: Final = (4, 6, 8)
@@ -58,6 +63,22 @@ async def queues_keep_their_quota_in_time(world: World) -> None:
     require(not judge.late, f"too late: {judge.late}")
 
 
+async def accelerators_are_counted_once(world: World) -> None:
+    """The pods have GPUs, and each is counted once: its seconds follow from the pod, and metrics have no more than the jobs."""
+    metrics = world.metrics = FakeMetrics()
+    judges: list[AcceleratorJudge] = []
+    await _play(world, unlucky=True, policies=0.5, queued=0.2, accelerators=judges.append)
+    (judge,) = judges
+    require(not judge.violations, "\n".join(judge.violations))
+    require(not judge.missed(), "\n".join(judge.missed()))
+    sums: Counter[tuple[str, ...]] = Counter()
+    for namespace, seconds in judge.totals.values():
+        sums.update({(namespace, GPU, outcome): number for outcome, number in seconds.items()})
+    for labels, series in metrics.series.items():
+        if labels[0] == ACCELERATORS.name:
+            require(series.count <= sums[labels[1:]], f"{labels}: {series.count} of {sums[labels[1:]]} seconds")
+
+
 async def operators_are_in_time(world: World) -> None:
     """Without faults of networks, servers, nodes and processes, everything happens within two seconds."""
     judge = await _play(world, unlucky=False)
@@ -65,8 +86,15 @@ async def operators_are_in_time(world: World) -> None:
 
 
 async def _play(
-    world: World, *, unlucky: bool, policies: float = 0.0, queued: float = 0.1, sizes: tuple[int, ...] = SIZES
+    world: World,
+    *,
+    unlucky: bool,
+    policies: float = 0.0,
+    queued: float = 0.1,
+    sizes: tuple[int, ...] = SIZES,
+    accelerators: Callable[[AcceleratorJudge], None] | None = None,
 ) -> JobWriteJudge:
+    """`accelerators` gets the judge of a world in which all pods have some."""
     random = world.random
     if Random(f"clocks {world.seed}").random() < 0.5:
         # Without faults it is known when an operator has seen an event, but not what another leader makes of its times.
@@ -76,9 +104,19 @@ async def _play(
     FinalizerHolders(world, Random(f"holders {world.seed}"))
     kubelet = Kubelet(world, Random(f"kubelet {world.seed}"), script=HungryScript() if policies else None)
     judge = JobWriteJudge(world, kubelet, forgivable_s=math.inf if unlucky else PROMPT_S)
+    if accelerators is not None:
+        accelerators(AcceleratorJudge(world, kubelet))
     jobs = CROWD if random.random() < 0.02 else random.choice(sizes)
     busy = random.random() < 0.8
-    users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=busy, policies=policies, queued=queued)
+    users = Users(
+        world,
+        Random(f"users {world.seed}"),
+        jobs=jobs,
+        busy=busy,
+        policies=policies,
+        queued=queued,
+        gpus=accelerators is not None,
+    )
     interference = Interference(world, Random(f"meddlers {world.seed}"), NAMESPACES) if unlucky else None
     if unlucky:
         StatusRefuser(world, Random(f"statuses {world.seed}"))

@@ -219,7 +219,8 @@ def test_an_envelope_is_opened_as_soon_as_it_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slice_", "moved"), [(Pod, ["Pod.node", "Pod.started"]), (Service, []), (ConfigMap, []), (Node, [])]
+    ("slice_", "moved"),
+    [(Pod, ["Pod.node", "Pod.started", "Pod.accelerators"]), (Service, []), (ConfigMap, []), (Node, [])],
 )
 def test_every_field_that_is_read_from_json_is_read_from_protobuf_too(
     slice_: type[msgspec.Struct], moved: list[str]

@@ -1,6 +1,7 @@
 """A diagnosis as lines of text."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def test_a_healthy_job_is_two_lines() -> None:
         "mnist: Running for 1h, 1 of 1 PS ready, 2 of 2 workers ready",
         "Nothing wrong was found.",
     ]
+
+
+def test_a_job_with_accelerators_shows_the_hours_that_its_ended_pods_held_them() -> None:
+    found = replace(
+        diagnose(world_of().evidence()), accelerators=("nvidia.com/gpu: 3.60 hours, 0.60 lost (failed 0.60)",)
+    )
+    assert render(found, 80)[1] == "Ended pods held nvidia.com/gpu: 3.60 hours, 0.60 lost (failed 0.60)"
 
 
 def test_a_cause_has_its_title_what_was_seen_and_what_to_do() -> None:

@@ -63,7 +63,7 @@ def test_the_reason_of_a_job_has_the_message_of_most_of_its_pods_in_one_line_of_
     assert row(job("mnist", "Succeeded"), pod("mnist", "PS", status=ended(3)))["note"] == ""
 
 
-def test_attempts_are_restarts_and_shown_with_what_ended_them_and_nodes_that_are_avoided() -> None:
+def test_attempts_are_restarts_and_shown_with_what_ended_them_nodes_that_are_avoided_and_hours() -> None:
     """A delayed restart is the reason of a job whose pods have no other."""
     policy = {"maxRestarts": 3, "rules": [{"name": "badGpu", "action": "RestartAll"}]}
     over = {
@@ -96,6 +96,9 @@ def test_attempts_are_restarts_and_shown_with_what_ended_them_and_nodes_that_are
         "history": [{"number": 1, "start": CREATED_S, "end": CREATED_S, "why": why}],
         "avoided": [{"name": "node-a", "failures": 2, "until": CREATED_S}],
     }
+    assert view(job("mnist", status={"acceleratorSeconds": {"nvidia.com/gpu": {"failed": 360}}}))["accelerators"] == [
+        "nvidia.com/gpu: 0.10 hours, 0.10 lost (failed 0.10)"
+    ]
     assert found["timeline"]["attempts"] == [
         {"number": 1, "start": CREATED_S, "end": CREATED_S, "message": why},
         {"number": 2, "start": CREATED_S, "end": None, "message": ""},

@@ -182,6 +182,19 @@ def test_attempts_are_told_with_what_ended_each_and_nodes_that_are_avoided_now()
     assert not any("Next restart" in line or "Avoids" in line for line in over)
 
 
+def test_the_hours_of_accelerators_are_shown_with_the_part_that_was_lost() -> None:
+    seconds = {
+        "nvidia.com/gpu": {"endedWithJob": 3600, "succeeded": 7200, "restarted": 1800, "disrupted": 360, "failed": 0},
+        "google.com/tpu": {"succeeded": 4_680_000},
+    }
+    assert shown(job("Running", acceleratorSeconds=seconds), width=120)[2:4] == [
+        "  Ended pods held nvidia.com/gpu: 3.60 hours, 0.60 lost (restarted 0.50, disrupted 0.10)",
+        "  Ended pods held google.com/tpu: 1,300.00 hours",
+    ]
+    assert standing(job("Running", acceleratorSeconds=seconds)).accelerator_seconds == seconds
+    assert standing(job("Running")).accelerator_seconds == {}
+
+
 @pytest.mark.parametrize(
     ("attempt", "told"),
     [

@@ -27,7 +27,7 @@ from tfjob_operator.controller.events.delivery import Drops
 from tfjob_operator.controller.jobs.metrics import (
     JOB_INDEXERS,
     KEPT_S,
-    OTHER_RULES,
+    OTHER,
     STATE_INDEX,
     JobMetrics,
     index_by_wait,
@@ -338,7 +338,24 @@ def test_decisions_of_rules_are_counted_once_and_their_names_are_bounded() -> No
     assert page(registry)[f"{series}nan"] == 1.0
     for number in range(150):
         jobs.decided("team", f"r{number}", "RestartAll", "Worker")
-    assert page(registry)[f"{series}{OTHER_RULES}"] == 51.0
+    assert page(registry)[f"{series}{OTHER}"] == 51.0
+    assert jobs.by_state(0.0) == jobs.by_state(1.0 + KEPT_S) == {}
+    assert not [name for name in page(registry) if "namespace=team" in name]
+
+
+def test_seconds_of_accelerators_rise_by_what_a_write_adds_and_names_of_resources_are_bounded() -> None:
+    """A user may request any extended resource; outcomes are ours."""
+    registry = new_registry()
+    jobs = JobMetrics(PrometheusMetrics(registry))
+    first = {"nvidia.com/gpu": {"succeeded": 10}}
+    jobs.spent("team", {}, first)
+    jobs.spent("team", first, first)
+    jobs.spent("team", first, {"nvidia.com/gpu": {"succeeded": 15, "failed": 0}, "google.com/tpu": {"failed": 3}})
+    series = "tf_operator_accelerator_seconds_total,namespace=team,outcome={},resource={}"
+    assert page(registry)[series.format("succeeded", "nvidia.com/gpu")] == 15.0
+    assert page(registry)[series.format("failed", "google.com/tpu")] == 3.0
+    jobs.spent("team", {}, {f"example.com/r{number}": {"failed": 2} for number in range(150)})
+    assert page(registry)[series.format("failed", OTHER)] == 2.0 * 52
     assert jobs.by_state(0.0) == jobs.by_state(1.0 + KEPT_S) == {}
     assert not [name for name in page(registry) if "namespace=team" in name]
 
@@ -380,7 +397,9 @@ async def test_the_page_has_the_names_labels_and_help_texts_that_dashboards_know
     registry = CollectorRegistry()
     metrics = PrometheusMetrics(registry)
     an_operator(metrics)
-    JobMetrics(metrics).decided("team", "any", "RestartAll", "Worker")
+    jobs = JobMetrics(metrics)
+    jobs.decided("team", "any", "RestartAll", "Worker")
+    jobs.spent("team", {}, {"nvidia.com/gpu": {"succeeded": 1}})
     lines = [
         line if line.startswith("#") else line.rpartition(" ")[0] for line in exposition(registry).decode().splitlines()
     ]

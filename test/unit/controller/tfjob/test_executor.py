@@ -15,10 +15,10 @@ from fakes.objects import changed, labelled
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, NotFoundError
-from tfjob_operator.api.core import ServiceSpec
+from tfjob_operator.api.core import Condition, ServiceSpec
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, StartRecord, TFJob
+from tfjob_operator.api.v1.types import AcceleratorPods, JobStatus, ReplicaStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import ChildLabels, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.jobs.metrics import JobMetrics
@@ -244,6 +244,27 @@ def test_an_active_count_that_falls_is_not_a_start() -> None:
     """U12: it is written with the other counters, within the shorter window."""
     one, two = (JobStatus(replica_statuses={"Worker": ReplicaStatus(active=count)}) for count in (1, 2))
     assert (only_starts(one, two), only_starts(two, one)) == (True, False)
+
+
+def test_what_is_recorded_of_running_pods_does_not_delay_or_hasten_a_start() -> None:
+    """U12: a pod with accelerators becomes active like any other."""
+    one, two = (JobStatus(replica_statuses={"Worker": ReplicaStatus(active=count)}) for count in (1, 2))
+    assert only_starts(one, changed(two, accelerator_pods=AcceleratorPods(counted=("uid",))))
+
+
+async def test_a_pod_with_accelerators_is_counted_at_once_unless_it_succeeded() -> None:
+    """It may be gone within the time for which counters wait, and would then count as deleted."""
+    world = await ControllerHarness.of_running(all_workers(2, "ExitCode"))
+    first, second = (changed(pod("Worker", index), started=EPOCH, accelerators=(("a/b", 1),)) for index in (0, 1))
+    world.pods.put(first)
+    world.pods.put(changed(second, status=pod("Worker", 1, "Succeeded", 0).status))
+    await world.sync()
+    assert world.taken() == []
+    drained = Condition(type="DisruptionTarget", status="True", reason="EvictionByEvictionAPI")
+    world.pods.put(changed(first, metadata__deletion_timestamp=EPOCH, status__conditions=(drained,)))
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.status["acceleratorSeconds"]["a/b"].keys() == {"disrupted", "succeeded"}
 
 
 async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> None:

@@ -1,7 +1,9 @@
 """Views: what may be done on them, and why; what confirms them, and what a leadership term and a pruned status change."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -16,16 +18,31 @@ from fakes.objects import changed
 from fakes.transport import SlowServer
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
+from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError, NotFoundError
 from tfjob_operator.api.meta import OWNER_INDEX
 from tfjob_operator.api.v1.constants import Network
-from tfjob_operator.api.v1.types import JobAttempt, JobCondition, JobStatus, ReplicaStatus, StartRecord
-from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, ReplicaKey
+from tfjob_operator.api.v1.types import (
+    AcceleratorPods,
+    JobAttempt,
+    JobCondition,
+    JobStatus,
+    ReplicaStatus,
+    RunningPods,
+    StartRecord,
+)
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator
-from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, Permission, View, Views
+from tfjob_operator.controller.tfjob.view import (
+    LOGGED_AGAIN_S,
+    Confirmer,
+    LeadershipTerm,
+    Permission,
+    View,
+    Views,
+)
 from tfjob_operator.informers import Indexer
 
 CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))
@@ -311,3 +328,109 @@ async def test_one_pod_that_is_gone_ends_the_asking() -> None:
         await Confirmer(RestClient(server)).confirm_pods("ns", [(f"p{index}", f"p{index}") for index in range(100)])
     assert len(server.asked) < 32  # two rounds; there would be seven
     assert server.at_once == 0
+
+
+GPU = "nvidia.com/gpu"
+STARTED = msgspec.structs.replace(CREATED, begun=StartRecord(1, {"Worker": 1}), observed_generation=1)
+COUNTED = msgspec.structs.replace(STARTED, accelerator_seconds={GPU: {"restarted": 80}})
+
+
+def gpu_pod(*given: Any, uid: str = "u", **more: Any) -> Pod:
+    found = pod("Worker", 0, *given, uid=uid, **more)
+    return changed(found, started=EPOCH, accelerators=((GPU, 8),))
+
+
+def on_server(each: Pod) -> dict[str, Any]:
+    """The pod as a list returns it."""
+    limits = {"resources": {"limits": {GPU: "8"}}}
+    built: dict[str, Any] = msgspec.to_builtins(each, str_keys=True)
+    return {
+        "metadata": built["metadata"],
+        "spec": {"containers": [{"name": "tensorflow"} | limits]},
+        "status": {"startTime": "2026-01-01T00:00:00Z"},
+    }
+
+
+async def a_new_process(status: JobStatus, *pods: Pod, on_the_server: Iterable[Pod]) -> ControllerHarness:
+    world = ControllerHarness(job(spec("ExitCode", Worker=1), status=status), alone=True)
+    await views_of(world)
+    for each in pods:
+        world.pods.put(each)
+    world.client.listed["pods"] = [on_server(each) for each in on_the_server]
+    return world
+
+
+def changes(world: ControllerHarness) -> list[tuple[str, str]]:
+    """The lists of pods and writes of the status since the last call."""
+    return [(verb, plural) for verb, plural, _ in world.taken() if (verb, plural) in {("list", "pods"), STATUS[:2]}]
+
+
+async def test_a_process_does_not_count_pods_of_an_old_cache_that_its_predecessor_has_counted() -> None:
+    """They are gone, so the status no longer lists them. The API server is asked once; afterwards the cache only gets newer."""
+    ended = gpu_pod("Failed", 137)
+    world = await a_new_process(COUNTED, ended, on_the_server=())
+    world.client.fail["get", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
+    with pytest.raises(StaleViewError):
+        await world.sync()
+    assert changes(world) == [("list", "pods")]
+    world.pods.remove(ended)
+    later = gpu_pod(uid="later")
+    world.pods.put(later)
+    world.client.listed["pods"] = [on_server(later)]
+    del world.client.fail["get", "pods", "mnist-worker-0"]
+    world.client.objects["pods", "mnist-worker-0"] = on_server(later)
+    await world.sync_and_observe()
+    assert changes(world) == [("list", "pods"), STATUS[:2]]
+    world.pods.put(gpu_pod("Failed", 137, uid="later", ended_s=10))
+    await world.sync_and_observe()
+    assert changes(world) == [STATUS[:2]]
+    assert world.status["acceleratorSeconds"][GPU] == {"restarted": 80 + 80}
+
+
+async def test_a_pod_that_the_cache_does_not_show_yet_is_not_counted_as_gone() -> None:
+    running = RunningPods(type="Worker", resources={GPU: 8}, since={str(int(EPOCH.timestamp())): "0"})
+    status = msgspec.structs.replace(STARTED, accelerator_pods=AcceleratorPods(running=(running,)))
+    world = await a_new_process(status, on_the_server=[gpu_pod()])
+    with pytest.raises(StaleViewError):
+        await world.sync()
+    assert changes(world) == [("list", "pods")]
+    hidden = changed(gpu_pod(), metadata__labels__operator_name="")
+    world.client.listed["pods"] = [on_server(hidden)]
+    await world.sync()
+    assert world.status["acceleratorSeconds"][GPU].keys() == {"deleted"}, "a user hides it by its labels"
+
+
+async def test_a_new_job_is_counted_without_any_list() -> None:
+    world = await a_new_process(JobStatus(), gpu_pod(), on_the_server=())
+    await world.sync_and_observe()
+    world.pods.put(gpu_pod("Failed", 137))
+    await world.sync_and_observe()
+    assert changes(world) == [STATUS[:2], STATUS[:2]]
+    assert world.status["acceleratorSeconds"][GPU].keys() == {"restarted"}
+
+
+async def test_the_end_of_a_job_is_logged_once_by_each_process_within_an_hour() -> None:
+    """At least once: a process may be killed after it wrote the end, and before it logged it."""
+    ended = changed(gpu_pod("Succeeded", 0), metadata__creation_timestamp=EPOCH)
+    world = await a_new_process(STARTED, ended, on_the_server=())
+    with capture_logs() as logs:
+        await world.sync_and_observe()
+        await world.sync()
+    (line,) = (each for each in logs if each["event"] == "job_finished")
+    assert (line["uid"], line["resource_version"], line["outcome"], line["attempts"]) == (
+        "job-uid",
+        "2",
+        "Succeeded",
+        1,
+    )
+    assert msgspec.json.decode(line["accelerator_seconds"]).keys() == {GPU}
+    end = msgspec.convert(world.status, JobStatus)
+    for ago_s, count in ((0.0, 1), (LOGGED_AGAIN_S - 1, 1), (LOGGED_AGAIN_S + 1, 0)):
+        times = [
+            changed(each, last_transition_time=world.clock.now() - timedelta(seconds=ago_s)) for each in end.conditions
+        ]
+        other = ControllerHarness(job(spec(Worker=1), status=changed(end, conditions=tuple(times))), alone=True)
+        with capture_logs() as logs:
+            await other.sync()
+            await other.sync()
+        assert [each["event"] for each in logs].count("job_finished") == count
