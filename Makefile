@@ -65,7 +65,7 @@ e2e: venv ## Install a dry run of the release on a real node and run the end-to-
 	@$(PYTHON) -m hack.release --dry-run
 	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e
 
-e2e-tensorflow: venv ## Train with real TensorFlow and JAX on the real node, and kill workers, coordinators and parameter servers; 15 minutes or more (root)
+e2e-tensorflow: venv ## Train with real TensorFlow and JAX on the real node, and kill workers, coordinators and parameter servers (root)
 	@$(PYTHON) -m hack.real_node check
 	@$(PYTHON) -m hack.image
 	@tensorflow=$$($(PYTHON) -m hack.tensorflow) && TENSORFLOW_FOLDER=$$tensorflow $(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e/test_training.py

@@ -1,7 +1,7 @@
 """Real training by TensorFlow and by Keras on JAX: the jobs of manifests/examples/training, with the operator's variables.
 
-`_for_this_node` changes only the image and the source of these packages. The jobs run one after the other. All of them take a
-quarter of an hour on two idle cores, and on busy ones as long as they make progress (`_follow`), at most 30 minutes per wait.
+`_for_this_node` changes only the image, the source of these packages, and the requested CPU time. The jobs run one after the
+other. Each wait lasts as long as the pods make progress (`_follow`), but at most 30 minutes.
 """
 
 import copy
