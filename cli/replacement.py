@@ -506,14 +506,19 @@ def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
     file = "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
     yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
     yield from set_flags(found, operator, file, found.installed)
+    yield from _remove_installations(found)
+    if has_gang(operator):
+        yield kubectl("apply", "-k", GANG_ADDON)
+    yield from apply_and_wait(file, NAMESPACE)
+
+
+def _remove_installations(found: Found) -> Iterator[str]:
+    """Yield the commands that remove the installations outside of `NAMESPACE`. They may be repeated."""
     for namespace in _replaced_namespaces(found):
         yield f"#    Remove its installation in {namespace}: it would write the same jobs."
         yield from _remove_cluster_bindings(found, namespace)
         yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
         yield wait_until_gone(namespace, OURS)
-    if has_gang(operator):
-        yield kubectl("apply", "-k", GANG_ADDON)
-    yield from apply_and_wait(file, NAMESPACE)
 
 
 def _replaced_namespaces(found: Found) -> list[str]:
@@ -611,13 +616,15 @@ def _back(
     yield "# Back 2: Stop tfjob-operator."
     yield kubectl("-n", NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
     yield wait_until_gone(NAMESPACE, "name=tf-job-operator")
+    # Installations of single namespaces still run if step 3 was not executed.
+    yield from _remove_installations(found)
     missing = _missing_webhooks(found)
     restored = bool(webhooks or missing)
     yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * restored}."
     if found.moved:
         yield kubectl("label", "namespaces", "--all", f"{MOVED}-")
-    if not kept:
-        yield from _restore_bindings(found, operator)
+    # Step 2 restores them too if other kinds need them, but may not have been executed.
+    yield from _restore_bindings(found, operator)
     yield from _restore_deployment(operator, is_limited=bool(kept))
     yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
     if missing:
