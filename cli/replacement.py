@@ -12,7 +12,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.cli.installations import Installation, flag_name, is_plain
-from tfjob_operator.cli.migration import COMPLETION_GRACE, DIFFERENCES, GANG, SIDECARS, Difference
+from tfjob_operator.cli.migration import (
+    COMPLETION_GRACE,
+    DIFFERENCES,
+    FAILS_AT_MOVE,
+    GANG,
+    INVALID,
+    SIDECARS,
+    SIDECARS_KEPT,
+    Difference,
+)
 from tfjob_operator.cli.model.facts import listed, mapping, number, text
 
 SELECTOR: Final = "control-plane=kubeflow-training-operator"
@@ -50,8 +59,14 @@ _SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
 _ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
 _GANG: Final = re.compile(r"--?gang-scheduler-name(?:=(.*))?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_MOST_ON_HOLD: Final = 10
-"""The most jobs on hold that a plan names."""
+_MOST_NAMED: Final = 10
+"""The most jobs with a difference that a plan names."""
+_AT_THE_MOVE: Final = {
+    FAILS_AT_MOVE.id: "fails when tfjob-operator starts, unless its failed pods are deleted before.",
+    SIDECARS.id: "ends at the move if its container tensorflow has ended, and loses its sidecars within 30s.",
+    SIDECARS_KEPT.id: "ends at the move if its container tensorflow has ended. Its sidecars continue.",
+}
+"""What happens to a job as soon as this operator runs, by the ID of the difference."""
 _FIRST_ARGUMENT: Final = "--monitoring-port=8443"
 """The first argument in the Deployment of this operator; others are inserted after it."""
 _GITOPS: Final = {
@@ -69,9 +84,9 @@ class Found(NamedTuple):
 
     `deployments` have the label of training-operator; `webhooks` are all validating webhook configurations; `crd` is empty if
     it does not exist. `kinds` are other resources with objects, and `unknown_kinds` those that may not be listed. `jobs` is the
-    number of unfinished jobs, `differences` has the number of those concerned by the ID of the difference, and `on_hold` the
-    namespace and name of those that this operator has put, or will put, on hold. `moved` are the namespaces that were moved
-    before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of this operator.
+    number of unfinished jobs, and `differences` has the namespaces and names of those concerned, by the ID of the difference.
+    `moved` are the namespaces that were moved before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of
+    this operator.
     """
 
     deployments: Sequence[Mapping[str, Any]] | None
@@ -80,8 +95,7 @@ class Found(NamedTuple):
     kinds: Collection[str] = ()
     unknown_kinds: Collection[str] = ()
     jobs: int | None = None
-    differences: Mapping[str, int] = {}
-    on_hold: Sequence[tuple[str, str]] = ()
+    differences: Mapping[str, Sequence[tuple[str, str]]] = {}
     moved: Sequence[str] = ()
     bindings: Sequence[Mapping[str, Any]] | None = None
     installed: Sequence[Installation] = ()
@@ -283,14 +297,21 @@ def about_the_jobs(found: Found, *scope: str) -> Iterator[str]:
         return
     check = kubectl("tfjob", "migrate", "--check", *scope)
     yield f"# {found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}: {check} lists what changes for them."
-    if found.on_hold:
-        are = "TFJob is" if len(found.on_hold) == 1 else "TFJobs are"
-        yield f"# {len(found.on_hold)} {are} on hold under tfjob-operator, and cannot finish until corrected. To show why:"
-        yield from (
-            f"#   {kubectl('tfjob', 'explain', name, '-n', each)}" for each, name in found.on_hold[:_MOST_ON_HOLD]
-        )
-        if (more := len(found.on_hold) - _MOST_ON_HOLD) > 0:
-            yield f"#   and {more} more, as `invalid`: {check} -o json"
+    for id_, what in _AT_THE_MOVE.items():
+        if concerned := found.differences.get(id_, ()):
+            yield f"# {len(concerned)} TFJob{'s' * (len(concerned) != 1)} under {id_}: each {what}"
+            yield from _named(id_, [f"{each}/{name}" for each, name in concerned], check)
+    if on_hold := found.differences.get(INVALID.id, ()):
+        are = "TFJob is" if len(on_hold) == 1 else "TFJobs are"
+        yield f"# {len(on_hold)} {are} on hold under tfjob-operator, and cannot finish until corrected. To show why:"
+        yield from _named(INVALID.id, [kubectl("tfjob", "explain", name, "-n", each) for each, name in on_hold], check)
+
+
+def _named(id_: str, concerned: Sequence[str], check: str) -> Iterator[str]:
+    """Yield the first of the jobs with a difference, and the command that lists all."""
+    yield from (f"#   {each}" for each in concerned[:_MOST_NAMED])
+    if (more := len(concerned) - _MOST_NAMED) > 0:
+        yield f"#   and {more} more, as `{id_}`: {check} -o json"
 
 
 def about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[str]:
@@ -497,7 +518,7 @@ def _kept_by_flags(found: Found) -> list[Difference]:
         each for each in DIFFERENCES.values() if each.flags and (found.jobs is None or each.id in found.differences)
     ]
     # The flag deletes working sidecars, too, for which training-operator waits.
-    has_sidecars = found.jobs is None or SIDECARS.id in found.differences
+    has_sidecars = found.jobs is None or not {SIDECARS.id, SIDECARS_KEPT.id}.isdisjoint(found.differences)
     return [each for each in kept if not (each is COMPLETION_GRACE and has_sidecars)]
 
 
@@ -571,7 +592,9 @@ def set_flags(found: Found, operator: TrainingOperator, file: str, replaced: Seq
         lines = "".join(rf"\n\1{each}" for each in flags.values())
         yield f"sed -i 's|^\\( *- \\){_FIRST_ARGUMENT}$|&{lines}|' {file}"
     done = {each.id for each in kept} | ({GANG.id} if has_gang(operator) else set())
-    rest = [f"{id_} ({count} job{'s' * (count != 1)})" for id_, count in found.differences.items() if id_ not in done]
+    rest = [
+        f"{id_} ({len(jobs)} job{'s' * (len(jobs) != 1)})" for id_, jobs in found.differences.items() if id_ not in done
+    ]
     if rest:
         yield f"#    No flag keeps the behavior of these; see --check: {', '.join(rest)}"
 

@@ -174,7 +174,7 @@ def _print_for_program(found: Sequence[CheckedJob], output: str) -> None:
 def _plan(session: Session, namespace: str | None) -> Iterator[str]:
     """Return the lines of the plan for this cluster, or for one of its namespaces. Raises CliError."""
     from tfjob_operator.cli.errors import CliError
-    from tfjob_operator.cli.migration import DIFFERENCES, INVALID
+    from tfjob_operator.cli.migration import DIFFERENCES
     from tfjob_operator.cli.namespace_replacement import namespace_plan, refusal
     from tfjob_operator.cli.replacement import (
         CRD,
@@ -220,11 +220,13 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
         # Flags apply to all jobs of an installation, also to those that this operator serves already.
         every = _check(session, namespace, gang=has_gang_scheduling(found), is_served=lambda _: False)
         checked = [each for each in every if not each.unaffected]
-        count = Counter(id_ for each in checked for id_ in each.differences)
         found = found._replace(
             jobs=len(checked),
-            differences={id_: count[id_] for id_ in DIFFERENCES if count[id_]},
-            on_hold=[(each.namespace, each.name) for each in checked if INVALID.id in each.differences],
+            differences={
+                id_: jobs
+                for id_ in DIFFERENCES
+                if (jobs := [(each.namespace, each.name) for each in checked if id_ in each.differences])
+            },
         )
     except ApiServerError as error:
         if not error.is_denied:

@@ -4,6 +4,7 @@ The expected differences were written from docs/migration.md, and from what the 
 program ran.
 """
 
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -46,6 +47,7 @@ WORDS = {
     "R": "restart-policy",
     "P": "policies-in-spec",
     "S": "sidecars",
+    "K": "sidecars-kept",
     "O": "parameter-servers-only",
     "L": "elastic-workers",
     "A": "gang-scheduling",
@@ -291,6 +293,27 @@ def test_advice_names_what_can_be_done_before_the_move() -> None:
 def test_the_descriptions_name_jobs_that_end_at_the_move_and_those_that_do_not_finish() -> None:
     assert "the job may finish when this operator starts" in DIFFERENCES["sidecars"].here
     assert "the job does not finish" in DIFFERENCES["invalid"].here
+
+
+def with_sidecar(policy: dict[str, Any]) -> dict[str, Any]:
+    """Return a job whose pods have a container beside the training."""
+    job = copy.deepcopy(with_policy(policy, restartPolicy="Never"))
+    job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"].append({"name": "log", "image": "x"})
+    return job
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [(None, "sidecars"), ("All", "sidecars"), ("Running", "sidecars"), ("None", "sidecars-kept")],
+)
+def test_sidecars_that_a_job_keeps_at_its_end_are_not_said_to_be_deleted(policy: str | None, expected: str) -> None:
+    """And the advice is not to set the policy that is set."""
+    found = check(with_sidecar({} if policy is None else {"cleanPodPolicy": policy})).differences
+    assert {each: found[each] for each in found if "sidecars" in each} == {expected: "Worker: log"}
+    kept = DIFFERENCES["sidecars-kept"]
+    assert "deleted" not in kept.here
+    assert "cleanPodPolicy" not in kept.keep
+    assert "the job may finish when this operator starts" in kept.here
 
 
 SEEN = with_policy({}, replicas=2) | {"status": {"observedGeneration": 1}}

@@ -20,6 +20,7 @@ from unit.cli.training_operator import (
     installed,
     items,
     webhook,
+    with_policy,
 )
 
 
@@ -122,6 +123,36 @@ def test_a_wait_ends_when_no_pod_is_left(server: Server, tmp_path: Path, kubectl
     waits = [line for line in commands(plan(server)) if " wait pod " in line]
     assert len(waits) == 4
     assert [executed([each], tmp_path / "bin", kubectl)[0] for each in waits] == [ends] * 4
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+def test_the_plan_names_the_jobs_that_fail_or_end_at_the_move_before_the_first_step(
+    server: Server, options: tuple[str, ...]
+) -> None:
+    """At most ten under each difference, with the command that lists all."""
+    elastic = with_policy({"cleanPodPolicy": "None"}, replicas=2, restartPolicy="Never")
+    elastic["spec"]["enableDynamicWorker"] = True
+    elastic["status"] = {"conditions": [], "replicaStatuses": {"Worker": {"failed": 1}}}
+    trial = PUBLIC["trial-q9d4z"]
+    trials = [trial | {"metadata": trial["metadata"] | {"name": f"trial-{number:02}"}} for number in range(12)]
+    kept = trial | {"metadata": trial["metadata"] | {"name": "kept"}}
+    kept["spec"] = trial["spec"] | {"runPolicy": {"cleanPodPolicy": "None"}}
+    cluster(server, elastic, *trials, kept)
+    lines = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "").splitlines()
+    head = lines[: next(number for number, line in enumerate(lines) if line.startswith("# 1. "))]
+    start = next(number for number, line in enumerate(head) if "under fails-at-move" in line)
+    scope = "-n team" if options else "-A"
+    assert head[start : start + 16] == [
+        "# 1 TFJob under fails-at-move: each fails when tfjob-operator starts, unless its failed pods are deleted before.",
+        "#   team/mnist",
+        "# 12 TFJobs under sidecars: each ends at the move if its container tensorflow has ended, and loses its sidecars within 30s.",
+        *(f"#   team/trial-{number:02}" for number in range(10)),
+        f"#   and 2 more, as `sidecars`: kubectl tfjob migrate --check {scope} -o json",
+        "# 1 TFJob under sidecars-kept: each ends at the move if its container tensorflow has ended. Its sidecars continue.",
+        "#   team/kept",
+    ]
+    cluster(server, PUBLIC["mnist"])
+    assert " each " not in "\n".join(line for line in plan(server) if " under " in line)
 
 
 def test_every_command_of_the_plan_is_for_the_same_cluster_and_user(server: Server) -> None:
