@@ -197,7 +197,7 @@ def check(
         why = "finished"
     elif facts.manager:
         why = "managed by another controller"
-    else:  # training-operator never writes this field, and keeps its value after a way back
+    else:  # training-operator never sets this field. It keeps its value after a way back until it writes the status
         was_served = "observedGeneration" in status_of(job)
         why = "served by tfjob-operator" if was_served and (not is_served or is_served(facts.namespace)) else ""
     details = {} if why else {each.id: detail for each, detail in _differences(job, facts, gang=gang)}

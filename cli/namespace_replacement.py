@@ -128,6 +128,7 @@ def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
         ),
         (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [found.crd or {}]),
     )
+    yield from ("", *_require_impersonation(operator))
     yield from ("", *_mark(found, namespace))
     yield from ("", *_limit(found, operator, namespace))
     yield from ("", *_install(found, operator, namespace))
@@ -142,6 +143,13 @@ def _conflicts(found: Found, namespace: str) -> Iterator[str]:
         yield f"# namespaces at once: {', '.join(kinds)}"
     yield "# Until all namespaces are moved, or back, do not apply the manifests of training-operator: their ClusterRoleBinding"
     yield f"# would let it write in {namespace} beside tfjob-operator, and their CRD would delete fields of jobs for good."
+
+
+def _require_impersonation(operator: TrainingOperator) -> Iterator[str]:
+    asked = kubectl(*within(operator), "auth", "can-i", "impersonate", f"serviceaccounts/{operator.account}")
+    yield "# Step 2 asks the API server what training-operator may do. For that, you need permission to impersonate its"
+    yield "# ServiceAccount. Without it, do not start: step 2 would not end."
+    yield f"{asked} || {{ echo 'error: no permission to impersonate the ServiceAccount of training-operator' >&2; false; }}"
 
 
 def _mark(found: Found, namespace: str) -> Iterator[str]:

@@ -63,8 +63,8 @@ _MOST_NAMED: Final = 10
 """The most jobs with a difference that a plan names."""
 _AT_THE_MOVE: Final = {
     FAILS_AT_MOVE.id: "fails when tfjob-operator starts, unless its failed pods are deleted before.",
-    SIDECARS.id: "ends at the move if its container tensorflow has ended, and loses its sidecars within 30s.",
-    SIDECARS_KEPT.id: "ends at the move if its container tensorflow has ended. Its sidecars continue.",
+    SIDECARS.id: "ends at the move if tensorflow has ended, and loses its sidecars within 30s.",
+    SIDECARS_KEPT.id: "ends at the move if tensorflow has ended. Its sidecars continue.",
 }
 """What happens to a job as soon as this operator runs, by the ID of the difference."""
 _FIRST_ARGUMENT: Final = "--monitoring-port=8443"
@@ -629,6 +629,12 @@ def unsupported(*scope: str) -> Iterator[str]:
     for fields in ([f".spec{each}" for each in conditions], [".status.finishedIndices"]):
         path = "".join(f"{{range .items[?(@{each})]}}{name}{{end}}" for each in fields)
         yield kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
+    yield "#     The condition Held of these is True. If a replica has failed meanwhile, the job FAILS when training-operator"
+    yield "#     starts, and its running pods are cleaned up. `kubectl tfjob explain` shows what to correct before."
+    states = '{.status.conditions[?(@.type=="Held")].status} {.status.completionTime}'
+    name = "{.metadata.namespace}/{.metadata.name}"
+    path = f'{{range .items[*]}}{name} {states}{{"\\n"}}{{end}}'
+    yield f"{kubectl('get', 'tfjobs', *scope, '-o', f'jsonpath={path}')} | sed -n 's/ True $//p'"
     yield "#     Pods of other jobs stay when the job finishes, unless the job sets cleanPodPolicy."
 
 

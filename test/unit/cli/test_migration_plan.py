@@ -75,10 +75,11 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert apply == "kubectl apply --server-side --force-conflicts -f install-kubeflow.yaml"
     assert rollout == "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
     assert seen.startswith("kubectl get tfjobs --all-namespaces -o custom-columns=")
-    unsupported, finished, stop, wait, start, forget, rollout, restore = back
+    unsupported, finished, held, stop, wait, start, forget, rollout, restore = back
     assert forget == f"kubectl -n kubeflow annotate deployment/training-operator {RECORD}-"
     assert unsupported.startswith("kubectl get tfjobs --all-namespaces -o 'jsonpath={range ")
     assert ".status.finishedIndices" in finished
+    assert 'conditions[?(@.type=="Held")]' in held
     assert stop == "kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0"
     assert "--selector=name=tf-job-operator" in wait
     assert start == "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
@@ -145,14 +146,36 @@ def test_the_plan_names_the_jobs_that_fail_or_end_at_the_move_before_the_first_s
     assert head[start : start + 16] == [
         "# 1 TFJob under fails-at-move: each fails when tfjob-operator starts, unless its failed pods are deleted before.",
         "#   team/mnist",
-        "# 12 TFJobs under sidecars: each ends at the move if its container tensorflow has ended, and loses its sidecars within 30s.",
+        "# 12 TFJobs under sidecars: each ends at the move if tensorflow has ended, and loses its sidecars within 30s.",
         *(f"#   team/trial-{number:02}" for number in range(10)),
         f"#   and 2 more, as `sidecars`: kubectl tfjob migrate --check {scope} -o json",
-        "# 1 TFJob under sidecars-kept: each ends at the move if its container tensorflow has ended. Its sidecars continue.",
+        "# 1 TFJob under sidecars-kept: each ends at the move if tensorflow has ended. Its sidecars continue.",
         "#   team/kept",
     ]
     cluster(server, PUBLIC["mnist"])
     assert " each " not in "\n".join(line for line in plan(server) if " under " in line)
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+def test_the_way_back_lists_the_unfinished_jobs_on_hold_before_this_operator_stops(
+    server: Server, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """A replica that has failed during the hold fails the job as soon as training-operator starts."""
+    cluster(server)
+    lines = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "").splitlines()
+    (held,) = [line for line in commands(lines) if '@.type=="Held"' in line]
+    back = next(number for number, line in enumerate(lines) if line.startswith("# Back 2"))
+    assert (
+        lines.index(
+            "# Back 1: These jobs use what training-operator does not support. Suspend them, or let them finish."
+        )
+        < (lines.index(held))
+        < back
+    )
+    (tmp_path / "bin").mkdir()
+    answers = r"printf 'a/on-hold True \na/corrected False \na/other  \na/finished True 2026-01-01T00:00:00Z\n'"
+    ok, _ = executed([f"{held} > found"], tmp_path / "bin", answers)
+    assert (ok, (tmp_path / "bin" / "found").read_text()) == (True, "a/on-hold\n")
 
 
 def test_every_command_of_the_plan_is_for_the_same_cluster_and_user(server: Server) -> None:

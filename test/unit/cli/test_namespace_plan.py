@@ -6,12 +6,13 @@
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from unit.cli.conftest import Server, outcome
-from unit.cli.test_migration_plan import commands, patch_in, there
+from unit.cli.test_migration_plan import commands, executed, patch_in, there
 from unit.cli.training_operator import (
     BINDINGS,
     CRD,
@@ -95,6 +96,18 @@ def test_each_wait_ends_only_when_the_api_server_denies_the_permission(server: S
             ("update", "tfjobs.kubeflow.org", "--subresource=status"),
         )
     ]
+
+
+def test_a_user_who_may_not_impersonate_learns_it_before_the_first_change(server: Server, tmp_path: Path) -> None:
+    """The waits of step 2 impersonate training-operator, and would never end."""
+    cluster(server)
+    lines = plan(server)
+    first, second, *_ = commands(lines)
+    assert first.startswith("kubectl -n kubeflow auth can-i impersonate serviceaccounts/training-operator || ")
+    assert " patch validatingwebhookconfiguration " in second
+    for answer, goes_on in (("exit 0", True), ("echo no; exit 1", False)):
+        ok, calls = executed([first, "kubectl next"], tmp_path / str(goes_on), f"[ $1 = next ] || {{ {answer}; }}")
+        assert (ok, "next" in "".join(calls)) == (goes_on, goes_on)
 
 
 def test_the_webhook_keeps_its_other_conditions_about_namespaces(server: Server) -> None:

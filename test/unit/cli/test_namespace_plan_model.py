@@ -97,7 +97,7 @@ class World:
             case _:
                 assert (
                     words[0] in {"sed", "echo"}
-                    or {"annotate", "get", "wait", "rollout", "patch"} & {*words}
+                    or {"annotate", "auth", "get", "wait", "rollout", "patch"} & {*words}
                     or "training-operator-read" in words
                 )
 
