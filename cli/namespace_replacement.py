@@ -16,6 +16,7 @@ from tfjob_operator.cli.replacement import (
     BINDINGS_RECORD,
     CRD,
     GANG_ADDON,
+    GONE,
     MOVED,
     NAMESPACE,
     OURS,
@@ -119,6 +120,7 @@ def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
     yield f"# Move the TFJobs of namespace {namespace} to tfjob-operator, while training-operator serves the other namespaces."
     yield "# Nothing was changed: review these steps, and run them in this order."
     yield from about_the_jobs(found, "-n", namespace)
+    yield GONE
     yield from about_the_deployment(found, operator)
     yield from _conflicts(found, namespace)
     yield from managed(

@@ -24,6 +24,7 @@ from tfjob_operator.cli.migration import (
 )
 from tfjob_operator.cli.model.facts import listed, mapping, number, text
 
+GONE: Final = "# `no matching resources found` of `kubectl wait` means that the pods are gone already."
 SELECTOR: Final = "control-plane=kubeflow-training-operator"
 """Selects the Deployment and the pods of training-operator."""
 TFJOB_ENTRY: Final = "validator.tfjob.training-operator.kubeflow.org"
@@ -279,6 +280,7 @@ def plan(found: Found) -> Iterator[str]:
     yield "# Replace training-operator by tfjob-operator. Nothing was changed: review these steps, and run them in this order."
     yield from about_the_jobs(found, "-A")
     yield "# Going back with the CRD of training-operator deletes fields of all jobs for good: keep that of tfjob-operator."
+    yield GONE
     yield from about_the_deployment(found, operator)
     yield from _about_other_namespaces(found, operator)
     yield from _gitops(found, operator)
@@ -424,7 +426,6 @@ def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iter
     yield "# 2. Stop training-operator. Pods continue without it. Never run two operators for the same jobs."
     yield from _record(operator)
     yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", "--replicas=0")
-    yield "#    `no matching resources found` means that its pod is already gone."
     yield wait_until_gone(operator.namespace, SELECTOR)
     if not operator.schemes:
         yield "#    No jobs of its other kinds exist. To let it serve them later, limit it instead of scaling it to 0:"
@@ -590,7 +591,10 @@ def set_flags(found: Found, operator: TrainingOperator, file: str, replaced: Seq
         yield "#    These flags keep the behavior of training-operator, and of tfjob-operator where it is installed already."
         yield "#    Set them in your overlay, or with Helm in extraArgs:"
         lines = "".join(rf"\n\1{each}" for each in flags.values())
-        yield f"sed -i 's|^\\( *- \\){_FIRST_ARGUMENT}$|&{lines}|' {file}"
+        # The first expression removes those that an earlier run has added.
+        names = r"\|".join(flags)
+        earlier = rf"/^ *- \({names}\)\(=.*\)\{{0,1\}}$/d"
+        yield rf"sed -i -e '{earlier}' -e 's|^\( *- \){_FIRST_ARGUMENT}$|&{lines}|' {file}"
     done = {each.id for each in kept} | ({GANG.id} if has_gang(operator) else set())
     rest = [
         f"{id_} ({len(jobs)} job{'s' * (len(jobs) != 1)})" for id_, jobs in found.differences.items() if id_ not in done

@@ -22,6 +22,7 @@ from unit.cli.training_operator import (
     DENIED,
     DEPLOYMENTS,
     INSTALLED,
+    NAMESPACES,
     OF_ALL,
     OF_TEAM,
     PUBLIC,
@@ -495,6 +496,7 @@ def test_more_than_three_jobs_of_a_difference_are_only_counted(server: Server) -
 
 def test_without_differences_the_check_succeeds(server: Server) -> None:
     server.answers(OF_TEAM, items())
+    server.answers(f"{NAMESPACES}/team", {"metadata": {"name": "team"}})
     assert outcome(server.run("migrate", "--check")) == (0, "No TFJobs found in team namespace.\n", "")
     server.answers(OF_ALL, items())
     assert outcome(server.run("migrate", "--check", "-A")) == (0, "No TFJobs found.\n", "")

@@ -395,6 +395,19 @@ def flags_of(lines: list[str]) -> list[str]:
     return re.findall(r"1(--[-=.a-z0-9]+)", sed)
 
 
+def test_flags_that_are_added_again_are_not_doubled(server: Server, tmp_path: Path) -> None:
+    """A step that is repeated after an error. A flag of an earlier plan gets its new value."""
+    cluster(server, PUBLIC["replica-restart-policy-exitcode"])
+    (sed,) = [line for line in plan(server) if line.startswith("sed -i ")]
+    file = tmp_path / "install-kubeflow.yaml"
+    before = ["      args:", "        - --monitoring-port=8443", "        - --namespace=x"]
+    file.write_text("\n".join([*before, "        - --restart-backoff=true", ""]))
+    for _ in range(2):
+        subprocess.run(["bash", "-euc", sed], cwd=tmp_path, check=True, timeout=60)
+        added = ["        - --retryable-exit-codes=128-255", "        - --restart-backoff=false"]
+        assert file.read_text().splitlines() == [*before[:2], *added, before[2]]
+
+
 def test_the_flags_are_also_for_jobs_that_this_operator_serves_or_has_served(server: Server) -> None:
     """A plan after a way back, or for the rest of the namespaces, installs an operator that serves these jobs too."""
     seen = PUBLIC["replica-restart-policy-exitcode"] | {"status": {"observedGeneration": 1}}

@@ -191,8 +191,10 @@ def test_a_namespace_that_does_not_exist_is_an_error(server: Server) -> None:
     cluster(server)
     server.answers(f"{NAMESPACES}/team", {"kind": "Status", "reason": "NotFound", "code": 404}, code=404)
     assert outcome(server.run("migrate", "--plan", "-n", "team")) == (1, "", 'error: namespaces "team" not found\n')
+    assert outcome(server.run("migrate", "--check", "-n", "team")) == (1, "", 'error: namespaces "team" not found\n')
     server.answers(f"{NAMESPACES}/team", DENIED, code=403)
     assert plan(server)
+    assert outcome(server.run("migrate", "--check", "-n", "team"))[0] == 0
 
 
 def test_namespaces_that_are_moved_or_being_deleted_get_no_binding(server: Server) -> None:
