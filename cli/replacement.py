@@ -298,9 +298,14 @@ def about_the_jobs(found: Found, *scope: str) -> Iterator[str]:
     if found.jobs is None:
         return
     check = kubectl("tfjob", "migrate", "--check", *scope)
-    yield f"# {found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}: {check} lists what changes for them."
+    # Without a namespace, only an operator for all serves them all.
+    if is_served(found, scope[1] if len(scope) > 1 else ""):
+        changes = "tfjob-operator serves them already, so nothing changes for them."
+    else:
+        changes = f"{check} lists what changes for them."
+    yield f"# {found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}: {changes}"
     for id_, what in _AT_THE_MOVE.items():
-        if concerned := found.differences.get(id_, ()):
+        if concerned := [job for job in found.differences.get(id_, ()) if not is_served(found, job[0])]:
             yield f"# {len(concerned)} TFJob{'s' * (len(concerned) != 1)} under {id_}: each {what}"
             yield from _named(id_, [f"{each}/{name}" for each, name in concerned], check)
     if on_hold := found.differences.get(INVALID.id, ()):
@@ -659,6 +664,9 @@ def _back(
     # Step 2 restores them too if other kinds need them, but may not have been executed.
     yield from _restore_bindings(found, operator)
     yield from _restore_deployment(operator, is_limited=bool(kept))
+    if _replaced_namespaces(found):
+        yield "#     If it has run all the time, it retries denied writes only after up to 17m."
+        yield kubectl(*within(operator), "rollout", "restart", f"deployment/{operator.name}")
     yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
     if missing:
         yield "#     The entry was removed before: webhook.json is the file that step 1 of the first plan has saved."

@@ -178,6 +178,23 @@ def test_the_way_back_lists_the_unfinished_jobs_on_hold_before_this_operator_sto
     assert (ok, (tmp_path / "bin" / "found").read_text()) == (True, "a/on-hold\n")
 
 
+def test_a_plan_that_is_printed_after_the_move_does_not_say_that_jobs_change(server: Server) -> None:
+    """Such as one for the way back. Before, with training-operator running, it does."""
+    trial = PUBLIC["trial-q9d4z"]
+    stopped = deployment()
+    stopped["spec"]["replicas"] = 0
+    served = "# 1 unfinished TFJob: tfjob-operator serves them already, so nothing changes for them."
+    for found, ours, is_served in (
+        (stopped, installed("kubeflow"), True),
+        (deployment(), installed("kubeflow"), False),
+        (stopped, installed("ml", "--namespace=ml"), False),
+    ):
+        cluster(server, trial, deployments=[found], ours=[ours])
+        lines = plan(server)
+        assert (served in lines) == is_served
+        assert ("#   team/trial-q9d4z" in lines) != is_served
+
+
 def test_every_command_of_the_plan_is_for_the_same_cluster_and_user(server: Server) -> None:
     cluster(server, PUBLIC["replica-restart-policy-exitcode"], pytorchjobs=items({"metadata": {}}))
     out = server.run("migrate", "--plan", "--context=here", "--as=admin").stdout

@@ -350,6 +350,8 @@ def test_the_plan_for_all_replaces_the_installations_of_namespaces_that_were_mov
                 removed = f"kubectl -n {namespace} delete {kinds} --selector=app.kubernetes.io/name=tfjob-operator"
                 assert position(part, removed) < position(part, f"kubectl -n {namespace} wait pod ") < before
         assert f"kubectl label namespaces --all {LABEL}-" in back
+        restart = "kubectl -n kubeflow rollout restart deployment/training-operator"
+        assert position(back, bound) < position(back, restart)
         if others["items"]:
             assert position(forward, bound) < position(forward, "# 3. Install")
         else:
