@@ -73,6 +73,13 @@ ELASTIC: Final = Difference(
     "It fails the job, unless its pod was disrupted.",
     "set restartPolicy: OnFailure on Worker, which restarts it. Pods that exist keep their policy",
 )
+SIDECARS_KEPT: Final = Difference(
+    "sidecars-kept",
+    SIDECARS.before,
+    "A replica finishes as its container tensorflow does; the others continue, since cleanPodPolicy is None, but not beyond a "
+    "restart or a limit of the job. If tensorflow has ended before the move, the job may finish when this operator starts.",
+    "",
+)
 EXIT_CODES: Final = Difference(
     "exit-codes",
     "restartPolicy ExitCode restarts a replica after every exit code from 128 on.",
@@ -147,6 +154,7 @@ _ALL: Final = (
     SIDECARS,
     INVALID,
     ELASTIC,
+    SIDECARS_KEPT,
     EXIT_CODES,
     BACKOFF_LIMIT,
     SPEC_POLICIES,
@@ -189,7 +197,7 @@ def check(
         why = "finished"
     elif facts.manager:
         why = "managed by another controller"
-    else:  # training-operator never writes this field, and keeps its value after a way back
+    else:  # training-operator never sets this field. It keeps its value after a way back until it writes the status
         was_served = "observedGeneration" in status_of(job)
         why = "served by tfjob-operator" if was_served and (not is_served or is_served(facts.namespace)) else ""
     details = {} if why else {each.id: detail for each, detail in _differences(job, facts, gang=gang)}
@@ -300,7 +308,9 @@ def _at_the_end(
     if is_cleaned and (is_led or is_first_of_many) and spec.completion_grace_s is None:
         yield COMPLETION_GRACE, WORKER
     if any(sidecars.values()):
-        yield SIDECARS, "; ".join(f"{kind}: {', '.join(names)}" for kind, names in sidecars.items() if names)
+        is_kept = spec.clean_pod_policy is CleanPodPolicy.NONE
+        details = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in sidecars.items() if names)
+        yield SIDECARS_KEPT if is_kept else SIDECARS, details
     if sidecars.keys() == {PS}:
         yield PS_ONLY, PS
     if may_outlive:

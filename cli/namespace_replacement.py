@@ -16,10 +16,12 @@ from tfjob_operator.cli.replacement import (
     BINDINGS_RECORD,
     CRD,
     GANG_ADDON,
+    GONE,
     MOVED,
     NAMESPACE,
     OURS,
     READER,
+    RECORD,
     TFJOB_ENTRY,
     Found,
     TrainingOperator,
@@ -73,9 +75,21 @@ def refusal(found: Found, namespace: str) -> str:
         return f"training-operator serves only the namespace {operator.only}: use --plan without a namespace"
     if namespace == operator.namespace:
         return f"{namespace} is the namespace of training-operator, which keeps its permissions there: move it with all others"
-    rivals = (each for each in found.installed if each.serves(namespace) and each.namespace != namespace)
-    if rival := next(rivals, None):
-        return f"tfjob-operator {rival} serves {namespace} already: a second one would write the same jobs"
+    rivals = [
+        each for each in found.installed if each.serves(namespace) and (each.namespace != namespace or not each.served)
+    ]
+    if rivals:
+        return f"tfjob-operator {rivals[0]} serves {namespace} already: a second one would write the same jobs"
+    if operator.namespace in _unlabelled(found, namespace):
+        return (
+            f"tfjob-operator serves {operator.namespace} already, the namespace of training-operator, which keeps its "
+            "permissions there: stop it first, or move all namespaces with --plan"
+        )
+    if why := _not_serving(operator):
+        return (
+            f"training-operator may not serve the other namespaces: {why}. Restore it with the steps Back 1 to Back 3 of "
+            "`kubectl tfjob migrate --plan`, or move all namespaces with that plan"
+        )
     if not bindings_of(found, operator):
         account = f"{operator.namespace}:{operator.account}"
         return (
@@ -85,12 +99,28 @@ def refusal(found: Found, namespace: str) -> str:
     return ""
 
 
+def _not_serving(operator: TrainingOperator) -> str:
+    """Return why TFJobs may have no training-operator, "" if they have one or its Deployment is not known."""
+    if operator.found and not operator.replicas:
+        return "it has 0 replicas"
+    if not operator.may_serve_tfjobs:
+        return "--enable-scheme of training-operator has no tfjob"
+    return f"a plan for all namespaces has begun to stop it, by its annotation {RECORD}" if operator.recorded else ""
+
+
+def _unlabelled(found: Found, namespace: str) -> list[str]:
+    """Return the other namespaces in which an installation of this operator runs, and that no plan has moved."""
+    served = {each.served for each in found.installed if each.served and each.serves(each.served)}
+    return sorted(served - {*found.moved, namespace})
+
+
 def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
     """Yield the lines of the script."""
     operator = training_operator(found)
     yield f"# Move the TFJobs of namespace {namespace} to tfjob-operator, while training-operator serves the other namespaces."
     yield "# Nothing was changed: review these steps, and run them in this order."
     yield from about_the_jobs(found, "-n", namespace)
+    yield GONE
     yield from about_the_deployment(found, operator)
     yield from _conflicts(found, namespace)
     yield from managed(
@@ -100,6 +130,7 @@ def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
         ),
         (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [found.crd or {}]),
     )
+    yield from ("", *_require_impersonation(operator))
     yield from ("", *_mark(found, namespace))
     yield from ("", *_limit(found, operator, namespace))
     yield from ("", *_install(found, operator, namespace))
@@ -114,6 +145,13 @@ def _conflicts(found: Found, namespace: str) -> Iterator[str]:
         yield f"# namespaces at once: {', '.join(kinds)}"
     yield "# Until all namespaces are moved, or back, do not apply the manifests of training-operator: their ClusterRoleBinding"
     yield f"# would let it write in {namespace} beside tfjob-operator, and their CRD would delete fields of jobs for good."
+
+
+def _require_impersonation(operator: TrainingOperator) -> Iterator[str]:
+    asked = kubectl(*within(operator), "auth", "can-i", "impersonate", f"serviceaccounts/{operator.account}")
+    yield "# Step 2 asks the API server what training-operator may do. For that, you need permission to impersonate its"
+    yield "# ServiceAccount. Without it, do not start: step 2 would not end."
+    yield f"{asked} || {{ echo 'error: no permission to impersonate the ServiceAccount of training-operator' >&2; false; }}"
 
 
 def _mark(found: Found, namespace: str) -> Iterator[str]:
@@ -133,6 +171,9 @@ def _mark(found: Found, namespace: str) -> Iterator[str]:
         name = text(mapping(config.get("metadata")).get("name"))
         yield kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=patch)
     yield kubectl("label", "namespace", namespace, f"{MOVED}={_VALUE}", "--overwrite")
+    for other in _unlabelled(found, namespace):
+        yield f"#    tfjob-operator serves {other} already: training-operator must not write there either."
+        yield kubectl("label", "namespace", other, f"{MOVED}={_VALUE}", "--overwrite")
 
 
 def _limit(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[str]:
@@ -147,12 +188,14 @@ def _limit(found: Found, operator: TrainingOperator, namespace: str) -> Iterator
         value = json.dumps(dict(bindings))
         words = f"deployment/{operator.name}", f"{BINDINGS_RECORD}={value}", "--overwrite"
         yield kubectl(*within(operator), "annotate", *words)
-    yield f"#    Then take its permissions in {namespace} away. Pods continue."
+    served = [namespace, *_unlabelled(found, namespace)]
+    yield f"#    Then take its permissions in {', '.join(served)} away. Pods continue."
     for name, _ in bindings:
         yield kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")
-        yield kubectl("-n", namespace, "delete", "rolebinding", name, "--ignore-not-found")
-    yield f"#    If this does not end, training-operator can still write in {namespace}, by another binding: do not continue."
-    yield from _wait_until_denied(f"system:serviceaccount:{operator.namespace}:{operator.account}", namespace)
+        yield from (kubectl("-n", each, "delete", "rolebinding", name, "--ignore-not-found") for each in served)
+    for each in served:
+        yield f"#    If this does not end, training-operator can still write in {each}, by another binding: do not continue."
+        yield from _wait_until_denied(f"system:serviceaccount:{operator.namespace}:{operator.account}", each)
 
 
 def _bind_the_others(operator: TrainingOperator, bindings: list[tuple[str, str]]) -> Iterator[str]:

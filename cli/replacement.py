@@ -12,9 +12,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.cli.installations import Installation, flag_name, is_plain
-from tfjob_operator.cli.migration import COMPLETION_GRACE, DIFFERENCES, GANG, SIDECARS, Difference
+from tfjob_operator.cli.migration import (
+    COMPLETION_GRACE,
+    DIFFERENCES,
+    FAILS_AT_MOVE,
+    GANG,
+    INVALID,
+    SIDECARS,
+    SIDECARS_KEPT,
+    Difference,
+)
 from tfjob_operator.cli.model.facts import listed, mapping, number, text
 
+GONE: Final = "# `no matching resources found` of `kubectl wait` means that the pods are gone already."
 SELECTOR: Final = "control-plane=kubeflow-training-operator"
 """Selects the Deployment and the pods of training-operator."""
 TFJOB_ENTRY: Final = "validator.tfjob.training-operator.kubeflow.org"
@@ -50,8 +60,14 @@ _SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
 _ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
 _GANG: Final = re.compile(r"--?gang-scheduler-name(?:=(.*))?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_MOST_ON_HOLD: Final = 10
-"""The most jobs on hold that a plan names."""
+_MOST_NAMED: Final = 10
+"""The most jobs with a difference that a plan names."""
+_AT_THE_MOVE: Final = {
+    FAILS_AT_MOVE.id: "fails when tfjob-operator starts, unless its failed pods are deleted before.",
+    SIDECARS.id: "ends at the move if tensorflow has ended, and loses its sidecars within 30s.",
+    SIDECARS_KEPT.id: "ends at the move if tensorflow has ended. Its sidecars continue.",
+}
+"""What happens to a job as soon as this operator runs, by the ID of the difference."""
 _FIRST_ARGUMENT: Final = "--monitoring-port=8443"
 """The first argument in the Deployment of this operator; others are inserted after it."""
 _GITOPS: Final = {
@@ -69,9 +85,9 @@ class Found(NamedTuple):
 
     `deployments` have the label of training-operator; `webhooks` are all validating webhook configurations; `crd` is empty if
     it does not exist. `kinds` are other resources with objects, and `unknown_kinds` those that may not be listed. `jobs` is the
-    number of unfinished jobs, `differences` has the number of those concerned by the ID of the difference, and `on_hold` the
-    namespace and name of those that this operator has put, or will put, on hold. `moved` are the namespaces that were moved
-    before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of this operator.
+    number of unfinished jobs, and `differences` has the namespaces and names of those concerned, by the ID of the difference.
+    `moved` are the namespaces that were moved before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of
+    this operator.
     """
 
     deployments: Sequence[Mapping[str, Any]] | None
@@ -80,8 +96,7 @@ class Found(NamedTuple):
     kinds: Collection[str] = ()
     unknown_kinds: Collection[str] = ()
     jobs: int | None = None
-    differences: Mapping[str, int] = {}
-    on_hold: Sequence[tuple[str, str]] = ()
+    differences: Mapping[str, Sequence[tuple[str, str]]] = {}
     moved: Sequence[str] = ()
     bindings: Sequence[Mapping[str, Any]] | None = None
     installed: Sequence[Installation] = ()
@@ -265,6 +280,7 @@ def plan(found: Found) -> Iterator[str]:
     yield "# Replace training-operator by tfjob-operator. Nothing was changed: review these steps, and run them in this order."
     yield from about_the_jobs(found, "-A")
     yield "# Going back with the CRD of training-operator deletes fields of all jobs for good: keep that of tfjob-operator."
+    yield GONE
     yield from about_the_deployment(found, operator)
     yield from _about_other_namespaces(found, operator)
     yield from _gitops(found, operator)
@@ -282,15 +298,27 @@ def about_the_jobs(found: Found, *scope: str) -> Iterator[str]:
     if found.jobs is None:
         return
     check = kubectl("tfjob", "migrate", "--check", *scope)
-    yield f"# {found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}: {check} lists what changes for them."
-    if found.on_hold:
-        are = "TFJob is" if len(found.on_hold) == 1 else "TFJobs are"
-        yield f"# {len(found.on_hold)} {are} on hold under tfjob-operator, and cannot finish until corrected. To show why:"
-        yield from (
-            f"#   {kubectl('tfjob', 'explain', name, '-n', each)}" for each, name in found.on_hold[:_MOST_ON_HOLD]
-        )
-        if (more := len(found.on_hold) - _MOST_ON_HOLD) > 0:
-            yield f"#   and {more} more, as `invalid`: {check} -o json"
+    # Without a namespace, only an operator for all serves them all.
+    if is_served(found, scope[1] if len(scope) > 1 else ""):
+        changes = "tfjob-operator serves them already, so nothing changes for them."
+    else:
+        changes = f"{check} lists what changes for them."
+    yield f"# {found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}: {changes}"
+    for id_, what in _AT_THE_MOVE.items():
+        if concerned := [job for job in found.differences.get(id_, ()) if not is_served(found, job[0])]:
+            yield f"# {len(concerned)} TFJob{'s' * (len(concerned) != 1)} under {id_}: each {what}"
+            yield from _named(id_, [f"{each}/{name}" for each, name in concerned], check)
+    if on_hold := found.differences.get(INVALID.id, ()):
+        are = "TFJob is" if len(on_hold) == 1 else "TFJobs are"
+        yield f"# {len(on_hold)} {are} on hold under tfjob-operator, and cannot finish until corrected. To show why:"
+        yield from _named(INVALID.id, [kubectl("tfjob", "explain", name, "-n", each) for each, name in on_hold], check)
+
+
+def _named(id_: str, concerned: Sequence[str], check: str) -> Iterator[str]:
+    """Yield the first of the jobs with a difference, and the command that lists all."""
+    yield from (f"#   {each}" for each in concerned[:_MOST_NAMED])
+    if (more := len(concerned) - _MOST_NAMED) > 0:
+        yield f"#   and {more} more, as `{id_}`: {check} -o json"
 
 
 def about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[str]:
@@ -403,7 +431,6 @@ def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iter
     yield "# 2. Stop training-operator. Pods continue without it. Never run two operators for the same jobs."
     yield from _record(operator)
     yield kubectl(*within(operator), "scale", f"deployment/{operator.name}", "--replicas=0")
-    yield "#    `no matching resources found` means that its pod is already gone."
     yield wait_until_gone(operator.namespace, SELECTOR)
     if not operator.schemes:
         yield "#    No jobs of its other kinds exist. To let it serve them later, limit it instead of scaling it to 0:"
@@ -497,7 +524,7 @@ def _kept_by_flags(found: Found) -> list[Difference]:
         each for each in DIFFERENCES.values() if each.flags and (found.jobs is None or each.id in found.differences)
     ]
     # The flag deletes working sidecars, too, for which training-operator waits.
-    has_sidecars = found.jobs is None or SIDECARS.id in found.differences
+    has_sidecars = found.jobs is None or not {SIDECARS.id, SIDECARS_KEPT.id}.isdisjoint(found.differences)
     return [each for each in kept if not (each is COMPLETION_GRACE and has_sidecars)]
 
 
@@ -506,14 +533,19 @@ def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
     file = "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
     yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
     yield from set_flags(found, operator, file, found.installed)
+    yield from _remove_installations(found)
+    if has_gang(operator):
+        yield kubectl("apply", "-k", GANG_ADDON)
+    yield from apply_and_wait(file, NAMESPACE)
+
+
+def _remove_installations(found: Found) -> Iterator[str]:
+    """Yield the commands that remove the installations outside of `NAMESPACE`. They may be repeated."""
     for namespace in _replaced_namespaces(found):
         yield f"#    Remove its installation in {namespace}: it would write the same jobs."
         yield from _remove_cluster_bindings(found, namespace)
         yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
         yield wait_until_gone(namespace, OURS)
-    if has_gang(operator):
-        yield kubectl("apply", "-k", GANG_ADDON)
-    yield from apply_and_wait(file, NAMESPACE)
 
 
 def _replaced_namespaces(found: Found) -> list[str]:
@@ -564,9 +596,14 @@ def set_flags(found: Found, operator: TrainingOperator, file: str, replaced: Seq
         yield "#    These flags keep the behavior of training-operator, and of tfjob-operator where it is installed already."
         yield "#    Set them in your overlay, or with Helm in extraArgs:"
         lines = "".join(rf"\n\1{each}" for each in flags.values())
-        yield f"sed -i 's|^\\( *- \\){_FIRST_ARGUMENT}$|&{lines}|' {file}"
+        # The first expression removes those that an earlier run has added.
+        names = r"\|".join(flags)
+        earlier = rf"/^ *- \({names}\)\(=.*\)\{{0,1\}}$/d"
+        yield rf"sed -i -e '{earlier}' -e 's|^\( *- \){_FIRST_ARGUMENT}$|&{lines}|' {file}"
     done = {each.id for each in kept} | ({GANG.id} if has_gang(operator) else set())
-    rest = [f"{id_} ({count} job{'s' * (count != 1)})" for id_, count in found.differences.items() if id_ not in done]
+    rest = [
+        f"{id_} ({len(jobs)} job{'s' * (len(jobs) != 1)})" for id_, jobs in found.differences.items() if id_ not in done
+    ]
     if rest:
         yield f"#    No flag keeps the behavior of these; see --check: {', '.join(rest)}"
 
@@ -601,6 +638,12 @@ def unsupported(*scope: str) -> Iterator[str]:
     for fields in ([f".spec{each}" for each in conditions], [".status.finishedIndices"]):
         path = "".join(f"{{range .items[?(@{each})]}}{name}{{end}}" for each in fields)
         yield kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
+    yield "#     The condition Held of these is True. If a replica has failed meanwhile, the job FAILS when training-operator"
+    yield "#     starts, and its running pods are cleaned up. `kubectl tfjob explain` shows what to correct before."
+    states = '{.status.conditions[?(@.type=="Held")].status} {.status.completionTime}'
+    name = "{.metadata.namespace}/{.metadata.name}"
+    path = f'{{range .items[*]}}{name} {states}{{"\\n"}}{{end}}'
+    yield f"{kubectl('get', 'tfjobs', *scope, '-o', f'jsonpath={path}')} | sed -n 's/ True $//p'"
     yield "#     Pods of other jobs stay when the job finishes, unless the job sets cleanPodPolicy."
 
 
@@ -611,14 +654,19 @@ def _back(
     yield "# Back 2: Stop tfjob-operator."
     yield kubectl("-n", NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
     yield wait_until_gone(NAMESPACE, "name=tf-job-operator")
+    # Installations of single namespaces still run if step 3 was not executed.
+    yield from _remove_installations(found)
     missing = _missing_webhooks(found)
     restored = bool(webhooks or missing)
     yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * restored}."
     if found.moved:
         yield kubectl("label", "namespaces", "--all", f"{MOVED}-")
-    if not kept:
-        yield from _restore_bindings(found, operator)
+    # Step 2 restores them too if other kinds need them, but may not have been executed.
+    yield from _restore_bindings(found, operator)
     yield from _restore_deployment(operator, is_limited=bool(kept))
+    if _replaced_namespaces(found):
+        yield "#     If it has run all the time, it retries denied writes only after up to 17m."
+        yield kubectl(*within(operator), "rollout", "restart", f"deployment/{operator.name}")
     yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
     if missing:
         yield "#     The entry was removed before: webhook.json is the file that step 1 of the first plan has saved."

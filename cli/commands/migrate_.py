@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiServerError, warn
+from tfjob_operator.cli.errors import ApiServerError, CliError, warn
 from tfjob_operator.cli.model.facts import GROUP, listed
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo
@@ -67,6 +67,8 @@ def command(*, target: Target, what: str | None, everywhere: bool, output: str |
     with target.session() as session:
         namespace = None if everywhere else session.namespace
         found = _check_now(session, namespace)
+        if namespace and not found:
+            _require_namespace(session, namespace)
     if output is not None:
         _print_for_program(found, output)
     else:
@@ -173,8 +175,7 @@ def _print_for_program(found: Sequence[CheckedJob], output: str) -> None:
 
 def _plan(session: Session, namespace: str | None) -> Iterator[str]:
     """Return the lines of the plan for this cluster, or for one of its namespaces. Raises CliError."""
-    from tfjob_operator.cli.errors import CliError
-    from tfjob_operator.cli.migration import DIFFERENCES, INVALID
+    from tfjob_operator.cli.migration import DIFFERENCES
     from tfjob_operator.cli.namespace_replacement import namespace_plan, refusal
     from tfjob_operator.cli.replacement import (
         CRD,
@@ -195,8 +196,8 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
             f"nothing to replace: no Deployment has the label {SELECTOR}, and no webhook is that of training-operator. "
             "Install tfjob-operator as in docs/install.md"
         )
-    if namespace and session.get_if_allowed(f"{_NAMESPACES}/{namespace}") == {}:
-        raise CliError(f'namespaces "{namespace}" not found')
+    if namespace:
+        _require_namespace(session, namespace)
     found = found._replace(bindings=_read_list(session, _BINDINGS) if namespace or needs_bindings(found) else ())
     for what, read in (
         ("Deployments", found.deployments),
@@ -220,11 +221,13 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
         # Flags apply to all jobs of an installation, also to those that this operator serves already.
         every = _check(session, namespace, gang=has_gang_scheduling(found), is_served=lambda _: False)
         checked = [each for each in every if not each.unaffected]
-        count = Counter(id_ for each in checked for id_ in each.differences)
         found = found._replace(
             jobs=len(checked),
-            differences={id_: count[id_] for id_ in DIFFERENCES if count[id_]},
-            on_hold=[(each.namespace, each.name) for each in checked if INVALID.id in each.differences],
+            differences={
+                id_: jobs
+                for id_ in DIFFERENCES
+                if (jobs := [(each.namespace, each.name) for each in checked if id_ in each.differences])
+            },
         )
     except ApiServerError as error:
         if not error.is_denied:
@@ -232,6 +235,12 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
         where = f"in {namespace}" if namespace else "of all namespaces"
         warn(f"no permission to list TFJobs {where}: the plan has the flags for all differences")
     return namespace_plan(found, namespace) if namespace else plan(found)
+
+
+def _require_namespace(session: Session, namespace: str) -> None:
+    """Raise CliError if a namespace does not exist. Without permission to read it, it is assumed to exist."""
+    if session.get_if_allowed(f"{_NAMESPACES}/{namespace}") == {}:
+        raise CliError(f'namespaces "{namespace}" not found')
 
 
 def _deployments(session: Session) -> Sequence[Mapping[str, Any]] | None:

@@ -4,6 +4,7 @@ The expected differences were written from docs/migration.md, and from what the 
 program ran.
 """
 
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from unit.cli.training_operator import (
     DENIED,
     DEPLOYMENTS,
     INSTALLED,
+    NAMESPACES,
     OF_ALL,
     OF_TEAM,
     PUBLIC,
@@ -46,6 +48,7 @@ WORDS = {
     "R": "restart-policy",
     "P": "policies-in-spec",
     "S": "sidecars",
+    "K": "sidecars-kept",
     "O": "parameter-servers-only",
     "L": "elastic-workers",
     "A": "gang-scheduling",
@@ -293,6 +296,27 @@ def test_the_descriptions_name_jobs_that_end_at_the_move_and_those_that_do_not_f
     assert "the job does not finish" in DIFFERENCES["invalid"].here
 
 
+def with_sidecar(policy: dict[str, Any]) -> dict[str, Any]:
+    """Return a job whose pods have a container beside the training."""
+    job = copy.deepcopy(with_policy(policy, restartPolicy="Never"))
+    job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"].append({"name": "log", "image": "x"})
+    return job
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [(None, "sidecars"), ("All", "sidecars"), ("Running", "sidecars"), ("None", "sidecars-kept")],
+)
+def test_sidecars_that_a_job_keeps_at_its_end_are_not_said_to_be_deleted(policy: str | None, expected: str) -> None:
+    """And the advice is not to set the policy that is set."""
+    found = check(with_sidecar({} if policy is None else {"cleanPodPolicy": policy})).differences
+    assert {each: found[each] for each in found if "sidecars" in each} == {expected: "Worker: log"}
+    kept = DIFFERENCES["sidecars-kept"]
+    assert "deleted" not in kept.here
+    assert "cleanPodPolicy" not in kept.keep
+    assert "the job may finish when this operator starts" in kept.here
+
+
 SEEN = with_policy({}, replicas=2) | {"status": {"observedGeneration": 1}}
 """A job whose status this operator has written."""
 
@@ -472,6 +496,7 @@ def test_more_than_three_jobs_of_a_difference_are_only_counted(server: Server) -
 
 def test_without_differences_the_check_succeeds(server: Server) -> None:
     server.answers(OF_TEAM, items())
+    server.answers(f"{NAMESPACES}/team", {"metadata": {"name": "team"}})
     assert outcome(server.run("migrate", "--check")) == (0, "No TFJobs found in team namespace.\n", "")
     server.answers(OF_ALL, items())
     assert outcome(server.run("migrate", "--check", "-A")) == (0, "No TFJobs found.\n", "")

@@ -20,6 +20,7 @@ from unit.cli.training_operator import (
     installed,
     items,
     webhook,
+    with_policy,
 )
 
 
@@ -32,6 +33,11 @@ def plan(server: Server) -> list[str]:
 
 def commands(lines: list[str]) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def there(lines: list[str]) -> list[str]:
+    """Return the lines before the way back."""
+    return lines[: next(number for number, line in enumerate(lines) if line.startswith("# The way back"))]
 
 
 def patch_in(line: str) -> Any:
@@ -69,10 +75,11 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert apply == "kubectl apply --server-side --force-conflicts -f install-kubeflow.yaml"
     assert rollout == "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
     assert seen.startswith("kubectl get tfjobs --all-namespaces -o custom-columns=")
-    unsupported, finished, stop, wait, start, forget, rollout, restore = back
+    unsupported, finished, held, stop, wait, start, forget, rollout, restore = back
     assert forget == f"kubectl -n kubeflow annotate deployment/training-operator {RECORD}-"
     assert unsupported.startswith("kubectl get tfjobs --all-namespaces -o 'jsonpath={range ")
     assert ".status.finishedIndices" in finished
+    assert 'conditions[?(@.type=="Held")]' in held
     assert stop == "kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0"
     assert "--selector=name=tf-job-operator" in wait
     assert start == "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
@@ -115,8 +122,77 @@ def test_the_webhook_entry_is_removed_only_when_it_is_saved(server: Server, tmp_
 def test_a_wait_ends_when_no_pod_is_left(server: Server, tmp_path: Path, kubectl: str, ends: bool) -> None:
     cluster(server, moved=["team"])
     waits = [line for line in commands(plan(server)) if " wait pod " in line]
-    assert len(waits) == 3
-    assert [executed([each], tmp_path / "bin", kubectl)[0] for each in waits] == [ends] * 3
+    assert len(waits) == 4
+    assert [executed([each], tmp_path / "bin", kubectl)[0] for each in waits] == [ends] * 4
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+def test_the_plan_names_the_jobs_that_fail_or_end_at_the_move_before_the_first_step(
+    server: Server, options: tuple[str, ...]
+) -> None:
+    """At most ten under each difference, with the command that lists all."""
+    elastic = with_policy({"cleanPodPolicy": "None"}, replicas=2, restartPolicy="Never")
+    elastic["spec"]["enableDynamicWorker"] = True
+    elastic["status"] = {"conditions": [], "replicaStatuses": {"Worker": {"failed": 1}}}
+    trial = PUBLIC["trial-q9d4z"]
+    trials = [trial | {"metadata": trial["metadata"] | {"name": f"trial-{number:02}"}} for number in range(12)]
+    kept = trial | {"metadata": trial["metadata"] | {"name": "kept"}}
+    kept["spec"] = trial["spec"] | {"runPolicy": {"cleanPodPolicy": "None"}}
+    cluster(server, elastic, *trials, kept)
+    lines = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "").splitlines()
+    head = lines[: next(number for number, line in enumerate(lines) if line.startswith("# 1. "))]
+    start = next(number for number, line in enumerate(head) if "under fails-at-move" in line)
+    scope = "-n team" if options else "-A"
+    assert head[start : start + 16] == [
+        "# 1 TFJob under fails-at-move: each fails when tfjob-operator starts, unless its failed pods are deleted before.",
+        "#   team/mnist",
+        "# 12 TFJobs under sidecars: each ends at the move if tensorflow has ended, and loses its sidecars within 30s.",
+        *(f"#   team/trial-{number:02}" for number in range(10)),
+        f"#   and 2 more, as `sidecars`: kubectl tfjob migrate --check {scope} -o json",
+        "# 1 TFJob under sidecars-kept: each ends at the move if tensorflow has ended. Its sidecars continue.",
+        "#   team/kept",
+    ]
+    cluster(server, PUBLIC["mnist"])
+    assert " each " not in "\n".join(line for line in plan(server) if " under " in line)
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+def test_the_way_back_lists_the_unfinished_jobs_on_hold_before_this_operator_stops(
+    server: Server, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """A replica that has failed during the hold fails the job as soon as training-operator starts."""
+    cluster(server)
+    lines = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "").splitlines()
+    (held,) = [line for line in commands(lines) if '@.type=="Held"' in line]
+    back = next(number for number, line in enumerate(lines) if line.startswith("# Back 2"))
+    assert (
+        lines.index(
+            "# Back 1: These jobs use what training-operator does not support. Suspend them, or let them finish."
+        )
+        < (lines.index(held))
+        < back
+    )
+    (tmp_path / "bin").mkdir()
+    answers = r"printf 'a/on-hold True \na/corrected False \na/other  \na/finished True 2026-01-01T00:00:00Z\n'"
+    ok, _ = executed([f"{held} > found"], tmp_path / "bin", answers)
+    assert (ok, (tmp_path / "bin" / "found").read_text()) == (True, "a/on-hold\n")
+
+
+def test_a_plan_that_is_printed_after_the_move_does_not_say_that_jobs_change(server: Server) -> None:
+    """Such as one for the way back. Before, with training-operator running, it does."""
+    trial = PUBLIC["trial-q9d4z"]
+    stopped = deployment()
+    stopped["spec"]["replicas"] = 0
+    served = "# 1 unfinished TFJob: tfjob-operator serves them already, so nothing changes for them."
+    for found, ours, is_served in (
+        (stopped, installed("kubeflow"), True),
+        (deployment(), installed("kubeflow"), False),
+        (stopped, installed("ml", "--namespace=ml"), False),
+    ):
+        cluster(server, trial, deployments=[found], ours=[ours])
+        lines = plan(server)
+        assert (served in lines) == is_served
+        assert ("#   team/trial-q9d4z" in lines) != is_served
 
 
 def test_every_command_of_the_plan_is_for_the_same_cluster_and_user(server: Server) -> None:
@@ -336,6 +412,19 @@ def flags_of(lines: list[str]) -> list[str]:
     return re.findall(r"1(--[-=.a-z0-9]+)", sed)
 
 
+def test_flags_that_are_added_again_are_not_doubled(server: Server, tmp_path: Path) -> None:
+    """A step that is repeated after an error. A flag of an earlier plan gets its new value."""
+    cluster(server, PUBLIC["replica-restart-policy-exitcode"])
+    (sed,) = [line for line in plan(server) if line.startswith("sed -i ")]
+    file = tmp_path / "install-kubeflow.yaml"
+    before = ["      args:", "        - --monitoring-port=8443", "        - --namespace=x"]
+    file.write_text("\n".join([*before, "        - --restart-backoff=true", ""]))
+    for _ in range(2):
+        subprocess.run(["bash", "-euc", sed], cwd=tmp_path, check=True, timeout=60)
+        added = ["        - --retryable-exit-codes=128-255", "        - --restart-backoff=false"]
+        assert file.read_text().splitlines() == [*before[:2], *added, before[2]]
+
+
 def test_the_flags_are_also_for_jobs_that_this_operator_serves_or_has_served(server: Server) -> None:
     """A plan after a way back, or for the rest of the namespaces, installs an operator that serves these jobs too."""
     seen = PUBLIC["replica-restart-policy-exitcode"] | {"status": {"observedGeneration": 1}}
@@ -361,7 +450,7 @@ def test_the_flags_of_installed_operators_are_carried_over(server: Server) -> No
 def test_the_file_has_its_flags_before_an_installation_is_removed(server: Server) -> None:
     """A script that ends between them must not be continued without the flags."""
     cluster(server, PUBLIC["replica-restart-policy-exitcode"], moved=["team"])
-    done = commands(plan(server))
+    done = commands(there(plan(server)))
     (sed,) = [line for line in done if line.startswith("sed -i ")]
     (removed,) = [line for line in done if line.startswith("kubectl -n team delete ")]
     assert done.index(sed) < done.index(removed)

@@ -6,12 +6,13 @@
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from unit.cli.conftest import Server, outcome
-from unit.cli.test_migration_plan import commands, patch_in
+from unit.cli.test_migration_plan import commands, executed, patch_in, there
 from unit.cli.training_operator import (
     BINDINGS,
     CRD,
@@ -97,6 +98,18 @@ def test_each_wait_ends_only_when_the_api_server_denies_the_permission(server: S
     ]
 
 
+def test_a_user_who_may_not_impersonate_learns_it_before_the_first_change(server: Server, tmp_path: Path) -> None:
+    """The waits of step 2 impersonate training-operator, and would never end."""
+    cluster(server)
+    lines = plan(server)
+    first, second, *_ = commands(lines)
+    assert first.startswith("kubectl -n kubeflow auth can-i impersonate serviceaccounts/training-operator || ")
+    assert " patch validatingwebhookconfiguration " in second
+    for answer, goes_on in (("exit 0", True), ("echo no; exit 1", False)):
+        ok, calls = executed([first, "kubectl next"], tmp_path / str(goes_on), f"[ $1 = next ] || {{ {answer}; }}")
+        assert (ok, "next" in "".join(calls)) == (goes_on, goes_on)
+
+
 def test_the_webhook_keeps_its_other_conditions_about_namespaces(server: Server) -> None:
     entry = webhook("tfjob")
     other = {"key": "team", "operator": "Exists"}
@@ -152,8 +165,9 @@ def test_a_way_back_that_is_printed_after_the_move_restores_the_bindings_that_th
         # Interrupted after the label was removed.
         cluster(server, deployments=[moved], bindings=[], pytorchjobs=kinds)
         lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
-        created = [line.split()[3] for line in lines if line.startswith("kubectl create clusterrolebinding ")]
-        assert created == ["trainer", "more"]
+        for part in (way_back(lines), *([there(lines)] if kinds["items"] else [])):
+            created = [line.split()[3] for line in part if line.startswith("kubectl create clusterrolebinding ")]
+            assert created == ["trainer", "more"]
         assert f"kubectl -n kubeflow annotate deployment/training-operator {RECORD}-" in lines
 
 
@@ -177,8 +191,10 @@ def test_a_namespace_that_does_not_exist_is_an_error(server: Server) -> None:
     cluster(server)
     server.answers(f"{NAMESPACES}/team", {"kind": "Status", "reason": "NotFound", "code": 404}, code=404)
     assert outcome(server.run("migrate", "--plan", "-n", "team")) == (1, "", 'error: namespaces "team" not found\n')
+    assert outcome(server.run("migrate", "--check", "-n", "team")) == (1, "", 'error: namespaces "team" not found\n')
     server.answers(f"{NAMESPACES}/team", DENIED, code=403)
     assert plan(server)
+    assert outcome(server.run("migrate", "--check", "-n", "team"))[0] == 0
 
 
 def test_namespaces_that_are_moved_or_being_deleted_get_no_binding(server: Server) -> None:
@@ -218,6 +234,12 @@ def test_a_namespace_that_another_installation_serves_is_refused(server: Server)
         code, out, err = outcome(server.run("migrate", "--plan", "-n", "team"))
         assert (code, out) == (1, "")
         assert err.startswith("error: tfjob-operator kubeflow/tf-job-operator serves team already: a second one would")
+    cluster(server, ours=[installed("team")])  # it serves all namespaces, so training-operator may write none
+    assert outcome(server.run("migrate", "--plan", "-n", "team"))[0] == 1
+    cluster(server, ours=[installed("kubeflow", "--namespace=kubeflow")])
+    code, out, err = outcome(server.run("migrate", "--plan", "-n", "team"))
+    assert (code, out) == (1, "")
+    assert err.startswith("error: tfjob-operator serves kubeflow already, the namespace of training-operator")
     others = installed("kubeflow", wanted=0), installed("ml", "--namespace=ml"), installed("team", "--namespace=team")
     cluster(server, ours=others)
     assert plan(server)
@@ -280,7 +302,8 @@ def test_the_plan_for_all_finds_installations_by_their_deployments_too(server: S
     """Nothing labels the namespace of one that was installed without a plan."""
     cluster(server, moved=["ml"], ours=[installed("kubeflow"), installed("nlp", "--namespace=nlp")])
     lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
-    assert [line.split()[2] for line in lines if " delete deployment,service," in line] == ["ml", "nlp"]
+    for part in (there(lines), way_back(lines)):
+        assert [line.split()[2] for line in part if " delete deployment,service," in line] == ["ml", "nlp"]
 
 
 def test_a_cluster_wide_installation_that_is_replaced_loses_its_cluster_role_bindings(server: Server) -> None:
@@ -294,31 +317,82 @@ def test_a_cluster_wide_installation_that_is_replaced_loses_its_cluster_role_bin
         binding(),
     ]
     cluster(server, ours=[installed("ml")], bindings=found)
-    lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
-    deleted = position(lines, "kubectl delete clusterrolebinding ml-operator --ignore-not-found")
-    assert deleted < position(lines, "kubectl -n ml delete deployment,")
-    assert [line for line in lines if "delete clusterrolebinding" in line] == [lines[deleted]]
-    for name in ("shared", "by-hand"):
-        named = f"#    Remove its ServiceAccount from the ClusterRoleBinding {name}, which others may use too."
-        assert named in lines
+    plan_for_all = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
+    for lines in (there(plan_for_all), way_back(plan_for_all)):
+        deleted = position(lines, "kubectl delete clusterrolebinding ml-operator --ignore-not-found")
+        assert deleted < position(lines, "kubectl -n ml delete deployment,")
+        assert [line for line in lines if "delete clusterrolebinding" in line] == [lines[deleted]]
+        for name in ("shared", "by-hand"):
+            named = f"#    Remove its ServiceAccount from the ClusterRoleBinding {name}, which others may use too."
+            assert named in lines
     server.answers(BINDINGS, DENIED, code=403)
     text = server.run("migrate", "--plan").stdout
     assert "#    Delete the ClusterRoleBindings of its ServiceAccount tf-job-operator too: they cannot be read." in text
 
 
 def test_the_plan_for_all_replaces_the_installations_of_namespaces_that_were_moved_before(server: Server) -> None:
-    """And gives training-operator its ClusterRoleBinding again, if it continues with other kinds, or on the way back."""
+    """And gives training-operator its ClusterRoleBinding again, if it continues with other kinds, and on the way back.
+
+    The way back may be executed before the other steps: then these installations still run.
+    """
     peer = [deployment(meta={"annotations": {RECORD: '{"training-operator": "training-operator"}'}})]
-    cluster(server, deployments=peer, moved=["team", "ml"], bindings=[])
-    lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
-    install = position(lines, "kubectl apply --server-side")
+    bound = "kubectl create clusterrolebinding training-operator "
     kinds = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
-    for namespace in ("ml", "team"):
-        removed = f"kubectl -n {namespace} delete {kinds} --selector=app.kubernetes.io/name=tfjob-operator"
-        assert position(lines, removed) < position(lines, f"kubectl -n {namespace} wait pod ") < install
-    assert position(lines, "kubectl create clusterrolebinding training-operator ") > position(lines, "# Back 3")
-    assert f"kubectl label namespaces --all {LABEL}-" in lines
-    bert = items({"metadata": {"name": "bert"}})
-    cluster(server, deployments=peer, moved=["team"], bindings=[], pytorchjobs=bert)
-    lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
-    assert position(lines, "kubectl create clusterrolebinding training-operator ") < position(lines, "# 3. Install")
+    for others in (items(), items({"metadata": {"name": "bert"}})):
+        cluster(server, deployments=peer, moved=["team", "ml"], bindings=[], pytorchjobs=others)
+        lines = server.run("migrate", "--plan").stdout.replace(f" {server.flags}", "").splitlines()
+        forward, back = there(lines), way_back(lines)
+        for part, before in (
+            (forward, position(forward, "kubectl apply --server-side")),
+            (back, min(position(back, bound), position(back, "kubectl label namespaces --all"))),
+        ):
+            for namespace in ("ml", "team"):
+                removed = f"kubectl -n {namespace} delete {kinds} --selector=app.kubernetes.io/name=tfjob-operator"
+                assert position(part, removed) < position(part, f"kubectl -n {namespace} wait pod ") < before
+        assert f"kubectl label namespaces --all {LABEL}-" in back
+        restart = "kubectl -n kubeflow rollout restart deployment/training-operator"
+        assert position(back, bound) < position(back, restart)
+        if others["items"]:
+            assert position(forward, bound) < position(forward, "# 3. Install")
+        else:
+            assert not [line for line in forward if line.startswith(bound)]
+
+
+def test_a_namespace_with_an_operator_but_without_the_label_counts_as_moved(server: Server) -> None:
+    """training-operator gets no permissions there, and loses those that it got when no operator ran there."""
+    ours = (
+        installed("ml", "--namespace=ml"),
+        installed("x", "--namespace=nlp"),
+        installed("off", "--namespace=off", wanted=0),
+    )
+    cluster(server, ours=ours, moved=["old"])
+    lines = plan(server)
+    for namespace in ("ml", "nlp"):
+        label = position(lines, f"kubectl label namespace {namespace} {LABEL}=tfjob-operator --overwrite")
+        assert label < position(lines, "for namespace in ")
+        unbound = position(lines, f"kubectl -n {namespace} delete rolebinding training-operator ")
+        assert unbound < position(lines, f'until case "$(kubectl -n {namespace} auth can-i create pods ')
+    assert not [line for line in commands(lines) if "old" in line or "off" in line]
+
+
+RECORDED = {"annotations": {"tfjob.kubeflow.org/before-migration": '{"command": null, "args": null, "replicas": 1}'}}
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (deployment(args=["--enable-scheme=pytorchjob"]), "--enable-scheme of training-operator has no tfjob"),
+        (deployment() | {"spec": deployment()["spec"] | {"replicas": 0}}, "it has 0 replicas"),
+        (deployment(meta=RECORDED), "a plan for all namespaces has begun to stop it"),
+    ],
+)
+def test_a_namespace_cannot_be_moved_alone_while_training_operator_does_not_serve_the_others(
+    server: Server, found: Any, why: str
+) -> None:
+    """As after step 2 of an interrupted plan for all namespaces: no namespace but this one would have an operator."""
+    cluster(server, deployments=[found])
+    code, out, err = outcome(server.run("migrate", "--plan", "-n", "team"))
+    assert (code, out) == (1, "")
+    assert err.startswith("error: training-operator may not serve the other namespaces: ")
+    assert why in err
+    assert "Back 1 to Back 3 of `kubectl tfjob migrate --plan`" in err

@@ -6,21 +6,24 @@ role. `test/integration/test_migrate_by_namespace.py` executes some orders on a 
 """
 
 import itertools
+import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
 import pytest
 
+from tfjob_operator.cli.installations import installations
 from tfjob_operator.cli.namespace_replacement import namespace_plan
-from tfjob_operator.cli.replacement import Found
-from unit.cli.training_operator import binding, deployment, webhook
+from tfjob_operator.cli.replacement import Found, plan
+from unit.cli.training_operator import binding, deployment, installed, webhook
 
 TEAMS: Final = ("a", "b", "c")
 LABEL: Final = "tfjob.kubeflow.org/operator"
+BINDINGS_RECORD: Final = "tfjob.kubeflow.org/bindings-before-migration"
 
 
 @cache
@@ -77,11 +80,42 @@ class World:
                 self.roles.add(team)
                 self.running.add(team)
             case _:
+                self._execute_for_all(words)
+
+    def _execute_for_all(self, words: Sequence[str]) -> None:
+        """Execute a command of the plan for all namespaces, or one that changes nothing here."""
+        match words[1:] if "-n" not in words else [*words[3:]]:
+            case ["label", "namespaces", "--all", _]:
+                self.labelled.clear()
+            case ["create", "clusterrolebinding", "training-operator", *_]:
+                self.everywhere = True
+            case ["delete", kinds, *_] if kinds.startswith("deployment,"):
+                self.roles.discard(_namespace(words))
+                self.running.discard(_namespace(words))
+            case ["scale", "deployment/training-operator", "--replicas=2"]:
+                pass  # as before
+            case _:
                 assert (
                     words[0] in {"sed", "echo"}
-                    or {"annotate", "get", "wait", "rollout", "patch"} & {*words}
+                    or {"annotate", "auth", "get", "wait", "rollout", "patch"} & {*words}
                     or "training-operator-read" in words
                 )
+
+    def run(self, lines: Iterable[str]) -> None:
+        """Execute commands; after each, no namespace has two writers."""
+        for line in lines:
+            self.execute(line)
+            self.check()
+
+    def read(self, kinds: Sequence[str] = ()) -> Found:
+        """Return what the plugin reads of this world."""
+        bodies = json.dumps([installed(team, f"--namespace={team}") for team in sorted(self.running)])
+        ours = installations(json.loads(bodies))
+        recorded = {"annotations": {BINDINGS_RECORD: '{"training-operator": "training-operator"}'}}
+        peer = deployment(meta=recorded if self.labelled else None)
+        bound = [binding()] if self.everywhere else []
+        moved = sorted(self.labelled)
+        return Found([peer], [webhook("tfjob")], bindings=bound, moved=moved, installed=ours, kinds=kinds)
 
     def check(self) -> None:
         for team in TEAMS:
@@ -92,15 +126,20 @@ def _namespace(words: Sequence[str]) -> str:
     return words[words.index("-n") + 1]
 
 
+def split_at_way_back(lines: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the commands there, and those of the way back."""
+    found = [*lines]
+    start = next(number for number, line in enumerate(found) if line.startswith("# The way back"))
+    there, back = (
+        tuple(each for each in part if each and not each.startswith("#")) for part in (found[:start], found[start:])
+    )
+    return there, back
+
+
 @cache
 def script(team: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the commands of the plan for a namespace, there and back."""
-    lines = [*namespace_plan(Found([deployment()], [webhook("tfjob")], bindings=[binding()]), team)]
-    start = next(number for number, line in enumerate(lines) if line.startswith("# The way back"))
-    there, back = (
-        tuple(each for each in part if each and not each.startswith("#")) for part in (lines[:start], lines[start:])
-    )
-    return there, back
+    return split_at_way_back(namespace_plan(Found([deployment()], [webhook("tfjob")], bindings=[binding()]), team))
 
 
 @pytest.mark.parametrize("order", [*itertools.product(TEAMS, repeat=3)], ids="".join)
@@ -117,6 +156,34 @@ def test_no_order_of_moves_there_and_back_gives_a_job_two_writers(order: Sequenc
         assert {each for each in TEAMS if world.ours_writes(each)} == moved
         assert {each for each in TEAMS if world.training_operator_writes(each)} == {*TEAMS} - moved
     assert world.everywhere == (not moved)
+
+
+@pytest.mark.parametrize("kinds", [[], ["pytorchjobs"]])
+@pytest.mark.parametrize("moved", [*itertools.product((False, True), repeat=2)])
+def test_the_way_back_for_all_leaves_no_operator_of_a_namespace_for_the_next_plan(
+    moved: Sequence[bool], kinds: list[str]
+) -> None:
+    """Printed and executed while single namespaces are moved, without its other steps. Then another namespace moves."""
+    world = World()
+    teams = [team for team, is_moved in zip(TEAMS, moved, strict=False) if is_moved]
+    for team in teams:
+        world.run(script(team)[0])
+    world.run(split_at_way_back(plan(world.read(kinds)))[1])
+    assert not world.running
+    assert world.everywhere
+    world.run(split_at_way_back(namespace_plan(world.read(), "c"))[0])
+    assert [each for each in TEAMS if world.ours_writes(each)] == ["c"]
+    assert [each for each in TEAMS if world.training_operator_writes(each)] == ["a", "b"]
+
+
+def test_a_plan_takes_the_permissions_of_training_operator_away_where_an_operator_runs_without_the_label() -> None:
+    """Whoever has installed it there has given the jobs two operators; the plan ends that."""
+    world = World(roles={"b"}, running={"b"})
+    for line in split_at_way_back(namespace_plan(world.read(), "a"))[0]:
+        world.execute(line)
+    world.check()
+    assert [each for each in TEAMS if world.ours_writes(each)] == ["a", "b"]
+    assert [each for each in TEAMS if world.training_operator_writes(each)] == ["c"]
 
 
 def test_the_model_finds_a_plan_whose_steps_are_in_another_order() -> None:
