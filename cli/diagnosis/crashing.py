@@ -225,15 +225,16 @@ AFTER_PROBE: Final = warning(
 )
 AFTER_EXCEPTION: Final = warning(
     "succeeded-with-exception",
-    "Succeeded with exit code 0, but the log ends with an exception ({who}): {words}",
-    "The last lines of the log of the replica that ended the job are a traceback of Python",
+    "Succeeded with exit code 0, but {what} ({who}): {words}",
+    "The last lines of the log of the replica that ended the job are a traceback of Python, or a shell or Python did not find "
+    "the program",
     LOGS,
-    "If the output of the program goes through a pipe, such as python train.py | tee log, the shell exits with the code of the "
-    "last command; after set -o pipefail (bash), it exits with that of the program",
+    "A shell exits with the code of its last command. After set -e, it exits with that of the first command that fails; after "
+    "set -o pipefail (bash), also if the output of that command goes through a pipe, such as python train.py | tee log",
 )
 FOR_EVER: Final = warning(
     "restarts-for-ever",
-    "Restarted {times} times ({who}), {now}",
+    "Restarted {times} times ({who}), {now}{words}",
     "One replica was restarted five times or more, and is running again",
     LOGS,
     DESCRIBE_JOB,
@@ -250,7 +251,7 @@ _OF_SIDECAR: Final = (
 """For restarts of other containers than the training: they count toward backoffLimit too, so a limit would end the training."""
 RESTARTED: Final = info(
     "was-restarted",
-    "Restarted {times} ({who}), {now}",
+    "Restarted {times} ({who}), {now}{words}",
     "A replica was restarted a few times",
     LOGS,
     DESCRIBE_JOB,
@@ -353,9 +354,12 @@ def _stopped_well(facts: Facts) -> Iterator[Finding]:
                 probe = _by_probe("", [event]).lower()
                 yield of_pod(AFTER_PROBE, pod, probe=probe, **values).seen_in(facts.line(event))
             log = facts.log(meta.name, CONTAINER_NAME)
-            if words := logs.last_exception(log):
+            raised, missing = logs.last_exception(log), logs.failed_start(log)
+            if raised or missing:
+                what = "the log ends with an exception" if raised else "a program did not start"
                 seen = f"log of {safe_name(meta.name)}: {quote(log)}"
-                yield of_pod(AFTER_EXCEPTION, pod, words=shorten(value(words)), **values).seen_in(seen)
+                words = shorten(value(raised or missing))
+                yield of_pod(AFTER_EXCEPTION, pod, what=what, words=words, **values).seen_in(seen)
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
@@ -542,6 +546,15 @@ def memory_limit(pod: PodDetails, name: str) -> str:
     return "" if memory is None else f"of {value(str(memory))}{', set by a LimitRange' * by_range}"
 
 
+def _read(end: _End) -> tuple[str, logs.LastWords, str]:
+    """Return the log of an exit, why the process ended by it, and the words for a title: the last lines if that is unknown."""
+    joined = logs.plain(end.words)
+    joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
+    last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
+    words = shorten(last.line) or _last_lines(logs.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    return joined, last, words
+
+
 def _classified(facts: Facts, end: _End) -> Finding:
     """Return the problem behind an exit: by the runtime's reason, else by messages and log, else by the exit code."""
     values = {
@@ -553,10 +566,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "where": end.where,
         "tail": LINES,
     }
-    joined = logs.plain(end.words)
-    joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
-    last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
-    words = shorten(last.line) or _last_lines(logs.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    joined, last, words = _read(end)
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
     key, also = "", tuple[Problem, ...]()
     if end.reason == "OOMKilled":
@@ -631,14 +641,22 @@ def _peer(facts: Facts, end: _End, task: str) -> str:
 
 def of_exit_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: int) -> Finding:
     """Return why the pod of an event ExitedWithCode failed; it was restarted `loops` times."""
-    words, proof = event.message.partition(f" {ended.code}: ")[2], facts.line(event)
     if ended.reason in _OF_POD:
-        return _taken(ended.pod, ended.reason, words, proof)
+        return _taken(ended.pod, ended.reason, _words_of(event, ended), facts.line(event))
+    return _classified(facts, _end_of_event(facts, event, ended, loops=loops))
+
+
+def _end_of_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: int) -> _End:
+    """Return the exit in an event ExitedWithCode, of a pod that is gone."""
     killed = _probes(facts, ended.pod, "", CONTAINER_NAME, event.at) if ended.code in _KILLED_BY else ()
-    reason, proofs = _by_probe(ended.reason, killed), (proof, *map(facts.line, killed))
-    return _classified(
-        facts, _End(ended.pod, CONTAINER_NAME, ended.code, reason, words, proofs, before=True, loops=loops)
-    )
+    reason, proofs = _by_probe(ended.reason, killed), (facts.line(event), *map(facts.line, killed))
+    words = _words_of(event, ended)
+    return _End(ended.pod, CONTAINER_NAME, ended.code, reason, words, proofs, before=True, loops=loops)
+
+
+def _words_of(event: EventDetails, ended: PodExit) -> str:
+    """Return what follows the exit code in an event ExitedWithCode."""
+    return event.message.partition(f" {ended.code}: ")[2]
 
 
 def _replaced(facts: Facts) -> Iterator[Finding]:
@@ -688,32 +706,66 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         container = most.name if most is not None and most.restart_count else CONTAINER_NAME
         values = {"times": str(times), "now": now, "container": container, "counted": str(counted)}
         values["previous"] = str(in_place > 0).lower()
-        own = sum(each.restart_count for each in statuses(pod))
-        before = f", and {times - own} of earlier pods of the replica" if times > own else ""
-        seen = [f"{format_restarts(min(own, times))}{before}"]
-        for each in (each for each in exits_of(pod) if each.container == container):
-            reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
-            how = f"exited with code {each.ended.exit_code}{reason} before the restart"
-            seen.append(f"container {safe_name(each.container)} {how}")
         exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
         proofs = [facts.line(event) for event, _ in exits[-1:]]
         killed = _probes(facts, name, pod.metadata.uid, CONTAINER_NAME, None)
-        if exits and exits[-1][1].code in _KILLED_BY:
-            killed = killed or _probes(facts, name, "", CONTAINER_NAME, exits[-1][0].at)
         problem, also = endless if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
-        if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
+        is_past = bool(exits) and _is_of_earlier_pod(records.get(replica), pod, exits[-1][0])
+        is_again = times >= _AGAIN and bool(exits) and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod)
+        values["words"] = ""
+        if is_again and not is_past:
             values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}
             problem, also = OUT_OF_MEMORY if values["limit"] else NO_MEMORY_LIMIT, (endless,)
         elif killed and _is_young(facts, pod):
             problem, more = _failed_probe(facts, name, _by_probe("", killed))
             values, also = values | more | {"key": more.get("reason", "")}, (endless,)
             proofs += map(facts.line, killed[-1:])
-        elif problem is RESTARTED:
-            values["times"] = _often(times)
-        elif values["container"] != CONTAINER_NAME:
-            problem = replace(FOR_EVER, to_do=_OF_SIDECAR)
-        made = of_pod(problem, pod, *seen, **values)
+        else:
+            own_exit = next((_end_of(facts, each) for each in exits_of(pod) if each.container == container), None)
+            last = own_exit or next((_end_of_event(facts, *each, loops=times) for each in exits[-1:]), None)
+            values["words"], advice = _last_failure(facts, last, pod) if last is not None else ("", ())
+            if problem is RESTARTED:
+                values["times"] = _often(times)
+            elif container != CONTAINER_NAME:
+                problem = replace(FOR_EVER, to_do=_OF_SIDECAR)
+            else:
+                also = advice
+        made = of_pod(problem, pod, *_restarts_seen(pod, container, times), **values)
         yield replace(made, proofs=(*made.proofs, *proofs), also=also)
+
+
+def _restarts_seen(pod: PodDetails, container: str, times: int) -> Iterator[str]:
+    """Yield the restarts of a replica, and the last exit of the container that was restarted most."""
+    own = sum(each.restart_count for each in statuses(pod))
+    before = f", and {times - own} of earlier pods of the replica" if times > own else ""
+    yield f"{format_restarts(min(own, times))}{before}"
+    for each in (each for each in exits_of(pod) if each.container == container):
+        reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
+        yield f"container {safe_name(each.container)} exited with code {each.ended.exit_code}{reason} before the restart"
+
+
+def _is_of_earlier_pod(record: IndexRestarts | None, pod: PodDetails, event: EventDetails) -> bool:
+    """Return True if an event ExitedWithCode is about an earlier pod of the replica, whose template may have been another."""
+    created_at = pod.metadata.creation_timestamp
+    replaced = record is not None and record.pod not in {"", pod.metadata.uid}
+    return replaced or (event.at is not None and created_at is not None and event.at <= created_at)
+
+
+def _last_failure(facts: Facts, end: _End, pod: PodDetails) -> tuple[str, tuple[Problem, ...]]:
+    """Return the last failure of a pod that runs again, for a title, and the problem whose advice applies, if one is known.
+
+    The problem of an earlier pod may be corrected: no step deletes the present one.
+    """
+    _, last, words = _read(end)
+    if words.strip() in {"", end.reason}:  # the kubelet's or the runtime's reason, of which events have nothing else
+        is_plain = end.reason in {*_PLAIN, "ContainerStatusUnknown"} or not _is_young(facts, pod)
+        words = "" if is_plain else f"{end.reason} probe" if end.reason in _OF_PROBES else end.reason
+    problem = _classified(facts, end).problem
+    is_known = _is_young(facts, pod) and (last.problem is not None or end.reason == "OOMKilled")
+    if end.limit == "":
+        to_do = (each._replace(recreate=False) if isinstance(each, ManifestChange) else each for each in problem.to_do)
+        problem = replace(problem, to_do=tuple(to_do))
+    return f"; last failure: {words}" if words.strip() else "", (problem,) if is_known else ()
 
 
 def _has_backoff_limit(facts: Facts) -> bool:

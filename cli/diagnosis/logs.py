@@ -287,7 +287,11 @@ SHARED_MEMORY: Final = _log(
 # Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), Keras, JAX, CUDA, NCCL, HDF5, and of clients of
 # object stores. A group `name` is what the title names; without it, the title quotes the whole line.
 RULES: Final[tuple[MessageRule, ...]] = (
-    rule(SHARED_MEMORY, r"\bshm\b.{0,300}(no space left|too small|bus error)|insufficient shared memory"),
+    rule(
+        SHARED_MEMORY,
+        r"\bshm\b.{0,300}(no space left|too small|bus error)|insufficient shared memory|"
+        r"unable to allocate shared memory\(shm\)|No space left on device: b?['\"]/dev/shm/",
+    ),
     rule(
         GPU_MEMORY,
         r"CUDA_ERROR_OUT_OF_MEMORY|CUDA out of memory|OOM when allocating tensor.{0,300}GPU|Dst tensor is not initialized|"
@@ -444,6 +448,15 @@ _AT_END: Final = re.compile(
     r"(?P<line>[A-Za-z_][^\n]*)\Z"
 )
 """A traceback at the end of a log, unless Python ignored its exception."""
+# CPython: Modules/main.c and Lib/runpy.py; dash, bash and busybox, with the line of the script or without
+_NOT_STARTED: Final = re.compile(
+    r"\S*python[\d.]*: (?:can't open file |No module named |Error while finding module specification for |"
+    r"'?\S+ is a package and cannot be directly executed)|"
+    r"(?:[^\s:]+: (?:line )?\d+|\S*sh): [^:]{1,300}: (?:(?:command )?not found|No such file or directory|Permission denied)$"
+)
+_ECHOES: Final = 3
+"""The most lines that a script prints after a program that did not start."""
+_TRAINED: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
 _CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _IGNORED: Final = "Exception ignored "
 # Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
@@ -585,6 +598,20 @@ def last_exception(log: str) -> str:
     """Return the exception whose traceback is the end of a log; "" if there is none."""
     found = _AT_END.search(plain(log)[-_LONGEST:].rstrip())
     return found["line"] if found is not None else ""
+
+
+def failed_start(log: str) -> str:
+    """Return the line by which a shell or Python says that a program did not start; "" if more than a few lines follow it.
+
+    A program that a script starts in vain before or beside the training would otherwise be blamed.
+    """
+    last = plain(log)[-_LONGEST:].rstrip().splitlines()[-1 - _ECHOES :]
+    for line in reversed(last):
+        if _TRAINED.search(line):
+            break
+        if _NOT_STARTED.match(line):
+            return line
+    return ""
 
 
 def plain(log: str) -> str:

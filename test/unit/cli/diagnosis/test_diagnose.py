@@ -1925,6 +1925,62 @@ def test_what_the_kubelet_kills_for_its_probe_is_told_also_while_it_runs() -> No
     assert first_of(world).id == "was-restarted"
 
 
+def recreated(code: int, reason: str, *, times: int = 3) -> Troubled:
+    """Return a job under ExitCode whose worker failed, and runs again in a new pod of the same name."""
+    world = world_of()
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": times, "pod": "uid-new"}]
+    said = f"Pod: team.{WORKER} exited with code {code}{reason and ': '}{reason}"
+    world.job_event("ExitedWithCode", said, type_="Normal", minutes=3)
+    world.pods[WORKER]["metadata"] |= {"uid": "uid-new", "creationTimestamp": ago(2)}
+    world.container()["state"] = {"running": {"startedAt": ago(2)}}
+    return world
+
+
+@pytest.mark.parametrize("times", [3, 6])
+def test_the_memory_limit_of_a_new_pod_is_not_that_of_the_pod_that_was_killed(times: int) -> None:
+    """The user has raised the limit since, so the new pod is neither at fault nor to be deleted."""
+    world = recreated(137, "OOMKilled", times=times)
+    world.pods[WORKER]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1Gi"}}
+    (cause,) = diagnose(world.evidence()).causes
+    assert cause.severity is (Severity.INFO if times < 5 else Severity.WARNING)
+    assert cause.title == f"Restarted {times} times ({WORKER}), running now; last failure: OOMKilled"
+    assert "1Gi" not in str(cause)
+    assert "delete pod" not in str(cause.to_do)
+    assert ("raise resources.limits.memory" in str(cause.to_do).lower()) is (times >= 5)
+
+
+@pytest.mark.parametrize("kind", ["Liveness", "Startup"])
+def test_a_probe_that_failed_in_an_earlier_pod_of_the_replica_is_past(kind: str) -> None:
+    """The user has removed it since. The kubelet's events have the name of the new pod, but not its UID."""
+    world = recreated(137, "")
+    world.pod_event("Killing", f"Container tensorflow failed {kind.lower()} probe", type_="Normal")
+    world.pod_event("Unhealthy", f"{kind} probe failed: HTTP probe failed with statuscode: 503")
+    (cause,) = diagnose(world.evidence()).causes
+    assert (cause.id, cause.severity) == ("was-restarted", Severity.INFO)
+    assert cause.title == f"Restarted 3 times ({WORKER}), running now; last failure: {kind} probe"
+    assert "delete pod" not in str(cause.to_do)
+    assert "Probe from" not in str(cause.to_do)
+
+
+@pytest.mark.parametrize("recreate", [False, True])
+@pytest.mark.parametrize("times", [1, 5])
+def test_the_error_of_the_last_failure_is_quoted_while_the_replica_runs_again(times: int, recreate: bool) -> None:
+    """`status` has it too; after five restarts its advice is due."""
+    words = "ModuleNotFoundError: No module named 'jaxx'"
+    if recreate:
+        world = recreated(1, words, times=times)
+    else:
+        world = world_of()
+        ended = {"exitCode": 1, "reason": "Error", "message": words, "startedAt": ago(7), "finishedAt": ago(6.9)}
+        state = {"running": {"startedAt": ago(5)}}
+        world.container().update(restartCount=times, lastState={"terminated": ended}, state=state)
+    first = first_of(world)
+    often = "once" if times == 1 else "5 times"
+    assert first.title == f"Restarted {often} ({WORKER}), running now; last failure: {words}"
+    assert ("pip install" in str(first.to_do)) is (times == 5)
+    assert (f"delete pod {WORKER}" in str(first.to_do)) is (times == 5 and not recreate)
+
+
 def test_a_hook_that_failed_long_ago_is_told_while_its_container_is_down() -> None:
     """The kubelet tells of it for some minutes, and of its back-off as long as it lasts. The end of its message counts."""
     world = world_of()
@@ -2058,6 +2114,36 @@ def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_a
         assert cause.severity is Severity.WARNING
         assert cause.title.endswith("the log ends with an exception (mnist-worker-0): ValueError: bad batch size")
         assert "set -o pipefail" in str(cause.to_do)
+
+
+NO_FILE: Final = "python3: can't open file '/app/train.py': [Errno 2] No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("line", "then", "is_told"),
+    [
+        (NO_FILE, "finished\n", True),
+        ("/usr/bin/python3: No module named trainer.fit", "", True),
+        ("bash: line 1: train-model: command not found", "exit 127\nfinished\n", True),
+        ("sh: 1: train-model: not found", "finished\n", True),
+        ("/run.sh: line 3: /opt/train.sh: No such file or directory", "finished\n", True),
+        ("sh: 1: nvidia-smi: not found", "epoch 1: loss 0.3\nfinished\n", False),
+        ("sh: 1: nvidia-smi: not found", "a\nb\nc\nfinished\n", False),
+        ("ModuleNotFoundError: No module named 'horovod'", "falling back to one process\n", False),
+        ("error: cache: not found", "finished\n", False),
+    ],
+)
+def test_a_job_that_succeeded_although_its_program_did_not_start_is_noticed(
+    line: str, then: str, is_told: bool
+) -> None:
+    """As `sh -c "python3 /app/train.py; echo finished"` does; a shell exits with the code of its last command."""
+    world = world_of("succeeded-with-exception")
+    world.logs["mnist-worker-0", "tensorflow"] = f"{line}\n{then}"
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["succeeded-with-exception"] * is_told
+    if is_told:
+        assert found[0].title == f"Succeeded with exit code 0, but a program did not start (mnist-worker-0): {line}"
+        assert "set -e" in str(found[0].to_do)
 
 
 @pytest.mark.parametrize("has_limit", [True, False])
