@@ -180,7 +180,9 @@ TERMINATED: Final = error(
     "terminated",
     "Exit code 143 (SIGTERM, {who}): asked to terminate",
     "Exit code 143 without a reason in the pod",
-    "The events show who deleted the pod or drained its node: kubectl -n {namespace} get events",
+    LOGS,
+    "If the events show no deletion or drain, the signal came from inside the container, such as from timeout, torchrun or a "
+    "script: kubectl -n {namespace} get events",
     AGAIN,
     unless=("startup-failed",),
     vague=True,
@@ -269,6 +271,8 @@ _BY_CODE: Final = {
     143: TERMINATED,
     2: USAGE,
 }
+_TIMED_OUT: Final = 124
+_TIME_LIMIT: Final = ManifestChange("raise the time limit of timeout in command and args of the template")
 _PLAIN: Final = frozenset({"", "Error", "Completed"})
 _KILLED_BY: Final = frozenset({137, 143})
 _PROBE: Final = re.compile(r"(?:^|failed )(?P<kind>liveness|startup) probe", re.IGNORECASE)
@@ -557,10 +561,12 @@ def _read(end: _End) -> tuple[str, logs.LastWords, str]:
 
 def _classified(facts: Facts, end: _End) -> Finding:
     """Return the problem behind an exit: by the runtime's reason, else by messages and log, else by the exit code."""
+    has_timeout = end.code == _TIMED_OUT and refining.runs_timeout(facts, end.pod, end.container)
+    names = {**_SIGNALS, _TIMED_OUT: f"{'' if has_timeout else 'usually '}the time limit of timeout"}
     values = {
         "pod": end.pod,
         "container": value(end.container),
-        "code": f"{end.code} ({_SIGNALS[end.code]})" if end.code in _SIGNALS else str(end.code),
+        "code": f"{end.code} ({names[end.code]})" if end.code in names else str(end.code),
         "times": format_restarts(end.loops),
         "previous": str(end.before).lower(),
         "where": end.where,
@@ -588,6 +594,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem = _BY_CODE.get(end.code, CRASH_LOOP if end.loops else FAILED)
         key = str(end.code) if problem is FAILED else ""
         limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
+        problem = replace(problem, to_do=(LOGS, _TIME_LIMIT)) if has_timeout else problem
         more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}
     if logs.is_far_up(joined, last.line):
         values["tail"] = MORE_LINES

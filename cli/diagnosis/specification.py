@@ -127,6 +127,8 @@ HELD_TOO_LARGE: Final = warning(
     "A running job was scaled beyond a limit (10,000 replicas, names, TF_CONFIG)",
     ManifestChange("lower replicas", recreate=False),
 )
+ON_HOLD: Final = frozenset({HELD_INVALID.id, HELD_REFUSED.id})
+"""The problems of jobs whose pods are not recreated; one that is too large still runs, at its current size."""
 NO_REPLICAS: Final = error(
     "no-replicas",
     "All replica types have replicas: 0; nothing runs and the job does not finish",

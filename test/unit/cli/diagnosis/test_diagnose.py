@@ -712,6 +712,16 @@ def test_of_two_troubles_the_one_that_hides_the_other_stands_first(ids: tuple[st
     assert diagnosed(*ids).causes[0].id == root
 
 
+@pytest.mark.parametrize("id_", ["held-invalid", "held-refused", "held-too-large"])
+def test_no_pod_is_to_be_deleted_while_the_job_is_on_hold(id_: str) -> None:
+    """It would not be recreated, and `kubectl tfjob restart` refuses. A job that is too large runs on."""
+    world = world_of(id_, "out-of-memory")
+    told = str([each.to_do for each in diagnose(world.evidence()).causes])
+    is_on_hold = id_ != "held-too-large"
+    assert ("Delete no pods while the job is on hold" in told) is is_on_hold
+    assert ("delete pod" in told or "tfjob restart" in told) is not is_on_hold
+
+
 def test_a_peer_that_waits_for_room_explains_the_one_that_cannot_resolve_its_name() -> None:
     world = world_of()
     quota = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
@@ -1934,6 +1944,31 @@ def recreated(code: int, reason: str, *, times: int = 3) -> Troubled:
     world.pods[WORKER]["metadata"] |= {"uid": "uid-new", "creationTimestamp": ago(2)}
     world.container()["state"] = {"running": {"startedAt": ago(2)}}
     return world
+
+
+def test_a_signal_may_have_come_from_inside_the_container() -> None:
+    """Nobody deleted the pod of a training that ran under torchrun or timeout."""
+    first = first_of(world_of("terminated"))
+    assert first.id == "terminated"
+    assert "If the events show no deletion or drain, the signal came from inside the container" in str(first.to_do)
+    assert "events show who deleted" not in str(first.to_do)
+
+
+@pytest.mark.parametrize("restarts", [0, 4])
+@pytest.mark.parametrize("command", [["sh", "-c", "exec timeout 60 python train.py"], ["timeout", "60"], ["python"]])
+def test_exit_code_124_is_that_of_timeout(command: list[str], restarts: int) -> None:
+    """GNU coreutils: src/timeout.c; a program without timeout may use the code too."""
+    world = world_of()
+    world.workers["template"]["spec"]["containers"][0]["command"] = command
+    if restarts:
+        world.exited(124, restarts=restarts)
+    else:
+        world.failed(124)
+    first = first_of(world)
+    is_timeout = "timeout" in str(command)
+    words = "124 (the time limit of timeout)" if is_timeout else "124 (usually the time limit of timeout)"
+    assert f"exited with code {words}" in first.title
+    assert ("raise the time limit of timeout in command and args" in str(first.to_do).lower()) is is_timeout
 
 
 @pytest.mark.parametrize("times", [3, 6])
