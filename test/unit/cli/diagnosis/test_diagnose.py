@@ -2151,6 +2151,33 @@ def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_a
         assert "set -o pipefail" in str(cause.to_do)
 
 
+@pytest.mark.parametrize(
+    ("command", "args", "is_told"),
+    [
+        (["sh", "-c", "python3", "/opt/train.py"], [], True),
+        (["/bin/bash", "-ec"], ["python", "-m", "trainer"], True),
+        (["sh", "-c", "python3 /opt/train.py"], [], False),
+        (["sh", "-c", "python3"], [], False),
+        (["bash", "-c", 'exec "$@"', "bash", "python3", "/opt/train.py"], [], False),
+        (["bash", "-c", "/opt/run.sh", "run", "7"], [], False),
+        (["python3", "-c", "import trainer", "7"], [], False),
+    ],
+)
+@pytest.mark.parametrize("state", ["running", "succeeded"])
+def test_words_after_the_script_of_a_shell_are_ignored(
+    state: str, command: list[str], args: list[str], is_told: bool
+) -> None:
+    """POSIX: sh -c script name arguments. Python without a script reads its empty input, and succeeds."""
+    world = world_of() if state == "running" else world_of("succeeded-with-exception")
+    world.logs.clear()
+    world.workers["template"]["spec"]["containers"][0] |= {"command": command, "args": args}
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["script-arguments-ignored"] * is_told
+    if is_told and not args:
+        assert found[0].title == "sh -c runs python3 without arguments, and ignores /opt/train.py (Worker)"
+        assert "as one string" in found[0].to_do[0]
+
+
 NO_FILE: Final = "python3: can't open file '/app/train.py': [Errno 2] No such file or directory"
 
 
