@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -300,6 +300,8 @@ _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 
 _OF_PEERS: Final = frozenset(each.id for each in (logs.PEER_UNKNOWN, logs.PEER_FAILED, logs.PEER_AWAY))
 """Problems that may be consequences of the failure of another replica."""
+# pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
+_COLLECTIVE: Final = re.compile(r"collective operation timeout")
 _SAME_S: Final = 1.0
 """Times of containers have whole seconds, by the clocks of their nodes."""
 _AGAIN: Final = 2
@@ -372,10 +374,9 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     for pod in facts.pods:
         if failure is None or not failure.pod_name or pod.metadata.name == failure.pod_name:
             found = list(_of_pod(facts, pod, failure.container_name if failure is not None else ""))
-            for each in found:
-                yield replace(each, problem=refining.of_end(facts, each.problem, pod.metadata.name))
             if found:
-                yield from _before_peer(facts, found)
+                ended = [replace(one, problem=refining.of_end(facts, one.problem, pod.metadata.name)) for one in found]
+                yield from _with_peers(facts, ended)
                 return
     if failure is None or not failure.pod_name:
         return
@@ -392,21 +393,38 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
         container = value(failure.container_name) or CONTAINER_NAME
         end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
         made = _classified(facts, end)
-        yield replace(made, problem=refining.of_end(facts, made.problem, failure.pod_name))
-        yield from _before_peer(facts, [made])
+        made = replace(made, problem=refining.of_end(facts, made.problem, failure.pod_name))
+        yield from _with_peers(facts, [made])
 
 
-def _before_peer(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield why other replicas failed before, or in the same second, if these findings only say that a peer is gone."""
-    ended_at, whom = facts.job.status.completion_time, {each.who for each in found}
-    for pod in facts.pods if all(each.problem.id in _OF_PEERS for each in found) else ():
+def _with_peers(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield these findings and, if they only say that a peer is gone, why others failed before or in the same second."""
+    others = list(_before_peer(facts, {each.who for each in found})) if all(map(_is_about_peer, found)) else []
+    for each in found:
+        if others and each.problem.id not in _OF_PEERS:
+            words = each.values["words"].removeprefix(": ")
+            yield replace(each, problem=logs.PEER_AWAY, key="", values={**each.values, "name": words})
+        else:
+            yield each
+    yield from others
+
+
+def _before_peer(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
+    """Yield why replicas other than these failed until the job ended, as far as it is not about a peer."""
+    ended_at = facts.job.status.completion_time
+    for pod in facts.pods:
         for each in list(exits_of(pod))[:1] if pod.metadata.name not in whom and pod.status.phase == "Failed" else ():
             at = each.ended.finished_at
             if at is None or ended_at is None or seconds_between(ended_at, at) <= _SAME_S:
                 other = _classified(facts, _end_of(facts, each))
                 was_killed = each.ended.exit_code in _KILLED and each.ended.reason != "OOMKilled"
-                if other.problem.id not in _OF_PEERS and not was_killed:
+                if not _is_about_peer(other) and not was_killed:
                     yield other
+
+
+def _is_about_peer(found: Finding) -> bool:
+    """Return True if a failure may be the consequence of another replica's: a lost connection, or a timeout of NCCL."""
+    return found.problem.id in _OF_PEERS or _COLLECTIVE.search(found.values.get("words", "")) is not None
 
 
 def _is_invented(facts: Facts, failure: JobAttempt) -> bool:
@@ -612,6 +630,8 @@ def _by_log(
     host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
     if host and problem in logs.OUTSIDE and not facts.is_replica(host, by_http=by_http):
         problem, key, more["name"] = logs.OUTSIDE[problem], host, host
+    elif problem in logs.OUTSIDE.values():
+        key = more["name"] = host or logs.PACKAGE_INDEX
     elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
         also = (logs.OUTSIDE[problem],)
     elif (problem is logs.PEER_FAILED or _PROCESS.fullmatch(key)) and (peer := _peer(facts, end, key)):

@@ -333,6 +333,10 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"when calling|PermissionError: (Access Denied|Forbidden)|AuthorizationPermissionMismatch|AuthenticationFailed|"
         r"HTTP response code 40[13] |403 (Client Error: )?Forbidden|HTTP Error 403|exceptions\.Forbidden: 403|AccessDenied",
     ),
+    rule(HOST_UNKNOWN, r"Retrying \(Retry\(.{0,400}(Name or service not known|Temporary failure in name resolution)"),
+    rule(
+        HOST_AWAY, r"Retrying \(Retry\(.{0,400}(Network is unreachable|No route to host|Connection refused|timed out)"
+    ),
     rule(
         PEER_UNKNOWN,
         r"(?:DNS resolution failed for |errors resolving |Could not resolve host: |Failed to resolve ')(?P<name>[\w.-]*\w)",
@@ -417,6 +421,10 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"\A(?=[\s\S]*?(?P<name>ipv[46]:[\w.:%\[\]-]*\w|/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(UNAVAILABLE: |"
         r"UnavailableError|failed to connect to all addresses|Connection refused|Could not connect to the endpoint URL)",
     ),
+    # PyTorch: an operation of Gloo, and the rendezvous of all processes
+    rule(
+        PEER_AWAY, r"Timed out waiting \d+ms for (recv|send) operation|Timed out after \d+ seconds waiting for clients"
+    ),
     rule(PEER_AWAY, r"Connection to (?P<name>[\w.-]*\w) timed out|Connection timed out"),
     rule(
         PROCESS_MEMORY,
@@ -425,6 +433,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
     ),
 )
 
+PACKAGE_INDEX: Final = "package index of pip"
+"""In place of a host that pip does not name."""
 OUTSIDE: Final[Mapping[Problem, Problem]] = {PEER_UNKNOWN: HOST_UNKNOWN, PEER_AWAY: HOST_AWAY, PEER_FAILED: HOST_AWAY}
 """The problem with a host outside the job, by the problem with a replica."""
 # urllib3, boto3, Go, libpq, redis-py, gRPC, curl
@@ -707,6 +717,8 @@ def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
         yield each
     if _VAGUE.match(last.lines[0]):
         yield from (each for each in reversed(messages) if _ROOT.search(each.lines[0]))
+    if "No matching distribution found for " in last.lines[0]:  # by pip, also if it cannot reach its index
+        yield from (each for each in reversed(messages) if "Retrying (Retry(" in each.lines[0])
     if "CalledProcessError" in last.lines[0]:
         yield from _lines(messages)
 

@@ -20,6 +20,8 @@ FAULT_HANDLER: Final = ManifestChange(
     "set PYTHONFAULTHANDLER to 1 in env, so that the log shows where a Python program crashes", recreate=False
 )
 _MODULE: Final = re.compile(r"No module named '?(?P<name>[\w.]+)")
+_OF_COMMAND: Final = re.compile(r"\S*python[\d.]*: (No module named|Error while finding module specification for) ")
+"""What Python prints, without an exception, of a module that its option -m names."""
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
 _TIMEOUT: Final = re.compile(r"(?:^|[\s;&|/])timeout(?:\s|$)")
 _SINGLE: Final = (
@@ -106,6 +108,8 @@ def _module_missing(problem: Problem, words: str) -> Problem:
         change = "use an image in which no script or folder has the name of the package"
     elif "cannot be directly executed" in words:
         change = "name a module of the package in the command, such as python -m PACKAGE.MODULE"
+    elif _OF_COMMAND.match(words):
+        change = "correct the module after -m in command and args of the template, or use an image with the module"
     elif "." in name:
         change = "use an image with a version of the package that has the module; the package itself is there"
     else:

@@ -434,6 +434,47 @@ def test_the_exception_of_one_process_is_the_cause_if_jax_aborts_all_of_them() -
     assert "another replica ended: mnist-worker-0 " in second.title
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+        "DistBackendError: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=78, OpType=BROADCAST)",
+    ],
+)
+def test_the_exception_of_another_replica_is_the_cause_of_a_timeout_of_pytorch(words: str) -> None:
+    """The replica by which the job has failed only waited for the other one, which failed in the same second."""
+    world = world_of()
+    second_to(world, 1, "Error", RAISED)
+    world.failed(
+        1, log=f'Traceback (most recent call last):\n  File "/app/train.py", line 9\ntorch.distributed.{words}\n'
+    )
+    world.status["completionTime"] = ago(3)
+    first, second = diagnose(world.evidence()).causes[:2]
+    assert (first.whom, second.id, second.whom) == (("mnist-worker-0",), "peer-unreachable", (WORKER,))
+    assert first.title.endswith("ValueError: bad shard 7")
+    assert words in second.title
+
+
+@pytest.mark.parametrize(
+    ("log", "advice"),
+    [
+        ("/usr/bin/python3: No module named trainer.fitt", "after -m in command"),
+        (
+            "/usr/bin/python3: Error while finding module specification for 't.x' (ModuleNotFoundError: No module named 't')",
+            "after -m in command",
+        ),
+        ("ModuleNotFoundError: No module named 'trainer.fit'", "a version of the package"),
+    ],
+)
+def test_a_module_that_the_command_names_is_to_be_corrected_there(log: str, advice: str) -> None:
+    """CPython: Lib/runpy.py; an import in the program raises an exception instead."""
+    world = world_of()
+    world.failed(1, log=log)
+    first = first_of(world)
+    assert first.id == "python-module-missing"
+    assert advice in str(first.to_do)
+
+
 def test_a_replica_that_was_killed_for_its_memory_is_the_cause_for_its_peers() -> None:
     world = world_of()
     second_to(world, 137, "OOMKilled", "")
