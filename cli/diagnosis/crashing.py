@@ -304,6 +304,8 @@ _OF_PEERS: Final = frozenset(each.id for each in (logs.PEER_UNKNOWN, logs.PEER_F
 _COLLECTIVE: Final = re.compile(r"collective operation timeout")
 _SAME_S: Final = 1.0
 """Times of containers have whole seconds, by the clocks of their nodes."""
+_SKEW_S: Final = 10.0
+"""How far the clocks of operator and API server may differ."""
 _AGAIN: Final = 2
 _STEADY_S: Final = 600.0
 """After two restarts for lack of memory another is likely until a pod has run this long."""
@@ -547,10 +549,14 @@ def _is_soon(probed_at: datetime | None, ended_at: datetime | None) -> bool:
 
 
 def _limit_of_template(facts: Facts, pod: str, container: str) -> str | None:
-    """Return the memory limit for the container of a pod that is gone: None for none, "" if a LimitRange may have set one."""
+    """Return the memory limit for the container of a pod that is gone: None for none, "" if that is unknown.
+
+    A LimitRange may have set one, and the template of a job that goes on may have been edited since.
+    """
     spec = refining.pod_spec_of(facts, pod)
     own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
-    if facts.evidence.limit_ranges or not own:
+    was_edited = facts.job.metadata.generation > 1 and not facts.finished
+    if facts.evidence.limit_ranges or was_edited or not own:
         return ""
     found = [mapping(mapping(each.get("resources")).get("limits")).get("memory") for each in (*own, spec)]
     memory = next((each for each in found if each is not None), None)
@@ -775,7 +781,9 @@ def _is_of_earlier_pod(record: IndexRestarts | None, pod: PodDetails, event: Eve
     """Return True if an event ExitedWithCode is about an earlier pod of the replica, whose template may have been another."""
     created_at = pod.metadata.creation_timestamp
     replaced = record is not None and record.pod not in {"", pod.metadata.uid}
-    return replaced or (event.at is not None and created_at is not None and event.at <= created_at)
+    if event.at is None or created_at is None:
+        return replaced
+    return replaced or seconds_between(created_at, event.at) <= _SKEW_S
 
 
 def _last_failure(facts: Facts, end: _End, pod: PodDetails) -> tuple[str, tuple[Problem, ...]]:

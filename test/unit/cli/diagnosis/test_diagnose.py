@@ -2025,6 +2025,25 @@ def test_the_memory_limit_of_a_new_pod_is_not_that_of_the_pod_that_was_killed(ti
     assert ("raise resources.limits.memory" in str(cause.to_do).lower()) is (times >= 5)
 
 
+def test_a_clock_that_is_ahead_does_not_make_the_new_pod_the_one_that_was_killed() -> None:
+    """The operator writes the event, and the API server the time of creation."""
+    world = recreated(137, "OOMKilled")
+    world.pods[WORKER]["metadata"]["creationTimestamp"] = ago(3 + 5 / 60)
+    assert ids_of(world) == ["was-restarted"]
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_the_memory_limit_of_an_edited_template_is_not_that_of_the_pod_that_is_gone(is_edited: bool) -> None:
+    world = world_of("restart-delayed")
+    world.status["attemptHistory"], world.status["attempt"] = [], 0
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 2, "pod": f"uid-{WORKER}"}]
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 137: OOMKilled", type_="Normal")
+    if is_edited:
+        world.job["metadata"]["generation"] = world.status["observedGeneration"] = 2
+    words = "exceeded its memory limit" if is_edited else "exceeded its memory limit of 4Gi"
+    assert first_of(world).title == f"OOMKilled: container tensorflow of {WORKER} {words}"
+
+
 @pytest.mark.parametrize("kind", ["Liveness", "Startup"])
 def test_a_probe_that_failed_in_an_earlier_pod_of_the_replica_is_past(kind: str) -> None:
     """The user has removed it since. The kubelet's events have the name of the new pod, but not its UID."""
