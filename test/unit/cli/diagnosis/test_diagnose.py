@@ -2025,6 +2025,16 @@ def test_the_memory_limit_of_a_new_pod_is_not_that_of_the_pod_that_was_killed(ti
     assert ("raise resources.limits.memory" in str(cause.to_do).lower()) is (times >= 5)
 
 
+def test_the_last_line_of_an_init_container_that_runs_is_quoted() -> None:
+    """It often names what the container waits for."""
+    for id_ in ("init-container-runs", "waits-for-init-container"):
+        world = world_of(id_)
+        (found,) = (each for each in diagnose(world.evidence()).causes if each.id == id_)
+        (name,) = re.findall(r"container ([\w-]+)", found.title)[:1]
+        world.logs[found.whom[0], name] = "trying\nmnist-ps-0 does not answer\n"
+        assert f"log of {found.whom[0]}: mnist-ps-0 does not answer" in first_of(world).evidence
+
+
 def test_a_clock_that_is_ahead_does_not_make_the_new_pod_the_one_that_was_killed() -> None:
     """The operator writes the event, and the API server the time of creation."""
     world = recreated(137, "OOMKilled")
