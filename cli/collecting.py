@@ -28,7 +28,14 @@ from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, 
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import facts, objects
-from tfjob_operator.cli.model.pods import condition_of, exits_of, is_down_after, is_training, running_since
+from tfjob_operator.cli.model.pods import (
+    condition_of,
+    exits_of,
+    is_down_after,
+    is_training,
+    running_inits,
+    running_since,
+)
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.permissions import ResourceAttributes
 from tfjob_operator.cli.replicas import selector_of
@@ -311,7 +318,7 @@ class _EvidenceReader:
         return None
 
     def logs(self, job: TFJob, pods: Sequence[objects.PodDetails], now: datetime) -> dict[tuple[str, str], str]:
-        """Return the last log lines of failed containers.
+        """Return the last log lines of failed containers, and then of init containers that still run.
 
         First that of the pod whose failure ended the job, then those that are down, in the order of their ends. The log of the
         replica by which a job has succeeded is read too.
@@ -331,6 +338,8 @@ class _EvidenceReader:
             deciders = [child_name(job.metadata.name, kind, 0) for kind in (*c.CHIEF_TYPES, c.WORKER)]
             done = {pod.metadata.name for pod in pods if pod.status.phase == "Succeeded"}
             ends = [*[(name, c.CONTAINER_NAME, True) for name in deciders if name in done][:1], *ends]
+        running = [(pod.metadata.name, name) for pod in pods for name in running_inits(pod)]
+        ends += [(*each, True) for each in running if each not in {end[:2] for end in ends}]
         found: dict[tuple[str, str], str] = {}
         for pod, container, is_last in ends:
             if len(found) == MAX_LOGS or "logs" in self.forbidden:

@@ -69,7 +69,8 @@ _NEEDS: Final = (
 )
 """Additional permissions that a command needs, and the denied reads that show that the user lacks them."""
 _DELETES: Final = re.compile(r"kubectl tfjob restart|kubectl -n \S+ delete (pod|job) ")
-_KEEP_PODS: Final = "Delete no pods before an operator serves the job: nobody would recreate them"
+NOT_SERVED: Final = "Delete no pods before an operator serves the job: nobody would recreate them"
+ON_HOLD: Final = "Delete no pods while the job is on hold: they would not be recreated"
 
 
 def steps(
@@ -78,13 +79,13 @@ def steps(
     values: Mapping[str, str],
     whom: Sequence[str],
     *,
-    stopped: bool = False,
+    keep_pods: str = "",
     saved: bool = False,
 ) -> tuple[str, ...]:
     """Return the advice; omit duplicates, steps about deleted pods and, for a finished job, steps for running jobs.
 
-    While the operator is `stopped`, no step deletes a pod. `saved`: the job has finished, and an earlier cause has the commands
-    that save and replace it.
+    `keep_pods` stands in place of steps that delete pods, while these would not be recreated. `saved`: the job has finished,
+    and an earlier cause has the commands that save and replace it.
     """
     present = {pod.metadata.name for pod in facts.pods}
     remaining = {pod.metadata.name for pod in facts.pods if pod.metadata.deletion_timestamp is None}
@@ -108,7 +109,7 @@ def steps(
             lines.append(_LOG_GONE)
     if recreate and not facts.finished:
         lines += _recreated(facts, pods or whom)
-    shown = (_KEEP_PODS if stopped and _DELETES.search(line) else line for line in lines)
+    shown = (keep_pods if keep_pods and _DELETES.search(line) else line for line in lines)
     return tuple(dict.fromkeys(_in_dialect(facts, line, values) for line in shown))
 
 

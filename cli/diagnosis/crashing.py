@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -180,7 +180,9 @@ TERMINATED: Final = error(
     "terminated",
     "Exit code 143 (SIGTERM, {who}): asked to terminate",
     "Exit code 143 without a reason in the pod",
-    "The events show who deleted the pod or drained its node: kubectl -n {namespace} get events",
+    LOGS,
+    "If the events show no deletion or drain, the signal came from inside the container, such as from timeout, torchrun or a "
+    "script: kubectl -n {namespace} get events",
     AGAIN,
     unless=("startup-failed",),
     vague=True,
@@ -225,15 +227,16 @@ AFTER_PROBE: Final = warning(
 )
 AFTER_EXCEPTION: Final = warning(
     "succeeded-with-exception",
-    "Succeeded with exit code 0, but the log ends with an exception ({who}): {words}",
-    "The last lines of the log of the replica that ended the job are a traceback of Python",
+    "Succeeded with exit code 0, but {what} ({who}): {words}",
+    "The last lines of the log of the replica that ended the job are a traceback of Python, or a shell or Python did not find "
+    "the program",
     LOGS,
-    "If the output of the program goes through a pipe, such as python train.py | tee log, the shell exits with the code of the "
-    "last command; after set -o pipefail (bash), it exits with that of the program",
+    "A shell exits with the code of its last command. After set -e, it exits with that of the first command that fails; after "
+    "set -o pipefail (bash), also if the output of that command goes through a pipe, such as python train.py | tee log",
 )
 FOR_EVER: Final = warning(
     "restarts-for-ever",
-    "Restarted {times} times ({who}), {now}",
+    "Restarted {times} times ({who}), {now}{words}",
     "One replica was restarted five times or more, and is running again",
     LOGS,
     DESCRIBE_JOB,
@@ -250,7 +253,7 @@ _OF_SIDECAR: Final = (
 """For restarts of other containers than the training: they count toward backoffLimit too, so a limit would end the training."""
 RESTARTED: Final = info(
     "was-restarted",
-    "Restarted {times} ({who}), {now}",
+    "Restarted {times} ({who}), {now}{words}",
     "A replica was restarted a few times",
     LOGS,
     DESCRIBE_JOB,
@@ -268,6 +271,8 @@ _BY_CODE: Final = {
     143: TERMINATED,
     2: USAGE,
 }
+_TIMED_OUT: Final = 124
+_TIME_LIMIT: Final = ManifestChange("raise the time limit of timeout in command and args of the template")
 _PLAIN: Final = frozenset({"", "Error", "Completed"})
 _KILLED_BY: Final = frozenset({137, 143})
 _PROBE: Final = re.compile(r"(?:^|failed )(?P<kind>liveness|startup) probe", re.IGNORECASE)
@@ -295,8 +300,12 @@ _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 
 _OF_PEERS: Final = frozenset(each.id for each in (logs.PEER_UNKNOWN, logs.PEER_FAILED, logs.PEER_AWAY))
 """Problems that may be consequences of the failure of another replica."""
+# pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
+_COLLECTIVE: Final = re.compile(r"collective operation timeout")
 _SAME_S: Final = 1.0
 """Times of containers have whole seconds, by the clocks of their nodes."""
+_SKEW_S: Final = 10.0
+"""How far the clocks of operator and API server may differ."""
 _AGAIN: Final = 2
 _STEADY_S: Final = 600.0
 """After two restarts for lack of memory another is likely until a pod has run this long."""
@@ -353,9 +362,12 @@ def _stopped_well(facts: Facts) -> Iterator[Finding]:
                 probe = _by_probe("", [event]).lower()
                 yield of_pod(AFTER_PROBE, pod, probe=probe, **values).seen_in(facts.line(event))
             log = facts.log(meta.name, CONTAINER_NAME)
-            if words := logs.last_exception(log):
+            raised, missing = logs.last_exception(log), logs.failed_start(log)
+            if raised or missing:
+                what = "the log ends with an exception" if raised else "a program did not start"
                 seen = f"log of {safe_name(meta.name)}: {quote(log)}"
-                yield of_pod(AFTER_EXCEPTION, pod, words=shorten(value(words)), **values).seen_in(seen)
+                words = shorten(value(raised or missing))
+                yield of_pod(AFTER_EXCEPTION, pod, what=what, words=words, **values).seen_in(seen)
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
@@ -364,10 +376,9 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     for pod in facts.pods:
         if failure is None or not failure.pod_name or pod.metadata.name == failure.pod_name:
             found = list(_of_pod(facts, pod, failure.container_name if failure is not None else ""))
-            for each in found:
-                yield replace(each, problem=refining.of_end(facts, each.problem, pod.metadata.name))
             if found:
-                yield from _before_peer(facts, found)
+                ended = [replace(one, problem=refining.of_end(facts, one.problem, pod.metadata.name)) for one in found]
+                yield from _with_peers(facts, ended)
                 return
     if failure is None or not failure.pod_name:
         return
@@ -384,21 +395,38 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
         container = value(failure.container_name) or CONTAINER_NAME
         end = _End(failure.pod_name, container, failure.exit_code, failure.reason, failure.message, (proof,))
         made = _classified(facts, end)
-        yield replace(made, problem=refining.of_end(facts, made.problem, failure.pod_name))
-        yield from _before_peer(facts, [made])
+        made = replace(made, problem=refining.of_end(facts, made.problem, failure.pod_name))
+        yield from _with_peers(facts, [made])
 
 
-def _before_peer(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield why other replicas failed before, or in the same second, if these findings only say that a peer is gone."""
-    ended_at, whom = facts.job.status.completion_time, {each.who for each in found}
-    for pod in facts.pods if all(each.problem.id in _OF_PEERS for each in found) else ():
+def _with_peers(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield these findings and, if they only say that a peer is gone, why others failed before or in the same second."""
+    others = list(_before_peer(facts, {each.who for each in found})) if all(map(_is_about_peer, found)) else []
+    for each in found:
+        if others and each.problem.id not in _OF_PEERS:
+            words = each.values["words"].removeprefix(": ")
+            yield replace(each, problem=logs.PEER_AWAY, key="", values={**each.values, "name": words})
+        else:
+            yield each
+    yield from others
+
+
+def _before_peer(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
+    """Yield why replicas other than these failed until the job ended, as far as it is not about a peer."""
+    ended_at = facts.job.status.completion_time
+    for pod in facts.pods:
         for each in list(exits_of(pod))[:1] if pod.metadata.name not in whom and pod.status.phase == "Failed" else ():
             at = each.ended.finished_at
             if at is None or ended_at is None or seconds_between(ended_at, at) <= _SAME_S:
                 other = _classified(facts, _end_of(facts, each))
                 was_killed = each.ended.exit_code in _KILLED and each.ended.reason != "OOMKilled"
-                if other.problem.id not in _OF_PEERS and not was_killed:
+                if not _is_about_peer(other) and not was_killed:
                     yield other
+
+
+def _is_about_peer(found: Finding) -> bool:
+    """Return True if a failure may be the consequence of another replica's: a lost connection, or a timeout of NCCL."""
+    return found.problem.id in _OF_PEERS or _COLLECTIVE.search(found.values.get("words", "")) is not None
 
 
 def _is_invented(facts: Facts, failure: JobAttempt) -> bool:
@@ -521,10 +549,14 @@ def _is_soon(probed_at: datetime | None, ended_at: datetime | None) -> bool:
 
 
 def _limit_of_template(facts: Facts, pod: str, container: str) -> str | None:
-    """Return the memory limit for the container of a pod that is gone: None for none, "" if a LimitRange may have set one."""
+    """Return the memory limit for the container of a pod that is gone: None for none, "" if that is unknown.
+
+    A LimitRange may have set one, and the template of a job that goes on may have been edited since.
+    """
     spec = refining.pod_spec_of(facts, pod)
     own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
-    if facts.evidence.limit_ranges or not own:
+    was_edited = facts.job.metadata.generation > 1 and not facts.finished
+    if facts.evidence.limit_ranges or was_edited or not own:
         return ""
     found = [mapping(mapping(each.get("resources")).get("limits")).get("memory") for each in (*own, spec)]
     memory = next((each for each in found if each is not None), None)
@@ -542,21 +574,29 @@ def memory_limit(pod: PodDetails, name: str) -> str:
     return "" if memory is None else f"of {value(str(memory))}{', set by a LimitRange' * by_range}"
 
 
+def _read(end: _End) -> tuple[str, logs.LastWords, str]:
+    """Return the log of an exit, why the process ended by it, and the words for a title: the last lines if that is unknown."""
+    joined = logs.plain(end.words)
+    joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
+    last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
+    words = shorten(last.line) or _last_lines(logs.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    return joined, last, words
+
+
 def _classified(facts: Facts, end: _End) -> Finding:
     """Return the problem behind an exit: by the runtime's reason, else by messages and log, else by the exit code."""
+    has_timeout = end.code == _TIMED_OUT and refining.runs_timeout(facts, end.pod, end.container)
+    names = {**_SIGNALS, _TIMED_OUT: f"{'' if has_timeout else 'usually '}the time limit of timeout"}
     values = {
         "pod": end.pod,
         "container": value(end.container),
-        "code": f"{end.code} ({_SIGNALS[end.code]})" if end.code in _SIGNALS else str(end.code),
+        "code": f"{end.code} ({names[end.code]})" if end.code in names else str(end.code),
         "times": format_restarts(end.loops),
         "previous": str(end.before).lower(),
         "where": end.where,
         "tail": LINES,
     }
-    joined = logs.plain(end.words)
-    joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
-    last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
-    words = shorten(last.line) or _last_lines(logs.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    joined, last, words = _read(end)
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
     key, also = "", tuple[Problem, ...]()
     if end.reason == "OOMKilled":
@@ -578,6 +618,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem = _BY_CODE.get(end.code, CRASH_LOOP if end.loops else FAILED)
         key = str(end.code) if problem is FAILED else ""
         limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
+        problem = replace(problem, to_do=(LOGS, _TIME_LIMIT)) if has_timeout else problem
         more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}
     if logs.is_far_up(joined, last.line):
         values["tail"] = MORE_LINES
@@ -595,6 +636,8 @@ def _by_log(
     host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
     if host and problem in logs.OUTSIDE and not facts.is_replica(host, by_http=by_http):
         problem, key, more["name"] = logs.OUTSIDE[problem], host, host
+    elif problem in logs.OUTSIDE.values():
+        key = more["name"] = host or logs.PACKAGE_INDEX
     elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
         also = (logs.OUTSIDE[problem],)
     elif (problem is logs.PEER_FAILED or _PROCESS.fullmatch(key)) and (peer := _peer(facts, end, key)):
@@ -631,14 +674,22 @@ def _peer(facts: Facts, end: _End, task: str) -> str:
 
 def of_exit_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: int) -> Finding:
     """Return why the pod of an event ExitedWithCode failed; it was restarted `loops` times."""
-    words, proof = event.message.partition(f" {ended.code}: ")[2], facts.line(event)
     if ended.reason in _OF_POD:
-        return _taken(ended.pod, ended.reason, words, proof)
+        return _taken(ended.pod, ended.reason, _words_of(event, ended), facts.line(event))
+    return _classified(facts, _end_of_event(facts, event, ended, loops=loops))
+
+
+def _end_of_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: int) -> _End:
+    """Return the exit in an event ExitedWithCode, of a pod that is gone."""
     killed = _probes(facts, ended.pod, "", CONTAINER_NAME, event.at) if ended.code in _KILLED_BY else ()
-    reason, proofs = _by_probe(ended.reason, killed), (proof, *map(facts.line, killed))
-    return _classified(
-        facts, _End(ended.pod, CONTAINER_NAME, ended.code, reason, words, proofs, before=True, loops=loops)
-    )
+    reason, proofs = _by_probe(ended.reason, killed), (facts.line(event), *map(facts.line, killed))
+    words = _words_of(event, ended)
+    return _End(ended.pod, CONTAINER_NAME, ended.code, reason, words, proofs, before=True, loops=loops)
+
+
+def _words_of(event: EventDetails, ended: PodExit) -> str:
+    """Return what follows the exit code in an event ExitedWithCode."""
+    return event.message.partition(f" {ended.code}: ")[2]
 
 
 def _replaced(facts: Facts) -> Iterator[Finding]:
@@ -688,32 +739,68 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         container = most.name if most is not None and most.restart_count else CONTAINER_NAME
         values = {"times": str(times), "now": now, "container": container, "counted": str(counted)}
         values["previous"] = str(in_place > 0).lower()
-        own = sum(each.restart_count for each in statuses(pod))
-        before = f", and {times - own} of earlier pods of the replica" if times > own else ""
-        seen = [f"{format_restarts(min(own, times))}{before}"]
-        for each in (each for each in exits_of(pod) if each.container == container):
-            reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
-            how = f"exited with code {each.ended.exit_code}{reason} before the restart"
-            seen.append(f"container {safe_name(each.container)} {how}")
         exits = [(event, end) for event in events if (end := exit_of(event.message)) is not None and end.pod == name]
         proofs = [facts.line(event) for event, _ in exits[-1:]]
         killed = _probes(facts, name, pod.metadata.uid, CONTAINER_NAME, None)
-        if exits and exits[-1][1].code in _KILLED_BY:
-            killed = killed or _probes(facts, name, "", CONTAINER_NAME, exits[-1][0].at)
         problem, also = endless if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
-        if times >= _AGAIN and exits and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod):
+        is_past = bool(exits) and _is_of_earlier_pod(records.get(replica), pod, exits[-1][0])
+        is_again = times >= _AGAIN and bool(exits) and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod)
+        values["words"] = ""
+        if is_again and not is_past:
             values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME)}
             problem, also = OUT_OF_MEMORY if values["limit"] else NO_MEMORY_LIMIT, (endless,)
         elif killed and _is_young(facts, pod):
             problem, more = _failed_probe(facts, name, _by_probe("", killed))
             values, also = values | more | {"key": more.get("reason", "")}, (endless,)
             proofs += map(facts.line, killed[-1:])
-        elif problem is RESTARTED:
-            values["times"] = _often(times)
-        elif values["container"] != CONTAINER_NAME:
-            problem = replace(FOR_EVER, to_do=_OF_SIDECAR)
-        made = of_pod(problem, pod, *seen, **values)
+        else:
+            own_exit = next((_end_of(facts, each) for each in exits_of(pod) if each.container == container), None)
+            last = own_exit or next((_end_of_event(facts, *each, loops=times) for each in exits[-1:]), None)
+            values["words"], advice = _last_failure(facts, last, pod) if last is not None else ("", ())
+            if problem is RESTARTED:
+                values["times"] = _often(times)
+            elif container != CONTAINER_NAME:
+                problem = replace(FOR_EVER, to_do=_OF_SIDECAR)
+            else:
+                also = advice
+        made = of_pod(problem, pod, *_restarts_seen(pod, container, times), **values)
         yield replace(made, proofs=(*made.proofs, *proofs), also=also)
+
+
+def _restarts_seen(pod: PodDetails, container: str, times: int) -> Iterator[str]:
+    """Yield the restarts of a replica, and the last exit of the container that was restarted most."""
+    own = sum(each.restart_count for each in statuses(pod))
+    before = f", and {times - own} of earlier pods of the replica" if times > own else ""
+    yield f"{format_restarts(min(own, times))}{before}"
+    for each in (each for each in exits_of(pod) if each.container == container):
+        reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
+        yield f"container {safe_name(each.container)} exited with code {each.ended.exit_code}{reason} before the restart"
+
+
+def _is_of_earlier_pod(record: IndexRestarts | None, pod: PodDetails, event: EventDetails) -> bool:
+    """Return True if an event ExitedWithCode is about an earlier pod of the replica, whose template may have been another."""
+    created_at = pod.metadata.creation_timestamp
+    replaced = record is not None and record.pod not in {"", pod.metadata.uid}
+    if event.at is None or created_at is None:
+        return replaced
+    return replaced or seconds_between(created_at, event.at) <= _SKEW_S
+
+
+def _last_failure(facts: Facts, end: _End, pod: PodDetails) -> tuple[str, tuple[Problem, ...]]:
+    """Return the last failure of a pod that runs again, for a title, and the problem whose advice applies, if one is known.
+
+    The problem of an earlier pod may be corrected: no step deletes the present one.
+    """
+    _, last, words = _read(end)
+    if words.strip() in {"", end.reason}:  # the kubelet's or the runtime's reason, of which events have nothing else
+        is_plain = end.reason in {*_PLAIN, "ContainerStatusUnknown"} or not _is_young(facts, pod)
+        words = "" if is_plain else f"{end.reason} probe" if end.reason in _OF_PROBES else end.reason
+    problem = _classified(facts, end).problem
+    is_known = _is_young(facts, pod) and (last.problem is not None or end.reason == "OOMKilled")
+    if end.limit == "":
+        to_do = (each._replace(recreate=False) if isinstance(each, ManifestChange) else each for each in problem.to_do)
+        problem = replace(problem, to_do=tuple(to_do))
+    return f"; last failure: {words}" if words.strip() else "", (problem,) if is_known else ()
 
 
 def _has_backoff_limit(facts: Facts) -> bool:

@@ -10,8 +10,8 @@ from typing import Final
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, MANAGED_BY_US, PS, ConditionType
-from tfjob_operator.cli.diagnosis import lifecycle, operator, suspension
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LOGS, REPLACED, steps
+from tfjob_operator.cli.diagnosis import lifecycle, operator, specification, suspension
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LOGS, NOT_SERVED, ON_HOLD, REPLACED, steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
 from tfjob_operator.cli.diagnosis.rules import CUT, value
@@ -46,11 +46,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     for finding in relevant:
         merged[finding.problem.id, finding.key].append(finding)
     ranked = sorted(merged.values(), key=partial(_rank, found))
-    stopped = bool(operator.STOPPED & found)
+    is_on_hold = specification.ON_HOLD & found
+    keep_pods = NOT_SERVED if operator.STOPPED & found else ON_HOLD if is_on_hold else ""
     causes: list[Cause] = []
     for group in ranked[:MAX_CAUSES]:
         saved = any(REPLACED in step for each in causes for step in each.to_do)
-        causes.append(_cause(facts, group, stopped=stopped, saved=saved))
+        causes.append(_cause(facts, group, keep_pods=keep_pods, saved=saved))
     held = tuple(accelerator_hours(facts.job.status.accelerator_seconds))
     return Diagnosis(tuple(causes), state_line(facts), _unseen(evidence), held)
 
@@ -74,7 +75,7 @@ def _rank(found: Collection[str], group: Sequence[Finding]) -> tuple[object, ...
     )
 
 
-def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool, saved: bool) -> Cause:
+def _cause(facts: Facts, group: Sequence[Finding], *, keep_pods: str, saved: bool) -> Cause:
     """Merge findings of one kind into a cause; `whom` names all replicas, and the values are from the first finding."""
     ordered = sorted(group, key=lambda finding: natural_sort_key(finding.who))
     first, whom = ordered[0], tuple(dict.fromkeys(finding.who for finding in ordered))
@@ -103,7 +104,7 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool, saved: bool
         severity=first.problem.severity,
         title=title,
         evidence=tuple(clean(proof, MAX_PROOF) for proof in (proofs if len(proofs) <= MAX_PROOFS else shown)),
-        to_do=steps(facts, to_do, values | {"who": whom[0]}, whom, stopped=stopped, saved=saved),
+        to_do=steps(facts, to_do, values | {"who": whom[0]}, whom, keep_pods=keep_pods, saved=saved),
         whom=whom,
     )
 

@@ -287,7 +287,11 @@ SHARED_MEMORY: Final = _log(
 # Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), Keras, JAX, CUDA, NCCL, HDF5, and of clients of
 # object stores. A group `name` is what the title names; without it, the title quotes the whole line.
 RULES: Final[tuple[MessageRule, ...]] = (
-    rule(SHARED_MEMORY, r"\bshm\b.{0,300}(no space left|too small|bus error)|insufficient shared memory"),
+    rule(
+        SHARED_MEMORY,
+        r"\bshm\b.{0,300}(no space left|too small|bus error)|insufficient shared memory|"
+        r"unable to allocate shared memory\(shm\)|No space left on device: b?['\"]/dev/shm/",
+    ),
     rule(
         GPU_MEMORY,
         r"CUDA_ERROR_OUT_OF_MEMORY|CUDA out of memory|OOM when allocating tensor.{0,300}GPU|Dst tensor is not initialized|"
@@ -328,6 +332,10 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"does not have storage\.\w+\.\w+ access|\((403|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken)\) "
         r"when calling|PermissionError: (Access Denied|Forbidden)|AuthorizationPermissionMismatch|AuthenticationFailed|"
         r"HTTP response code 40[13] |403 (Client Error: )?Forbidden|HTTP Error 403|exceptions\.Forbidden: 403|AccessDenied",
+    ),
+    rule(HOST_UNKNOWN, r"Retrying \(Retry\(.{0,400}(Name or service not known|Temporary failure in name resolution)"),
+    rule(
+        HOST_AWAY, r"Retrying \(Retry\(.{0,400}(Network is unreachable|No route to host|Connection refused|timed out)"
     ),
     rule(
         PEER_UNKNOWN,
@@ -413,6 +421,10 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"\A(?=[\s\S]*?(?P<name>ipv[46]:[\w.:%\[\]-]*\w|/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(UNAVAILABLE: |"
         r"UnavailableError|failed to connect to all addresses|Connection refused|Could not connect to the endpoint URL)",
     ),
+    # PyTorch: an operation of Gloo, and the rendezvous of all processes
+    rule(
+        PEER_AWAY, r"Timed out waiting \d+ms for (recv|send) operation|Timed out after \d+ seconds waiting for clients"
+    ),
     rule(PEER_AWAY, r"Connection to (?P<name>[\w.-]*\w) timed out|Connection timed out"),
     rule(
         PROCESS_MEMORY,
@@ -421,6 +433,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
     ),
 )
 
+PACKAGE_INDEX: Final = "package index of pip"
+"""In place of a host that pip does not name."""
 OUTSIDE: Final[Mapping[Problem, Problem]] = {PEER_UNKNOWN: HOST_UNKNOWN, PEER_AWAY: HOST_AWAY, PEER_FAILED: HOST_AWAY}
 """The problem with a host outside the job, by the problem with a replica."""
 # urllib3, boto3, Go, libpq, redis-py, gRPC, curl
@@ -444,6 +458,15 @@ _AT_END: Final = re.compile(
     r"(?P<line>[A-Za-z_][^\n]*)\Z"
 )
 """A traceback at the end of a log, unless Python ignored its exception."""
+# CPython: Modules/main.c and Lib/runpy.py; dash, bash and busybox, with the line of the script or without
+_NOT_STARTED: Final = re.compile(
+    r"\S*python[\d.]*: (?:can't open file |No module named |Error while finding module specification for |"
+    r"'?\S+ is a package and cannot be directly executed)|"
+    r"(?:[^\s:]+: (?:line )?\d+|\S*sh): [^:]{1,300}: (?:(?:command )?not found|No such file or directory|Permission denied)$"
+)
+_ECHOES: Final = 3
+"""The most lines that a script prints after a program that did not start."""
+_TRAINED: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
 _CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _IGNORED: Final = "Exception ignored "
 # Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
@@ -587,6 +610,20 @@ def last_exception(log: str) -> str:
     return found["line"] if found is not None else ""
 
 
+def failed_start(log: str) -> str:
+    """Return the line by which a shell or Python says that a program did not start; "" if more than a few lines follow it.
+
+    A program that a script starts in vain before or beside the training would otherwise be blamed.
+    """
+    last = plain(log)[-_LONGEST:].rstrip().splitlines()[-1 - _ECHOES :]
+    for line in reversed(last):
+        if _TRAINED.search(line):
+            break
+        if _NOT_STARTED.match(line):
+            return line
+    return ""
+
+
 def plain(log: str) -> str:
     """Return a log without escape sequences, and of lines that were written over each other the last one."""
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", log).split("\n"))
@@ -680,6 +717,8 @@ def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
         yield each
     if _VAGUE.match(last.lines[0]):
         yield from (each for each in reversed(messages) if _ROOT.search(each.lines[0]))
+    if "No matching distribution found for " in last.lines[0]:  # by pip, also if it cannot reach its index
+        yield from (each for each in reversed(messages) if "Retrying (Retry(" in each.lines[0])
     if "CalledProcessError" in last.lines[0]:
         yield from _lines(messages)
 

@@ -20,7 +20,10 @@ FAULT_HANDLER: Final = ManifestChange(
     "set PYTHONFAULTHANDLER to 1 in env, so that the log shows where a Python program crashes", recreate=False
 )
 _MODULE: Final = re.compile(r"No module named '?(?P<name>[\w.]+)")
+_OF_COMMAND: Final = re.compile(r"\S*python[\d.]*: (No module named|Error while finding module specification for) ")
+"""What Python prints, without an exception, of a module that its option -m names."""
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
+_TIMEOUT: Final = re.compile(r"(?:^|[\s;&|/])timeout(?:\s|$)")
 _SINGLE: Final = (
     "A job with a single replica gets no TF_CONFIG",
     ManifestChange("let the program run without TF_CONFIG, or set it in env of the template"),
@@ -44,6 +47,18 @@ def pod_spec_of(facts: Facts, pod: str) -> Mapping[str, Any]:
     replicas = mapping(mapping((facts.evidence.body or {}).get("spec")).get("tfReplicaSpecs"))
     found = (mapping(mapping(each).get("template")) for key, each in replicas.items() if kind and key.lower() == kind)
     return mapping(next(found, {}).get("spec"))
+
+
+def runs_timeout(facts: Facts, pod: str, container: str) -> bool:
+    """Return True if the command of a container in the template of a replica names timeout(1)."""
+    own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
+    return any(_TIMEOUT.search(word) for each in own for word in command_of(each))
+
+
+def command_of(container: Mapping[str, Any]) -> list[str]:
+    """Return command and arguments of a container in a template, without entries that are no strings."""
+    lists = (given for key in ("command", "args") if isinstance(given := container.get(key), list))
+    return [word for given in lists for word in given if isinstance(word, str)]
 
 
 def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str) -> Problem:
@@ -93,6 +108,8 @@ def _module_missing(problem: Problem, words: str) -> Problem:
         change = "use an image in which no script or folder has the name of the package"
     elif "cannot be directly executed" in words:
         change = "name a module of the package in the command, such as python -m PACKAGE.MODULE"
+    elif _OF_COMMAND.match(words):
+        change = "correct the module after -m in command and args of the template, or use an image with the module"
     elif "." in name:
         change = "use an image with a version of the package that has the module; the package itself is there"
     else:

@@ -21,6 +21,7 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import BOUNDS, queue_warnings
+from tfjob_operator.cli.diagnosis import refining
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, DESCRIBE_JOB, RESTART, SAVE
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -34,7 +35,8 @@ from tfjob_operator.cli.diagnosis.causes import (
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rows import of_job
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.model.words import failed_line, quote
+from tfjob_operator.cli.model.facts import listed, mapping, text
+from tfjob_operator.cli.model.words import failed_line, quote, safe_name
 
 
 def _invalid(id_: str, title: str, fix: str, meaning: str) -> Problem:
@@ -127,6 +129,8 @@ HELD_TOO_LARGE: Final = warning(
     "A running job was scaled beyond a limit (10,000 replicas, names, TF_CONFIG)",
     ManifestChange("lower replicas", recreate=False),
 )
+ON_HOLD: Final = frozenset({HELD_INVALID.id, HELD_REFUSED.id})
+"""The problems of jobs whose pods are not recreated; one that is too large still runs, at its current size."""
 NO_REPLICAS: Final = error(
     "no-replicas",
     "All replica types have replicas: 0; nothing runs and the job does not finish",
@@ -155,6 +159,14 @@ NOTHING_TRAINS: Final = warning(
     "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
     "For other replica types: kubectl -n {namespace} edit tfjob {job}",
     rank=908,
+)
+ARGUMENTS_IGNORED: Final = warning(
+    "script-arguments-ignored",
+    "{shell} -c runs {program} without arguments, and ignores {arguments} ({types})",
+    "The command is sh -c with the words of a command line as separate arguments, such as sh, -c, python3, train.py: only the "
+    "first one is the script, and Python without a script ends with exit code 0",
+    ManifestChange("write the script of {shell} -c in command and args as one string, or leave out {shell} -c"),
+    rank=904,
 )
 NETWORK_FIXED: Final = warning(
     "network-not-updated",
@@ -251,6 +263,9 @@ _MISTAKES: Final = (
     rule(NO_REPLICA_SPECS, r"spec\.tfReplicaSpecs: Required value"),
     rule(REPLICA_TYPE, r"spec\.tfReplicaSpecs\.[^:]{1,100}: Unsupported value: supported values: \"Chief\""),
 )
+_SHELL: Final = re.compile(r"(/\S*/)?(ba|da|a)?sh")
+_SCRIPT: Final = re.compile(r"-[a-z]*c")
+_INTERPRETER: Final = re.compile(r"(/\S*/)?(python[\d.]*|(ba)?sh|torchrun|accelerate)")
 _MAX_TEXT: Final = 260
 """The most characters of errors quoted in a title: as many errors as fit, but at least one."""
 _ALL_MISTAKES: Final = f"See all mistakes: {DESCRIBE_JOB}"
@@ -312,12 +327,27 @@ def find(facts: Facts) -> Iterator[Finding]:
             name = _misspelled_rule(facts, facts.spec, message) if failed is not None else ""
             problem = RULE_MISSPELLED if name else _WARNINGS.get(reason, UNKNOWN_FIELD)
             yield of_job(facts, problem, quote(message), mistake=message, rule=name)
+    yield from _ignored_arguments(facts)
     if isinstance(facts.spec, TFJobSpec) and not facts.finished:
         yield from _of_started(facts, facts.spec)
         for replica in facts.spec.replicas.values():
             if replica.overrides_template_policy:
                 seen = f"restartPolicy of {replica.type} is {replica.restart_policy}, that of its template differs"
                 yield of_job(facts, POLICY_OVERRIDDEN, seen)
+
+
+def _ignored_arguments(facts: Facts) -> Iterator[Finding]:
+    """Yield training containers whose shell runs an interpreter alone: words after the script of -c are no part of it."""
+    for key, replica in mapping(mapping((facts.evidence.body or {}).get("spec")).get("tfReplicaSpecs")).items():
+        for container in listed(mapping(mapping(mapping(replica).get("template")).get("spec")).get("containers")):
+            shell, option, script, *rest = [*refining.command_of(container), "", "", ""]
+            arguments = [word for word in rest if word]
+            if arguments and _SHELL.fullmatch(shell) and _SCRIPT.fullmatch(option) and _INTERPRETER.fullmatch(script):
+                values = {"shell": shell.rpartition("/")[2], "program": script, "arguments": " ".join(arguments)}
+                seen = f"command of container {safe_name(text(container.get('name')))} of {safe_name(key)}"
+                seen = f"{seen}: {quote(' '.join(refining.command_of(container)))}"
+                shown = {name: shorten(value(each), _MAX_TEXT) for name, each in values.items()}
+                yield of_job(facts, ARGUMENTS_IGNORED, seen, key=key, types=key, **shown)
 
 
 def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:

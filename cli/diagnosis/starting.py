@@ -24,7 +24,7 @@ from tfjob_operator.cli.diagnosis.rows import matched, of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import rule, shorten
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
-from tfjob_operator.cli.model.pods import lookup_location, statuses
+from tfjob_operator.cli.model.pods import lookup_location, running_inits, statuses
 from tfjob_operator.cli.model.words import quote, safe_name
 
 _STARTS: Final = "The pod then starts by itself"
@@ -252,16 +252,21 @@ def _slow(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     if sandbox:
         yield of_event(facts, SANDBOX, sandbox[0], pod)
         return
-    native = {each.name for each in pod.spec.init_containers or () if each.restart_policy == "Always"}
-    for status in pod.status.init_container_statuses or ():
-        running = status.state.running if status.state is not None else None
-        if running is not None and status.name not in native:
-            run_s = facts.age_s(running.started_at) or 0.0
-            values = {"container": status.name, "age": duration(run_s), "previous": "false"}
-            since = f" since {running.started_at:%H:%M:%S} UTC" if running.started_at is not None else ""
-            seen = f"init container {safe_name(status.name)} running{since}"
-            yield of_pod(INIT_RUNS if run_s >= _LONG_S else INIT_STARTED, pod, seen, key=status.name, **values)
-            return
+    for name, started_at in running_inits(pod).items():
+        run_s = facts.age_s(started_at) or 0.0
+        values = {"container": name, "age": duration(run_s), "previous": "false"}
+        since = f" since {started_at:%H:%M:%S} UTC" if started_at is not None else ""
+        made = of_pod(
+            INIT_RUNS if run_s >= _LONG_S else INIT_STARTED,
+            pod,
+            f"init container {safe_name(name)} running{since}",
+            key=name,
+            **values,
+        )
+        last = facts.log(pod.metadata.name, name).rstrip().rpartition("\n")[2]
+        log = (f"log of {safe_name(pod.metadata.name)}: {quote(last)}",) if last else ()
+        yield replace(made, proofs=(*made.proofs, *log))
+        return
     if age_s is None or age_s < _LONG_S:
         return
     # Slow image pulls and mounts are reported elsewhere.

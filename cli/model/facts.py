@@ -344,7 +344,9 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
     is_terminating = "deletionTimestamp" in meta
     word, message = _word(status, every, conditions, state)
     problem, why, recovers = ("", "", None) if is_terminating else _problem(status, every, conditions)
-    has_succeeded = phase == SUCCEEDED or (bool(ended) and ended.get("exitCode") == 0 and phase == "Running")
+    is_restarted = text(mapping(pod.get("spec")).get("restartPolicy")) == "Always"  # also after exit code 0
+    is_done = bool(ended) and ended.get("exitCode") == 0 and phase == "Running" and not is_restarted
+    has_succeeded = phase == SUCCEEDED or is_done
     is_up = phase == "Running" and not is_terminating
     over = ended or last
     return PodFacts(

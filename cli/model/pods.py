@@ -75,6 +75,16 @@ def running_since(pod: PodDetails) -> datetime | None:
     return running.started_at if running is not None else None
 
 
+def running_inits(pod: PodDetails) -> dict[str, datetime | None]:
+    """Return the init containers for which a pod waits while they run, without native sidecars, and when they started."""
+    native = {each.name for each in pod.spec.init_containers or () if each.restart_policy == "Always"}
+    return {
+        each.name: each.state.running.started_at
+        for each in pod.status.init_container_statuses or ()
+        if each.state is not None and each.state.running is not None and each.name not in native
+    }
+
+
 def is_training(pod: PodDetails) -> bool:
     """Return False for a parameter server, which logs nothing while it serves."""
     labels = pod.metadata.labels or {}

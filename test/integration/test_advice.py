@@ -513,7 +513,7 @@ NOT_FOLLOWED: Final = {
     """,
     "it takes a container in which a real program fails": """
         object-store-credentials-missing object-store-denied python-import-failed read-only-file-system
-        shared-library-missing tf-config-equal too-many-open-files
+        shared-library-missing tf-config-equal too-many-open-files script-arguments-ignored
     """,
     "it takes a status that the API server refuses": "status-too-large",
     "it takes a program that serves": "parameter-server-completed",

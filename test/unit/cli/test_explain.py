@@ -150,6 +150,20 @@ def test_of_failed_containers_the_end_of_the_log_is_read(server: Server) -> None
     assert ["previous=true" in path for path in asked] == [False, True, True, True]
 
 
+@pytest.mark.parametrize("is_native", [False, True])
+def test_the_log_of_an_init_container_for_which_a_pod_waits_is_read(server: Server, is_native: bool) -> None:
+    """Native sidecars run beside the training, and keep no pod waiting."""
+    waits = {"state": {"waiting": {"reason": "PodInitializing"}}, "name": "tensorflow"}
+    started = {"name": "wait-for-data", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+    one = pod("mnist-worker-0", node="n", containerStatuses=[waits], initContainerStatuses=[started])
+    one["spec"]["initContainers"] = [{"name": "wait-for-data"} | ({"restartPolicy": "Always"} if is_native else {})]
+    server.answers(f"{CORE}/pods", items(one))
+    server.answers(f"{CORE}/pods/mnist-worker-0/log", b"waiting for /data/ready\n")
+    logs = collected(server).logs
+    assert logs == ({} if is_native else {("mnist-worker-0", "wait-for-data"): "waiting for /data/ready\n"})
+    assert not any("previous" in path for _, path, *_ in server.asked)
+
+
 def test_the_log_of_the_replica_that_ended_first_is_read(server: Server) -> None:
     """All others may have ended as a consequence: only some logs are read."""
     pods = []

@@ -434,6 +434,47 @@ def test_the_exception_of_one_process_is_the_cause_if_jax_aborts_all_of_them() -
     assert "another replica ended: mnist-worker-0 " in second.title
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+        "DistBackendError: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=78, OpType=BROADCAST)",
+    ],
+)
+def test_the_exception_of_another_replica_is_the_cause_of_a_timeout_of_pytorch(words: str) -> None:
+    """The replica by which the job has failed only waited for the other one, which failed in the same second."""
+    world = world_of()
+    second_to(world, 1, "Error", RAISED)
+    world.failed(
+        1, log=f'Traceback (most recent call last):\n  File "/app/train.py", line 9\ntorch.distributed.{words}\n'
+    )
+    world.status["completionTime"] = ago(3)
+    first, second = diagnose(world.evidence()).causes[:2]
+    assert (first.whom, second.id, second.whom) == (("mnist-worker-0",), "peer-unreachable", (WORKER,))
+    assert first.title.endswith("ValueError: bad shard 7")
+    assert words in second.title
+
+
+@pytest.mark.parametrize(
+    ("log", "advice"),
+    [
+        ("/usr/bin/python3: No module named trainer.fitt", "after -m in command"),
+        (
+            "/usr/bin/python3: Error while finding module specification for 't.x' (ModuleNotFoundError: No module named 't')",
+            "after -m in command",
+        ),
+        ("ModuleNotFoundError: No module named 'trainer.fit'", "a version of the package"),
+    ],
+)
+def test_a_module_that_the_command_names_is_to_be_corrected_there(log: str, advice: str) -> None:
+    """CPython: Lib/runpy.py; an import in the program raises an exception instead."""
+    world = world_of()
+    world.failed(1, log=log)
+    first = first_of(world)
+    assert first.id == "python-module-missing"
+    assert advice in str(first.to_do)
+
+
 def test_a_replica_that_was_killed_for_its_memory_is_the_cause_for_its_peers() -> None:
     world = world_of()
     second_to(world, 137, "OOMKilled", "")
@@ -710,6 +751,16 @@ ROOTS = [
 @pytest.mark.parametrize(("ids", "root"), ROOTS, ids=[" and ".join(ids) for ids, _ in ROOTS])
 def test_of_two_troubles_the_one_that_hides_the_other_stands_first(ids: tuple[str, ...], root: str) -> None:
     assert diagnosed(*ids).causes[0].id == root
+
+
+@pytest.mark.parametrize("id_", ["held-invalid", "held-refused", "held-too-large"])
+def test_no_pod_is_to_be_deleted_while_the_job_is_on_hold(id_: str) -> None:
+    """It would not be recreated, and `kubectl tfjob restart` refuses. A job that is too large runs on."""
+    world = world_of(id_, "out-of-memory")
+    told = str([each.to_do for each in diagnose(world.evidence()).causes])
+    is_on_hold = id_ != "held-too-large"
+    assert ("Delete no pods while the job is on hold" in told) is is_on_hold
+    assert ("delete pod" in told or "tfjob restart" in told) is not is_on_hold
 
 
 def test_a_peer_that_waits_for_room_explains_the_one_that_cannot_resolve_its_name() -> None:
@@ -1925,6 +1976,116 @@ def test_what_the_kubelet_kills_for_its_probe_is_told_also_while_it_runs() -> No
     assert first_of(world).id == "was-restarted"
 
 
+def recreated(code: int, reason: str, *, times: int = 3) -> Troubled:
+    """Return a job under ExitCode whose worker failed, and runs again in a new pod of the same name."""
+    world = world_of()
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": times, "pod": "uid-new"}]
+    said = f"Pod: team.{WORKER} exited with code {code}{reason and ': '}{reason}"
+    world.job_event("ExitedWithCode", said, type_="Normal", minutes=3)
+    world.pods[WORKER]["metadata"] |= {"uid": "uid-new", "creationTimestamp": ago(2)}
+    world.container()["state"] = {"running": {"startedAt": ago(2)}}
+    return world
+
+
+def test_a_signal_may_have_come_from_inside_the_container() -> None:
+    """Nobody deleted the pod of a training that ran under torchrun or timeout."""
+    first = first_of(world_of("terminated"))
+    assert first.id == "terminated"
+    assert "If the events show no deletion or drain, the signal came from inside the container" in str(first.to_do)
+    assert "events show who deleted" not in str(first.to_do)
+
+
+@pytest.mark.parametrize("restarts", [0, 4])
+@pytest.mark.parametrize("command", [["sh", "-c", "exec timeout 60 python train.py"], ["timeout", "60"], ["python"]])
+def test_exit_code_124_is_that_of_timeout(command: list[str], restarts: int) -> None:
+    """GNU coreutils: src/timeout.c; a program without timeout may use the code too."""
+    world = world_of()
+    world.workers["template"]["spec"]["containers"][0]["command"] = command
+    if restarts:
+        world.exited(124, restarts=restarts)
+    else:
+        world.failed(124)
+    first = first_of(world)
+    is_timeout = "timeout" in str(command)
+    words = "124 (the time limit of timeout)" if is_timeout else "124 (usually the time limit of timeout)"
+    assert f"exited with code {words}" in first.title
+    assert ("raise the time limit of timeout in command and args" in str(first.to_do).lower()) is is_timeout
+
+
+@pytest.mark.parametrize("times", [3, 6])
+def test_the_memory_limit_of_a_new_pod_is_not_that_of_the_pod_that_was_killed(times: int) -> None:
+    """The user has raised the limit since, so the new pod is neither at fault nor to be deleted."""
+    world = recreated(137, "OOMKilled", times=times)
+    world.pods[WORKER]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1Gi"}}
+    (cause,) = diagnose(world.evidence()).causes
+    assert cause.severity is (Severity.INFO if times < 5 else Severity.WARNING)
+    assert cause.title == f"Restarted {times} times ({WORKER}), running now; last failure: OOMKilled"
+    assert "1Gi" not in str(cause)
+    assert "delete pod" not in str(cause.to_do)
+    assert ("raise resources.limits.memory" in str(cause.to_do).lower()) is (times >= 5)
+
+
+def test_the_last_line_of_an_init_container_that_runs_is_quoted() -> None:
+    """It often names what the container waits for."""
+    for id_ in ("init-container-runs", "waits-for-init-container"):
+        world = world_of(id_)
+        (found,) = (each for each in diagnose(world.evidence()).causes if each.id == id_)
+        (name,) = re.findall(r"container ([\w-]+)", found.title)[:1]
+        world.logs[found.whom[0], name] = "trying\nmnist-ps-0 does not answer\n"
+        assert f"log of {found.whom[0]}: mnist-ps-0 does not answer" in first_of(world).evidence
+
+
+def test_a_clock_that_is_ahead_does_not_make_the_new_pod_the_one_that_was_killed() -> None:
+    """The operator writes the event, and the API server the time of creation."""
+    world = recreated(137, "OOMKilled")
+    world.pods[WORKER]["metadata"]["creationTimestamp"] = ago(3 + 5 / 60)
+    assert ids_of(world) == ["was-restarted"]
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_the_memory_limit_of_an_edited_template_is_not_that_of_the_pod_that_is_gone(is_edited: bool) -> None:
+    world = world_of("restart-delayed")
+    world.status["attemptHistory"], world.status["attempt"] = [], 0
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 2, "pod": f"uid-{WORKER}"}]
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 137: OOMKilled", type_="Normal")
+    if is_edited:
+        world.job["metadata"]["generation"] = world.status["observedGeneration"] = 2
+    words = "exceeded its memory limit" if is_edited else "exceeded its memory limit of 4Gi"
+    assert first_of(world).title == f"OOMKilled: container tensorflow of {WORKER} {words}"
+
+
+@pytest.mark.parametrize("kind", ["Liveness", "Startup"])
+def test_a_probe_that_failed_in_an_earlier_pod_of_the_replica_is_past(kind: str) -> None:
+    """The user has removed it since. The kubelet's events have the name of the new pod, but not its UID."""
+    world = recreated(137, "")
+    world.pod_event("Killing", f"Container tensorflow failed {kind.lower()} probe", type_="Normal")
+    world.pod_event("Unhealthy", f"{kind} probe failed: HTTP probe failed with statuscode: 503")
+    (cause,) = diagnose(world.evidence()).causes
+    assert (cause.id, cause.severity) == ("was-restarted", Severity.INFO)
+    assert cause.title == f"Restarted 3 times ({WORKER}), running now; last failure: {kind} probe"
+    assert "delete pod" not in str(cause.to_do)
+    assert "Probe from" not in str(cause.to_do)
+
+
+@pytest.mark.parametrize("recreate", [False, True])
+@pytest.mark.parametrize("times", [1, 5])
+def test_the_error_of_the_last_failure_is_quoted_while_the_replica_runs_again(times: int, recreate: bool) -> None:
+    """`status` has it too; after five restarts its advice is due."""
+    words = "ModuleNotFoundError: No module named 'jaxx'"
+    if recreate:
+        world = recreated(1, words, times=times)
+    else:
+        world = world_of()
+        ended = {"exitCode": 1, "reason": "Error", "message": words, "startedAt": ago(7), "finishedAt": ago(6.9)}
+        state = {"running": {"startedAt": ago(5)}}
+        world.container().update(restartCount=times, lastState={"terminated": ended}, state=state)
+    first = first_of(world)
+    often = "once" if times == 1 else "5 times"
+    assert first.title == f"Restarted {often} ({WORKER}), running now; last failure: {words}"
+    assert ("pip install" in str(first.to_do)) is (times == 5)
+    assert (f"delete pod {WORKER}" in str(first.to_do)) is (times == 5 and not recreate)
+
+
 def test_a_hook_that_failed_long_ago_is_told_while_its_container_is_down() -> None:
     """The kubelet tells of it for some minutes, and of its back-off as long as it lasts. The end of its message counts."""
     world = world_of()
@@ -2058,6 +2219,63 @@ def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_a
         assert cause.severity is Severity.WARNING
         assert cause.title.endswith("the log ends with an exception (mnist-worker-0): ValueError: bad batch size")
         assert "set -o pipefail" in str(cause.to_do)
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "is_told"),
+    [
+        (["sh", "-c", "python3", "/opt/train.py"], [], True),
+        (["/bin/bash", "-ec"], ["python", "-m", "trainer"], True),
+        (["sh", "-c", "python3 /opt/train.py"], [], False),
+        (["sh", "-c", "python3"], [], False),
+        (["bash", "-c", 'exec "$@"', "bash", "python3", "/opt/train.py"], [], False),
+        (["bash", "-c", "/opt/run.sh", "run", "7"], [], False),
+        (["python3", "-c", "import trainer", "7"], [], False),
+    ],
+)
+@pytest.mark.parametrize("state", ["running", "succeeded"])
+def test_words_after_the_script_of_a_shell_are_ignored(
+    state: str, command: list[str], args: list[str], is_told: bool
+) -> None:
+    """POSIX: sh -c script name arguments. Python without a script reads its empty input, and succeeds."""
+    world = world_of() if state == "running" else world_of("succeeded-with-exception")
+    world.logs.clear()
+    world.workers["template"]["spec"]["containers"][0] |= {"command": command, "args": args}
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["script-arguments-ignored"] * is_told
+    if is_told and not args:
+        assert found[0].title == "sh -c runs python3 without arguments, and ignores /opt/train.py (Worker)"
+        assert "as one string" in found[0].to_do[0]
+
+
+NO_FILE: Final = "python3: can't open file '/app/train.py': [Errno 2] No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("line", "then", "is_told"),
+    [
+        (NO_FILE, "finished\n", True),
+        ("/usr/bin/python3: No module named trainer.fit", "", True),
+        ("bash: line 1: train-model: command not found", "exit 127\nfinished\n", True),
+        ("sh: 1: train-model: not found", "finished\n", True),
+        ("/run.sh: line 3: /opt/train.sh: No such file or directory", "finished\n", True),
+        ("sh: 1: nvidia-smi: not found", "epoch 1: loss 0.3\nfinished\n", False),
+        ("sh: 1: nvidia-smi: not found", "a\nb\nc\nfinished\n", False),
+        ("ModuleNotFoundError: No module named 'horovod'", "falling back to one process\n", False),
+        ("error: cache: not found", "finished\n", False),
+    ],
+)
+def test_a_job_that_succeeded_although_its_program_did_not_start_is_noticed(
+    line: str, then: str, is_told: bool
+) -> None:
+    """As `sh -c "python3 /app/train.py; echo finished"` does; a shell exits with the code of its last command."""
+    world = world_of("succeeded-with-exception")
+    world.logs["mnist-worker-0", "tensorflow"] = f"{line}\n{then}"
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["succeeded-with-exception"] * is_told
+    if is_told:
+        assert found[0].title == f"Succeeded with exit code 0, but a program did not start (mnist-worker-0): {line}"
+        assert "set -e" in str(found[0].to_do)
 
 
 @pytest.mark.parametrize("has_limit", [True, False])

@@ -214,6 +214,9 @@ class Troubled(World):
         container = self.workers["template"]["spec"]["containers"][0]
         container["env"] = [{"name": "TF_CONFIG", "value": "{}"}]
 
+    def script_arguments_ignored(self) -> None:
+        self.workers["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", "python3", "/opt/train.py"]
+
     def only_parameter_servers(self) -> None:
         del self.spec["tfReplicaSpecs"]["Worker"]
         self.pods = {name: pod for name, pod in self.pods.items() if "-ps-" in name}
