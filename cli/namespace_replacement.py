@@ -88,7 +88,7 @@ def refusal(found: Found, namespace: str) -> str:
     if why := _not_serving(operator):
         return (
             f"training-operator may not serve the other namespaces: {why}. Restore it with the steps Back 1 to Back 3 of "
-            "`kubectl tfjob migrate --plan`, or move all namespaces with that plan"
+            f"`{kubectl('tfjob', 'migrate', '--plan')}`, or move all namespaces with that plan"
         )
     if not bindings_of(found, operator):
         account = f"{operator.namespace}:{operator.account}"

@@ -24,7 +24,7 @@ from tfjob_operator.cli.migration import (
 )
 from tfjob_operator.cli.model.facts import listed, mapping, number, text
 
-GONE: Final = "# `no matching resources found` of `kubectl wait` means that the pods are gone already."
+GONE: Final = "# If a wait prints `no matching resources found`, the pods are gone already."
 SELECTOR: Final = "control-plane=kubeflow-training-operator"
 """Selects the Deployment and the pods of training-operator."""
 TFJOB_ENTRY: Final = "validator.tfjob.training-operator.kubeflow.org"
@@ -639,7 +639,7 @@ def unsupported(*scope: str) -> Iterator[str]:
         path = "".join(f"{{range .items[?(@{each})]}}{name}{{end}}" for each in fields)
         yield kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
     yield "#     The condition Held of these is True. If a replica has failed meanwhile, the job FAILS when training-operator"
-    yield "#     starts, and its running pods are cleaned up. `kubectl tfjob explain` shows what to correct before."
+    yield f"#     starts, and its running pods are cleaned up. What to correct before: {kubectl('tfjob', 'explain', 'NAME')}"
     states = '{.status.conditions[?(@.type=="Held")].status} {.status.completionTime}'
     name = "{.metadata.namespace}/{.metadata.name}"
     path = f'{{range .items[*]}}{name} {states}{{"\\n"}}{{end}}'

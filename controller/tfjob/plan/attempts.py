@@ -156,7 +156,7 @@ def past_start_deadline(draft: StatusDraft, deadline_s: int, keys: Iterable[Repl
 
     The deadline counts from the latest of three times: the condition Created or the resumption of the job, the start of the
     attempt, and when this process first saw the pod. For a missing pod, the third time is when the previous pod failed, when
-    this process first saw that it was gone, or when the back-off ends, whichever is latest. A terminating pod is not late, nor
+    this process first saw none, or when the back-off ends, whichever is latest. A terminating pod is not late, nor
     is any replica while pods of an earlier attempt exist: its successor has the same name. The deadline no longer applies once
     all replicas have run at the same time. `keys` are the replicas that should have a pod.
     """
@@ -176,7 +176,7 @@ def past_start_deadline(draft: StatusDraft, deadline_s: int, keys: Iterable[Repl
         times = [since]
         if replica is not None:
             times.append(draft.first_seen(replica.pod))
-        elif record is not None or draft.attempt:  # it had a pod before
+        else:  # it may have had a pod of which the status knows nothing, such as one that was evicted before it ran
             times.append(draft.observer.first_seen(Fact.ABSENT, key.name))
             times += [] if record is None else _restart_times(draft, record)
         left_s = deadline_s + 1 - (draft.now - max(times)).total_seconds()

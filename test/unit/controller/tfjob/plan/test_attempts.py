@@ -495,7 +495,9 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
     waits = decide(found, *running(but={2: pod("Worker", 2, "Pending")}), at_s=60)
     assert waits.requeue_after_s == 41
-    late = synced(after(found, waits), *running(but={2: pod("Worker", 2, "Pending"), 1: None}), at_s=101)
+    absent = Punctual({Sight(Fact.ABSENT, "mnist-worker-1"): 0})
+    pods = running(but={2: pod("Worker", 2, "Pending"), 1: None})
+    late = synced(after(found, waits), *pods, at_s=101, first_seen=absent)
     assert true_of(late)[-1] == "Failed"
     assert "2 did not, the first is mnist-worker-1: it has no pod, see the events" in late.status.conditions[-1].message
     assert late.status.begun is not None
@@ -596,7 +598,8 @@ def test_a_start_deadline_names_the_pod_group_for_which_the_pods_wait() -> None:
     given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
     waits = Gang(gang_scheduler("volcano"), pod_group("Pending", 2), known=True)
     found = synced(job(given, creation_timestamp=at(0)), at_s=0, gang=waits)
-    late = synced(found, at_s=101, gang=waits)
+    absent = Punctual({Sight(Fact.ABSENT, f"mnist-worker-{index}"): 0 for index in range(2)})
+    late = synced(found, at_s=101, gang=waits, first_seen=absent)
     assert late.status.conditions[-1].message.endswith("mnist-worker-0: its pod waits for the PodGroup of the job")
 
 
@@ -772,7 +775,19 @@ def test_a_replica_that_has_no_pod_in_time_is_no_matter_of_rules_about_replicas(
     given = policy({"action": "RestartReplica"} | matcher)
     given["runPolicy"]["startDeadlineSeconds"] = 100
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
-    assert true_of(synced(found, *running(but={2: None}), at_s=500))[-1] == "Failed"
+    absent = Punctual({Sight(Fact.ABSENT, "mnist-worker-2"): 0})
+    assert true_of(synced(found, *running(but={2: None}), at_s=500, first_seen=absent))[-1] == "Failed"
+
+
+def test_a_new_process_does_not_know_since_when_a_replica_has_no_pod() -> None:
+    """It may have had one that was evicted before it ran: its status says nothing of that. The first plan notes the absence."""
+    given = policy({"action": "RestartReplica"} | on(42))
+    given["runPolicy"]["startDeadlineSeconds"] = 100
+    found = decide(job(given, creation_timestamp=at(0)), at_s=0)
+    assert found.first_seen[Sight(Fact.ABSENT, "mnist-worker-2")] == 0
+    begun = after(job(given, creation_timestamp=at(0)), found)
+    later = decide(begun, *running(but={2: None}), at_s=500)
+    assert (true_of(after(begun, later))[-1], later.requeue_after_s) == ("Running", 101)
 
 
 @pytest.mark.parametrize(
