@@ -200,7 +200,10 @@ class PageCluster:
             return self._used(namespace)
         if path.startswith("/apis/tensorflow.org/"):
             parts[0] += ".tensorflow.org"
-        return await self._read(request, namespace, *parts)
+        try:
+            return await self._read(request, namespace, *parts)
+        except ConnectionResetError:  # the client has closed its connection, which is no error of a server
+            return web.Response()
 
     async def _read(
         self, request: web.BaseRequest, namespace: str, resource: str = "", *rest: str
