@@ -272,6 +272,7 @@ _BY_CODE: Final = {
     2: USAGE,
 }
 _TIMED_OUT: Final = 124
+_NOT_EXECUTED: Final = 126
 _TIME_LIMIT: Final = ManifestChange("raise the time limit of timeout in command and args of the template")
 _PLAIN: Final = frozenset({"", "Error", "Completed"})
 _KILLED_BY: Final = frozenset({137, 143})
@@ -607,6 +608,8 @@ def _classified(facts: Facts, end: _End) -> Finding:
         key = more.get("reason", "")
     elif end.reason in {"StartError", "ContainerCannotRun"}:
         problem, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
+    elif last.problem is logs.NO_ACCESS and end.code == _NOT_EXECUTED and (name := last.values.get("name")):
+        problem, more = starting.NOT_EXECUTABLE, {"name": name}
     elif last.problem is not None:
         problem, key, more, also = _by_log(facts, end, last.problem, last)
     elif end.init:

@@ -41,6 +41,16 @@ _ENDS_THE_JOB: Final = (
 )
 
 
+_SHM: Final = "/dev/shm"  # noqa: S108 - the mount path
+_SHM_TITLES: Final = {
+    "shared-memory-full": "Shared memory exhausted ({who}): the volume at /dev/shm is full",
+    "bus-error": "Exit code 135 (SIGBUS), usually because the volume at /dev/shm is full ({who}){words}",
+}
+_SHM_LARGER: Final = ManifestChange(
+    "raise sizeLimit of the emptyDir at /dev/shm and the memory limit, which counts its files, or use fewer data loaders"
+)
+
+
 def pod_spec_of(facts: Facts, pod: str) -> Mapping[str, Any]:
     """Return the pod spec in the template of a replica, by the name of its pod, which may be gone; empty if unknown."""
     kind = replica_of(None, facts.name, pod).type.lower()
@@ -65,6 +75,8 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
     """Return the problem of an exit with the advice for this job. `words` is the deciding line of the log."""
     if problem.id == "port-in-use":
         return _port_in_use(facts, problem, pod, container)
+    if problem.id in _SHM_TITLES and _mounts_shm(pod_spec_of(facts, pod), container):
+        return replace(problem, title=_SHM_TITLES[problem.id], to_do=(LOGS, _SHM_LARGER))
     if problem.id == "python-module-missing":
         return _module_missing(problem, words)
     if problem.id == "segmentation-fault" and not _has_accelerator(pod_spec_of(facts, pod)):
@@ -115,6 +127,13 @@ def _module_missing(problem: Problem, words: str) -> Problem:
     else:
         return problem
     return replace(problem, to_do=(LOGS, ManifestChange(change)))
+
+
+def _mounts_shm(spec: Mapping[str, Any], container: str) -> bool:
+    own = (each for each in listed(spec.get("containers")) if each.get("name") == container)
+    return any(
+        text(mount.get("mountPath")).rstrip("/") == _SHM for each in own for mount in listed(each.get("volumeMounts"))
+    )
 
 
 def _limits_memory(facts: Facts, spec: Mapping[str, Any], container: str) -> bool:

@@ -455,6 +455,30 @@ def test_the_exception_of_another_replica_is_the_cause_of_a_timeout_of_pytorch(w
     assert words in second.title
 
 
+@pytest.mark.parametrize("words", ["sh: 1: /app/start.sh", "/bin/bash: line 1: /app/start.sh"])
+def test_a_program_that_a_shell_may_not_execute_is_no_data_without_access(words: str) -> None:
+    """A redirection that is denied prints the same words, and the shell exits with 1: only 126 is about a program."""
+    world = world_of()
+    world.failed(126, log=f"{words}: Permission denied\n")
+    assert (first_of(world).id, "chmod +x" in str(first_of(world).to_do)) == ("program-not-executable", True)
+    assert '"/app/start.sh"' in first_of(world).title
+    other = world_of()
+    other.failed(1, log=f"{words}: Permission denied\n")
+    assert first_of(other).id == "data-access-denied"
+
+
+@pytest.mark.parametrize(("code", "log"), [(1, "OSError: [Errno 28] No space left on device: '/dev/shm/x'"), (135, "")])
+def test_a_job_that_mounts_shared_memory_is_not_told_of_the_default(code: int, log: str) -> None:
+    """Its own volume is full."""
+    world = world_of()
+    world.failed(code, log=log)
+    assert "64Mi" in first_of(world).title
+    for replica in world.spec["tfReplicaSpecs"].values():
+        replica["template"]["spec"]["containers"][0]["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    first = first_of(world)
+    assert ("64Mi" in first.title, "raise sizeLimit" in str(first.to_do)) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("log", "advice"),
     [
