@@ -395,7 +395,7 @@ BUGS: Final[dict[str, Row]] = {
         lambda key: key.rpartition("/")[2],
         "another namespace|has no pods|never|counts",
     ),
-    "D7": (PROMISES, replicas, "replicas_of", _every_pod, "second pod|has not ended|restart|succeeded"),
+    "D7": (_later(PROMISES, 20), replicas, "replicas_of", _every_pod, "second pod|has not ended|restart|succeeded"),
     "U9": (PROMISES, plan, "find_label_drift", lambda *_: (), "wrong labels"),
     "U17": (PROMISES, plan, "find_selector_drift", lambda *_: (), "that selects"),
     "labels decide, not names": (PROMISES, replicas, "key_of", replicas.key_of_labels, "."),
@@ -408,7 +408,7 @@ BUGS: Final[dict[str, Row]] = {
     "dawdling": (IN_TIME, plan, "until_deadline", _dawdle, "too late"),
     # Failure policies.
     "a survivor of an attempt": (
-        POLICIES,
+        _later(POLICIES, 55),
         replicas,
         "of_earlier_attempts",
         lambda *_: [],
@@ -445,7 +445,7 @@ BUGS: Final[dict[str, Row]] = {
         _since_the_last_attempt,
         "too late.*deletion of",
     ),
-    "a pod is kept for ever": (QUEUES, cleanup, "kept_s", _for_ever, "under .* the pod of|not written"),
+    "a pod is kept for ever": (_later(QUEUES, 1), cleanup, "kept_s", _for_ever, "under .* the pod of|not written"),
     "no pod is kept": (QUEUES_IN_TIME, Replica, "lingers", property(_never), "kept for its sidecars"),
     "a bound counts from the decision": (QUEUES, cleanup, "_until_given_up_s", _after_the_decision, "frees the quota"),
     "the last condition is written by the cache": (
