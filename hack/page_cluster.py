@@ -148,9 +148,13 @@ class PageCluster:
         self._port = self._runner.addresses[0][1]
 
     async def _close(self) -> None:
-        for connection in self._server.connections:  # all at once, because clients reconnect within milliseconds
+        connections = self._server.connections
+        transports = [each.transport for each in connections if each.transport is not None]
+        for connection in connections:  # all at once, because clients reconnect within milliseconds
             connection.force_close()
         await self._runner.cleanup()
+        for transport in transports:  # else one to a client that does not read stays open until its buffer is sent
+            transport.abort()
 
     def stop(self) -> None:
         """Close all connections and stop listening."""
