@@ -31,7 +31,7 @@ from simulation.world import OracleError, run_seed
 from tfjob_operator.api import meta
 from tfjob_operator.api.client.errors import ConflictError, StatusError
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.conditions import is_ending
+from tfjob_operator.api.v1.conditions import end_record, is_ending
 from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJobSpec
 from tfjob_operator.api.v1alpha1.types import AlphaSpec
@@ -231,7 +231,7 @@ async def _nobody(*_: object) -> list[object]:
 
 def _decided_later(writer: Any, view: View, found: JobStatus) -> bool:
     """A decided end is written after four seconds, as if it could wait for more changes."""
-    if executor.end_record(found) != executor.end_record(view.written):
+    if end_record(found) != end_record(view.written):
         now = writer._clock.monotonic()
         left_s = _FIRST_DUE.setdefault(writer, {}).setdefault(view.job.metadata.uid, now) + 4 - now
         if left_s > 0:
