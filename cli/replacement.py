@@ -264,7 +264,7 @@ def is_served(found: Found, namespace: str) -> bool:
 
 
 def nothing_to_replace(found: Found) -> bool:
-    """Return True if there is no training-operator, and nothing that is left of one or of a migration."""
+    """Return True if neither a training-operator exists nor anything that it or a migration has left."""
     exists = found.deployments is None or found.deployments or webhook_configs(found) or _missing_webhooks(found)
     return not (exists or found.moved)
 
@@ -639,7 +639,7 @@ def unsupported(*scope: str) -> Iterator[str]:
         path = "".join(f"{{range .items[?(@{each})]}}{name}{{end}}" for each in fields)
         yield kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
     yield "#     The condition Held of these is True. If a replica has failed meanwhile, the job FAILS when training-operator"
-    yield f"#     starts, and its running pods are cleaned up. What to correct before: {kubectl('tfjob', 'explain', 'NAME')}"
+    yield f"#     starts, and its cleanPodPolicy applies. What to correct before: {kubectl('tfjob', 'explain', 'NAME')}"
     states = '{.status.conditions[?(@.type=="Held")].status} {.status.completionTime}'
     name = "{.metadata.namespace}/{.metadata.name}"
     path = f'{{range .items[*]}}{name} {states}{{"\\n"}}{{end}}'

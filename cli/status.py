@@ -14,7 +14,7 @@ from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
 from tfjob_operator.api.v1.indices import format_indices
 from tfjob_operator.api.v1.states import ENDING
-from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt
+from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt, execution_of
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.facts import PodFacts
 from tfjob_operator.cli.model.replicas import ReplicaName, order_of
@@ -142,7 +142,7 @@ def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
         types=tuple(_types(seen)),
         attempt=status.attempt,
         counted_restarts=status.counted_restarts,
-        execution_attempt=max(status.execution_attempt, status.attempt),
+        execution_attempt=execution_of(status.attempt, status.execution_attempt),
         max_restarts=_max_restarts(body),
         next_restart_time=utc(status.next_restart_time),
         attempt_history=status.attempt_history or (),

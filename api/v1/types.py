@@ -217,10 +217,10 @@ class JobStatus(Struct, frozen=True):
     accelerator_seconds: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     accelerator_pods: AcceleratorPods | None = None
 
-    @property
-    def execution(self) -> int:
-        """The number of the present execution. A release without `execution_attempt` may have counted attempts."""
-        return max(self.execution_attempt, self.attempt)
+
+def execution_of(attempt: int, execution_attempt: int) -> int:
+    """Return the number of the present execution. A release without `executionAttempt` may have counted attempts."""
+    return max(attempt, execution_attempt)
 
 
 class JobAnnotations(Struct, frozen=True):

@@ -367,9 +367,9 @@ def _child_of(event: EventDetails, missing: set[str], wanted: Collection[str]) -
 
 def why_not_created(facts: Facts, pod: str) -> Iterator[Finding]:
     """Yield why the pod of a replica that a finished job lacked could not be created, if its last event tells."""
-    told = facts.job_events(EventReason.FAILED_CREATE_POD, EventReason.CREATED_POD)
+    events = facts.job_events(EventReason.FAILED_CREATE_POD, EventReason.CREATED_POD)
     about = [
-        each for each in told if pod in _CHILD.findall(each.message) or is_named(pod, each.message.partition(": ")[2])
+        each for each in events if pod in _CHILD.findall(each.message) or is_named(pod, each.message.partition(": ")[2])
     ]
     for event in latest(about):
         if event.reason == EventReason.FAILED_CREATE_POD:

@@ -273,7 +273,9 @@ def log_finished(job: TFJob) -> None:
         uid=meta.uid,
         resource_version=meta.resource_version,
         outcome=state_of(job),
-        waiting_s=int((started - created).total_seconds()) if started is not None and created is not None else None,
+        waiting_s=max(0, int((started - created).total_seconds()))
+        if started is not None and created is not None
+        else None,
         duration_s=int((ended - started).total_seconds()) if started is not None and ended is not None else None,
         attempts=status.attempt + 1,
         restarts=sum(each.total for each in status.restarts),

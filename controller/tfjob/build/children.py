@@ -21,7 +21,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS, Network, RestartPolicy
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.api.v1.tf_config import ClusterSpec
-from tfjob_operator.api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec, execution_of
 from tfjob_operator.controller.config.values import Accelerators, with_accelerators
 from tfjob_operator.controller.jobs.children import PodGroup, ReplicaKey
 
@@ -171,7 +171,7 @@ class PodBuilder:
         self._spec = spec
         attempt = job.status.attempt
         self._attempt = str(attempt) if attempt or spec.failure_policy is not None else None
-        self._execution = str(job.status.execution)
+        self._execution = str(execution_of(attempt, job.status.execution_attempt))
         self._gang = gang
         # A gang scheduler or topology places the pods of a job together, so no nodes may be excluded here.
         self._avoided = (

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -213,7 +214,7 @@ def _decide(
     record = conditions.end_record(draft)
     if record is not None:
         return finish(draft, record, spec, seen, defaults)
-    draft.restore_execution((*seen.replicas, *seen.surplus))
+    draft.restore_execution(chain(seen.replicas, seen.surplus))
     if isinstance(spec, InvalidSpec):
         return hold(draft, spec, seen)
     if spec.suspend:

@@ -38,6 +38,7 @@ from tfjob_operator.api.v1.types import (
     StartRecord,
     TFJob,
     TFJobSpec,
+    execution_of,
 )
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import NO_LABELS, Pod, ReplicaKey
@@ -537,11 +538,11 @@ class StatusDraft(Draft):
 
     def begin_execution(self) -> None:
         """Count a new execution of the whole job, in the write that precedes its first pod."""
-        self.execution_attempt = max(self.execution_attempt, self.attempt) + 1
+        self.execution_attempt = execution_of(self.attempt, self.execution_attempt) + 1
 
     def restore_execution(self, pods: Iterable[Replica]) -> None:
         """Continue with the number in the labels of the pods, if a release that does not know it dropped it from the status."""
-        known = max(self.execution_attempt, self.attempt)
+        known = execution_of(self.attempt, self.execution_attempt)
         labels = {(each.pod.metadata.labels or NO_LABELS).execution for each in pods} - {"", str(known)}
         found = max((c.attempt_in(each, known) for each in labels), default=0)
         if found > known:

@@ -9,6 +9,7 @@ from fakes.jobs import container, good_spec, job, pod_group, replica, spec, temp
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.config.values import Accelerator, HostVolume, Variable
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import (
@@ -81,6 +82,15 @@ def test_labels_and_annotations_are_merged_and_ours_win() -> None:
     }
     assert found["annotations"] == {"n": "1"}
     assert "creationTimestamp" not in found
+
+
+@pytest.mark.parametrize(("attempt", "execution", "expected"), [(0, 0, "0"), (3, 0, "3"), (1, 4, "4")])
+def test_a_pod_has_the_number_of_its_execution(attempt: int, execution: int, expected: str) -> None:
+    """A status of a release that counted only attempts continues with theirs."""
+    tfjob = job(status=JobStatus(attempt=attempt, execution_attempt=execution))
+    pod = PodBuilder(tfjob, good_spec(tfjob)).build(WORKER_0)
+    variables = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
+    assert (pod["metadata"]["labels"][c.LABEL_EXECUTION], variables[c.EXECUTION_VARIABLE]) == (expected, expected)
 
 
 def test_only_the_deciding_pod_is_called_master() -> None:
