@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.constants import (
     exit_of,
 )
 from tfjob_operator.api.v1.types import IndexRestarts, JobAttempt, JobCondition, TFJobSpec, child_name
-from tfjob_operator.cli.diagnosis import fallback, logs, refining, starting
+from tfjob_operator.cli.diagnosis import fallback, logs, reading, refining, starting
 from tfjob_operator.cli.diagnosis.advice import (
     AGAIN,
     DESCRIBE_JOB,
@@ -363,7 +363,7 @@ def _stopped_well(facts: Facts) -> Iterator[Finding]:
                 probe = _by_probe("", [event]).lower()
                 yield of_pod(AFTER_PROBE, pod, probe=probe, **values).seen_in(facts.line(event))
             log = facts.log(meta.name, CONTAINER_NAME)
-            raised, missing = logs.last_exception(log), logs.failed_start(log)
+            raised, missing = reading.last_exception(log), reading.failed_start(log)
             if raised or missing:
                 what = "the log ends with an exception" if raised else "a program did not start"
                 seen = f"log of {safe_name(meta.name)}: {quote(log)}"
@@ -575,12 +575,12 @@ def memory_limit(pod: PodDetails, name: str) -> str:
     return "" if memory is None else f"of {value(str(memory))}{', set by a LimitRange' * by_range}"
 
 
-def _read(end: _End) -> tuple[str, logs.LastWords, str]:
+def _read(end: _End) -> tuple[str, reading.LastWords, str]:
     """Return the log of an exit, why the process ended by it, and the words for a title: the last lines if that is unknown."""
-    joined = logs.plain(end.words)
+    joined = reading.plain(end.words)
     joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
-    last = logs.read(joined) if end.code not in _KILLED else logs.LastWords()
-    words = shorten(last.line) or _last_lines(logs.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    last = reading.read(joined) if end.code not in _KILLED else reading.LastWords()
+    words = shorten(last.line) or _last_lines(reading.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
     return joined, last, words
 
 
@@ -623,7 +623,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
         problem = replace(problem, to_do=(LOGS, _TIME_LIMIT)) if has_timeout else problem
         more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}
-    if logs.is_far_up(joined, last.line):
+    if reading.is_far_up(joined, last.line):
         values["tail"] = MORE_LINES
     more = {name: shorten(text) for name, text in more.items()}
     problem = refining.refined(facts, problem, end.pod, end.container, last.line)
@@ -631,7 +631,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
 
 
 def _by_log(
-    facts: Facts, end: _End, problem: Problem, last: logs.LastWords
+    facts: Facts, end: _End, problem: Problem, last: reading.LastWords
 ) -> tuple[Problem, str, Mapping[str, str], tuple[Problem, ...]]:
     """Return the problem that a log shows, its key, its values, and the problem whose advice applies too."""
     key, also = value(last.values.get("name", "")), tuple[Problem, ...]()

@@ -26,7 +26,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts, deadline, logs
+from tfjob_operator.cli.diagnosis import attempts, deadline, reading
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -289,7 +289,7 @@ def _last_failure(facts: Facts, record: EndRecord | None) -> str:
     name = safe_name(last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0))
     log = facts.log(name, last.container_name or CONTAINER_NAME).rstrip()
     said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.last_words
-    words = logs.read(logs.plain(said or log)).line or last.message or log.rpartition("\n")[2]
+    words = reading.read(reading.plain(said or log)).line or last.message or log.rpartition("\n")[2]
     words = shorten(value(words))
     if last.reason in {EventReason.START_DEADLINE_EXCEEDED, AttemptReason.NOT_RUNNING}:
         return f"({name} {words})"
@@ -377,7 +377,7 @@ def _failing(facts: Facts, done: Container[int]) -> Iterator[tuple[str, str]]:
         if index in done or not (exits or restarts or loops):
             continue
         words = f"{safe_name(name)}: {format_restarts(restarts)}" if restarts else f"{safe_name(name)} failed"
-        last = [logs.read(each.ended.message).line or value(each.ended.message) for each in exits]
+        last = [reading.read(each.ended.message).line or value(each.ended.message) for each in exits]
         codes = [f"exit code {each.ended.exit_code}" for each in exits]
         events = [facts.line(each) for each in latest(loops)]
         detail = ": ".join(filter(None, (*codes, *last)))

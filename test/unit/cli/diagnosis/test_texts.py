@@ -11,7 +11,7 @@ import msgspec
 from support.cases import for_each
 from tfjob_operator.api.text import last_words
 from tfjob_operator.cli import diagnosis
-from tfjob_operator.cli.diagnosis import logs
+from tfjob_operator.cli.diagnosis import reading
 from tfjob_operator.cli.diagnosis.causes import Cause
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match
@@ -116,9 +116,9 @@ def test_no_rule_cuts_a_wrong_name_out_of_any_text(text: Text) -> None:
     """Also not a rule for another kind of message: the order of rules is not what makes a name right."""
     for module, rules in RULES.items():
         for each in (rule for rule in rules if rule.pattern.groupindex):
-            if module == "logs":
-                cut = [*logs.read(text.text, (each,)).values.items()]
-                cut += logs.read(last_words(text.text).replace(" / ", "\n"), (each,)).values.items()
+            if module in {"logs", "reading"}:
+                cut = [*reading.read(text.text, (each,)).values.items()]
+                cut += reading.read(last_words(text.text).replace(" / ", "\n"), (each,)).values.items()
             else:
                 cut = [*(first_match((each,), text.text) or ("", {}))[1].items()]
             wrong = [(group, name) for group, name in cut if group not in SENTENCES and name not in text.names]

@@ -1,0 +1,356 @@
+"""Reads logs: why a process ended, and errors that its shell ignored. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from tfjob_operator.cli.diagnosis.causes import Problem
+from tfjob_operator.cli.diagnosis.logs import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
+from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule
+
+_LONGEST: Final = 65_536
+_MOST_LINES: Final = 400
+"""The end of a log that is read."""
+_NEAR: Final = 40
+"""Fewer lines than the advice prints."""
+_TRACEBACK: Final = ("Traceback (most recent call last):", "During handling of the above exception, another")
+_AT_END: Final = re.compile(
+    r"(?:\A|(?:\A|\n)(?!Exception ignored )[^\n]*\n)Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+"
+    r"(?P<line>[A-Za-z_][^\n]*)\Z"
+)
+"""A traceback at the end of a log, unless Python ignored its exception."""
+# CPython: Modules/main.c and Lib/runpy.py; dash, bash and busybox, with the line of the script or without
+_NOT_STARTED: Final = re.compile(
+    r"\S*python[\d.]*: (?:can't open file |No module named |Error while finding module specification for |"
+    r"'?\S+ is a package and cannot be directly executed)|"
+    r"(?:[^\s:]+: (?:line )?\d+|\S*sh): [^:]{1,300}: (?:(?:command )?not found|No such file or directory|Permission denied)$"
+)
+_ECHOES: Final = 3
+"""The most lines that a script prints after a program that did not start."""
+_TRAINED: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
+_CAUSED: Final = "The above exception was the direct cause of the following exception:"
+_IGNORED: Final = "Exception ignored "
+# Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
+_MARGIN: Final = re.compile(r"^[ +]+\| (?=\S)")
+_EXCEPTION: Final = re.compile(
+    r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){1,12}_?[A-Z]\w*|_?[A-Z]\w*(?:Error|Exception|Group|Interrupt|Iteration|Exit))"
+    r"(?:: (?P<words>.*)|:?$)"
+)
+# absl: `E0926 17:26:32.075402 157988 client.h:77] text`; TensorFlow: `2026-11-29 02:30:05.881660: E tensorflow/x.cc:29] text`
+_NATIVE: Final = re.compile(
+    r"(?:\d{4}-\d\d-\d\d [\d:.]+: )?(?P<level>[IWEF])(?:\d{4} [\d:.]+ +\d+)? [\w./-]{1,200}:\d+\] (?P<text>.*)"
+)
+_THROWN: Final = re.compile(r"\s+what\(\):\s+(.+)")
+"""What std::terminate prints of an exception of C++ that nothing caught."""
+_FAULT: Final = re.compile(r"Fatal Python error: .+|Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!$")
+"""The first line of faulthandler. The frames follow, the innermost one first."""
+_ABORT: Final = "Fatal Python error: Aborted"
+_THREAD: Final = re.compile(r"(?P<current>Current t|T)hread 0x[0-9a-f]+ .{0,100}\(most recent call first\):")
+_FAULT_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}) in (?P<name>\S.{0,200})')
+_OF_LIBRARY: Final = re.compile(r"/lib(64)?/python\d|/(site|dist)-packages/|<frozen ")
+_ROOT: Final = re.compile(r"NCCL WARN|OP_REQUIRES failed|insufficient shared memory")
+"""Messages with the reason of an exception that gives none, such as an InternalError of NCCL."""
+_WITH_FRAMES: Final = (
+    rule(TF_CONFIG_BAD, r'tfconfig_cluster_resolver\.py"[\s\S]{0,4000}\njson\.decoder\.JSONDecodeError: '),
+)
+"""An exception that is about a setting only if this function raised it."""
+_CONTINUED: Final = re.compile(
+    r"Additional GRPC error information|:(\{|[A-Z]+:)|RPC: /|(\d+|/job:\S+)$|The tasks have crashed|INTERNAL: Barrier |"
+    r"Barrier result: |This suggests that the workers"
+)
+"""Lines of gRPC and of JAX's coordination service after the first line of a message of native code."""
+_BY_JAX: Final = "the JAX distributed service detected fatal errors"
+_OF_PEERS: Final = frozenset({PEER_UNKNOWN, PEER_FAILED, PEER_AWAY})
+_PROGRESS: Final = re.compile(r"\b(epoch|step)\b", re.IGNORECASE)
+"""A line of a training that continued after an exception."""
+_OF_SERVICE: Final = re.compile(rf"{_BY_JAX}|coordination service")
+"""Messages of JAX that may name the peer."""
+_VAGUE: Final = re.compile(
+    r"(\w+\.)*((Internal|Unknown|XlaRuntime|JaxRuntime|Aborted|Cancelled)Error\b|RuntimeError: (NCCL|DataLoader))"
+)
+_FATAL: Final = re.compile(r"(FATAL|Fatal|fatal|CRITICAL): ?|[\w./-]{1,100}: error: ")
+"""Lines by which a program says that it ends, such as those of argparse: an exception before it was handled."""
+_CLOSING: Final = re.compile(r"(ERROR|Error|error|Aborting|Aborted): ")
+"""The same, if it is the last line."""
+_ESCAPES: Final = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+_DECORATION: Final = re.compile(
+    r"^\[rank\d+\]: |\x1b\[[\d;]*m|\{\{function_node [^}]{0,400}\}\} ?| ?\[Op:\w+\](?: name: ?)?"
+)
+_FRAME: Final = re.compile(r" {4}|  File ")
+_WRAPPED: Final = re.compile(r"Exception encountered when calling |Graph execution error:|in user code:|$")
+"""The first lines of exceptions of Keras and TensorFlow whose reason is on a later line."""
+_OF_LAUNCHER: Final = re.compile(r"(\w+\.)*ChildFailedError\b")
+"""The exception of torchrun, after those of the processes that it started."""
+_OF_PROCESS: Final = re.compile(r"\s+(traceback|exitcode) *: (?!To enable traceback)(.+)")
+"""How the process of the first failure ended, in the exception of torchrun."""
+_LEVELS: Final = ("level", "severity", "levelname", "log.level")
+_TEXTS: Final = ("msg", "message", "event", "error")
+_TRACEBACKS: Final = ("exc_info", "exception", "exc_text")
+_LOGFMT: Final = re.compile(
+    r"(?:\S+=\S+ )*?(?:level|lvl|severity)=(?:error|err|fatal|critical|panic)\b.*?\b(?:msg|message|error|err)="
+    r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<word>\S+))',
+    re.IGNORECASE,
+)
+_SEVERE: Final = frozenset({"ERROR", "ERR", "CRITICAL", "FATAL", "PANIC", "ALERT", "EMERGENCY"})
+_NO_REASON: Final = re.compile(r"[=-]+$|Detected at node|Node: |\s|•|Stack trace for op|(Call a|A)rguments received")
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """Why a process ended, by its log: the line with the reason, "" if unknown, and the problem, if it is a known one.
+
+    `values` are those of the problem; `name` is missing if the rule does not know which part of the line is the name.
+    """
+
+    line: str = ""
+    problem: Problem | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Message:
+    """A message of a log.
+
+    `level` is `X` for an exception, `J` for an error of a structured log, `I`, `W`, `E` or `F` (fatal) for native code, and ""
+    for a line of the program.
+    """
+
+    level: str
+    lines: list[str]
+    is_cause: bool = False  # of the exception that follows
+    is_handled: bool = False  # when the exception that follows was raised
+    margin: int = 0  # before an ExceptionGroup and its members, the wider the deeper
+
+    def reason(self) -> str:
+        """Return the line that gives the reason: of an exception, its type without the package and its message."""
+        exception = _EXCEPTION.match(self.lines[0]) if self.level == "X" else None
+        if exception is None:
+            where = _crashed_in(self.lines) if _FAULT.match(self.lines[0]) else ""
+            return f"{self.lines[0]}, in {where}" if where else self.lines[0]
+        words = exception["words"] or ""
+        if _OF_LAUNCHER.match(self.lines[0]):
+            ends = [found for line in self.lines if (found := _OF_PROCESS.match(line)) is not None]
+            words = words or next((found[2] for found in ends if found[1] == "traceback"), "")
+            words = words or next((f"exitcode {found[2]}" for found in ends), "")
+        if words.startswith("in user code:"):
+            return next((line.strip() for line in reversed(self.lines) if _EXCEPTION.match(line.strip())), words)
+        if "of RPC that terminated with" in words:
+            words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
+        if _WRAPPED.match(words):
+            words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)
+        return ": ".join(filter(None, (exception["type"].rpartition(".")[2], words)))
+
+    def text(self) -> str:
+        """Return all lines but stack frames, and the reason of an exception as a line of its own."""
+        lines = [line for line in self.lines if not (_FRAME.match(line) or _FAULT_FRAME.match(line))]
+        return "\n".join([*lines, self.reason()] if self.level == "X" else lines)
+
+
+def is_far_up(log: str, line: str) -> bool:
+    """Return True if a line of a log is so far above its end that the last lines alone do not show it."""
+    words, lines = line.partition(": ")[2] or line, log.rstrip().split("\n")
+    return bool(words) and not any(words in each for each in lines[-_NEAR:]) and any(words in each for each in lines)
+
+
+def last_exception(log: str) -> str:
+    """Return the exception whose traceback is the end of a log; "" if there is none."""
+    found = _AT_END.search(plain(log)[-_LONGEST:].rstrip())
+    return found["line"] if found is not None else ""
+
+
+def failed_start(log: str) -> str:
+    """Return the line by which a shell or Python says that a program did not start; "" if more than a few lines follow it.
+
+    A program that a script starts in vain before or beside the training would otherwise be blamed.
+    """
+    last = plain(log)[-_LONGEST:].rstrip().splitlines()[-1 - _ECHOES :]
+    for line in reversed(last):
+        if _TRAINED.search(line):
+            break
+        if _NOT_STARTED.match(line):
+            return line
+    return ""
+
+
+def plain(log: str) -> str:
+    """Return a log without escape sequences, and of lines that were written over each other the last one."""
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", log).split("\n"))
+
+
+def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
+    """Return why the process with this log ended.
+
+    The last exception decides, or a later fatal message: lines before it may be about errors that were handled. An exception of
+    a launcher decides only without another. Without all of them, the last error of a structured log decides, else the last line
+    that a rule knows.
+    """
+    messages = _messages(log)
+    ends = [each for each in reversed(messages) if each.level in {"X", "F"}]
+    ends += [each for each in reversed(messages) if each.level == "J"]
+    last = next((each for each in ends if not _OF_LAUNCHER.match(each.lines[0])), ends[0] if ends else None)
+    candidates: list[_Message] = []
+    if last is not None:
+        last = _before_abort(messages, last) if _BY_JAX in last.lines[0] else last
+        candidates += [_first_member(messages)] if last.margin else _causes(messages, last)
+        last = candidates[0]
+    if last is None or last.level == "J":
+        candidates += _lines(messages)
+    for each in candidates:
+        found = first_match(rules, each.text())
+        if found is not None and found[0] in _OF_PEERS and not found[1]:
+            others = (first_match(rules, other.text()) for other in messages if _OF_SERVICE.search(other.lines[0]))
+            found = next((other for other in others if other and other[0] in _OF_PEERS and other[1]), found)
+        if found is not None:
+            return LastWords(each.reason(), *found)
+    if last is None:
+        where = _crashed_in(log[-_LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
+        return LastWords(f"crashed in {where}" if where else "")
+    line = next((each.reason() for each in candidates if "NCCL WARN" in each.lines[0]), last.reason())
+    handled = [each for each in messages if each.is_handled and first_match(rules, each.text()) is not None]
+    if handled and last.level == "X":
+        line = f"{line}, while handling {handled[-1].reason()}"
+    return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
+
+
+def _crashed_in(lines: Sequence[str]) -> str:
+    """Return the innermost frame of the user's code in the output of faulthandler, else the innermost one; "" for none.
+
+    The thread that crashed counts, or the first one if the process was ended by a timeout.
+    """
+    threads: list[list[re.Match[str]]] = [[]]
+    for line in lines:
+        if (thread := _THREAD.match(line)) is not None:
+            if thread["current"] == "Current t":
+                threads.clear()
+            threads.append([])
+        elif (frame := _FAULT_FRAME.match(line)) is not None:
+            threads[-1].append(frame)
+    frames = next(filter(None, threads), [])
+    own = (each for each in frames if not _OF_LIBRARY.search(each["file"]))
+    innermost = next(own, frames[0] if frames else None)
+    return "" if innermost is None else f"{innermost['name']} ({innermost['file']}:{innermost['line']})"
+
+
+def _before_abort(messages: Sequence[_Message], abort: _Message) -> _Message:
+    """Return the exception that ended a program before JAX aborted it, or the message of JAX if another process caused both.
+
+    At its exit, a process of JAX waits for the others, and is aborted if they do not exit too.
+    """
+    before = (each for each in reversed(messages[: messages.index(abort)]) if each.level not in {"I", "W", "E", "F"})
+    raised = next(before, abort)
+    known = first_match(RULES, raised.text())
+    was_handled = any(_PROGRESS.search(line) for line in raised.lines[1:])
+    return abort if raised.level != "X" or was_handled or (known and known[0] in _OF_PEERS) else raised
+
+
+def _first_member(messages: Sequence[_Message]) -> _Message:
+    """Return the first member of the last ExceptionGroup: it was raised first, and may have caused the others."""
+    outermost = min(each.margin for each in messages if each.margin)
+    found: list[_Message] = []
+    for each in messages:
+        if "Group: " in each.lines[0]:
+            found = [] if each.margin == outermost else found
+        elif each.margin:
+            found.append(each)
+    return found[0] if found else messages[-1]
+
+
+def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
+    """Yield the deciding message, the exceptions from which it was raised, and what explains it if it is vague."""
+    yield last
+    chain = [each for each in messages if each.level == "X"]
+    for each in reversed(chain[:-1] if last.level == "X" else []):
+        if not each.is_cause:
+            break
+        yield each
+    if _VAGUE.match(last.lines[0]):
+        yield from (each for each in reversed(messages) if _ROOT.search(each.lines[0]))
+    if "No matching distribution found for " in last.lines[0]:  # by pip, also if it cannot reach its index
+        yield from (each for each in reversed(messages) if "Retrying (Retry(" in each.lines[0])
+    if "CalledProcessError" in last.lines[0]:
+        yield from _lines(messages)
+
+
+def _lines(messages: Sequence[_Message]) -> Iterator[_Message]:
+    """Yield the lines of the program, and errors of native code after them; earlier ones did not end the program."""
+    ended = True
+    for each in reversed(messages):
+        if each.level == "" or (each.level == "E" and ended):
+            yield each
+        ended = ended and each.level != ""
+
+
+def _messages(log: str) -> list[_Message]:
+    current: _Message | None = None
+    is_ignored = in_frames = False
+    found: list[_Message] = []
+    lines = log[-_LONGEST:].rstrip().splitlines()[-_MOST_LINES:]
+    for number, raw in enumerate(lines, 1):
+        margined = _DECORATION.sub("", raw)
+        line = _MARGIN.sub("", margined).rstrip()
+        exception = _EXCEPTION.match(line)
+        if (begun := _begun(line, is_last=number == len(lines))) is not None:
+            is_known = line.startswith(_ABORT) and any(each.level == "F" for each in found)
+            found += [] if is_known else [begun]  # the failed check was logged before the abort
+            current = begun if begun.level == "F" else None
+        elif found and found[-1].level and _CONTINUED.match(line):
+            found[-1].lines.append(line)
+        elif line.startswith(_TRACEBACK):
+            if found and line != _TRACEBACK[0]:
+                found[-1].is_handled = found[-1].level == "X"
+            current, in_frames = None, True
+        elif line.startswith(_IGNORED):
+            current, is_ignored = None, True
+        elif line == _CAUSED:
+            if found and found[-1].level == "X":
+                found[-1].is_cause = True
+            current = None
+        elif exception:
+            current = _Message("X", [line], margin=len(margined.rstrip()) - len(line))
+            found += [] if is_ignored else [current]
+            is_ignored = in_frames = False
+        elif current is not None:
+            current.lines.append(line)
+        elif line and not in_frames:
+            found.append(_Message("", [line]))
+    return found
+
+
+def _begun(line: str, *, is_last: bool) -> _Message | None:
+    """Return the message of native code or of a structured log, or the fatal one, that begins with this line."""
+    if (thrown := _THROWN.match(line)) is not None:
+        return _Message("F", [thrown[1]])
+    if _FAULT.match(line) or _FATAL.match(line) or (is_last and _CLOSING.match(line)):
+        return _Message("F", [line])
+    if (native := _NATIVE.match(line)) is not None:
+        return _Message(native["level"], [native["text"]])
+    error = _error_of(line)
+    return _Message("J", error) if error is not None else None
+
+
+def _error_of(line: str) -> list[str] | None:
+    """Return the lines of the message in a line of a structured log, JSON or logfmt; None if it is no error."""
+    if (found := _LOGFMT.match(line)) is not None:
+        return [(found["quoted"] or found["word"] or "").replace('\\"', '"')]
+    if not line.startswith("{") or not line.endswith("}"):
+        return None
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    level = next((fields[name] for name in _LEVELS if name in fields), "")
+    said = [
+        fields[name] for name in (*_TRACEBACKS, *_TEXTS) if isinstance(fields.get(name), str) and fields[name].strip()
+    ]
+    if str(level).upper() not in _SEVERE or not said:
+        return None
+    lines: list[str] = said[0].strip().splitlines()
+    if any(name in fields for name in _TRACEBACKS):
+        return lines[-1:]
+    cause = fields.get("error")
+    return [*lines[:-1], f"{lines[-1]}: {cause}"] if isinstance(cause, str) and cause and said[0] != cause else lines
