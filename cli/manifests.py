@@ -25,6 +25,7 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.api.v1alpha1.conversion import Conversion, to_v1
 from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.model.command_lines import ignored_arguments
 from tfjob_operator.cli.model.facts import mapping
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.yaml_text import yaml_text
@@ -280,7 +281,16 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> ValidationResult:
     board = read_tensor_board(name, raw).board
     if isinstance(board, InvalidTensorBoard):
         return _good(warnings, f"the job runs without its TensorBoard: {board.text}")
-    return _good(warnings, *(board.unknown_fields if board is not None else ()), *_tiny_amounts(manifest.body))
+    more = (*(board.unknown_fields if board is not None else ()), *_ignored_arguments(manifest.body))
+    return _good(warnings, *more, *_tiny_amounts(manifest.body))
+
+
+def _ignored_arguments(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield warnings about words of a command line that its shell ignores."""
+    for each in ignored_arguments(mapping(body.get("spec"))):
+        where = f"spec.tfReplicaSpecs.{each.type}.template.spec.containers[{each.number}].command"
+        what = f"{each.shell} -c runs {each.program} without arguments, and ignores {each.arguments}"
+        yield f"{where}: {what}: write the script as one string"
 
 
 def _tiny_amounts(body: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from tfjob_operator.api.text import clean, last_words
+from tfjob_operator.api.text import last_words
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
@@ -228,11 +228,12 @@ AFTER_PROBE: Final = warning(
 AFTER_EXCEPTION: Final = warning(
     "succeeded-with-exception",
     "Succeeded with exit code 0, but {what} ({who}): {words}",
-    "The last lines of the log of the replica that ended the job are a traceback of Python, or a shell or Python did not find "
-    "the program",
+    "Near the end, the log of the replica that ended the job has a traceback of Python, or a message that a program did not "
+    "start, crashed, or rejected its arguments",
     LOGS,
-    "A shell exits with the code of its last command. After set -e, it exits with that of the first command that fails; after "
-    "set -o pipefail (bash), also if the output of that command goes through a pipe, such as python train.py | tee log",
+    "A shell exits with the code of its last command. After set -e, or if && joins the commands, it exits with that of the "
+    "first command that fails; after set -o pipefail (bash), also if the output of that command goes through a pipe, such as "
+    "python train.py | tee log",
 )
 FOR_EVER: Final = warning(
     "restarts-for-ever",
@@ -363,12 +364,13 @@ def _stopped_well(facts: Facts) -> Iterator[Finding]:
                 probe = _by_probe("", [event]).lower()
                 yield of_pod(AFTER_PROBE, pod, probe=probe, **values).seen_in(facts.line(event))
             log = facts.log(meta.name, CONTAINER_NAME)
-            raised, missing = reading.last_exception(log), reading.failed_start(log)
-            if raised or missing:
-                what = "the log ends with an exception" if raised else "a program did not start"
+            what, line = "the log ends with an exception", reading.last_exception(log)
+            if not line:
+                by_shell = not refining.runs_python(facts, meta.name, CONTAINER_NAME)
+                what, line = reading.ignored_failure(log, by_shell=by_shell)
+            if line:
                 seen = f"log of {safe_name(meta.name)}: {quote(log)}"
-                words = shorten(value(raised or missing))
-                yield of_pod(AFTER_EXCEPTION, pod, what=what, words=words, **values).seen_in(seen)
+                yield of_pod(AFTER_EXCEPTION, pod, what=what, words=shorten(value(line)), **values).seen_in(seen)
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
@@ -556,12 +558,16 @@ def _limit_of_template(facts: Facts, pod: str, container: str) -> str | None:
     """
     spec = refining.pod_spec_of(facts, pod)
     own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
-    was_edited = facts.job.metadata.generation > 1 and not facts.finished
-    if facts.evidence.limit_ranges or was_edited or not own:
+    if facts.evidence.limit_ranges or _may_be_corrected(facts) or not own:
         return ""
     found = [mapping(mapping(each.get("resources")).get("limits")).get("memory") for each in (*own, spec)]
     memory = next((each for each in found if each is not None), None)
     return f"of {value(str(memory))}" if memory is not None else None
+
+
+def _may_be_corrected(facts: Facts) -> bool:
+    """Return True if the template of an unfinished job may have been edited since an earlier pod failed."""
+    return facts.job.metadata.generation > 1 and not facts.finished
 
 
 def memory_limit(pod: PodDetails, name: str) -> str:
@@ -579,8 +585,9 @@ def _read(end: _End) -> tuple[str, reading.LastWords, str]:
     """Return the log of an exit, why the process ended by it, and the words for a title: the last lines if that is unknown."""
     joined = reading.plain(end.words)
     joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
-    last = reading.read(joined) if end.code not in _KILLED else reading.LastWords()
-    words = shorten(last.line) or _last_lines(reading.plain(end.words)) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+    last = reading.read(joined, logs.OF_CHILD if end.code in _KILLED else logs.RULES)
+    last = last if last.problem is not None or end.code not in _KILLED else reading.LastWords()
+    words = shorten(last.line) or _last_lines(reading.plain(end.words))
     return joined, last, words
 
 
@@ -600,8 +607,8 @@ def _classified(facts: Facts, end: _End) -> Finding:
     joined, last, words = _read(end)
     more: Mapping[str, str] = {"words": f": {words}" if words.strip() else " "}
     key, also = "", tuple[Problem, ...]()
+    limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
     if end.reason == "OOMKilled":
-        limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
         problem, more = NO_MEMORY_LIMIT if limit is None else OUT_OF_MEMORY, {"limit": limit or " "}
     elif end.reason in _OF_PROBES:
         problem, more = _failed_probe(facts, end.pod, end.reason)
@@ -612,6 +619,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem, more = starting.NOT_EXECUTABLE, {"name": name}
     elif last.problem is not None:
         problem, key, more, also = _by_log(facts, end, last.problem, last)
+        more = {**more, "memory": "no limit" if limit is None else f"limit {limit}" if limit else "limit unknown"}
     elif end.init:
         problem = INIT_FAILED
     elif end.code == 0 and end.reason in {"", "Error", "Completed"}:
@@ -620,7 +628,6 @@ def _classified(facts: Facts, end: _End) -> Finding:
     else:
         problem = _BY_CODE.get(end.code, CRASH_LOOP if end.loops else FAILED)
         key = str(end.code) if problem is FAILED else ""
-        limit = _limit_of_template(facts, end.pod, end.container) if end.limit == "" else end.limit
         problem = replace(problem, to_do=(LOGS, _TIME_LIMIT)) if has_timeout else problem
         more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}
     if reading.is_far_up(joined, last.line):
@@ -651,8 +658,10 @@ def _by_log(
 
 
 def _last_lines(log: str) -> str:
-    """Return the last lines of a log as far as they are short, but at least the last one."""
+    """Return the last lines of a log as far as they are short, but at least the last one; "" if that is only progress."""
     last = value(log.rstrip().rpartition("\n")[2])
+    if reading.is_progress(last):
+        return ""
     return shorten(last) if len(last.encode()) > _LAST_WORDS else last_words(log, _LAST_WORDS)
 
 
@@ -746,7 +755,7 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         proofs = [facts.line(event) for event, _ in exits[-1:]]
         killed = _probes(facts, name, pod.metadata.uid, CONTAINER_NAME, None)
         problem, also = endless if times >= _OFTEN else RESTARTED, tuple[Problem, ...]()
-        is_past = bool(exits) and _is_of_earlier_pod(records.get(replica), pod, exits[-1][0])
+        is_past = _may_be_corrected(facts) and _is_of_earlier_pod(records.get(replica), pod, exits)
         is_again = times >= _AGAIN and bool(exits) and exits[-1][1].reason == "OOMKilled" and _is_young(facts, pod)
         values["words"] = ""
         if is_again and not is_past:
@@ -780,13 +789,15 @@ def _restarts_seen(pod: PodDetails, container: str, times: int) -> Iterator[str]
         yield f"container {safe_name(each.container)} exited with code {each.ended.exit_code}{reason} before the restart"
 
 
-def _is_of_earlier_pod(record: IndexRestarts | None, pod: PodDetails, event: EventDetails) -> bool:
-    """Return True if an event ExitedWithCode is about an earlier pod of the replica, whose template may have been another."""
-    created_at = pod.metadata.creation_timestamp
+def _is_of_earlier_pod(
+    record: IndexRestarts | None, pod: PodDetails, exits: Sequence[tuple[EventDetails, PodExit]]
+) -> bool:
+    """Return True if the last event ExitedWithCode is about an earlier pod, whose template may have been another."""
+    created_at, at = pod.metadata.creation_timestamp, exits[-1][0].at if exits else None
     replaced = record is not None and record.pod not in {"", pod.metadata.uid}
-    if event.at is None or created_at is None:
+    if at is None or created_at is None:
         return replaced
-    return replaced or seconds_between(created_at, event.at) <= _SKEW_S
+    return replaced or seconds_between(created_at, at) <= _SKEW_S
 
 
 def _last_failure(facts: Facts, end: _End, pod: PodDetails) -> tuple[str, tuple[Problem, ...]]:
@@ -797,7 +808,8 @@ def _last_failure(facts: Facts, end: _End, pod: PodDetails) -> tuple[str, tuple[
     _, last, words = _read(end)
     if words.strip() in {"", end.reason}:  # the kubelet's or the runtime's reason, of which events have nothing else
         is_plain = end.reason in {*_PLAIN, "ContainerStatusUnknown"} or not _is_young(facts, pod)
-        words = "" if is_plain else f"{end.reason} probe" if end.reason in _OF_PROBES else end.reason
+        code = f"exit code {end.code}" if _is_young(facts, pod) and end.code else ""
+        words = code if is_plain else f"{end.reason} probe" if end.reason in _OF_PROBES else end.reason
     problem = _classified(facts, end).problem
     is_known = _is_young(facts, pod) and (last.problem is not None or end.reason == "OOMKilled")
     if end.limit == "":

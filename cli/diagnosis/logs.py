@@ -177,6 +177,18 @@ NO_FILE: Final = _log(
     (ManifestChange("mount the volume that has the file, or correct its path in args"),),
     "A file or directory that the program names does not exist",
 )
+NO_OBJECT: Final = _log(
+    "object-not-found",
+    712,
+    "Bucket or object not found in the object store ({who}): {name}",
+    (
+        ManifestChange(
+            "correct the bucket, the path and, if one is set, the endpoint of the object store in args or env, or create what "
+            "is missing there"
+        ),
+    ),
+    "S3, Cloud Storage or Azure Blob Storage has no such bucket, container or object",
+)
 NO_TOKEN: Final = _log(
     "service-account-token-missing",
     712,
@@ -273,6 +285,17 @@ PROCESS_MEMORY: Final = _log(
     (ManifestChange("raise resources.limits.memory in the template, or use smaller batches"),),
     "MemoryError or std::bad_alloc: an allocation failed inside the process",
 )
+CHILD_KILLED: Final = _log(
+    "child-killed",
+    717,
+    "A child process was killed, probably for lack of memory ({who}, {memory}): {name}",
+    (
+        ManifestChange("raise resources.limits.memory in the template, or use smaller batches or fewer processes"),
+        "If memory is not short, see whether the script, or somebody in the pod, sends the signal",
+    ),
+    "A shell, Python or torchrun says that a child got SIGKILL, and the container is not OOMKilled: the kernel of the node may "
+    "kill one process of several",
+)
 SHARED_MEMORY: Final = _log(
     "shared-memory-full",
     718,
@@ -283,7 +306,16 @@ SHARED_MEMORY: Final = _log(
 
 # Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), Keras, JAX, CUDA, NCCL, HDF5, and of clients of
 # object stores. A group `name` is what the title names; without it, the title quotes the whole line.
+OF_CHILD: Final = (
+    rule(
+        CHILD_KILLED,
+        r"(?m)^(?:\S+: line \d+: +\d+ +)?Killed(?: {2,}.*)?$|is killed by signal: Killed|died with <Signals\.SIGKILL|"
+        r"Signal 9 \(SIGKILL\) received|exitcode *:? *-9\b|SIGKILL\(-9\)",
+    ),
+)
+"""The messages that count even if the process itself was killed."""
 RULES: Final[tuple[MessageRule, ...]] = (
+    *OF_CHILD,
     rule(
         SHARED_MEMORY,
         r"\bshm\b.{0,300}(no space left|too small|bus error)|insufficient shared memory|"
@@ -371,6 +403,17 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(NO_ACCESS, r"(?m)(?:^|: )(?P<name>/[^:;\n]*)[:;] (Permission denied|Operation not permitted)"),
     rule(NO_ACCESS, r"unable to open file: name = '(?P<name>[^'\n]+)', errno = 13\b"),
     rule(NO_ACCESS, r"PermissionError: |Permission denied|PermissionDeniedError"),
+    rule(NO_OBJECT, r"No such object: (?P<name>[^\s\"]+)"),
+    rule(NO_OBJECT, r"404 GET \S+/storage/v1/b/(?P<name>[\w.-]{1,222})\?"),
+    rule(NO_OBJECT, r"HTTP response code 404 [\s\S]{0,2000}(?P<name>gs://\S+)"),
+    rule(NO_OBJECT, r"(?P<name>gs://\S+) bucket does not exist"),
+    rule(NO_OBJECT, r"\bin bucket '(?P<name>[\w.-]+)': AWS Error NO_SUCH_BUCKET"),
+    rule(NO_OBJECT, r"\bkey '(?P<name>[^']+)' in bucket '[\w.-]+': AWS Error NO_SUCH_KEY"),
+    rule(
+        NO_OBJECT,
+        r"NoSuchKey|NoSuchBucket|NO_SUCH_(KEY|BUCKET)|BlobNotFound|ContainerNotFound|BucketNotFound|"
+        r"The specified (key|bucket|blob|container) does not exist|\(404\) when calling|HTTP response code 404",
+    ),
     rule(NO_FILE, r"No such file or directory: b?['\"](?P<name>[^'\"\n]+)"),
     rule(NO_FILE, r"can't open file '(?P<name>[^'\n]+)': \[Errno 2\]"),
     rule(NO_FILE, r"Failed to find any matching files for (?P<name>\S+)"),
@@ -385,11 +428,9 @@ RULES: Final[tuple[MessageRule, ...]] = (
         NO_FILE,
         r"(?m)^(?:\S+: )?(?:cannot \w+ |line \d+: )?['‘]?(?P<name>(?!exec )[^'‘’:\n]+)['’]?: No such file or directory$",
     ),
-    rule(NO_FILE, r"No such object: (?P<name>[^\s\"]+)"),
     rule(
         NO_FILE,
-        r"FileNotFoundError|No such file or directory|NoSuchKey|NoSuchBucket|BlobNotFound|ContainerNotFound|"
-        r"The specified (key|bucket|blob|container) does not exist|\(404\) when calling|HTTP response code 404",
+        r"FileNotFoundError|No such file or directory",
     ),
     rule(
         NAN_LOSS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from tfjob_operator.cli.diagnosis.causes import Problem
 from tfjob_operator.cli.diagnosis.logs import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
 from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule
+from tfjob_operator.cli.training import LogReader
 
 _LONGEST: Final = 65_536
 _MOST_LINES: Final = 400
@@ -20,7 +22,7 @@ _NEAR: Final = 40
 """Fewer lines than the advice prints."""
 _TRACEBACK: Final = ("Traceback (most recent call last):", "During handling of the above exception, another")
 _AT_END: Final = re.compile(
-    r"(?:\A|(?:\A|\n)(?!Exception ignored )[^\n]*\n)Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+"
+    r"(?:\A|(?P<before>(?:\A|\n)(?!Exception ignored )[^\n]*\n))Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+"
     r"(?P<line>[A-Za-z_][^\n]*)\Z"
 )
 """A traceback at the end of a log, unless Python ignored its exception."""
@@ -30,9 +32,34 @@ _NOT_STARTED: Final = re.compile(
     r"'?\S+ is a package and cannot be directly executed)|"
     r"(?:[^\s:]+: (?:line )?\d+|\S*sh): [^:]{1,300}: (?:(?:command )?not found|No such file or directory|Permission denied)$"
 )
+# bash, with the line of the script and the process, dash and busybox
+_CRASHED: Final = re.compile(
+    r"(?:\S+: line \d+: +\d+ +)?(?:Killed|Segmentation fault|Bus error|Illegal instruction|Aborted)"
+    r"(?: \(core dumped\))?(?: {2,}.*)?$"
+)
+_CHILD_KILLED: Final = re.compile(r"(?:\S+: line \d+: +\d+ +)?Killed(?: {2,}.*)?$")
+_REJECTED: Final = re.compile(r"[\w./-]{1,100}: error: |Error: |FATAL Flags parsing error:")
+"""How argparse, click and absl reject arguments; the first two print the usage before."""
+_USAGE: Final = re.compile(r"(?m)^usage: ", re.IGNORECASE)
 _ECHOES: Final = 3
-"""The most lines that a script prints after a program that did not start."""
+"""The most lines that a script prints after a program that failed."""
+_LINES_OF_USAGE: Final = 40
+_LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread")
+"""In the line before a traceback that a logger or a thread has printed: the program continued."""
 _TRAINED: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
+_BY_HYDRA: Final = "Set the environment variable HYDRA_FULL_ERROR=1"
+_HINTS: Final = ("Config search path:", "Available options in ")
+"""The first words of paragraphs that Hydra prints after an error."""
+_HYDRA_FIRST: Final = re.compile(
+    r"Could not |Cannot find |In '|Error (?!executing)|Primary config |Missing mandatory |Ambiguous |no viable alternative|"
+    r"mismatched input|extraneous input|token recognition error|You must specify "
+)
+_TROUBLE: Final = re.compile(
+    r"error(?!\S*\s*[:=]?\s*\d)|fail|exception|abort|fatal|invalid|cannot|can't|unable|\bnot?\b|kill|lost|missing|diverge|stop|"
+    r"refused|denied|time[d ]*out|exceed|corrupt|signal|exit",
+    re.IGNORECASE,
+)
+"""Words in a line with a step that is more than progress."""
 _CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _IGNORED: Final = "Exception ignored "
 # Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
@@ -163,23 +190,42 @@ def last_exception(log: str) -> str:
     return found["line"] if found is not None else ""
 
 
-def failed_start(log: str) -> str:
-    """Return the line by which a shell or Python says that a program did not start; "" if more than a few lines follow it.
+def ignored_failure(log: str, *, by_shell: bool) -> tuple[str, str]:
+    """Return how a program failed whose exit code its script ignored, and the line that says so; "" if there is none.
 
-    A program that a script starts in vain before or beside the training would otherwise be blamed.
+    More than a few lines after it, or one of a training, show that the program was not the training, or that it continued.
+    `by_shell` is False if the process is Python itself: a traceback that is not the end of its log was handled.
     """
-    last = plain(log)[-_LONGEST:].rstrip().splitlines()[-1 - _ECHOES :]
-    for line in reversed(last):
-        if _TRAINED.search(line):
-            break
+    lines = plain(log)[-_LONGEST:].rstrip().splitlines()
+    after = 0
+    for number in range(len(lines), max(len(lines) - _LINES_OF_USAGE, 0), -1):
+        line, before = lines[number - 1], lines[max(number - _LINES_OF_USAGE, 0) : number - 1]
+        if not line or line[0].isspace() or _NATIVE.match(line):
+            continue
         if _NOT_STARTED.match(line):
-            return line
-    return ""
+            return "a program did not start", line
+        if _CRASHED.match(line):
+            return "a program was killed or crashed", line
+        if _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
+            return "a program rejected its arguments", line
+        if by_shell and _EXCEPTION.match(line) and (found := _AT_END.search("\n".join(lines[:number]))) is not None:
+            return ("", "") if _LOGGED.search(found["before"] or "") else ("a program may have failed", line)
+        after += 1
+        if after > _ECHOES or _TRAINED.search(line):
+            break
+    return "", ""
 
 
 def plain(log: str) -> str:
     """Return a log without escape sequences, and of lines that were written over each other the last one."""
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", log).split("\n"))
+
+
+def is_progress(line: str) -> bool:
+    """Return True for a line of a training that goes well, which is not why it ended."""
+    reader = LogReader()
+    values = [each.value for each in reader.feed(f"{line}\n".encode())]
+    return reader.progress is not None and all(map(isfinite, values)) and not _TROUBLE.search(line)
 
 
 def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
@@ -207,6 +253,8 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
             found = next((other for other in others if other and other[0] in _OF_PEERS and other[1]), found)
         if found is not None:
             return LastWords(each.reason(), *found)
+    if last is None and _BY_HYDRA in log:
+        return LastWords(_of_hydra(log[-_LONGEST:]))
     if last is None:
         where = _crashed_in(log[-_LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
         return LastWords(f"crashed in {where}" if where else "")
@@ -215,6 +263,15 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     if handled and last.level == "X":
         line = f"{line}, while handling {handled[-1].reason()}"
     return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
+
+
+def _of_hydra(log: str) -> str:
+    """Return the first line of an error that Hydra prints without its traceback; paragraphs of advice may follow it."""
+    paragraphs = log[: log.rindex(_BY_HYDRA)].strip("\n").split("\n\n")
+    while len(paragraphs) > 1 and paragraphs[-1].lstrip("\n").startswith(_HINTS):
+        paragraphs.pop()
+    lines = paragraphs[-1].strip("\n").split("\n")
+    return next((line for line in reversed(lines) if _HYDRA_FIRST.match(line)), lines[0])
 
 
 def _crashed_in(lines: Sequence[str]) -> str:
@@ -280,7 +337,8 @@ def _lines(messages: Sequence[_Message]) -> Iterator[_Message]:
     """Yield the lines of the program, and errors of native code after them; earlier ones did not end the program."""
     ended = True
     for each in reversed(messages):
-        if each.level == "" or (each.level == "E" and ended):
+        is_early = _CHILD_KILLED.match(each.lines[0]) is not None  # that of the end is a fatal message
+        if (each.level == "" and not is_early) or (each.level == "E" and ended):
             yield each
         ended = ended and each.level != ""
 
@@ -294,7 +352,7 @@ def _messages(log: str) -> list[_Message]:
         margined = _DECORATION.sub("", raw)
         line = _MARGIN.sub("", margined).rstrip()
         exception = _EXCEPTION.match(line)
-        if (begun := _begun(line, is_last=number == len(lines))) is not None:
+        if (begun := _begun(line, left=len(lines) - number)) is not None:
             is_known = line.startswith(_ABORT) and any(each.level == "F" for each in found)
             found += [] if is_known else [begun]  # the failed check was logged before the abort
             current = begun if begun.level == "F" else None
@@ -321,11 +379,15 @@ def _messages(log: str) -> list[_Message]:
     return found
 
 
-def _begun(line: str, *, is_last: bool) -> _Message | None:
-    """Return the message of native code or of a structured log, or the fatal one, that begins with this line."""
+def _begun(line: str, *, left: int) -> _Message | None:
+    """Return the message of native code or of a structured log, or the fatal one, that begins with this line.
+
+    `left` is the number of lines after it.
+    """
     if (thrown := _THROWN.match(line)) is not None:
         return _Message("F", [thrown[1]])
-    if _FAULT.match(line) or _FATAL.match(line) or (is_last and _CLOSING.match(line)):
+    is_end = (left == 0 and _CLOSING.match(line)) or (left <= _ECHOES and _CHILD_KILLED.match(line))
+    if _FAULT.match(line) or _FATAL.match(line) or is_end:
         return _Message("F", [line])
     if (native := _NATIVE.match(line)) is not None:
         return _Message(native["level"], [native["text"]])

@@ -12,6 +12,7 @@ from tfjob_operator.cli.diagnosis.advice import LOGS
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.model.command_lines import command_of
 from tfjob_operator.cli.model.facts import listed, mapping, text
 from tfjob_operator.cli.model.replicas import replica_of
 from tfjob_operator.cli.model.words import join_some
@@ -24,6 +25,7 @@ _OF_COMMAND: Final = re.compile(r"\S*python[\d.]*: (No module named|Error while 
 """What Python prints, without an exception, of a module that its option -m names."""
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
 _TIMEOUT: Final = re.compile(r"(?:^|[\s;&|/])timeout(?:\s|$)")
+_PYTHON: Final = re.compile(r"(/\S*/)?python[\d.]*")
 _SINGLE: Final = (
     "A job with a single replica gets no TF_CONFIG",
     ManifestChange("let the program run without TF_CONFIG, or set it in env of the template"),
@@ -59,16 +61,16 @@ def pod_spec_of(facts: Facts, pod: str) -> Mapping[str, Any]:
     return mapping(next(found, {}).get("spec"))
 
 
+def runs_python(facts: Facts, pod: str, container: str) -> bool:
+    """Return True if the process of a container is Python itself, by the template of its replica, and no script."""
+    own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
+    return any(_PYTHON.fullmatch(word) for each in own for word in command_of(each)[:1] if each.get("command"))
+
+
 def runs_timeout(facts: Facts, pod: str, container: str) -> bool:
     """Return True if the command of a container in the template of a replica names timeout(1)."""
     own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
     return any(_TIMEOUT.search(word) for each in own for word in command_of(each))
-
-
-def command_of(container: Mapping[str, Any]) -> list[str]:
-    """Return command and arguments of a container in a template, without entries that are no strings."""
-    lists = (given for key in ("command", "args") if isinstance(given := container.get(key), list))
-    return [word for given in lists for word in given if isinstance(word, str)]
 
 
 def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str) -> Problem:
@@ -84,7 +86,9 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
             "use an image whose packages with native code fit together, such as TensorFlow and NumPy"
         )
         return replace(problem, to_do=(LOGS, FAULT_HANDLER, change))
-    if problem.id == "python-out-of-memory" and not _limits_memory(facts, pod_spec_of(facts, pod), container):
+    if problem.id in {"python-out-of-memory", "child-killed"} and not _limits_memory(
+        facts, pod_spec_of(facts, pod), container
+    ):
         return replace(problem, to_do=(LOGS, _NO_LIMIT))
     if problem.id == "tf-config-misread" and not _sets_tf_config(pod_spec_of(facts, pod)):
         return replace(problem, to_do=(LOGS, _ROLES))

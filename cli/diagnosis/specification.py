@@ -21,7 +21,6 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import BOUNDS, queue_warnings
-from tfjob_operator.cli.diagnosis import refining
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, DESCRIBE_JOB, RESTART, SAVE
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -35,7 +34,8 @@ from tfjob_operator.cli.diagnosis.causes import (
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rows import of_job
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.model.facts import listed, mapping, text
+from tfjob_operator.cli.model.command_lines import command_of, ignored_arguments
+from tfjob_operator.cli.model.facts import mapping, text
 from tfjob_operator.cli.model.words import failed_line, quote, safe_name
 
 
@@ -263,9 +263,6 @@ _MISTAKES: Final = (
     rule(NO_REPLICA_SPECS, r"spec\.tfReplicaSpecs: Required value"),
     rule(REPLICA_TYPE, r"spec\.tfReplicaSpecs\.[^:]{1,100}: Unsupported value: supported values: \"Chief\""),
 )
-_SHELL: Final = re.compile(r"(/\S*/)?(ba|da|a)?sh")
-_SCRIPT: Final = re.compile(r"-[a-z]*c")
-_INTERPRETER: Final = re.compile(r"(/\S*/)?(python[\d.]*|(ba)?sh|torchrun|accelerate)")
 _MAX_TEXT: Final = 260
 """The most characters of errors quoted in a title: as many errors as fit, but at least one."""
 _ALL_MISTAKES: Final = f"See all mistakes: {DESCRIBE_JOB}"
@@ -337,17 +334,12 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _ignored_arguments(facts: Facts) -> Iterator[Finding]:
-    """Yield training containers whose shell runs an interpreter alone: words after the script of -c are no part of it."""
-    for key, replica in mapping(mapping((facts.evidence.body or {}).get("spec")).get("tfReplicaSpecs")).items():
-        for container in listed(mapping(mapping(mapping(replica).get("template")).get("spec")).get("containers")):
-            shell, option, script, *rest = [*refining.command_of(container), "", "", ""]
-            arguments = [word for word in rest if word]
-            if arguments and _SHELL.fullmatch(shell) and _SCRIPT.fullmatch(option) and _INTERPRETER.fullmatch(script):
-                values = {"shell": shell.rpartition("/")[2], "program": script, "arguments": " ".join(arguments)}
-                seen = f"command of container {safe_name(text(container.get('name')))} of {safe_name(key)}"
-                seen = f"{seen}: {quote(' '.join(refining.command_of(container)))}"
-                shown = {name: shorten(value(each), _MAX_TEXT) for name, each in values.items()}
-                yield of_job(facts, ARGUMENTS_IGNORED, seen, key=key, types=key, **shown)
+    for each in ignored_arguments(mapping((facts.evidence.body or {}).get("spec"))):
+        seen = f"command of container {safe_name(text(each.container.get('name')))} of {safe_name(each.type)}"
+        seen = f"{seen}: {quote(' '.join(command_of(each.container)))}"
+        values = {"shell": each.shell, "program": each.program, "arguments": each.arguments}
+        shown = {name: shorten(value(text), _MAX_TEXT) for name, text in values.items()}
+        yield of_job(facts, ARGUMENTS_IGNORED, seen, key=each.type, types=each.type, **shown)
 
 
 def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:

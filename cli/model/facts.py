@@ -26,10 +26,11 @@ BY_RESTARTS: Final = "BackoffLimitExceeded"
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 _JOB_LABELS: Final = ("training.kubeflow.org/job-name", "tf_job_name")
+COMPLETED: Final = "Completed"
 _PLAIN_EXITS: Final = frozenset({"", "Error", "Completed"})
 _COMMON: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Waiting reasons that occur in every start."""
-_RECOVERY_S: Final = 600.0
+RECOVERY_S: Final = 600.0
 """A container that has been running this long has recovered: the kubelet resets its back-off then."""
 _MAX_REPLICAS: Final = 100_000
 """The most replicas of a type that are counted: ten times what the operator accepts."""
@@ -48,9 +49,10 @@ class JobFacts(NamedTuple):
 
     `end` is Succeeded or Failed, once that is decided, else "". `condition` is the one that gives the state, or the record of
     the end; `since` is its time. `sizes` has the requested replicas by type, and `done` those that have succeeded, as text.
-    `restarts` has the recorded restarts of replicas, and `delayed` when the next ones are due; `attempt` counts those of the
-    whole job. `at_limit` has the UIDs of pods whose failure was counted as a restart at the backoffLimit. `manager` is the
-    other controller that manages the job, "" if this operator does. `counts` has the counters of `replicaStatuses` by type.
+    `restarts` has the recorded restarts of replicas, `delayed` when the next ones are due, and `failed_at` the times of the
+    last failures; `attempt` counts those of the whole job. `at_limit` has the UIDs of pods whose failure was counted as a
+    restart at the backoffLimit. `manager` is the other controller that manages the job, "" if this operator does. `counts` has
+    the counters of `replicaStatuses` by type.
     """
 
     namespace: str
@@ -72,6 +74,7 @@ class JobFacts(NamedTuple):
     restarts: Mapping[ReplicaName, int]
     at_limit: Collection[str]
     delayed: Mapping[ReplicaName, float]
+    failed_at: Mapping[ReplicaName, float]
     attempt: int
     created: float | None
     started: float | None
@@ -221,7 +224,8 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
         counts=_counts_of(status.get("replicaStatuses")),
         restarts={ReplicaName(type_of(kind), index): times for kind, index, times in restarts_of(status)},
         at_limit=frozenset(_at_limit(status)),
-        delayed=dict(_delayed_of(status)),
+        delayed=dict(_times_of(status, "nextTime")),
+        failed_at=dict(_times_of(status, "failedAt")),
         attempt=number(status.get("attempt")),
         created=seconds(meta.get("creationTimestamp")),
         started=seconds(status.get("startTime")),
@@ -311,10 +315,10 @@ def _failure_at_limit(status: Mapping[str, Any]) -> tuple[object, object] | None
     return (last.get("replicaType"), last.get("replicaIndex")) if end.get("event") == BY_RESTARTS else None
 
 
-def _delayed_of(status: Mapping[str, Any]) -> Iterator[tuple[ReplicaName, float]]:
-    """Yield the replicas whose next restart is delayed, with its time."""
+def _times_of(status: Mapping[str, Any], key: str) -> Iterator[tuple[ReplicaName, float]]:
+    """Yield the replicas whose record of restarts has this time."""
     for each in listed(status.get("restarts")):
-        if isinstance(each.get("index"), int) and (at := seconds(each.get("nextTime"))) is not None:
+        if isinstance(each.get("index"), int) and (at := seconds(each.get(key))) is not None:
             yield ReplicaName(type_of(text(each.get("type"))), each["index"]), at
 
 
@@ -343,8 +347,10 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
     ended = mapping(state.get("terminated"))
     is_terminating = "deletionTimestamp" in meta
     word, message = _word(status, every, conditions, state)
-    problem, why, recovers = ("", "", None) if is_terminating else _problem(status, every, conditions)
     is_restarted = text(mapping(pod.get("spec")).get("restartPolicy")) == "Always"  # also after exit code 0
+    problem, why, recovers = (
+        ("", "", None) if is_terminating else _problem(status, every, conditions, {CONTAINER} if is_restarted else ())
+    )
     is_done = bool(ended) and ended.get("exitCode") == 0 and phase == "Running" and not is_restarted
     has_succeeded = phase == SUCCEEDED or is_done
     is_up = phase == "Running" and not is_terminating
@@ -431,9 +437,15 @@ def _word(
 
 
 def _problem(
-    status: Mapping[str, Any], statuses: Iterable[Mapping[str, Any]], conditions: Mapping[Any, Mapping[str, Any]]
+    status: Mapping[str, Any],
+    statuses: Iterable[Mapping[str, Any]],
+    conditions: Mapping[Any, Mapping[str, Any]],
+    restarted: Collection[str],
 ) -> tuple[str, str, float | None]:
-    """Return a pod's problem in the words of `kubectl get pods`, a message, and when it is over; "" for none."""
+    """Return a pod's problem in the words of `kubectl get pods`, a message, and when it is over; "" for none.
+
+    `restarted` are the containers that never end, so exit code 0 is a failure too.
+    """
     phase, of_pod = text(status.get("phase")), text(status.get("reason"))
     if phase == SUCCEEDED:
         return "", "", None
@@ -447,8 +459,10 @@ def _problem(
         if _has_failed(ended):
             return of_pod or exit_of(ended), text(ended.get("message")) or text(status.get("message")), None
         since = seconds(running.get("startedAt"))
-        if _has_failed(last) and number(each.get("restartCount")) > 1 and since is not None:
-            return exit_of(last), text(last.get("message")), since + _RECOVERY_S
+        is_again = number(each.get("restartCount")) > 1 and since is not None
+        if is_again and last and (_has_failed(last) or each.get("name") in restarted):
+            problem = exit_of(last) if _has_failed(last) else COMPLETED
+            return problem, text(last.get("message")), since + RECOVERY_S
     if phase == FAILED:
         return of_pod or "Error", text(status.get("message")), None
     scheduled = mapping(conditions.get("PodScheduled"))

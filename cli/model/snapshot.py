@@ -21,6 +21,7 @@ from tfjob_operator.cli.model.facts import (
     BY_RESTARTS,
     CONTAINER,
     FAILED,
+    RECOVERY_S,
     SUCCEEDED,
     Counters,
     JobFacts,
@@ -45,6 +46,8 @@ _PATIENCE_S: Final = 300.0
 """The seconds after which a temporary reason needs attention."""
 BACK_OFF: Final = "BackOff:"
 """The reason of a job with a delayed restart, followed by the remaining time."""
+RESTARTS: Final = "Restarts:"
+"""The reason of a job with a replica that fails again and again, followed by the number of its restarts."""
 _SLOW_S: Final = 60.0
 """The seconds within which the operator should have created a job's pods, and a kubelet stopped one after its grace period."""
 _PLAIN: Final = frozenset({"", "TFJobFailed"})
@@ -176,6 +179,7 @@ class JobSnapshot:
         times = [pod.recovers for pod in self._newest if pod.recovers is not None]
         times += [pod.grace_ends + _SLOW_S for pod in self._newest if pod.grace_ends is not None]
         times += [self._last_act + _SLOW_S, self._last_act + _PATIENCE_S] if self.reason else []
+        times += [at + RECOVERY_S for at in self.job.failed_at.values()]
         times += [self.job.next_restart] if self.job.next_restart is not None else []
         return min((at for at in times if at > self.now), default=None)
 
@@ -271,6 +275,7 @@ class JobSnapshot:
         if self._is_stuck:
             starting_uids = [pod.uid for pod in newest if pod.starting]
             yield from self._told_by_events([self.job.uid] * bool(self._missing) + starting_uids)
+        yield from self._failing_again()
         starting = Counter(pod.starting for pod in newest if pod.starting)
         if starting:
             yield starting.most_common(1)[0][0], ""
@@ -286,6 +291,23 @@ class JobSnapshot:
         yield from self._stalled()
         unready = [pod for pod in newest if pod.is_up and not (pod.ready or pod.has_succeeded)]
         yield from _first("NotReady", "is not ready", unready)
+
+    def _failing_again(self) -> Iterator[tuple[str, str]]:
+        """Yield the replica with the most restarts whose last failure is recent: its pod may be a new one without a past."""
+        sizes, now = self.job.sizes, self.now
+        recent = [
+            (self.restarts_of(name), name)
+            for name, at in self.job.failed_at.items()
+            if now - at < RECOVERY_S and name.number < sizes.get(name.type, 0)
+            if name.number not in self._done.get(name.type, ())
+        ]
+        times, name = max(recent, default=(0, None))
+        if name is not None and times > 1:
+            ago = duration(now - self.job.failed_at[name])
+            yield (
+                f"{RESTARTS}{times}",
+                f"{name.type.lower()}-{name.number} was restarted {times} times, and failed {ago} ago",
+            )
 
     def _stalled(self) -> Iterator[tuple[str, str]]:
         """Yield that no replica writes log lines, although all run."""

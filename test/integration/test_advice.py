@@ -512,8 +512,8 @@ NOT_FOLLOWED: Final = {
         rule-misspelled restart-request-ignored failure-rule-matches-healthy-nodes deadline-not-running
     """,
     "it takes a container in which a real program fails": """
-        object-store-credentials-missing object-store-denied python-import-failed read-only-file-system
-        shared-library-missing tf-config-equal too-many-open-files script-arguments-ignored
+        object-store-credentials-missing object-store-denied object-not-found python-import-failed read-only-file-system
+        child-killed shared-library-missing tf-config-equal too-many-open-files script-arguments-ignored
     """,
     "it takes a status that the API server refuses": "status-too-large",
     "it takes a program that serves": "parameter-server-completed",

@@ -284,6 +284,29 @@ for seconds, why in ((30, "Restarting"), (59, "Restarting"), (61, "NotReconciled
 expect("restarts of replicas and of the whole job", "Running 2/2 9",
        job("Created", "Running", attempt=4, restarts=[{**RESTARTED, "inPlace": 1, "replaced": True}]),
        pod(0), pod(1, running(last=exit_of(1, ago_s=3500), restarts=1)), Worker_0=KEPT, Worker_1=("Running", True, True, 5))
+FAILED_AGAIN: Final = job("Created", "Running", restarts=[{**RESTARTED, "failedAt": at(150)}])
+expect("a pod was recreated three times, runs for 2m, and its failure is recorded", "Running 2/2 3 Restarts:3", FAILED_AGAIN,
+       pod(0), pod(1, running(120)))
+expect("a pod that was recreated three times starts", "Running 1/2 3 Restarts:3", FAILED_AGAIN,
+       pod(0), pod(1, waiting("ContainerCreating")))
+expect("a pod was recreated three times, and the last failure is long ago", "Running 2/2 3",
+       job("Created", "Running", restarts=[{**RESTARTED, "failedAt": at(601)}]), *pods())
+expect("a pod was recreated once, and its failure is recent", "Running 2/2 1",
+       job("Created", "Running", restarts=[{**RESTARTED, "carried": 1, "failedAt": at(150)}]), *pods())
+expect("a pod was recreated three times, and has succeeded since", "Running 1/2 3",
+       job("Created", "Running", finishedIndices={"Worker": "1"}, restarts=[{**RESTARTED, "failedAt": at(150)}]), pod(0))
+expect("a pod was recreated three times, and surplus since a job was scaled down", "Running 1/1 3",
+       job("Created", "Running", spec=wanting(Worker=1), restarts=[{**RESTARTED, "failedAt": at(150)}]), pod(0))
+def always(status: Any) -> dict[str, Any]:
+    found = pod(1, status)
+    found["spec"]["restartPolicy"] = "Always"
+    return found
+
+
+expect("a program that ends with 0 is restarted again and again under Always", "Running 2/2 4 Completed",
+       job("Created", "Running"), pod(0), always(running(120, last=exit_of(0, "Completed", 121), restarts=4)))
+expect("the same, and it has run for ten minutes since", "Running 2/2 4",
+       job("Created", "Running"), pod(0), always(running(601, last=exit_of(0, "Completed", 602), restarts=4)))
 expect("a pod was recreated three times, and runs for 2m", "Running 2/2 3", job("Created", "Running", restarts=[RESTARTED]),
        pod(0), pod(1, running(120), creationTimestamp=at(125)), Worker_1=("Running", True, True, 3))
 expect("an init container was restarted twice, and the training runs for 2m", "Running 2/2 2",

@@ -256,6 +256,16 @@ def test_memory_in_the_wrong_unit_is_a_warning(tmp_path: Path) -> None:
     ).stdout
 
 
+def test_words_that_a_shell_ignores_are_a_warning(tmp_path: Path) -> None:
+    file = write(tmp_path, JOB.replace("image:", "command: [sh, -c, python3, train.py]\n            image:"))
+    where = "spec.tfReplicaSpecs.Worker.template.spec.containers[0].command"
+    what = "sh -c runs python3 without arguments, and ignores train.py: write the script as one string"
+    assert run("validate", file).stdout.removeprefix(file) == f":12: warning: {where}: {what}\n"
+    assert not run(
+        "validate", write(tmp_path, JOB.replace("image:", 'command: [sh, -c, "python3 train.py"]\n            image:'))
+    ).stdout
+
+
 def test_all_mistakes_of_a_failure_policy_are_told_at_once_and_the_alpha_dialect_has_none(tmp_path: Path) -> None:
     """Each with its line, and so is a rule that never applies."""
     rules = "rules: [{name: bad-gpu, action: RestartAll}, {action: Retry}]"

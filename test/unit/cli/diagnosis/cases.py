@@ -307,6 +307,9 @@ disk-full: tensorflow.python.framework.errors_impl.ResourceExhaustedError: /ckpt
 port-in-use: E grpc server_chttp2.cc:40] {"description":"Address already in use"}\nUnknownError: Could not start gRPC server
 data-access-denied: PermissionError: [Errno 13] Permission denied: '/data/train'
 service-account-token-missing: 'kubernetes.config.config_exception.ConfigException: Service token file does not exist.'
+object-not-found: botocore.errorfactory.NoSuchBucket: An error occurred (NoSuchBucket) when calling the ListObjectsV2
+  operation: The specified bucket does not exist
+child-killed: step 7\nrun.sh: line 3:    17 Killed                  python train.py
 file-not-found: FileNotFoundError: [Errno 2] No such file or directory: '/data/train.tfrecord'
 arguments-unknown: usage: train.py [-h] [--steps STEPS]\ntrain.py: error: unrecognized arguments: --stepz 5
 tf-config-missing: KeyError: 'TF_CONFIG'

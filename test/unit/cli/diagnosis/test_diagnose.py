@@ -2040,6 +2040,7 @@ def test_exit_code_124_is_that_of_timeout(command: list[str], restarts: int) -> 
 def test_the_memory_limit_of_a_new_pod_is_not_that_of_the_pod_that_was_killed(times: int) -> None:
     """The user has raised the limit since, so the new pod is neither at fault nor to be deleted."""
     world = recreated(137, "OOMKilled", times=times)
+    world.job["metadata"]["generation"] = world.status["observedGeneration"] = 2
     world.pods[WORKER]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1Gi"}}
     (cause,) = diagnose(world.evidence()).causes
     assert cause.severity is (Severity.INFO if times < 5 else Severity.WARNING)
@@ -2062,8 +2063,20 @@ def test_the_last_line_of_an_init_container_that_runs_is_quoted() -> None:
 def test_a_clock_that_is_ahead_does_not_make_the_new_pod_the_one_that_was_killed() -> None:
     """The operator writes the event, and the API server the time of creation."""
     world = recreated(137, "OOMKilled")
+    world.job["metadata"]["generation"] = world.status["observedGeneration"] = 2
     world.pods[WORKER]["metadata"]["creationTimestamp"] = ago(3 + 5 / 60)
     assert ids_of(world) == ["was-restarted"]
+
+
+def test_lack_of_memory_is_the_first_line_while_its_replica_is_recreated_again_and_again() -> None:
+    """Under ExitCode, until the job is edited or the new pod has run for ten minutes."""
+    world = recreated(137, "OOMKilled")
+    first = first_of(world)
+    assert first.severity is Severity.ERROR
+    assert first.title == f"OOMKilled: container tensorflow of {WORKER} exceeded its memory limit of 4Gi"
+    world.container()["state"] = {"running": {"startedAt": ago(11)}}
+    assert first_of(world).id == "was-restarted"
+    assert first_of(recreated(137, "OOMKilled", times=1)).id == "was-restarted"
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
@@ -2225,13 +2238,14 @@ def test_the_training_is_not_blamed_for_the_probe_of_a_sidecar() -> None:
 
 @pytest.mark.parametrize("change", ["none", "ignored", "line after", "failed"])
 def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_about_a_pipe(change: str) -> None:
-    """What a program prints after an exception shows that it was handled; Python ignores those of finalizers."""
+    """What Python prints after an exception shows that it was handled; Python ignores those of finalizers."""
     world = world_of("succeeded-with-exception")
     log = world.logs["mnist-worker-0", "tensorflow"]
     if change == "ignored":
         log = log.replace("Traceback", "Exception ignored in: <function Pool.__del__ at 0x7f>\nTraceback")
     elif change == "line after":
         log += "retried, done\n"
+        world.workers["template"]["spec"]["containers"][0]["command"] = ["/usr/bin/python3", "train.py"]
     elif change == "failed":
         world.container("mnist-worker-0")["state"]["terminated"]["exitCode"] = 1
     world.logs["mnist-worker-0", "tensorflow"] = log
@@ -2300,6 +2314,93 @@ def test_a_job_that_succeeded_although_its_program_did_not_start_is_noticed(
     if is_told:
         assert found[0].title == f"Succeeded with exit code 0, but a program did not start (mnist-worker-0): {line}"
         assert "set -e" in str(found[0].to_do)
+
+
+TRACE: Final = 'Traceback (most recent call last):\n  File "/train.py", line 3, in <module>\n    fit()\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        (f"{TRACE}ValueError: no step 3\nfinished", "a program may have failed: ValueError: no step 3"),
+        (f"{TRACE}ValueError: bad\n    full_key: lr\n\nSee the manual\ncopied\nfinished", "may have failed: ValueError: bad"),
+        ("run.sh: line 3:    17 Killed            python train.py\nfinished", "crashed: run.sh: line 3: 17 Killed"),
+        ("step 7\nKilled\nfinished", "killed or crashed: Killed"),
+        ("bash: line 1: 9 Segmentation fault      (core dumped) python x.py\ndone", "crashed: bash: line 1: 9 Segmentation"),
+        ("Segmentation fault\ndone", "killed or crashed: Segmentation fault"),
+        ("usage: x.py [-h]\n       [--lr LR]\nx.py: error: unrecognized arguments: --l\ndone", "arguments: x.py: error:"),
+        ("Usage: x.py [OPTIONS]\nTry 'x.py --help' for help.\n\nError: No such option: -l\nok", "arguments: Error: No such"),
+        ("FATAL Flags parsing error: Unknown command line flag 'lrr'\nPass --help\ndone", "arguments: FATAL Flags parsing"),
+        (f"{TRACE}ValueError: bad\nretried\nstep 1\nfinished", ""),
+        (f"{TRACE}ValueError: bad\na\nb\nc\nfinished", ""),
+        (f"ERROR:root:upload failed\n{TRACE}OSError: no route\nfinished", ""),
+        (f"Exception in thread Thread-1:\n{TRACE}OSError: no route\nfinished", ""),
+        ("Killed\nepoch 2: loss 0.3\nfinished", ""),
+        ("copy: error: nothing to copy\nfinished", ""),
+    ],
+)  # fmt: skip
+def test_a_job_that_succeeded_although_its_script_ignored_a_failure_is_noticed(log: str, line: str) -> None:
+    """As of `sh -c "python3 /train.py; echo finished"`. A program that continued for more than a few lines had handled it."""
+    world = world_of("succeeded-with-exception")
+    world.logs["mnist-worker-0", "tensorflow"] = log
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["succeeded-with-exception"] * bool(line)
+    if line:
+        assert line.replace(": ", " (mnist-worker-0): ", 1) in found[0].title
+        assert "&&" in str(found[0].to_do)
+
+
+@pytest.mark.parametrize("code", [137, 1])
+@pytest.mark.parametrize("has_limit", [True, False])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run.sh: line 3:    17 Killed                  python train.py",
+        "Killed",
+        "RuntimeError: DataLoader worker (pid 17) is killed by signal: Killed. ",
+        "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>.",
+    ],
+)
+def test_a_child_that_was_killed_is_out_of_memory_in_all_likelihood(code: int, has_limit: bool, line: str) -> None:
+    """The kernel may kill one process of the container, which then has no reason OOMKilled."""
+    world = world_of()
+    world.failed(code, log=f"step 7\n{line}")
+    if not has_limit:
+        for template in (world.pods[WORKER], world.workers["template"]):
+            del template["spec"]["containers"][0]["resources"]
+    first = first_of(world)
+    assert first.id == "child-killed"
+    limit = "limit of 4Gi" if has_limit else "no limit"
+    assert first.title.startswith(f"A child process was killed, probably for lack of memory ({WORKER}, {limit}): ")
+    assert ("raise resources.limits.memory" in str(first.to_do)) is has_limit
+    assert has_limit or "resources.requests.memory" in str(first.to_do)
+
+
+def test_a_child_that_was_killed_long_before_the_end_is_not_why_its_script_failed() -> None:
+    world = world_of()
+    log = "run.sh: line 2:    12 Killed                  tensorboard --logdir x"
+    world.failed(3, log=f"{log}\nstep 1\nstep 2\nstep 3\nno checkpoint was written")
+    assert first_of(world).id == "exit-code"
+
+
+@pytest.mark.parametrize(
+    "last", ["step 1 loss 0.4", "12/938 [=>....] - ETA: 3s - loss: 0.41", " 45%|████▌     | 45/100 [00:03<00:04]"]
+)
+def test_progress_is_never_quoted_as_the_failure(last: str) -> None:
+    world = world_of()
+    world.failed(3, log=f"reading data\n{last}\n")
+    assert first_of(world).title == f"Failed ({WORKER}): container tensorflow exited with code 3"
+    world = world_of()
+    ended = {"exitCode": 3, "reason": "Error", "message": last, "startedAt": ago(7), "finishedAt": ago(6.9)}
+    world.container().update(restartCount=1, lastState={"terminated": ended}, state={"running": {"startedAt": ago(5)}})
+    assert first_of(world).title == f"Restarted once ({WORKER}), running now; last failure: exit code 3"
+
+
+@pytest.mark.parametrize("last", ["step 1: loss=nan", "error: lost the data at step 300", "step 7: cannot write"])
+def test_a_step_in_an_error_does_not_make_it_progress(last: str) -> None:
+    world = world_of()
+    world.failed(3, log=last)
+    assert first_of(world).title.endswith(last)
 
 
 @pytest.mark.parametrize("has_limit", [True, False])

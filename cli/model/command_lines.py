@@ -1,0 +1,41 @@
+"""Commands of containers in templates, from raw JSON. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from tfjob_operator.cli.model.facts import listed, mapping
+
+_SHELL: Final = re.compile(r"(/\S*/)?(ba|da|a)?sh")
+_SCRIPT: Final = re.compile(r"-[a-z]*c")
+_INTERPRETER: Final = re.compile(r"(/\S*/)?(python[\d.]*|(ba)?sh|torchrun|accelerate)")
+
+
+class IgnoredArguments(NamedTuple):
+    """Words after the script of `sh -c`, which are no part of it, and the program that therefore runs without them."""
+
+    type: str
+    number: int
+    container: Mapping[str, Any]
+    shell: str
+    program: str
+    arguments: str
+
+
+def command_of(container: Mapping[str, Any]) -> list[str]:
+    """Return command and arguments of a container in a template, without entries that are no strings."""
+    lists = (given for key in ("command", "args") if isinstance(given := container.get(key), list))
+    return [word for given in lists for word in given if isinstance(word, str)]
+
+
+def ignored_arguments(spec: Mapping[str, Any]) -> Iterator[IgnoredArguments]:
+    """Yield the containers of a v1 specification whose shell runs an interpreter alone."""
+    for key, replica in mapping(spec.get("tfReplicaSpecs")).items():
+        containers = listed(mapping(mapping(mapping(replica).get("template")).get("spec")).get("containers"))
+        for number, container in enumerate(containers):
+            shell, option, script, *rest = [*command_of(container), "", "", ""]
+            arguments = " ".join(filter(None, rest))
+            if arguments and _SHELL.fullmatch(shell) and _SCRIPT.fullmatch(option) and _INTERPRETER.fullmatch(script):
+                yield IgnoredArguments(key, number, container, shell.rpartition("/")[2], script, arguments)
