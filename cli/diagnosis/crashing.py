@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Final
 
 from tfjob_operator.api.text import last_words
@@ -658,11 +659,11 @@ def _by_log(
 
 
 def _last_lines(log: str) -> str:
-    """Return the last lines of a log as far as they are short, but at least the last one; "" if that is only progress."""
-    last = value(log.rstrip().rpartition("\n")[2])
-    if reading.is_progress(last):
-        return ""
-    return shorten(last) if len(last.encode()) > _LAST_WORDS else last_words(log, _LAST_WORDS)
+    """Return the last lines of a log after its progress, as far as they are short, but at least the last one."""
+    lines = log.rstrip().split("\n")[-_LAST_WORDS:]
+    kept = list(takewhile(lambda line: not reading.is_progress(line), reversed(lines)))[::-1]
+    last = value(kept[-1]) if kept else ""
+    return shorten(last) if len(last.encode()) > _LAST_WORDS else last_words("\n".join(kept), _LAST_WORDS)
 
 
 def _peer(facts: Facts, end: _End, task: str) -> str:

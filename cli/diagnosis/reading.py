@@ -44,8 +44,10 @@ _USAGE: Final = re.compile(r"(?m)^usage: ", re.IGNORECASE)
 _ECHOES: Final = 3
 """The most lines that a script prints after a program that failed."""
 _LINES_OF_USAGE: Final = 40
-_LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread")
+_LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread|(?:^|\n)[EW]\d{4} ")
 """In the line before a traceback that a logger or a thread has printed: the program continued."""
+_OF_REPORT: Final = re.compile(r"[=-]{3,}$|\S+ FAILED$|Failures:$|Root Cause |\[\d+\]:$|<NO_OTHER_FAILURES>|\s|$")
+"""The lines of the exception of torchrun after the first one, and lines that continue any exception."""
 _TRAINED: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
 _BY_HYDRA: Final = "Set the environment variable HYDRA_FULL_ERROR=1"
 _HINTS: Final = ("Config search path:", "Available options in ")
@@ -200,7 +202,7 @@ def ignored_failure(log: str, *, by_shell: bool) -> tuple[str, str]:
     after = 0
     for number in range(len(lines), max(len(lines) - _LINES_OF_USAGE, 0), -1):
         line, before = lines[number - 1], lines[max(number - _LINES_OF_USAGE, 0) : number - 1]
-        if not line or line[0].isspace() or _NATIVE.match(line):
+        if _OF_REPORT.match(line) or _NATIVE.match(line):
             continue
         if _NOT_STARTED.match(line):
             return "a program did not start", line

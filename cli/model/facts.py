@@ -459,8 +459,8 @@ def _problem(
         if _has_failed(ended):
             return of_pod or exit_of(ended), text(ended.get("message")) or text(status.get("message")), None
         since = seconds(running.get("startedAt"))
-        is_again = number(each.get("restartCount")) > 1 and since is not None
-        if is_again and last and (_has_failed(last) or each.get("name") in restarted):
+        is_failure = _has_failed(last) or (bool(last) and each.get("name") in restarted)
+        if is_failure and number(each.get("restartCount")) > 1 and since is not None:
             problem = exit_of(last) if _has_failed(last) else COMPLETED
             return problem, text(last.get("message")), since + RECOVERY_S
     if phase == FAILED:

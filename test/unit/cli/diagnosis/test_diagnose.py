@@ -2335,6 +2335,9 @@ TRACE: Final = 'Traceback (most recent call last):\n  File "/train.py", line 3, 
         (f"{TRACE}ValueError: bad\na\nb\nc\nfinished", ""),
         (f"ERROR:root:upload failed\n{TRACE}OSError: no route\nfinished", ""),
         (f"Exception in thread Thread-1:\n{TRACE}OSError: no route\nfinished", ""),
+        ("E1129 10:00:03.000000 12 train.py:9] upload failed\n" + TRACE + "OSError: no route\nfinished", ""),
+        (f"{TRACE}torch.x.ChildFailedError: \n====\nt.py FAILED\n----\nRoot Cause (first):\n[0]:\n  code: 1\n====\nend",
+         "may have failed: torch.x.ChildFailedError"),
         ("Killed\nepoch 2: loss 0.3\nfinished", ""),
         ("copy: error: nothing to copy\nfinished", ""),
     ],
@@ -2394,6 +2397,12 @@ def test_progress_is_never_quoted_as_the_failure(last: str) -> None:
     ended = {"exitCode": 3, "reason": "Error", "message": last, "startedAt": ago(7), "finishedAt": ago(6.9)}
     world.container().update(restartCount=1, lastState={"terminated": ended}, state={"running": {"startedAt": ago(5)}})
     assert first_of(world).title == f"Restarted once ({WORKER}), running now; last failure: exit code 3"
+
+
+def test_lines_after_the_progress_are_quoted_without_it() -> None:
+    world = world_of()
+    world.failed(3, log="reading data\nstep 1 loss 0.4\nno license\nleaving\n")
+    assert first_of(world).title.endswith("exited with code 3: no license / leaving")
 
 
 @pytest.mark.parametrize("last", ["step 1: loss=nan", "error: lost the data at step 300", "step 7: cannot write"])
