@@ -226,7 +226,7 @@ def plain(log: str) -> str:
 def is_progress(line: str) -> bool:
     """Return True for a line of a training that goes well, which is not why it ended."""
     reader = LogReader()
-    values = [each.value for each in reader.feed(f"{line}\n".encode())]
+    values = [each.value for each in reader.feed(f"{line}\n".encode(errors="replace"))]
     return reader.progress is not None and all(map(isfinite, values)) and not _TROUBLE.search(line)
 
 

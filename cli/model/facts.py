@@ -459,6 +459,8 @@ def _problem(
         if _has_failed(ended):
             return of_pod or exit_of(ended), text(ended.get("message")) or text(status.get("message")), None
         since = seconds(running.get("startedAt"))
+        if ended and each.get("name") in restarted and number(each.get("restartCount")) > 1:
+            return COMPLETED, text(ended.get("message")), None
         is_failure = _has_failed(last) or (bool(last) and each.get("name") in restarted)
         if is_failure and number(each.get("restartCount")) > 1 and since is not None:
             problem = exit_of(last) if _has_failed(last) else COMPLETED

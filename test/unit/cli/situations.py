@@ -305,6 +305,8 @@ def always(status: Any) -> dict[str, Any]:
 
 expect("a program that ends with 0 is restarted again and again under Always", "Running 2/2 4 Completed",
        job("Created", "Running"), pod(0), always(running(120, last=exit_of(0, "Completed", 121), restarts=4)))
+expect("the same, and its next run has ended too", "Running 1/2 4 Completed", job("Created", "Running"), pod(0),
+       always(status_of("Running", {"terminated": exit_of(0, "Completed", 1)}, last=exit_of(0, "Completed", 9), restarts=4)))
 expect("the same, and it has run for ten minutes since", "Running 2/2 4",
        job("Created", "Running"), pod(0), always(running(601, last=exit_of(0, "Completed", 602), restarts=4)))
 expect("a pod was recreated three times, and runs for 2m", "Running 2/2 3", job("Created", "Running", restarts=[RESTARTED]),
