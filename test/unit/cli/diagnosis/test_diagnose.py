@@ -2467,8 +2467,8 @@ def test_advice_that_deletes_a_pod_whose_training_runs_says_what_is_lost() -> No
 
 def test_what_a_terminal_would_not_show_is_not_quoted() -> None:
     world = world_of()
-    world.exited(3, log="1/9 [=>...]\r9/9 [=====]\r\n\x1b[31m[ERROR]\x1b[0m no batch left\n")
-    assert first_of(world).title.endswith(": 9/9 [=====] / [ERROR] no batch left")
+    world.exited(3, log="1/9 [=>...]\rdata: 9 parts\r\n\x1b[31m[ERROR]\x1b[0m no batch left\n")
+    assert first_of(world).title.endswith(": data: 9 parts / [ERROR] no batch left")
 
 
 def test_a_replica_that_was_restarted_after_its_success_has_no_failure_to_be_mended() -> None:
