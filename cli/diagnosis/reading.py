@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -227,7 +226,7 @@ def is_progress(line: str) -> bool:
     """Return True for a line of a training that goes well, which is not why it ended."""
     reader = LogReader()
     values = [each.value for each in reader.feed(f"{line}\n".encode(errors="replace"))]
-    return reader.progress is not None and all(map(isfinite, values)) and not _TROUBLE.search(line)
+    return reader.progress is not None and all(abs(each) < float("inf") for each in values) and not _TROUBLE.search(line)
 
 
 def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
