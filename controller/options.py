@@ -204,7 +204,8 @@ def _parser() -> argparse.ArgumentParser:
         help=f"exit codes and ranges after which restartPolicy ExitCode restarts a replica, such as 130,137-143 "
         f"(default {','.join(map(str, sorted(RETRYABLE_EXIT_CODES)))})")  # fmt: skip
     add("--completion-grace-period", dest="completion_grace_s", type=_duration, default=30.0, metavar="DURATION",
-        help="how long workers may run after the job has succeeded; 0 deletes them at once (default 30s)")  # fmt: skip
+        help="how long workers may run after the job has succeeded, and sidecars after the training of their pod has "
+        "ended; 0 deletes them at once (default 30s)")  # fmt: skip
     add("--node-lost-timeout", dest="node_lost_timeout_s", type=_node_timeout, default=0.0, metavar="DURATION",
         help="force-delete pods of a node that is not ready for so long; at least 1m, 0 disables it (default 0)")  # fmt: skip
     add("--fallback-to-logs", default=True,
