@@ -254,6 +254,25 @@ def _for_ever(_draft: Any, pods: Any, *_: object) -> Any:
     return {replica.uid: 60.0 for replica in pods if replica.lingers}
 
 
+def _by_its_own_time(*given: Any) -> Any:
+    """A grace period that begins ahead of our clock begins in the future."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Observer, "begins", lambda _, written: written)
+        return _kept_s(*given)
+
+
+def _keep_lingering(*given: Any) -> Any:
+    """A pod that decided the end, and whose sidecar works, is not deleted before the end is written."""
+    found = _finish(*given)
+    return replace(found, delete_pods=tuple(each for each in found.delete_pods if _trains(each.pod)))
+
+
+def _trains(pod: Any) -> bool:
+    return all(
+        each.name != "tensorflow" or each.state.terminated is None for each in pod.status.container_statuses or ()
+    )
+
+
 def _after_the_decision(draft: Any, _: object, decided: Any) -> float:
     return float(cleanup.GIVE_UP_S - (draft.now - decided).total_seconds())
 
@@ -460,6 +479,7 @@ BUGS: Final[dict[str, Row]] = {
         "too late.*deletion of",
     ),
     "a pod is kept for ever": (_later(QUEUES, 1), cleanup, "kept_s", _for_ever, "under .* the pod of|not written"),
+    "a decider with a proxy is never deleted": (QUEUES, plan, "finish", _keep_lingering, "not written"),
     "no pod is kept": (QUEUES_IN_TIME, Replica, "lingers", property(_never), "kept for its sidecars"),
     "a bound counts from the decision": (QUEUES, cleanup, "_until_given_up_s", _after_the_decision, "frees the quota"),
     "the last condition is written by the cache": (
@@ -570,7 +590,14 @@ BUGS: Final[dict[str, Row]] = {
         Observer,
         "begins",
         lambda _, written: written,
-        "too late.*('deadline'|'ttl')",
+        "too late.*('deadline'|'ttl'|'sidecar'|'start')",
+    ),
+    "a grace period begins in the future": (
+        _later(CLOCKS, 50),
+        cleanup,
+        "kept_s",
+        _by_its_own_time,
+        "too late.*'sidecar'",
     ),
     # Seconds of accelerators.
     "a pod is counted again after a conflict": (HOURS, view, "_with_unwritten", _merge_seconds, "was added"),

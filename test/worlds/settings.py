@@ -282,6 +282,7 @@ SETTINGS: Final = (
     _brief("a request to restart what has failed", AT_LIMIT, ("error", "crash"), 2, request("1")),
     _brief("queued, pods take time", FIRST, ("crash",), 1, **QUEUED, runs_at_once=False),
     _brief("queued, of each kind of end", SERVED, ("error", "leap"), **QUEUED),
+    _brief("queued, and a pod is refused", FIRST, ("refuse",), **QUEUED),
     _brief("queued and edited", SERVED, (), 0, **EDITED),
     _brief("queued and edited, crash", SERVED, ("error", "crash"), **EDITED, nightly=True),
     _at_once("queued and edited, and views lag", SERVED, (), 0, **EDITED, nightly=True),

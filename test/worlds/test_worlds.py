@@ -16,7 +16,7 @@ import pytest
 from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1.constants import RestartPolicy, SuccessPolicy
+from tfjob_operator.api.v1.constants import ConditionReason, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs import pods
 from tfjob_operator.controller.jobs.expectations import Expectations
@@ -165,6 +165,13 @@ def _deletes_at_once(draft: Any, ending: Any, spec: Any, seen: Any, failure: Any
     """Pods are deleted by the plan that decides the end."""
     holding = tuple(PodDeletion(replica.pod) for replica in seen.replicas if replica.holds_quota)
     return replace(_conclude(draft, ending, spec, seen, failure), delete_pods=holding)
+
+
+def _fails_at_once(draft: Any, ending: Any, spec: Any, seen: Any, failure: Any = None) -> Plan:
+    """A queued job of which the API server refuses a pod ends without waiting for the others."""
+    decided = _conclude(draft, ending, spec, seen, failure)
+    record = conditions.end_record(draft)
+    return decided if record is None or record.reason != ConditionReason.INVALID else _write_end(draft, record)
 
 
 def _acts_unwritten(job: Any, observed: Any) -> Any:
@@ -356,6 +363,11 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
         [(plan, "conclude", _deletes_at_once)],
         _queued(SERVED),
         "with the decision",
+    ),
+    "a refused pod ends a queued job at once": (
+        [(plan, "conclude", _fails_at_once)],
+        _queued(FIRST, ("refuse",), 1),
+        "holds its quota",
     ),
     "nothing is active while an end waits": ([(plan, "conclude", _stopped_count)], _queued(SERVED), "active are 0"),
     "a success waits by the clock of its node": (

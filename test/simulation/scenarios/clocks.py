@@ -34,23 +34,24 @@ END_S: Final = 450.0
 SLACK_S: Final = 8.0
 """How long an operator may take to see an event and to act, also when it has just begun to lead."""
 OBSERVED: Final = ("grace", "lost", "sick", "start", "give up")
-OWN: Final = ("deadline", "ttl")
+OWN: Final = ("deadline", "ttl", "sidecar")
 """The waits that begin at a time which an operator wrote."""
 
 
 class _Plain(scripts.Script):
-    """Containers do what their temper says, and nothing else happens to them."""
+    """Training does what its temper says, sidecars never end, and nothing else happens to them."""
 
     def run(self, random: Random, pod: Any, name: str, tries: int) -> Any:
         temper = (pod.metadata.annotations or {}).get(scripts.TEMPER)
-        return scripts.exits(random.uniform(2.0, 20.0), None if temper == scripts.ENDLESS else 0)
+        is_endless = temper == scripts.ENDLESS or name != scripts.TENSORFLOW
+        return scripts.exits(random.uniform(2.0, 20.0), None if is_endless else 0)
 
     def rejection(self, random: Random, tries: int) -> str:
         return ""
 
 
-def _replicas(temper: str) -> dict[str, Any]:
-    pod = {"containers": [{"name": "tensorflow", "image": "train"}]}
+def _replicas(temper: str, *sidecars: str) -> dict[str, Any]:
+    pod = {"containers": [{"name": name, "image": "train"} for name in (scripts.TENSORFLOW, *sidecars)]}
     template = {"metadata": {"annotations": {scripts.TEMPER: temper}}, "spec": pod}
     return {"replicas": 1, "restartPolicy": "ExitCode", "template": template}
 
@@ -70,11 +71,12 @@ class Wait:
         types = {"Worker": _replicas(temper)}
         if self.kind in {"grace", "give up"}:
             types["Chief"] = _replicas(scripts.STEADY)
-        if self.kind == "ttl":
-            types = {"Worker": _replicas(scripts.STEADY)}
+        if self.kind in {"ttl", "sidecar"}:
+            types = {"Worker": _replicas(scripts.STEADY, *["log"] * (self.kind == "sidecar"))}
         sick = {"action": "RestartAll", "onNodes": {"conditions": [{"type": "Sick"}]}}
         policies: dict[str, dict[str, Any]] = {
             "grace": {"completionGracePeriodSeconds": limit},
+            "sidecar": {"completionGracePeriodSeconds": limit},
             "lost": {"nodeLostTimeoutSeconds": limit},
             "sick": {"failurePolicy": {"maxRestarts": 1, "rules": [sick]}},
             "start": {"startDeadlineSeconds": limit},
@@ -150,10 +152,10 @@ class _Observer:
     def _see_job(self, change: Change) -> None:
         status, now, kind = change.new.body.get("status") or {}, self._world.time, self._wait.kind
         states = {each["type"] for each in status.get("conditions") or () if each["status"] == "True"}
-        begins = {"deadline": "startTime" in status, "ttl": "Succeeded" in states}
+        begins = {"deadline": "startTime" in status, "ttl": "Succeeded" in states, "sidecar": "Succeeded" in states}
         if begins.get(kind) and not self._wait.began_at:
             self._wait.begins(now)
-        acts = {"sick": status.get("attempt"), "lost": False, "ttl": change.gone}
+        acts = {"sick": status.get("attempt"), "lost": False, "sidecar": False, "ttl": change.gone}
         if acts.get(kind, states & {"Succeeded", "Failed"}):
             self._wait.acts(now)
 
@@ -169,7 +171,7 @@ class _Observer:
         elif kind == "give up" and not chief and "deletionTimestamp" in meta and not self._wait.began_at:
             self._wait.begins(now)
             self._kubelet.nodes.silence(pod["spec"]["nodeName"])
-        elif kind == "lost" and status.get("reason") == "NodeLost":
+        elif {"sidecar": "deletionTimestamp" in meta, "lost": status.get("reason") == "NodeLost"}.get(kind):
             self._wait.acts(now)
 
 
