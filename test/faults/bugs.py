@@ -4,20 +4,23 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
 
 from tfjob_operator.api.client.errors import ServerError, StatusError, TransportError
 from tfjob_operator.api.client.http import unchanged
+from tfjob_operator.api.v1 import conditions
 from tfjob_operator.controller.jobs import children
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import FencedTransport
 from tfjob_operator.controller.tensorboard import plan as tensorboard
+from tfjob_operator.controller.tfjob.apply import ownership
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
 from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.controller.tfjob.plan import cleanup, plan, status
+from tfjob_operator.controller.tfjob.plan import actions, cleanup, plan, status
 from tfjob_operator.controller.tfjob.plan.clocks import Observer
 from tfjob_operator.controller.tfjob.view import Confirmer
 
@@ -127,6 +130,18 @@ def _an_end_is_decided_again() -> None:
     _replace(plan, "finish", decide)
 
 
+def _a_gang_is_resized_at_its_end() -> None:
+    """A PodGroup follows the pods of a job although its end is decided."""
+    with_gang = plan.with_gang
+
+    def follow(decided: Any, job: Any, spec: Any, replicas: Any, gang: Any, **more: Any) -> Any:
+        if conditions.is_ending(job.status) and not spec.suspend:
+            return actions.with_pod_group(decided, job, spec, replicas, gang, **more)
+        return with_gang(decided, job, spec, replicas, gang, **more)
+
+    _replace(plan, "with_gang", follow)
+
+
 def _replace(place: object, name: str, bug: object) -> None:
     assert hasattr(place, name), f"{place} has no {name} any more"
     setattr(place, name, bug)
@@ -158,6 +173,15 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "an-end-waits-for-no-pod": Bug(
         partial(_replace, cleanup, "_waited_for", lambda *_: []), "crash matrix", "queued", "held quota"
+    ),
+    "a-gang-is-resized-at-its-end": Bug(
+        _a_gang_is_resized_at_its_end, "crash matrix", "queued-gang", "podgroups/job was created, adopted or resized"
+    ),
+    "an-orphan-is-adopted-at-the-end": Bug(
+        partial(_replace, ownership, "conditions", SimpleNamespace(is_over=conditions.is_finished)),
+        "crash matrix",
+        "queued-gang",
+        "pods/job-worker-3 was created, adopted or resized",
     ),
     "an-end-is-decided-again": Bug(_an_end_is_decided_again, "crash matrix", "queued-failed", "and then as"),
     "a-wait-begins-in-the-future": Bug(

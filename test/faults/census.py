@@ -55,11 +55,13 @@ class Census:
             del unended[meta["uid"]]
 
     def _see(self, resource: Resource, event: str, item: Mapping[str, Any]) -> None:
+        if resource is TFJOBS:
+            self.ends.see_job(item)
+            return
+        self.ends.see_child(resource, item)
         if resource is PODS:
             self.see(event, item)
             self.ends.see_pod(event, item)
-        elif resource is TFJOBS:
-            self.ends.see_job(item)
 
     async def _list_jobs(self, client: RestClient) -> str:
         """Record the present version of each job, and return that of the list."""

@@ -2,7 +2,7 @@
 
 Kueue frees the quota of a job when the job gets a final condition. No pod of the job may be without a terminal phase at the
 resource version of that write, unless the operator may give it up. The decision how the job ends is made once, stays, and
-agrees with the condition.
+agrees with the condition. Until then no child is created or adopted, and no PodGroup resized.
 """
 
 import math
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tfjob_operator.api.core import TERMINAL
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionType
 from tfjob_operator.workqueue import LoopClock
 
@@ -34,6 +35,8 @@ class _Pod:
 class _Job:
     namespace: str
     pods: dict[str, _Pod] = field(default_factory=dict)
+    taken: dict[tuple[str, int | None], tuple[str, int]] = field(default_factory=dict)
+    decided: float = math.inf
     decision: Mapping[str, Any] | None = None
     condition: Mapping[str, Any] | None = None
     version: int = 0
@@ -50,6 +53,8 @@ class Ends:
         self._now = now
         self._jobs: dict[str, _Job] = {}
         self._owned: defaultdict[str, dict[str, _Pod]] = defaultdict(dict)
+        self._taken: defaultdict[str, dict[tuple[str, int | None], tuple[str, int]]] = defaultdict(dict)
+        """By owner, the name of each child and the version in which it first had this owner and this size."""
         self.reverted: defaultdict[str, list[str]] = defaultdict(list)
         """By namespace, the decisions that were changed, lost, or are not what the final condition says."""
 
@@ -63,11 +68,18 @@ class Ends:
             if event == "DELETED" or pod["status"].get("phase") in TERMINAL:
                 seen.ended = min(seen.ended, version)
 
+    def see_child(self, resource: Resource, child: Mapping[str, Any]) -> None:
+        meta = child["metadata"]
+        seen = f"{resource.plural}/{meta['name']}", int(meta["resourceVersion"])
+        for owner in meta.get("ownerReferences") or ():
+            self._taken[owner["uid"]].setdefault((meta["uid"], child.get("spec", {}).get("minMember")), seen)
+
     def see_job(self, job: Mapping[str, Any]) -> None:
         meta, status = job["metadata"], job.get("status") or {}
         if LABEL_QUEUE not in (meta.get("labels") or {}):
             return
-        seen = self._jobs.setdefault(meta["uid"], _Job(meta["namespace"], self._owned[meta["uid"]]))
+        uid = meta["uid"]
+        seen = self._jobs.setdefault(uid, _Job(meta["namespace"], self._owned[uid], self._taken[uid]))
         decision = (status.get("begun") or {}).get("ending")
         conditions = status.get("conditions") or ()
         condition = next((each for each in conditions if each["type"] in ENDS and each["status"] == "True"), None)
@@ -77,6 +89,8 @@ class Ends:
             seen.ended_by_older = decision is None
         if seen.decision is not None and not (decision == seen.decision or (decision is None and seen.ended_by_older)):
             wrong.append(f"its end was decided as {seen.decision}, and then as {decision}")
+        if decision is not None and seen.decision is None:
+            seen.decided = int(meta["resourceVersion"])
         seen.decision = decision or seen.decision
         if condition is not None and seen.decision is not None and not _is_same(condition, seen.decision):
             wrong.append(f"its end was decided as {seen.decision}, and it has the condition {condition}")
@@ -88,6 +102,9 @@ class Ends:
                 continue
             if job.ended_by_older:
                 yield f"{job.condition['type']} was written without a decision"
+            for name, version in job.taken.values():
+                if job.decided < version < job.version:
+                    yield f"{name} was created, adopted or resized after the decision how the job ends"
             for pod in job.pods.values():
                 given_up = pod.given_up is not None and job.ended is not None and pod.given_up <= job.ended
                 if pod.created < job.version < pod.ended and not given_up:

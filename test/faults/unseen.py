@@ -52,8 +52,8 @@ LIMIT_S: Final = 120.0
 TICK_S: Final = 0.02
 READ_S: Final = 0.3
 """Long enough for the operator to process a received list. If it does not, the case has the other order."""
-NOT_PLACED: Final = "gang"
-"""The workload whose pods do not run until its user binds them."""
+NOT_PLACED: Final = frozenset({"gang", "queued-gang"})
+"""The workloads whose pods do not run until their user binds them."""
 MADE_AT_ONCE: Final = frozenset({"plain", "gang", "short-lived", "alpha", "held"})
 """The workloads that create all children before the user does anything else."""
 OTHER: Final = "other"
@@ -72,7 +72,7 @@ def applies(case: Case) -> bool:
     if resource is None:
         return False
     if case.fault == ENDED:
-        return resource is PODS and case.workload != NOT_PLACED
+        return resource is PODS and case.workload not in NOT_PLACED
     if case.fault == STRANGER:
         return resource in _BODIES and case.workload != "alpha"
     if case.fault == AGAIN:

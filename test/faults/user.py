@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from faults.field import Field, Thing
 from hack.hollow_node.runner import BINDINGS
-from hack.hollow_node.script import RUN, RUN_OF
+from hack.hollow_node.script import ON_STOP, RUN, RUN_OF
 from integration.cluster import tfjob
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
 from tfjob_operator.api.core import PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.constants import LABEL_REPLICA_INDEX, TFJOBS
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 
 NAME: Final = "job"
@@ -76,15 +76,37 @@ class User:
         note = {"metadata": {"annotations": {RUN: run}}}
         await self._client.patch(PODS, self.namespace, self.pods[replica].metadata.name, note)
 
-    async def let_end(self, pods: int) -> None:
-        """Let pods end that ignore SIGTERM, once exactly this number of pods is being deleted."""
+    async def delete(self, replica: str) -> None:
+        await self._client.delete(PODS, self.namespace, self.pods[replica].metadata.name)
+        await self.until(f"{replica} is gone", lambda: replica not in self.pods)
+
+    async def orphan(self, index: int) -> None:
+        """Create a pod with the labels of a worker and without an owner, and wait until it runs."""
+        worker = self.pods[f"{NAME}-worker-0"].metadata
+        labels = {
+            key: str(index) if key.endswith(LABEL_REPLICA_INDEX) else value
+            for key, value in (worker.labels or {}).items()
+        }
+        meta = {"name": f"{NAME}-worker-{index}", "labels": labels, "annotations": {RUN: "forever"}}
+        spec = {"containers": [{"name": "tensorflow", "image": "train:1"}]}
+        await self._client.create(
+            PODS, self.namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        )
+        await self.until("the orphan runs", lambda: self._phase(meta["name"]) == "Running")
+
+    async def let_end(self, pods: int, *, heed: bool = False) -> None:
+        """Let pods end that ignore SIGTERM, once exactly this number of pods is being deleted.
+
+        They succeed, as if they had ended before they were deleted; or they `heed` the signal from now on.
+        """
 
         def deleted() -> list[Thing]:
             return [pod for pod in self.pods.values() if pod.metadata.deletion_timestamp is not None]
 
         await self.until(f"{pods} pods are being deleted", lambda: len(deleted()) == pods)
         for pod in deleted():
-            await self._client.patch(PODS, self.namespace, pod.metadata.name, all_ended(pod))
+            note = {"metadata": {"annotations": {ON_STOP: "0s:143"}}} if heed else all_ended(pod)
+            await self._client.patch(PODS, self.namespace, pod.metadata.name, note)
 
     async def fail(self, replica: str, code: int) -> None:
         """Fail a pod, and wait until its replacement runs."""

@@ -203,6 +203,22 @@ async def queued_failed(user: User) -> None:
     await user.until("the other worker has ended", lambda: f"{NAME}-worker-0" not in user.pods)
 
 
+async def queued_gang(user: User) -> None:
+    """A queued gang fails; while it is ending, its user deletes a finished pod, and creates one that it might adopt."""
+    await user.create(slow_workers(3), labels=QUEUE)
+    await user.place(3)
+    await user.running(3)
+    await user.end(f"{NAME}-worker-2")
+    await user.succeeded(1)
+    await user.end(f"{NAME}-worker-1", "0s:1")
+    await user.until("a worker is being deleted", lambda: user.pods[f"{NAME}-worker-0"].metadata.deletion_timestamp)
+    await user.delete(f"{NAME}-worker-2")
+    await user.orphan(3)
+    await user.let_end(1)
+    await user.until("it has failed", lambda: user.is_true("Failed"))
+    await user.until("the other worker has ended", lambda: f"{NAME}-worker-0" not in user.pods)
+
+
 WORKLOADS: Final[Mapping[str, Workload]] = {
     "plain": Workload(plain),
     "restarts": Workload(restarts, restarts={"PS-0": 1, "Worker-1": 1}),
@@ -220,4 +236,5 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "sidecars": Workload(sidecars),
     "queued": Workload(queued),
     "queued-failed": Workload(queued_failed),
+    "queued-gang": Workload(queued_gang, ("--enable-gang-scheduling",)),
 }

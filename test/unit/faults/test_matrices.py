@@ -27,7 +27,7 @@ from faults.unseen import FAULTS as UNSEEN
 from faults.upgrade import CHANGES, ORDERS, WAYS, Course, courses
 from faults.workloads import WORKLOADS
 from hack.fault_proxy.proxy import Seen
-from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.core import PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 
 
@@ -179,6 +179,26 @@ def test_only_a_release_without_decisions_may_end_a_job_without_one() -> None:
     ends.see_job(job_at(2, ending=DECIDED))
     ends.see_job(job_at(3, end="Succeeded"))
     assert ends.reverted["one"]
+
+
+@pytest.mark.parametrize(
+    ("version", "size", "wrong"),
+    [(1, 2, False), (3, 2, True), (3, 3, True), (5, 2, False)],
+    ids=["before the decision", "made again", "resized", "after the end"],
+)
+def test_no_child_is_created_or_resized_between_the_decision_and_the_condition(
+    version: int, size: int, *, wrong: bool
+) -> None:
+    ends = Ends()
+    group = pod_at(1) | {"spec": {"minMember": 2}}
+    ends.see_child(VOLCANO_POD_GROUPS, group)
+    ends.see_job(job_at(2, ending=DECIDED))
+    uid = group["metadata"]["uid"] if size != 2 else "another"
+    changed = group["metadata"] | {"uid": uid, "resourceVersion": str(version)}
+    ends.see_child(VOLCANO_POD_GROUPS, {"metadata": changed, "spec": {"minMember": size}})
+    ends.see_job(job_at(4, ending=DECIDED, end="Failed"))
+    found = [f"podgroups/{changed['name']} was created, adopted or resized after the decision how the job ends"]
+    assert list(ends.early("one", older=False)) == (found if wrong else [])
 
 
 POD, SERVICE = "create pods/job-worker-0", "create services/job-worker-0"
