@@ -14,7 +14,7 @@ from fakes.jobs import decide, good_spec, job, pod, spec
 from fakes.lives import LIVES, Life, Moment, workers
 from support.cases import for_each
 from tfjob_operator.api.core import TERMINAL
-from tfjob_operator.api.v1.constants import LABEL_QUEUE
+from tfjob_operator.api.v1.constants import LABEL_QUEUE, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference
@@ -131,6 +131,30 @@ def multikueue_copy(body: dict[str, Any]) -> dict[str, Any]:
     policy = body["spec"].get("runPolicy", {}) | {"managedBy": "kueue.x-k8s.io/multikueue"}
     status = {name: value for name, value in body.get("status", {}).items() if name in known}
     return body | {"spec": body["spec"] | {"runPolicy": policy}, "status": status}
+
+
+ARGO_CD_CHECKS = {
+    "",
+    "apiregistration.k8s.io",
+    "apps",
+    "argoproj.io",
+    "autoscaling",
+    "batch",
+    "extensions",
+    "networking.k8s.io",
+}
+"""The API groups for which Argo CD has a health check. `resource_customizations` of the same tag has none for kubeflow.org."""
+
+
+def argo_cd_health(body: dict[str, Any]) -> str:
+    """Argo CD's health of an object; "" if it does not count for its application, which controller/health.go:64 skips.
+
+    argoproj/argo-cd v3.5.1, gitops-engine/pkg/health/health.go:70-152.
+    """
+    if "deletionTimestamp" in body["metadata"]:
+        return "Progressing"
+    assert TFJOBS.group not in ARGO_CD_CHECKS
+    return ""
 
 
 def is_ending(body: dict[str, Any]) -> bool:
@@ -255,6 +279,15 @@ def test_the_remote_job_of_multikueue_is_queued_like_the_local_one() -> None:
     assert {each.body["metadata"]["labels"][LABEL_QUEUE] for each in moments} == {"team"}
     finished = next(each for each in moments if kueue_finished(each.body) != RUNNING)
     assert finished.at_s >= 5, "the collector had 5 s"
+
+
+@for_each("case", BOTH_QUEUED_AND_NOT)
+def test_a_job_never_changes_the_health_of_its_argo_cd_application_unless_it_is_being_deleted(case: Any) -> None:
+    """So no sync wave waits for a job, also not for one that is Ending or on hold."""
+    live, queued = case
+    for each in live(queued).moments:
+        assert argo_cd_health(each.body) == ""
+        assert argo_cd_health(each.body | {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}) == "Progressing"
 
 
 def trial(collector_s: int, *, queued: bool = False, fails: bool = False, **policy: Any) -> str:

@@ -9,6 +9,8 @@ import pytest
 from fakes.jobs import at, decide, good_spec, job, pod, replica, synced, true_of
 from fakes.objects import after, changed, labelled
 from tfjob_operator.api.core import Condition
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, JobAnnotations, TaintPattern, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, avoiding, gang_scheduler
@@ -675,6 +677,17 @@ def test_of_a_finished_job_only_pods_that_are_being_deleted_are_ended() -> None:
     finished = synced(started(policy(nodeLostTimeoutSeconds=60)), *workers(n0=pod("Worker", 0, "Succeeded", 0)))
     found = decide(finished, *workers(n2=on("n2", terminating(pod("Worker", 2)))), nodes=nodes(n1=LOST, n2=LOST))
     assert [each.pod.metadata.name for each in found.lost_pods] == ["mnist-worker-2"]
+
+
+def test_pods_of_a_lost_node_are_ended_while_the_end_of_a_queued_job_waits_for_them() -> None:
+    """Also within their grace period: nothing else may end them."""
+    queued = changed(started(policy(nodeLostTimeoutSeconds=60)), metadata__labels={LABEL_QUEUE: "gpus"})
+    pods = workers(n0=pod("Worker", 0, "Succeeded", 0))
+    ending = synced(queued, *pods)
+    assert conditions.is_ending(ending.status)
+    found = decide(ending, *pods, nodes=nodes(n1=LOST))
+    assert [each.pod.metadata.name for each in found.lost_pods] == ["mnist-worker-1"]
+    assert found.status is None
 
 
 def test_a_rule_about_lost_nodes_decides_before_the_pod_is_gone() -> None:
