@@ -82,17 +82,17 @@ class User:
 
     async def orphan(self, index: int) -> None:
         """Create a pod with the labels of a worker and without an owner, and wait until it runs."""
-        worker = self.pods[f"{NAME}-worker-0"].metadata
+        name, worker = f"{NAME}-worker-{index}", self.pods[f"{NAME}-worker-0"].metadata
         labels = {
             key: str(index) if key.endswith(LABEL_REPLICA_INDEX) else value
             for key, value in (worker.labels or {}).items()
         }
-        meta = {"name": f"{NAME}-worker-{index}", "labels": labels, "annotations": {RUN: "forever"}}
+        meta = {"name": name, "labels": labels, "annotations": {RUN: "forever"}}
         spec = {"containers": [{"name": "tensorflow", "image": "train:1"}]}
         await self._client.create(
             PODS, self.namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
         )
-        await self.until("the orphan runs", lambda: self._phase(meta["name"]) == "Running")
+        await self.until("the orphan runs", lambda: self._phase(name) == "Running")
 
     async def let_end(self, pods: int, *, heed: bool = False) -> None:
         """Let pods end that ignore SIGTERM, once exactly this number of pods is being deleted.
