@@ -126,7 +126,7 @@ expect("a readiness gate is closed", "Running 1/2 0 NotReady", UP, pod(0),
 expect("a sidecar has ended, and the training runs", "Running 1/2 0 NotReady", UP, pod(0),
        pod(1, beside(running(ready=False), {"terminated": exit_of(0, "Completed")})))
 FINISHED: Final = pod(1, status_of("Running", {"terminated": exit_of(0, "Completed")}, restarts=2))
-expect("a container exited with 0, and its restart policy Always starts it again", "Running 1/2 2 NotReady", UP, pod(0),
+expect("a container exited with 0, and its restart policy Always starts it again", "Running 1/2 2 Completed", UP, pod(0),
        FINISHED | {"spec": FINISHED["spec"] | {"restartPolicy": "Always"}}, Worker_1=("Running", False, False, 2))
 expect("a sidecar has failed, and the training runs", "Running 1/2 0 ExitCode:3", UP, pod(0),
        pod(1, beside(running(ready=False), {"terminated": exit_of(3)})))
