@@ -5,7 +5,8 @@ The rules are those of docs/migration.md, observed with the real training-operat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,7 +16,6 @@ from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import (
     CHIEF_TYPES,
     CONTAINER_NAME,
-    PS,
     RETRYABLE_EXIT_CODES,
     WORKER,
     CleanPodPolicy,
@@ -29,6 +29,8 @@ from tfjob_operator.cli.model.facts import Counters, JobFacts, job_facts, listed
 from tfjob_operator.cli.model.replicas import type_of
 
 _MAX_DETAIL: Final = 300
+_AFTER_END: Final = frozenset({"cleanPodPolicy", "ttlSecondsAfterFinished"})
+"""Policies that apply to a finished job."""
 _BY_KUBELET: Final = frozenset({RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE})
 
 
@@ -47,10 +49,25 @@ class Difference(NamedTuple):
 
 FAILS_AT_MOVE: Final = Difference(
     "fails-at-move",
-    "With enableDynamicWorker, the job continues although workers have failed.",
-    "It FAILS when this operator starts, unless the failed pods were disrupted; its running pods are cleaned up.",
-    "before the move, delete the failed pods, or set restartPolicy: OnFailure on Worker: training-operator recreates them. Or "
-    "let the job finish",
+    "With enableDynamicWorker, the job continues although workers have failed. So does any job with a replica that failed "
+    "while another one was restarted.",
+    "It FAILS when this operator starts, unless these are disrupted workers of an elastic job; its running pods are cleaned "
+    "up.",
+    "before the move, delete the failed pods, or set restartPolicy: OnFailure on their replica type: training-operator "
+    "recreates them. Or let the job finish",
+)
+DEADLINE_EXCEEDED: Final = Difference(
+    "deadline-exceeded",
+    "The job continues beyond activeDeadlineSeconds, which is checked only when the job or a pod changes.",
+    "It FAILS when this operator starts; its running pods are deleted, whatever its cleanPodPolicy.",
+    "before the move, raise or remove activeDeadlineSeconds in the first edit of the job: any other one, or a restart of "
+    "training-operator, fails it there",
+)
+TTL_EXCEEDED: Final = Difference(
+    "ttl-exceeded",
+    "A finished job is kept beyond ttlSecondsAfterFinished if it has suspend: true or no completionTime.",
+    "It is DELETED with its pods when this operator starts.",
+    "before the move, remove ttlSecondsAfterFinished",
 )
 SIDECARS: Final = Difference(
     "sidecars",
@@ -89,9 +106,17 @@ EXIT_CODES: Final = Difference(
 )
 BACKOFF_LIMIT: Final = Difference(
     "backoff-limit",
-    "backoffLimit ignores restarts under ExitCode. Under OnFailure and Always, the restart that reaches it fails the job.",
-    "All restarts count, and the first failure beyond the limit fails the job.",
+    "backoffLimit ignores restarts under ExitCode. Under OnFailure and Always, the restart that reaches it fails the job; only "
+    "pods in the phase Running count.",
+    "All restarts count, also those of finished pods and of init containers, and the first failure beyond the limit fails the "
+    "job. If containers were restarted more often in place, it FAILS when this operator starts.",
     "under ExitCode, remove backoffLimit; otherwise lower it by 1",
+)
+ACTIVE_DEADLINE: Final = Difference(
+    "active-deadline",
+    DEADLINE_EXCEEDED.before,
+    "It fails when it exceeds activeDeadlineSeconds.",
+    "raise or remove activeDeadlineSeconds",
 )
 SPEC_POLICIES: Final = Difference(
     "policies-in-spec",
@@ -120,8 +145,8 @@ RESTART_DELAY: Final = Difference(
 )
 PS_ONLY: Final = Difference(
     "parameter-servers-only",
-    "A job with only parameter servers never finishes.",
-    "It succeeds when all of them have exited with 0.",
+    "A job without Chief, Master and Worker never finishes.",
+    "It succeeds when all replicas have exited with 0, if they have already: when this operator starts.",
     "",
 )
 COMPLETION_GRACE: Final = Difference(
@@ -151,12 +176,15 @@ COUNTERS: Final = Difference(
 )
 _ALL: Final = (
     FAILS_AT_MOVE,
+    DEADLINE_EXCEEDED,
+    TTL_EXCEEDED,
     SIDECARS,
     INVALID,
     ELASTIC,
     SIDECARS_KEPT,
     EXIT_CODES,
     BACKOFF_LIMIT,
+    ACTIVE_DEADLINE,
     SPEC_POLICIES,
     CLEAN_POD_POLICY,
     RESTART_POLICY,
@@ -185,49 +213,89 @@ class CheckedJob(NamedTuple):
 
 
 def check(
-    job: Mapping[str, Any], *, gang: bool | None = None, is_served: Callable[[str], bool] | None = None
+    job: Mapping[str, Any],
+    *,
+    gang: bool | None = None,
+    is_served: Callable[[str], bool] | None = None,
+    now: float = 0.0,
 ) -> CheckedJob:
     """Return what changes for a job, as read from a cluster with training-operator. Never raises, whatever the object.
 
     `gang`: training-operator creates PodGroups; None if that is unknown. `is_served` returns whether this operator serves a
-    namespace now; by default, it serves each job whose status it has written.
+    namespace now; by default, it serves each job whose status it has written. `now` is in seconds since 1970; by default, no
+    deadline has passed.
     """
     facts = job_facts(job)
-    if facts.end:
-        why = "finished"
-    elif facts.manager:
+    # training-operator never sets this field. It keeps its value after a way back until it writes the status.
+    was_served = "observedGeneration" in status_of(job)
+    if facts.manager:
         why = "managed by another controller"
-    else:  # training-operator never sets this field. It keeps its value after a way back until it writes the status
-        was_served = "observedGeneration" in status_of(job)
-        why = "served by tfjob-operator" if was_served and (not is_served or is_served(facts.namespace)) else ""
-    details = {} if why else {each.id: detail for each, detail in _differences(job, facts, gang=gang)}
+    elif was_served and (not is_served or is_served(facts.namespace)):
+        why = "finished" if facts.end else "served by tfjob-operator"
+    else:
+        why = ""
+    details = {} if why else {each.id: detail for each, detail in _differences(job, facts, gang=gang, now=now)}
+    if facts.end and not details:
+        why = "finished"
     found = {id_: clean(details[id_], _MAX_DETAIL) for id_ in DIFFERENCES if id_ in details}
     return CheckedJob(facts.namespace, facts.name, facts.state, why, found)
 
 
-def _differences(job: Mapping[str, Any], facts: JobFacts, *, gang: bool | None) -> Iterator[tuple[Difference, str]]:
-    """Yield what changes for an unfinished job, each with the fields or replica types concerned."""
+def _differences(
+    job: Mapping[str, Any], facts: JobFacts, *, gang: bool | None, now: float
+) -> Iterator[tuple[Difference, str]]:
+    """Yield what changes for a job, each with the fields or replica types concerned."""
     body = spec_of(job)
     spec = read_spec(facts.name, msgspec.json.encode(body))
+    if facts.end:
+        yield from _of_finished(job, facts, spec, now)
+        return
+    if spec.active_deadline_s is not None and not spec.suspend:
+        yield _of_deadline(facts, spec.active_deadline_s, now)
     mistakes = _mistakes(facts.name, spec) or _rejection(job, facts)
     if mistakes or not isinstance(spec, TFJobSpec):
         yield INVALID, mistakes
         return
     sidecars = {kind: _sidecars(job, kind) for kind, size in spec.sizes.items() if size}
-    if _keeps_failed_workers(spec, body):
-        failed = facts.counts.get(WORKER, Counters()).failed
-        if failed and not spec.suspend:
-            yield FAILS_AT_MOVE, f"{WORKER}: {failed} failed"
+    never = [kind for kind in sidecars if _has_never(spec, body, kind)]
+    counts = {kind: facts.counts.get(kind, Counters()) for kind in never}
+    failed = ", ".join(f"{kind}: {each.failed} failed" for kind, each in counts.items() if each.failed)
+    if failed and not spec.suspend:
+        yield FAILS_AT_MOVE, failed
+    if spec.dynamic_workers and WORKER in never:
         yield ELASTIC, f"{WORKER}: {RestartPolicy.NEVER}"
     yield from _at_the_end(spec, body, sidecars)
     yield from _of_restarts(spec, body)
-    if awakened := _awakened(body):
-        yield SPEC_POLICIES, ", ".join(f"spec.{name}" for name in awakened)
+    if awakened := _awakened(body, SPEC_FIELDS & RUN_POLICY_FIELDS):
+        yield SPEC_POLICIES, awakened
     scheduling = "schedulingPolicy" in _run_policy(body)
     if scheduling if gang is None else gang:
         yield GANG, "spec.runPolicy.schedulingPolicy" if scheduling else "--gang-scheduler-name of training-operator"
     if facts.queue:
         yield QUEUE, facts.queue
+
+
+def _of_finished(
+    job: Mapping[str, Any], facts: JobFacts, spec: TFJobSpec | InvalidSpec, now: float
+) -> Iterator[tuple[Difference, str]]:
+    """Yield what changes for a finished job: policies apply that training-operator has not applied."""
+    ended = facts.since or facts.ended
+    if spec.ttl_s is not None and ended is not None and ended + spec.ttl_s < now:
+        yield TTL_EXCEEDED, f"{spec.ttl_s}s after {_shown(ended)}"
+    elif isinstance(spec, TFJobSpec) and (awakened := _awakened(spec_of(job), _AFTER_END)):
+        yield SPEC_POLICIES, awakened
+
+
+def _of_deadline(facts: JobFacts, deadline_s: int, now: float) -> tuple[Difference, str]:
+    """Return whether a job exceeds its deadline at the move, or may later."""
+    if facts.started is None:
+        return ACTIVE_DEADLINE, f"{deadline_s}s after its start"
+    difference = DEADLINE_EXCEEDED if facts.started + deadline_s < now else ACTIVE_DEADLINE
+    return difference, f"{deadline_s}s after {_shown(facts.started)}"
+
+
+def _shown(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _mistakes(name: str, spec: TFJobSpec | InvalidSpec) -> str:
@@ -247,31 +315,28 @@ def _rejection(job: Mapping[str, Any], facts: JobFacts) -> str:
     return text(held.get("message")) if is_current and held.get("reason") == ConditionReason.REFUSED else ""
 
 
-def _keeps_failed_workers(spec: TFJobSpec, body: Mapping[str, Any]) -> bool:
-    """Return True if training-operator ignores failed workers: those of an elastic job whose pods have Never.
+def _has_never(spec: TFJobSpec, body: Mapping[str, Any], kind: str) -> bool:
+    """Return True if training-operator creates the pods of a replica type with Never: also without a policy of the type.
 
-    It creates pods with Never if the replica type has no policy, whatever its template has. Under ExitCode, exit codes that are
-    not retried fail an elastic job, too.
+    Under ExitCode, exit codes that are not retried fail every job there, too.
     """
-    if not (spec.dynamic_workers and spec.sizes.get(WORKER)):
-        return False
-    has_policy = any(entry.get("restartPolicy") for entry in _entries(body, WORKER))
-    return not has_policy or spec.replicas[WORKER].restart_policy is RestartPolicy.NEVER
+    has_policy = any(entry.get("restartPolicy") for entry in _entries(body, kind))
+    return not has_policy or spec.replicas[kind].restart_policy is RestartPolicy.NEVER
 
 
 def _run_policy(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping(body.get("runPolicy"))
 
 
-def _awakened(body: Mapping[str, Any]) -> list[str]:
-    """Return the policies in `spec` that training-operator ignores and that make a difference here.
+def _awakened(body: Mapping[str, Any], fields: Iterable[str]) -> str:
+    """Return those policies in `spec`, of these fields, that training-operator ignores and that make a difference here.
 
     `runPolicy` takes precedence, and cleanPodPolicy None is training-operator's default.
     """
     unset = {None, ""}
-    return sorted(
-        name
-        for name in SPEC_FIELDS & RUN_POLICY_FIELDS
+    return ", ".join(
+        f"spec.{name}"
+        for name in sorted(fields)
         if body.get(name) not in unset
         and _run_policy(body).get(name) in unset
         and (name, body[name]) != ("cleanPodPolicy", CleanPodPolicy.NONE)
@@ -311,8 +376,8 @@ def _at_the_end(
         is_kept = spec.clean_pod_policy is CleanPodPolicy.NONE
         details = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in sidecars.items() if names)
         yield SIDECARS_KEPT if is_kept else SIDECARS, details
-    if sidecars.keys() == {PS}:
-        yield PS_ONLY, PS
+    if sidecars and sidecars.keys().isdisjoint({WORKER, *CHIEF_TYPES}):
+        yield PS_ONLY, ", ".join(sidecars)
     if may_outlive:
         yield COUNTERS, f"{spec.total_replicas} replica{'s' * (spec.total_replicas != 1)}"
 

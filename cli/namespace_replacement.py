@@ -17,6 +17,7 @@ from tfjob_operator.cli.replacement import (
     CRD,
     GANG_ADDON,
     GONE,
+    HOW_TO_RUN,
     MOVED,
     NAMESPACE,
     OURS,
@@ -28,18 +29,20 @@ from tfjob_operator.cli.replacement import (
     about_the_deployment,
     about_the_jobs,
     apply_and_wait,
+    as_script,
     bind,
     binding_objects,
     bindings_of,
     explain_seen,
     forget_bindings,
     has_gang,
+    if_read,
     kubectl,
     managed,
     set_flags,
+    stop_operator,
     training_operator,
     unsupported,
-    wait_until_gone,
     webhook_configs,
     within,
 )
@@ -118,7 +121,8 @@ def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
     """Yield the lines of the script."""
     operator = training_operator(found)
     yield f"# Move the TFJobs of namespace {namespace} to tfjob-operator, while training-operator serves the other namespaces."
-    yield "# Nothing was changed: review these steps, and run them in this order."
+    yield "# Nothing was changed: review these steps, and run them in this order,"
+    yield from HOW_TO_RUN
     yield from about_the_jobs(found, "-n", namespace)
     yield GONE
     yield from about_the_deployment(found, operator)
@@ -130,12 +134,14 @@ def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
         ),
         (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [found.crd or {}]),
     )
-    yield from ("", *_require_impersonation(operator))
-    yield from ("", *_mark(found, namespace))
-    yield from ("", *_limit(found, operator, namespace))
-    yield from ("", *_install(found, operator, namespace))
-    yield from ("", *_verify(namespace))
-    yield from ("", *_back(found, operator, namespace))
+    there = (
+        _require_impersonation(operator),
+        _mark(found, namespace),
+        _limit(found, operator, namespace),
+        _install(found, operator, namespace),
+        _verify(namespace),
+    )
+    yield from as_script(there, _back(found, operator, namespace))
 
 
 def _conflicts(found: Found, namespace: str) -> Iterator[str]:
@@ -204,7 +210,8 @@ def _bind_the_others(operator: TrainingOperator, bindings: list[tuple[str, str]]
     names = kubectl("get", "namespaces", f"--selector={MOVED}!={_VALUE}", *options)
     for each in bindings:
         command = bind(each, operator, _EACH).replace(f" {_EACH} ", ' "$namespace" ', 1)
-        yield f"for namespace in $({names}); do {command}; done"
+        # zsh splits only substitutions of commands.
+        yield if_read("namespaces", names, f'for namespace in $(echo "$namespaces"); do {command}; done')
 
 
 def _wait_until_denied(account: str, namespace: str) -> Iterator[str]:
@@ -246,8 +253,7 @@ def _back(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[
     bindings = bindings_of(found, operator)
     yield from unsupported("-n", namespace)
     yield f"# Back 2: Stop tfjob-operator in {namespace}, and take its permissions away."
-    yield kubectl("-n", namespace, "scale", "deployment/tf-job-operator", "--replicas=0")
-    yield wait_until_gone(namespace, "name=tf-job-operator")
+    yield from stop_operator(namespace)
     yield kubectl("-n", namespace, "delete", "role,rolebinding", f"--selector={OURS}")
     yield "# Back 3: Give training-operator its permissions again, and restart it: denied writes are retried after up to 17m."
     yield kubectl("label", "namespace", namespace, f"{MOVED}-")
@@ -257,4 +263,4 @@ def _back(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[
     yield "# Back 4: When no namespace has the label, it gets its ClusterRoleBinding again."
     moved = kubectl("get", "namespaces", f"--selector={MOVED}={_VALUE}", "-o", "name")
     restored = " && ".join([*(bind(each, operator) for each in bindings), forget_bindings(operator)])
-    yield f'[ -n "$({moved})" ] || {{ {restored}; }}'
+    yield if_read("moved", moved, f'[ -n "$moved" ] || {{ {restored}; }}')

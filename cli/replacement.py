@@ -13,17 +13,23 @@ from typing import Any, Final, NamedTuple
 
 from tfjob_operator.cli.installations import Installation, flag_name, is_plain
 from tfjob_operator.cli.migration import (
+    BACKOFF_LIMIT,
     COMPLETION_GRACE,
+    DEADLINE_EXCEEDED,
     DIFFERENCES,
     FAILS_AT_MOVE,
     GANG,
     INVALID,
     SIDECARS,
     SIDECARS_KEPT,
+    TTL_EXCEEDED,
     Difference,
 )
 from tfjob_operator.cli.model.facts import listed, mapping, number, text
 
+HOW_TO_RUN: Final = (
+    "# line by line, or as a file: `sh FILE` runs steps 1 to 4 and ends at the first error, `sh FILE back` the way back.",
+)
 GONE: Final = "# If a wait prints `no matching resources found`, the pods are gone already."
 SELECTOR: Final = "control-plane=kubeflow-training-operator"
 """Selects the Deployment and the pods of training-operator."""
@@ -64,8 +70,11 @@ _MOST_NAMED: Final = 10
 """The most jobs with a difference that a plan names."""
 _AT_THE_MOVE: Final = {
     FAILS_AT_MOVE.id: "fails when tfjob-operator starts, unless its failed pods are deleted before.",
+    DEADLINE_EXCEEDED.id: "fails when tfjob-operator starts, unless activeDeadlineSeconds is raised.",
+    TTL_EXCEEDED.id: "is deleted when tfjob-operator starts, unless ttlSecondsAfterFinished is removed.",
     SIDECARS.id: "ends at the move if tensorflow has ended, and loses its sidecars within 30s.",
     SIDECARS_KEPT.id: "ends at the move if tensorflow has ended. Its sidecars continue.",
+    BACKOFF_LIMIT.id: "fails at the move if it was restarted in place more often than backoffLimit.",
 }
 """What happens to a job as soon as this operator runs, by the ID of the difference."""
 _FIRST_ARGUMENT: Final = "--monitoring-port=8443"
@@ -120,6 +129,7 @@ class TrainingOperator(NamedTuple):
     namespace: str
     name: str
     container: str
+    image: str
     replicas: int
     command: list[str] | None
     args: list[str] | None
@@ -220,10 +230,10 @@ def training_operator(found: Found) -> TrainingOperator:
     body: Mapping[str, Any] = next(
         (known[each] for each in preferred if each in known), next(reversed([*known.values()]), {})
     )
-    return _read_deployment(body, next(filter(None, preferred)))
+    return read_deployment(body, next(filter(None, preferred)))
 
 
-def _read_deployment(body: Mapping[str, Any], namespace: str = NAMESPACE) -> TrainingOperator:
+def read_deployment(body: Mapping[str, Any], namespace: str = NAMESPACE) -> TrainingOperator:
     """Return the values of a Deployment, or those of the manifests, in `namespace`, if it is empty."""
     meta, spec = mapping(body.get("metadata")), mapping(body.get("spec"))
     pod = mapping(mapping(spec.get("template")).get("spec"))
@@ -235,6 +245,7 @@ def _read_deployment(body: Mapping[str, Any], namespace: str = NAMESPACE) -> Tra
         text(meta.get("namespace")) or namespace,
         text(meta.get("name")) or _NAME,
         text(container.get("name")) or _NAME,
+        text(container.get("image")),
         number(spec.get("replicas")),
         command,
         args,
@@ -256,7 +267,7 @@ def is_served(found: Found, namespace: str) -> bool:
     """Return True if this operator serves a namespace, and no training-operator can write there."""
     if not any(each.serves(namespace) for each in found.installed):
         return False
-    rivals = (each for each in map(_read_deployment, found.deployments or ()) if each.serves_tfjobs)
+    rivals = (each for each in map(read_deployment, found.deployments or ()) if each.serves_tfjobs)
     return not any(
         each.only in {"", namespace} and (namespace not in found.moved or binding_objects(found, each))
         for each in rivals
@@ -277,7 +288,8 @@ def needs_bindings(found: Found) -> bool:
 def plan(found: Found) -> Iterator[str]:
     """Yield the lines of the script."""
     operator = training_operator(found)
-    yield "# Replace training-operator by tfjob-operator. Nothing was changed: review these steps, and run them in this order."
+    yield "# Replace training-operator by tfjob-operator. Nothing was changed: review these steps, and run them in this order,"
+    yield from HOW_TO_RUN
     yield from about_the_jobs(found, "-A")
     yield "# Going back with the CRD of training-operator deletes fields of all jobs for good: keep that of tfjob-operator."
     yield GONE
@@ -286,11 +298,22 @@ def plan(found: Found) -> Iterator[str]:
     yield from _gitops(found, operator)
     webhooks = _webhooks(found)
     kept = _kept_kinds(found, operator)
-    yield from ("", *_remove_webhook(webhooks))
-    yield from ("", *_stop(found, operator, kept))
-    yield from ("", *_install(found, operator))
-    yield from ("", *_verify())
-    yield from ("", *_back(found, operator, webhooks, kept))
+    there = _remove_webhook(webhooks), _stop(found, operator, kept), _install(found, operator), _verify()
+    yield from as_script(there, _back(found, operator, webhooks, kept))
+
+
+def as_script(there: Iterable[Iterable[str]], back: Iterable[str]) -> Iterator[str]:
+    """Yield the steps of both ways as functions of a shell, and the line that runs one of them.
+
+    Whether a file is executed, is sourced, or is pasted as a whole: a command that fails ends its function, and not the shell
+    of the user; and the way back is not executed with the other one.
+    """
+    for name, steps in (("move", there), ("back", [back])):
+        yield from ("", f"{name}() (", "set -e")
+        for step in steps:
+            yield from ("", *step)
+        yield ")"
+    yield from ("", '"${1:-move}"')
 
 
 def about_the_jobs(found: Found, *scope: str) -> Iterator[str]:
@@ -639,12 +662,23 @@ def unsupported(*scope: str) -> Iterator[str]:
         path = "".join(f"{{range .items[?(@{each})]}}{name}{{end}}" for each in fields)
         yield kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
     yield "#     The condition Held of these is True. If a replica has failed meanwhile, the job FAILS when training-operator"
-    yield f"#     starts, and its cleanPodPolicy applies. What to correct before: {kubectl('tfjob', 'explain', 'NAME')}"
+    yield "#     starts; its running pods continue unless the job sets cleanPodPolicy. What to correct before:"
+    yield f"#     {kubectl('tfjob', 'explain', 'NAME')}"
     states = '{.status.conditions[?(@.type=="Held")].status} {.status.completionTime}'
     name = "{.metadata.namespace}/{.metadata.name}"
     path = f'{{range .items[*]}}{name} {states}{{"\\n"}}{{end}}'
-    yield f"{kubectl('get', 'tfjobs', *scope, '-o', f'jsonpath={path}')} | sed -n 's/ True $//p'"
+    asked = kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
+    yield if_read("states", asked, """echo "$states" | sed -n 's/ True $//p'""")
     yield "#     Pods of other jobs stay when the job finishes, unless the job sets cleanPodPolicy."
+
+
+def stop_operator(namespace: str) -> Iterator[str]:
+    """Yield the commands that stop this operator, if it was installed: a plan may have ended before that."""
+    yield "#     Pods in the grace period of a job that has finished continue, and are deleted when tfjob-operator returns."
+    found = kubectl("-n", namespace, "get", "deployment/tf-job-operator", "--ignore-not-found", "-o", "name")
+    scale = kubectl("-n", namespace, "scale", "deployment/tf-job-operator", "--replicas=0")
+    yield if_read("installed", found, f'[ -z "$installed" ] || {scale}')
+    yield wait_until_gone(namespace, "name=tf-job-operator")
 
 
 def _back(
@@ -652,8 +686,7 @@ def _back(
 ) -> Iterator[str]:
     yield from unsupported("--all-namespaces")
     yield "# Back 2: Stop tfjob-operator."
-    yield kubectl("-n", NAMESPACE, "scale", "deployment/tf-job-operator", "--replicas=0")
-    yield wait_until_gone(NAMESPACE, "name=tf-job-operator")
+    yield from stop_operator(NAMESPACE)
     # Installations of single namespaces still run if step 3 was not executed.
     yield from _remove_installations(found)
     missing = _missing_webhooks(found)
@@ -707,7 +740,16 @@ def wait_until_gone(namespace: str, selector: str) -> str:
     """Return the command that waits until no pod has these labels. kubectl 1.20 fails if there is none from the start."""
     chosen = f"--selector={selector}"
     wait = kubectl("-n", namespace, "wait", "pod", "--for=delete", chosen, "--timeout=3m")
-    return f'{wait} || {{ left=$({kubectl("-n", namespace, "get", "pod", chosen, "-o", "name")}) && [ -z "$left" ]; }}'
+    asked = kubectl("-n", namespace, "get", "pod", chosen, "-o", "name")
+    return f'{wait} || [ "$({asked} && echo none)" = none ]'
+
+
+def if_read(variable: str, asked: str, command: str) -> str:
+    """Return a command that uses what another one prints, and fails if that one does.
+
+    By itself, an error of a substitution ends neither a list with `&&` nor the words of `for`, also under `set -e`.
+    """
+    return f"if {variable}=$({asked}); then {command}; else false; fi"
 
 
 def within(operator: TrainingOperator) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tfjob_operator.api.v1.states import ENDS
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError, warn
 from tfjob_operator.cli.model.facts import GROUP, listed
@@ -110,8 +112,11 @@ def _check(
     """Check the jobs of a namespace, or of all, sorted by namespace and name."""
     from tfjob_operator.cli.migration import check
 
+    now = datetime.now(UTC).timestamp()
     checked = (
-        check(job, gang=gang, is_served=is_served) for page in jobs.pages(session, namespace) for job in page["items"]
+        check(job, gang=gang, is_served=is_served, now=now)
+        for page in jobs.pages(session, namespace)
+        for job in page["items"]
     )
     return sorted(checked, key=attrgetter("namespace", "name"))
 
@@ -222,7 +227,7 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
         every = _check(session, namespace, gang=has_gang_scheduling(found), is_served=lambda _: False)
         checked = [each for each in every if not each.unaffected]
         found = found._replace(
-            jobs=len(checked),
+            jobs=sum(each.state not in ENDS for each in checked),
             differences={
                 id_: jobs
                 for id_ in DIFFERENCES

@@ -24,7 +24,7 @@ UNKNOWN: Final = "unknown (no permission)"
 LEASE: Final = "tf-operator"
 """The name of the operator's Lease, in any namespace."""
 BINDING: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/tf-job-operator"
-"""Proves in which namespaces an operator of the whole cluster runs: only cluster administrators can write it."""
+PEER_BINDING: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/training-operator"
 
 
 @click.command("version")
@@ -34,9 +34,10 @@ BINDING: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/tf-job-
 def command(target: Target, client: bool, output: str | None) -> None:  # noqa: FBT001 - a flag of the command line
     """Print the versions of this plugin, the cluster, the TFJob APIs that it serves, and the operator.
 
-    An operator without a Deployment is found by its Lease. Versions that you have no permission to read are unknown. Without
-    permission for all namespaces, the operator is looked for in the current one. A Deployment or Lease of a namespace that the
-    ClusterRoleBinding tf-job-operator does not name claims to be the operator's; everybody can create one in their namespace.
+    A training-operator is named too. An operator without a Deployment is found by its Lease. Versions that you have no
+    permission to read are unknown. Without permission for all namespaces, the operator is looked for in the current one. A
+    Deployment or Lease of a namespace that the ClusterRoleBinding tf-job-operator does not name claims to be the operator's;
+    everybody can create one in their namespace.
     """
     from importlib.metadata import version
 
@@ -47,8 +48,9 @@ def command(target: Target, client: bool, output: str | None) -> None:  # noqa: 
     if output is not None:
         print_value(found, output)
         return
+    width = max(14, *map(len, found))
     for name, value in found.items():
-        echo(f"{name:14} {value if isinstance(value, str) else ', '.join(value)}")
+        echo(f"{name:{width}} {value if isinstance(value, str) else ', '.join(value)}")
 
 
 def _of_cluster(session: Session) -> dict[str, Any]:
@@ -62,15 +64,32 @@ def _of_cluster(session: Session) -> dict[str, Any]:
         if versions or group == "kubeflow.org":
             found[group] = versions or (UNKNOWN if served is None else "not served: the CRD is not installed")
     found["operator"] = _operator(session)
+    if others := [*_training_operators(session)]:
+        found["training-operator"] = "; ".join(others)
     return found
+
+
+def _training_operators(session: Session) -> Iterator[str]:
+    """Yield the images of the Deployments of training-operator, which this operator replaces."""
+    from tfjob_operator.cli.model.facts import mapping, number
+    from tfjob_operator.cli.replacement import SELECTOR, read_deployment
+
+    deployments = _listed(session, "/apis/apps/v1", "deployments", labelSelector=SELECTOR)
+    proven = _proven(session, PEER_BINDING) if deployments else set()
+    for each in map(read_deployment, deployments or ()):
+        ready = number(mapping(each.found.get("status")).get("readyReplicas"))
+        more = "" if each.may_serve_tfjobs else ", does not serve TFJobs"
+        more += f", serves {_word(each.only)} only" if each.only else ""
+        claim = _claim(each.namespace, proven, "training-operator")
+        where = f"{claim}Deployment {each.namespace}/{each.name}, {ready} of {each.replicas} ready{more}"
+        yield f"{_word(each.image) if each.image else 'unknown image'} ({where})"
 
 
 def _operator(session: Session) -> str:
     """Return the images of the operator's Deployments or, if there are none, the holder of its Lease."""
     label = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
     deployments = _listed(session, "/apis/apps/v1", "deployments", labelSelector=label)
-    binding = session.get_if_allowed(BINDING) or {}
-    proven = {str(each.get("namespace")) for each in binding.get("subjects") or ()}
+    proven = _proven(session, BINDING)
     if deployments:
         return "; ".join(_images(session, deployments, proven))
     leases = _listed(session, "/apis/coordination.k8s.io/v1", "leases", fieldSelector=f"metadata.name={LEASE}")
@@ -89,13 +108,19 @@ def _listed(session: Session, api: str, plural: str, **query: str) -> list[dict[
     ) or None
 
 
+def _proven(session: Session, binding: str) -> set[str]:
+    """Return in which namespaces an operator of the whole cluster runs: only cluster administrators write its binding."""
+    found = session.get_if_allowed(binding) or {}
+    return {str(each.get("namespace")) for each in found.get("subjects") or ()}
+
+
 def _word(text: str) -> str:
     """Return an image or a name, in quotes if it could be mistaken for other output."""
     return text if re.fullmatch(r"[\w./:@-]+", text, re.ASCII) else json.dumps(text)
 
 
-def _claim(namespace: str, proven: set[str]) -> str:
-    return "" if namespace in proven else "claims to be the operator: "
+def _claim(namespace: str, proven: set[str], what: str = "the operator") -> str:
+    return "" if namespace in proven else f"claims to be {what}: "
 
 
 def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> Iterator[str]:

@@ -33,6 +33,8 @@ CONFIG: Final = "validator.training-operator.kubeflow.org"
 WEBHOOKS: Final = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{CONFIG}"
 DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/kubeflow/deployments"
 TRAINING_OPERATOR: Final = next(each for each in PREDECESSORS if each.name == "training-operator-1.9")
+AROUND: Final = ("move() (", "back() (", "set -e", ")", '"${1:-move}"')
+"""The lines of a plan around its commands."""
 CHECKED: Final = {
     Fact("kubeflow.org", "tfjobs", "list"),
     Fact("apps", "deployments", "list"),
@@ -132,7 +134,7 @@ class Script:
             "KUBECONFIG": str(plane.kubeconfig),
             "PATH": f"{plane.kubectl.parent}:{os.environ['PATH']}",
         }
-        back = next(number for number, line in enumerate(lines) if line.startswith("# The way back"))
+        back = lines.index("back() (")
         self.there, self.back = lines[:back], lines[back:]
         (folder / "manifests").symlink_to(ROOT / "manifests")
         overlay = plane.run_kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "kubeflow")).stdout
@@ -143,7 +145,10 @@ class Script:
         done = [
             line
             for line in lines
-            if line and not line.startswith("#") and not {"rollout", "wait"} & {*shlex.split(line)}
+            if line
+            and line not in AROUND
+            and not line.startswith("#")
+            and not {"rollout", "wait"} & {*shlex.split(line)}
         ]
         return subprocess.run(
             ["bash", "-euc", "\n".join(done)],

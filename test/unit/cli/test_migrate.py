@@ -8,6 +8,7 @@ import copy
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ from unit.cli.training_operator import (
 PAGE = Path(__file__).parents[3] / "docs" / "kubectl-tfjob.md"
 WORDS = {
     "F": "fails-at-move",
+    "X": "deadline-exceeded",
+    "T": "ttl-exceeded",
+    "V": "active-deadline",
     "I": "invalid",
     "C": "clean-pod-policy",
     "G": "completion-grace",
@@ -116,7 +120,7 @@ EXPECTED = {
 }
 EXPECTED_RECORDED = {
     "hand/chief": "C N",
-    "hand/deadline": "C N",
+    "hand/deadline": "C N V",
     "hand/done": "finished",
     "hand/done-running": "finished",
     "hand/done-ttl": "finished",
@@ -254,17 +258,85 @@ def test_an_elastic_job_that_has_a_failed_worker_fails_when_it_is_moved(
         "conditions": [{"type": "Created", "status": "True"}, {"type": state, "status": "True"}],
         "replicaStatuses": {"Worker": {"active": 3 - failed, "failed": failed}, "PS": {"failed": 1}},
     }
-    assert "fails-at-move" not in check(job).differences
     job["spec"]["enableDynamicWorker"] = True
     assert check(job).differences.get("fails-at-move") == fails
     job["spec"]["runPolicy"]["suspend"] = True
     assert "fails-at-move" not in check(job).differences
 
 
+def test_a_job_with_a_replica_that_failed_during_a_restart_fails_when_it_is_moved() -> None:
+    """training-operator 1.9.4 keeps it Restarting for as long as the failed pod exists."""
+    job = with_policy({}, replicas=2, restartPolicy="Never")
+    worker = job["spec"]["tfReplicaSpecs"]["Worker"]
+    job["spec"]["tfReplicaSpecs"]["PS"] = worker | {"restartPolicy": "ExitCode"}
+    job["status"] = {
+        "conditions": [{"type": "Restarting", "status": "True"}],
+        "replicaStatuses": {"Worker": {"active": 1, "failed": 1}, "PS": {"failed": 1}},
+    }
+    assert check(job).differences["fails-at-move"] == "Worker: 1 failed"
+    assert "elastic-workers" not in check(job).differences
+
+
+START = "2026-11-30T01:00:00Z"
+STARTED_AT = datetime.fromisoformat(START).timestamp()
+
+
+def started(policy: dict[str, Any]) -> dict[str, Any]:
+    """Return a job that training-operator has started."""
+    status = {"conditions": [{"type": "Running", "status": "True"}], "startTime": START}
+    return with_policy(policy, restartPolicy="Never") | {"status": status}
+
+
+def of_limits(job: dict[str, Any], at: float) -> dict[str, str]:
+    """Return what `check` says at a time about the deadline and the TTL of a job, and about mistakes in it."""
+    found = check(job, now=at).differences
+    return {each: found[each] for each in found if each.endswith(("-exceeded", "-deadline", "invalid"))}
+
+
+def test_a_job_that_training_operator_runs_beyond_its_deadline_fails_when_it_is_moved() -> None:
+    """It evaluates the deadline only when the job or a pod changes: its own delayed queue is a stub."""
+    job = started({"activeDeadlineSeconds": 600})
+    detail = "600s after 2026-11-30T01:00:00Z"
+    assert of_limits(job, STARTED_AT + 599) == {"active-deadline": detail}
+    assert of_limits(job, STARTED_AT + 601) == {"deadline-exceeded": detail}
+    assert of_limits(started({"activeDeadlineSeconds": 600, "suspend": True}), STARTED_AT + 601) == {}
+    assert of_limits(with_policy({"activeDeadlineSeconds": 600}), STARTED_AT) == {
+        "active-deadline": "600s after its start"
+    }
+    assert of_limits(started({}), STARTED_AT + 601) == {}
+
+
+def test_a_job_on_hold_is_not_protected_from_its_deadline() -> None:
+    job = started({"activeDeadlineSeconds": 600})
+    job["spec"]["tfReplicaSpecs"]["Trainer"] = job["spec"]["tfReplicaSpecs"]["Worker"]
+    assert of_limits(job, STARTED_AT + 601).keys() == {"deadline-exceeded", "invalid"}
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+def test_a_finished_job_that_training_operator_keeps_beyond_its_ttl_is_deleted_when_it_is_moved(suspend: bool) -> None:
+    """It ignores the TTL of a suspended job, and of one without a completion time."""
+    ended = {"type": "Failed", "status": "True", "lastTransitionTime": START}
+    policy = {"ttlSecondsAfterFinished": 60, "suspend": suspend}
+    job = with_policy(policy, replicas=2) | {"status": {"conditions": [ended]}}
+    kept, deleted = check(job, now=STARTED_AT + 59), check(job, now=STARTED_AT + 61)
+    assert (kept.unaffected, kept.differences) == ("finished", {})
+    assert (deleted.unaffected, deleted.differences) == ("", {"ttl-exceeded": "60s after 2026-11-30T01:00:00Z"})
+    job["status"]["observedGeneration"] = 1
+    assert check(job, now=STARTED_AT + 61).unaffected == "finished"
+    assert "ttl-exceeded" in check(job, now=STARTED_AT + 61, is_served=lambda _: False).differences
+
+
+def test_policies_in_spec_apply_to_finished_jobs_too() -> None:
+    """A clean-up policy deletes pods that training-operator has left running."""
+    job = with_policy({}, replicas=2) | {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+    job["spec"] |= {"cleanPodPolicy": "All", "backoffLimit": 2}
+    assert check(job).differences == {"policies-in-spec": "spec.cleanPodPolicy"}
+
+
 def test_what_fails_or_ends_jobs_at_the_move_comes_first_and_counters_last(server: Server) -> None:
     """In the columns of a job, in the descriptions, and in the plan. Counters are on most jobs, and would hide the rest."""
     ids = [*DIFFERENCES]
-    assert ids[:4] == ["fails-at-move", "sidecars", "invalid", "elastic-workers"]
+    assert ids[:5] == ["fails-at-move", "deadline-exceeded", "ttl-exceeded", "sidecars", "invalid"]
     assert ids.index("exit-codes") < ids.index("backoff-limit") < ids.index("clean-pod-policy")
     assert ids[-1] == "counters"
     elastic = with_policy({"backoffLimit": 3}, replicas=2, restartPolicy="Never")
@@ -414,6 +486,7 @@ JSON = st.recursive(
             "metadata", "name", "namespace", "labels", "ownerReferences", "kind", "spec", "status", "conditions", "type",
             "runPolicy", "cleanPodPolicy", "backoffLimit", "schedulingPolicy", "managedBy", "tfReplicaSpecs", "Worker", "ps",
             "replicas", "restartPolicy", "template", "containers", "observedGeneration", "kueue.x-k8s.io/queue-name",
+            "activeDeadlineSeconds", "ttlSecondsAfterFinished", "startTime",
         ]) | st.text(st.characters(exclude_categories=["Cs"]), max_size=2),
         each, max_size=4,
     ),

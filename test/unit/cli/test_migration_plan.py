@@ -32,12 +32,13 @@ def plan(server: Server) -> list[str]:
 
 
 def commands(lines: list[str]) -> list[str]:
-    return [line for line in lines if line and not line.startswith("#")]
+    """Return the steps that change or ask something, without the functions around them."""
+    return [line for line in lines if line and line not in AROUND and not line.startswith("#")]
 
 
 def there(lines: list[str]) -> list[str]:
     """Return the lines before the way back."""
-    return lines[: next(number for number, line in enumerate(lines) if line.startswith("# The way back"))]
+    return lines[: lines.index("back() (")]
 
 
 def patch_in(line: str) -> Any:
@@ -45,6 +46,7 @@ def patch_in(line: str) -> Any:
     return json.loads(next(word for word in shlex.split(line) if word.startswith("--patch=")).removeprefix("--patch="))
 
 
+AROUND = ("move() (", "back() (", "set -e", ")", '"${1:-move}"')
 RECORD = "tfjob.kubeflow.org/before-migration"
 REMOVE = (
     "kubectl patch validatingwebhookconfiguration validator.training-operator.kubeflow.org --type=strategic "
@@ -60,7 +62,7 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     cluster(server, PUBLIC["tfjob-simple"])
     lines = plan(server)
     assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -A lists what changes for them." in lines
-    assert lines[2].endswith("deletes fields of all jobs for good: keep that of tfjob-operator.")
+    assert lines[3].endswith("deletes fields of all jobs for good: keep that of tfjob-operator.")
     save, remove, record, stop, wait, apply, rollout, seen, *back = commands(lines)
     assert save.startswith("[ -e webhook.json ] || { { echo ")
     assert f" {REMOVE}; else " in remove
@@ -76,11 +78,14 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert rollout == "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
     assert seen.startswith("kubectl get tfjobs --all-namespaces -o custom-columns=")
     unsupported, finished, held, stop, wait, start, forget, rollout, restore = back
+    assert stop.startswith(
+        "if installed=$(kubectl -n kubeflow get deployment/tf-job-operator --ignore-not-found -o name);"
+    )
     assert forget == f"kubectl -n kubeflow annotate deployment/training-operator {RECORD}-"
     assert unsupported.startswith("kubectl get tfjobs --all-namespaces -o 'jsonpath={range ")
     assert ".status.finishedIndices" in finished
     assert 'conditions[?(@.type=="Held")]' in held
-    assert stop == "kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0"
+    assert "|| kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0; else" in stop
     assert "--selector=name=tf-job-operator" in wait
     assert start == "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
     assert rollout == "kubectl -n kubeflow rollout status deployment/training-operator --timeout=3m"
@@ -96,6 +101,110 @@ def executed(lines: list[str], folder: Path, kubectl: str) -> tuple[bool, list[s
     environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-euc", "\n".join(lines)], cwd=folder, env=environment, check=False, timeout=60)
     return done.returncode == 0, calls.read_text().splitlines()
+
+
+ANSWERS = r"""
+printf '%s\n' "$*" >> calls
+if [ "$*" = "$FAILING" ] && ! [ -e failed ]; then touch failed; exit 1; fi
+case "$*" in
+*" impersonate "*) echo yes ;;
+*" can-i "*) echo no; exit 1 ;;
+*"apply -f -") [ -n "$(cat)" ] ;;
+*webhooks*) echo validator.tfjob.training-operator.kubeflow.org ;;
+*" -o yaml") echo kind: Binding ;;
+*"get deployment/tf-job-operator "*) echo deployment.apps/tf-job-operator ;;
+*status.phase*) echo a b ;;
+*"get namespaces "*tfjob-operator" -o name") ;;
+esac
+"""
+"""A cluster in which everything succeeds, except the first call with the arguments `$FAILING`."""
+
+
+class Shells:
+    """Runs a whole plan in a folder of its own with a script as kubectl."""
+
+    def __init__(self, folder: Path, lines: list[str]) -> None:
+        self.folder = folder
+        self._lines = lines
+        self.calls: list[str] = []
+        self.out = ""
+        program = folder / "bin" / "kubectl"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\n{ANSWERS}")
+        program.chmod(0o755)
+        (folder / "plan.sh").write_text("".join(f"{line}\n" for line in lines))
+
+    def run(self, shell: str, *way: str, failing: str = "") -> int:
+        """Run the plan as a file, or paste it as a whole into an interactive shell. Return the exit code."""
+        for each in ("calls", "failed", "webhook.json", "webhook.json.new"):
+            (self.folder / each).unlink(missing_ok=True)
+        if way:
+            (self.folder / "webhook.json").write_text("{}")
+        for name in ("install-kubeflow.yaml", "install-namespaced.yaml"):
+            (self.folder / name).write_text("args:\n  - --monitoring-port=8443\n")
+        pasted = "\n".join([*(self._lines[:-1] if way else self._lines), *way, "echo code $?", ""])
+        command, text = (["bash", "--norc", "-i"], pasted) if shell == "pasted" else ([shell, "plan.sh", *way], None)
+        environment = os.environ | {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "FAILING": failing}
+        done = subprocess.run(
+            command, input=text, cwd=self.folder, env=environment, check=False, timeout=60, text=True, capture_output=True,
+            start_new_session=True,
+        )  # fmt: skip
+        self.calls = (self.folder / "calls").read_text().splitlines()
+        self.out = done.stdout
+        if shell != "pasted":
+            return done.returncode
+        (code,) = re.findall(r"^code (\d+)$", done.stdout, re.MULTILINE)[-1:]  # the shell is still there
+        return int(code)
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+@pytest.mark.parametrize("shell", ["bash", "sh", "pasted"])
+@pytest.mark.parametrize("way", [(), ("back",)])
+def test_a_plan_that_runs_as_a_whole_ends_at_the_first_error(
+    server: Server, tmp_path: Path, options: tuple[str, ...], shell: str, way: tuple[str, ...]
+) -> None:
+    """Each command fails in turn. Only waits continue, and the way there does not go back."""
+    cluster(server, PUBLIC["replica-restart-policy-exitcode"])
+    shown = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "")
+    script = Shells(tmp_path, shown.splitlines())
+    assert script.run(shell, *way) == 0
+    all_calls = script.calls
+    assert ("-o custom-columns=" in all_calls[-1]) != bool(way)
+    for failing in dict.fromkeys(all_calls):
+        code = script.run(shell, *way, failing=failing)
+        after = script.calls[script.calls.index(failing) + 1 :]
+        if " wait pod " in failing or (" can-i " in failing and " impersonate " not in failing):
+            assert code == 0, failing
+        else:
+            assert code != 0, failing
+            # The other end of a pipe has started already.
+            assert not after or (len(after) == 1 and re.search("--dry-run=client|^apply -f -$", after[0])), failing
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh", "pasted"])
+def test_a_plan_whose_release_is_missing_applies_nothing(server: Server, tmp_path: Path, shell: str) -> None:
+    """An error of another program than kubectl."""
+    cluster(server, PUBLIC["replica-restart-policy-exitcode"])
+    script = Shells(tmp_path, [line.replace("install-kubeflow.yaml", "missing.yaml") for line in plan(server)])
+    assert script.run(shell) != 0
+    assert not [call for call in script.calls if call.startswith("apply --server-side")]
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_a_line_of_the_plan_that_fails_does_not_end_the_shell_into_which_it_is_pasted(
+    server: Server, tmp_path: Path, shell: str
+) -> None:
+    """And the entry of the webhook is not removed by the next line."""
+    cluster(server)
+    lines = commands(plan(server))
+    for line in lines:
+        assert subprocess.run([shell, "-nc", line], check=False).returncode == 0, line
+    script = Shells(tmp_path, lines)
+    saved = next(line for line in lines if "jsonpath={.webhooks" in line)
+    asked = shlex.split(saved.partition("; kubectl ")[2].partition(";")[0])
+    script.run("pasted", failing=" ".join(asked))
+    assert script.calls[0] == " ".join(asked)
+    assert not [call for call in script.calls if call.startswith("patch validatingwebhook") and "$patch" in call]
 
 
 def test_the_webhook_entry_is_removed_only_when_it_is_saved(server: Server, tmp_path: Path) -> None:
@@ -138,19 +247,32 @@ def test_the_plan_names_the_jobs_that_fail_or_end_at_the_move_before_the_first_s
     trials = [trial | {"metadata": trial["metadata"] | {"name": f"trial-{number:02}"}} for number in range(12)]
     kept = trial | {"metadata": trial["metadata"] | {"name": "kept"}}
     kept["spec"] = trial["spec"] | {"runPolicy": {"cleanPodPolicy": "None"}}
-    cluster(server, elastic, *trials, kept)
+    late = with_policy({"activeDeadlineSeconds": 60}) | {"metadata": {"name": "late"}}
+    late["status"] = {"conditions": [], "startTime": "2026-01-01T00:00:00Z"}
+    ended = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    old = with_policy({"ttlSecondsAfterFinished": 60, "suspend": True}) | {"metadata": {"name": "old"}}
+    old["status"] = {"conditions": [ended]}
+    limited = with_policy({"backoffLimit": 3}, restartPolicy="OnFailure") | {"metadata": {"name": "limited"}}
+    cluster(server, elastic, *trials, kept, late, old, limited)
     lines = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "").splitlines()
     head = lines[: next(number for number, line in enumerate(lines) if line.startswith("# 1. "))]
     start = next(number for number, line in enumerate(head) if "under fails-at-move" in line)
     scope = "-n team" if options else "-A"
-    assert head[start : start + 16] == [
+    assert f"# 16 unfinished TFJobs: kubectl tfjob migrate --check {scope} lists what changes for them." in head
+    assert head[start : start + 22] == [
         "# 1 TFJob under fails-at-move: each fails when tfjob-operator starts, unless its failed pods are deleted before.",
         "#   team/mnist",
+        "# 1 TFJob under deadline-exceeded: each fails when tfjob-operator starts, unless activeDeadlineSeconds is raised.",
+        "#   team/late",
+        "# 1 TFJob under ttl-exceeded: each is deleted when tfjob-operator starts, unless ttlSecondsAfterFinished is removed.",
+        "#   team/old",
         "# 12 TFJobs under sidecars: each ends at the move if tensorflow has ended, and loses its sidecars within 30s.",
         *(f"#   team/trial-{number:02}" for number in range(10)),
         f"#   and 2 more, as `sidecars`: kubectl tfjob migrate --check {scope} -o json",
         "# 1 TFJob under sidecars-kept: each ends at the move if tensorflow has ended. Its sidecars continue.",
         "#   team/kept",
+        "# 1 TFJob under backoff-limit: each fails at the move if it was restarted in place more often than backoffLimit.",
+        "#   team/limited",
     ]
     cluster(server, PUBLIC["mnist"])
     assert " each " not in "\n".join(line for line in plan(server) if " under " in line)
@@ -176,6 +298,36 @@ def test_the_way_back_lists_the_unfinished_jobs_on_hold_before_this_operator_sto
     answers = r"printf 'a/on-hold True \na/corrected False \na/other  \na/finished True 2026-01-01T00:00:00Z\n'"
     ok, _ = executed([f"{held} > found"], tmp_path / "bin", answers)
     assert (ok, (tmp_path / "bin" / "found").read_text()) == (True, "a/on-hold\n")
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("[ $3 = get ]", (True, False)),  # step 3 was not executed
+        ("[ $3 = get ] && echo deployment.apps/tf-job-operator; exit 0", (True, True)),
+        ("exit 1", (False, False)),
+    ],
+)
+def test_the_way_back_stops_this_operator_if_it_was_installed(
+    server: Server, tmp_path: Path, options: tuple[str, ...], answer: str, expected: tuple[bool, bool]
+) -> None:
+    """Otherwise its first step would end with an error."""
+    cluster(server)
+    lines = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("# Back 2"))
+    assert lines[start + 1].endswith("that has finished continue, and are deleted when tfjob-operator returns.")
+    ok, calls = executed([lines[start + 2]], tmp_path / "bin", answer)
+    assert (ok, "scale" in "".join(calls)) == expected
+
+
+def test_the_way_back_says_what_happens_to_jobs_on_hold(server: Server) -> None:
+    """training-operator cleans up only if the job sets a policy."""
+    cluster(server)
+    assert (
+        "#     starts; its running pods continue unless the job sets cleanPodPolicy. What to correct before:"
+        in plan(server)
+    )
 
 
 def test_a_plan_that_is_printed_after_the_move_does_not_say_that_jobs_change(server: Server) -> None:
@@ -333,7 +485,7 @@ def back_of(server: Server, found: dict[str, Any], **kinds: Any) -> list[str]:
     cluster(server, deployments=[found], webhooks=[webhook("pytorchjob")], **kinds)
     lines = plan(server)
     (start,) = (number for number, line in enumerate(lines) if line.startswith("# Back 3"))
-    return lines[start:]
+    return lines[start : -lines[::-1].index(")") - 1]
 
 
 @pytest.mark.parametrize("kinds", [{}, {"pytorchjobs": items({"metadata": {"name": "bert"}})}])

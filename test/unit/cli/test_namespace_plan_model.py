@@ -19,6 +19,7 @@ import pytest
 from tfjob_operator.cli.installations import installations
 from tfjob_operator.cli.namespace_replacement import namespace_plan
 from tfjob_operator.cli.replacement import Found, plan
+from unit.cli.test_migration_plan import commands
 from unit.cli.training_operator import binding, deployment, installed, webhook
 
 TEAMS: Final = ("a", "b", "c")
@@ -49,7 +50,7 @@ class World:
 
     def execute(self, line: str) -> None:
         """Execute a command of a plan. One that the model does not know fails the test."""
-        if line.startswith("for namespace in "):
+        if line.startswith("if namespaces="):
             assert f"--selector={LABEL}!=tfjob-operator" in line
             self.bound |= {*TEAMS, "kubeflow"} - self.labelled
             return
@@ -58,9 +59,11 @@ class World:
             assert asked is not None
             assert not self.training_operator_writes(_namespace(split(asked[1])))
             return
-        if line.startswith("[ -n "):
+        if line.startswith("if moved="):
             self.everywhere = self.everywhere or not self.labelled
             return
+        if found := re.search(r'then \[ -z "\$installed" \] \|\| (.*); else false; fi$', line):
+            line = found[1]
         words = split(line)
         match words[1:] if "-n" not in words else [*words[3:]]:
             case ["label", "namespace", team, change, *_]:
@@ -129,11 +132,8 @@ def _namespace(words: Sequence[str]) -> str:
 def split_at_way_back(lines: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the commands there, and those of the way back."""
     found = [*lines]
-    start = next(number for number, line in enumerate(found) if line.startswith("# The way back"))
-    there, back = (
-        tuple(each for each in part if each and not each.startswith("#")) for part in (found[:start], found[start:])
-    )
-    return there, back
+    start = found.index("back() (")
+    return (*commands(found[:start]),), (*commands(found[start:]),)
 
 
 @cache

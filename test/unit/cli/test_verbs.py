@@ -17,8 +17,10 @@ from tfjob_operator.cli import durations
 from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import version_
 from tfjob_operator.cli.complete import argument_of
+from unit.cli import training_operator
 from unit.cli.conftest import Server, job, operator_deployment, operator_lease, outcome, run
 from unit.cli.conftest import pod as a_pod
+from unit.cli.training_operator import INSTALLED, PEERS
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 ALPHA: dict[str, Any] = {"replicaSpecs": []}
@@ -520,7 +522,7 @@ def test_ages_are_printed_as_by_kubectl(seconds: float, printed: str) -> None:
 
 
 FORBIDDEN = {"message": "no", "reason": "Forbidden"}
-DEPLOYMENTS, LEASES = "/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"
+DEPLOYMENTS, LEASES = INSTALLED, "/apis/coordination.k8s.io/v1/leases"
 BOUND = {"subjects": [{"kind": "ServiceAccount", "name": "tf-job-operator", "namespace": "kubeflow"}]}
 """The ClusterRoleBinding of the operator."""
 
@@ -542,6 +544,22 @@ def test_version_prints_what_is_there(server: Server) -> None:
     assert (found["Kubernetes"], found["kubeflow.org"]) == ("v1.36.3", ["v1", "v1beta2"])
     assert run("version", "--client").output == lines[0] + "\n"
     assert run("version", "--client", "-o", "yaml").output.startswith("kubectl-tfjob: ")
+
+
+def test_version_names_a_training_operator(server: Server) -> None:
+    """Whose Deployment is proven by its ClusterRoleBinding, as that of this operator."""
+    assert "training-operator" not in server.run("version").output
+    running = training_operator.deployment(image="training:v1") | {"status": {"readyReplicas": 2}}
+    other = training_operator.deployment("team", image="x y", args=["--enable-scheme=pytorchjob"])
+    server.answers(PEERS, {"items": [running, other]})
+    server.answers(version_.PEER_BINDING, training_operator.binding())
+    name, _, shown = server.run("version").output.splitlines()[-1].partition(" ")
+    assert name == "training-operator"
+    assert shown.split("; ") == [
+        "training:v1 (Deployment kubeflow/training-operator, 2 of 2 ready)",
+        '"x y" (claims to be training-operator: Deployment team/training-operator, 0 of 2 ready, does not serve TFJobs)',
+    ]
+    assert json.loads(server.run("version", "-o", "json").output)["training-operator"] == shown
 
 
 @pytest.mark.parametrize("wanted", [1, 2])
