@@ -2688,6 +2688,15 @@ def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> No
         assert ids_of(world) == ["replica-not-ready"]
 
 
+def test_the_error_of_a_worker_that_was_deleted_after_the_success_of_worker_0_is_told() -> None:
+    """The operator keeps it in an event before it deletes the pod."""
+    world = world_of("succeeded-without-others")
+    del world.pods[WORKER]
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1: KeyError: 'LR'", type_="Normal")
+    title = "Succeeded with worker 0, while 1 other worker had not (mnist-worker-1 failed, exit code 1: KeyError: 'LR')"
+    assert title in [each.title for each in diagnose(world.evidence()).causes]
+
+
 def test_what_a_kubelet_said_about_a_pod_that_is_gone_is_quoted_until_the_next_one_comes() -> None:
     """The operator delays the next pod after a rejection, and meanwhile there is none to ask."""
     world = world_of()
