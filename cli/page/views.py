@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import InvalidSpec, child_name
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
@@ -71,7 +72,8 @@ def snapshot_of(
     waits: tuple[str, str] | None = None,
 ) -> JobSnapshot:
     """Return the snapshot of a job; `pods` is None without permission to list them."""
-    return JobSnapshot(summary.facts, pods, now, events=JobEvents(map(msgspec.to_builtins, events)), waits=waits)
+    read = (each for each in events if each.type == "Warning" or each.involved_object.kind == TFJOBS.kind)
+    return JobSnapshot(summary.facts, pods, now, events=JobEvents(map(msgspec.to_builtins, read)), waits=waits)
 
 
 def pod_facts_of(summary: SpecSummary, pod: PodDetails) -> PodFacts:
