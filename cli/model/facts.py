@@ -228,7 +228,9 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
         delayed=dict(_times_of(status, "nextTime")),
         failed_at=dict(_times_of(status, "failedAt")),
         attempt=number(status.get("attempt")),
-        attempt_ends=[at for each in listed(status.get("attemptHistory")) if (at := seconds(each.get("endTime"))) is not None],
+        attempt_ends=[
+            at for each in listed(status.get("attemptHistory")) if (at := seconds(each.get("endTime"))) is not None
+        ],
         created=seconds(meta.get("creationTimestamp")),
         started=seconds(status.get("startTime")),
         ended=seconds((decided or status).get("completionTime")),

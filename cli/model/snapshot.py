@@ -218,7 +218,8 @@ class JobSnapshot:
         known = max((at for at in starts if at is not None), default=self.now)
         return any(
             abs(self.now - pod.created) < RECOVERY_S
-            and pod.created - max(known, job.failed_at.get(pod.replica, 0.0), job.delayed.get(pod.replica, 0.0)) > _SLOW_S
+            and pod.created - max(known, job.failed_at.get(pod.replica, 0.0), job.delayed.get(pod.replica, 0.0))
+            > _SLOW_S
             for pod in self._newest
         )
 

@@ -328,7 +328,11 @@ def test_pods_that_are_evicted_again_and_again_are_found_by_one_request_if_a_pod
     asked = [path for _, path, _, _ in server.asked if "/events" in path]
     assert [parse_qs(urlsplit(path).query)["fieldSelector"] for path in asked] == [[job_events.OF_JOBS]]
     record = {"type": "Worker", "index": 1, "carried": 1}
-    for explained in ({"startTime": ago(50)}, {"restarts": [record | {"failedAt": ago(50)}]}, {"nextRestartTime": ago(21)}):
+    for explained in (
+        {"startTime": ago(50)},
+        {"restarts": [record | {"failedAt": ago(50)}]},
+        {"nextRestartTime": ago(21)},
+    ):
         server.asked.clear()
         serve(server, a_job(**explained), pods=[pod(), new], events=[created])
         rows()

@@ -229,7 +229,9 @@ CRASHING = changed(
 @pytest.mark.parametrize(("policy", "gone"), [("Running", [1]), ("All", [0, 1])])
 def test_the_failures_of_pods_that_are_deleted_after_a_success_stay_on_record(policy: str, gone: list[int]) -> None:
     """Their message was gone with them. Pods that run or have succeeded cost no event."""
-    given = spec("OnFailure", Chief=1, Worker=3, runPolicy={"cleanPodPolicy": policy, "completionGracePeriodSeconds": 0})
+    given = spec(
+        "OnFailure", Chief=1, Worker=3, runPolicy={"cleanPodPolicy": policy, "completionGracePeriodSeconds": 0}
+    )
     pods = (DONE, FAILED, CRASHING, changed(pod("Worker", 2), status__container_statuses=(AFTER_CRASH,)))
     ended = synced(started(given, pod("Chief", 0), BUSY, pod("Worker", 1), pod("Worker", 2)), *pods)
     assert true_of(ended)[-1] == "Succeeded"
