@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -48,7 +48,7 @@ def snapshot(session: Session, name: str) -> Snapshot:
 
 def waits_of(session: Session, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Waits:
     """Read why a job waits, if that needs more than the job and its pods. Raises CliError."""
-    seen = snapshot_of(job, pods, time.time())
+    seen = snapshot_of(job, pods, datetime.now(UTC).timestamp())
     try:
         if seen.job.is_suspended and seen.job.queue and not seen.job.end:
             return Waits(workload=workload_of(session, job))
