@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -23,7 +24,7 @@ _MAX_EVENTS: Final = 10_000
 
 
 class Waits(NamedTuple):
-    """What tells why a job waits: Warnings, or its Workload. Empty if it does not wait, or without permission."""
+    """What tells why a job waits: events, or its Workload. Empty if it does not wait, or without permission."""
 
     events: Sequence[Mapping[str, Any]] = ()
     workload: Mapping[str, Any] | None = None
@@ -47,14 +48,13 @@ def snapshot(session: Session, name: str) -> Snapshot:
 
 def waits_of(session: Session, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Waits:
     """Read why a job waits, if that needs more than the job and its pods. Raises CliError."""
-    seen = snapshot_of(job, pods, 0.0)
+    seen = snapshot_of(job, pods, datetime.now(UTC).timestamp())
     try:
         if seen.job.is_suspended and seen.job.queue and not seen.job.end:
             return Waits(workload=workload_of(session, job))
-        if seen.needs_events():
-            where = f"/api/v1/namespaces/{session.namespace}/events"
-            pages = session.pages(where, _MAX_EVENTS, fieldSelector="type=Warning")
-            return Waits([event for page in pages for event in page["items"]])
+        where = f"/api/v1/namespaces/{session.namespace}/events"
+        lists = (session.pages(where, _MAX_EVENTS, fieldSelector=fields) for fields in seen.needs_events())
+        return Waits([event for pages in lists for page in pages for event in page["items"]])
     except ApiServerError as error:
         if not error.is_denied:
             raise

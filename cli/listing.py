@@ -1,9 +1,10 @@
-"""The rows of `list`: snapshots of jobs, from the jobs, their pods, Warning events about these, and Kueue's Workloads. Pure."""
+"""The rows of `list`: snapshots of jobs, from the jobs, their pods, events about these, and Kueue's Workloads. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from tfjob_operator.api.text import MAX_NAME, clean
@@ -20,7 +21,8 @@ from tfjob_operator.cli.model.facts import (
     mapping,
     pod_facts,
 )
-from tfjob_operator.cli.model.snapshot import JobSnapshot, WarningEvent, add_warning
+from tfjob_operator.cli.model.job_events import JobEvents
+from tfjob_operator.cli.model.snapshot import JobSnapshot
 
 UNKNOWN: Final = "<unknown>"
 """kubectl's text for unknown values."""
@@ -42,7 +44,7 @@ class Listing:
         self._sorted_by: dict[str, Any] = {}
         self._pods: dict[str, dict[str, PodFacts]] = defaultdict(dict)
         self._job_of: dict[str, str] = {}
-        self._events: dict[str, WarningEvent] = {}
+        self._events = JobEvents()
         self._waits: dict[str, tuple[str, str]] = {}
         self.has_queued = False
 
@@ -61,7 +63,7 @@ class Listing:
         job = self.jobs.pop(key, None)
         self._sorted_by.pop(key, None)
         if job is not None:
-            self._events.pop(job.uid, None)
+            self._events.forget(job.uid)
             self._waits.pop(job.uid, None)
 
     def put_pod(self, body: Mapping[str, Any], *, gone: bool = False) -> str:
@@ -72,20 +74,21 @@ class Listing:
             return ""
         key = _key(namespace, group, job)
         if gone:
-            for known in (self._pods[key], self._job_of, self._events):
+            for known in (self._pods[key], self._job_of):
                 known.pop(pod.uid, None)
+            self._events.forget(pod.uid)
         else:
             self._pods[key][pod.uid] = pod
             self._job_of[pod.uid] = key
         return key
 
     def put_event(self, body: Mapping[str, Any]) -> str:
-        """Store a Warning event; return the key of its job, "" for none."""
+        """Store an event; return the key of its job, "" for none."""
         about = mapping(body.get("involvedObject"))
         uid, group = str(about.get("uid", "")), str(about.get("apiVersion", "")).partition("/")[0]
         key = self._job_of.get(uid) or _key(str(about.get("namespace")), group, str(about.get("name")))
         known = key in self.jobs and (uid in self._job_of or uid == self.jobs[key].uid)
-        return key if known and add_warning(self._events, body) else ""
+        return key if known and self._events.put(body) else ""
 
     def put_workload(self, body: Mapping[str, Any]) -> str:
         """Store the Workload of a queued job; return the key of the job, "" if it is not listed."""
@@ -99,9 +102,9 @@ class Listing:
         self._waits[self.jobs[key].uid] = queues.waits_for(body)
         return key
 
-    def needs_events(self) -> bool:
-        """Return True if only events explain what a job waits for: a pod was not created, or does not start."""
-        return self.has_pods and any(self.snapshot(key, 0.0).needs_events() for key in self.jobs)
+    def needs_events(self, now: float) -> frozenset[str]:
+        """Return the field selectors of the events without which the reason of a job may be unknown: usually none."""
+        return frozenset(chain.from_iterable(self.snapshot(key, now).needs_events() for key in self.jobs))
 
     def row(self, key: str, now: float) -> tuple[str, ...]:
         """Return the row of a job, with a cell for each of COLUMNS."""

@@ -16,6 +16,7 @@ from tfjob_operator.cli.errors import ApiServerError, CliError, warn
 from tfjob_operator.cli.listing import COLUMNS, POD_SELECTOR, STATES, Listing
 from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.model.facts import GROUP, state_of
+from tfjob_operator.cli.model.job_events import OF_JOBS, WARNINGS
 from tfjob_operator.cli.model.snapshot import BACK_OFF
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo, run
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 
 
 _MAX_EVENTS: Final = 5_000
-"""The most Warning events that are read."""
-_WARNINGS: Final = "type=Warning"
+"""The most events of a kind that are read."""
 _STATE, _DURATION, _AGE, _REASON = (COLUMNS.index(name) for name in ("STATE", "DURATION", "AGE", "REASON"))
 
 
@@ -115,7 +115,11 @@ class Jobs:
 
 
 def read_pods(session: Session, query: Query, listing: Listing, *, watch: bool = False) -> list[Watch]:
-    """Read pods and, if needed, Warning events and Workloads; return how to watch them. Raises CliError."""
+    """Read pods and, if needed, events and Workloads; return how to watch them. Raises CliError.
+
+    If all pods are up and as old as their jobs, no events are read. Each of the two kinds of events costs a request of up to
+    `_MAX_EVENTS` for all jobs, and with `watch` a watch.
+    """
     from tfjob_operator.cli.watches import Watch
 
     where = f"/api/v1/namespaces/{query.namespace}" if query.namespace is not None else "/api/v1"
@@ -125,11 +129,12 @@ def read_pods(session: Session, query: Query, listing: Listing, *, watch: bool =
             for body in page["items"]:
                 listing.put_pod(body)
         watches.append(Watch(f"{where}/pods", page["metadata"].get("resourceVersion", ""), POD_SELECTOR))
-        if watch or listing.needs_events():
-            for page in session.pages(f"{where}/events", _MAX_EVENTS, fieldSelector=_WARNINGS):
+        needed = listing.needs_events(datetime.now(UTC).timestamp())
+        for fields in (each for each in (WARNINGS, OF_JOBS) if watch or each in needed):
+            for page in session.pages(f"{where}/events", _MAX_EVENTS, fieldSelector=fields):
                 for body in page["items"]:
                     listing.put_event(body)
-            watches.append(Watch(f"{where}/events", page["metadata"].get("resourceVersion", ""), fields=_WARNINGS))
+            watches.append(Watch(f"{where}/events", page["metadata"].get("resourceVersion", ""), fields=fields))
     except ApiServerError as error:
         if not error.is_denied:
             raise
@@ -352,8 +357,8 @@ def _sort_key(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
 def command(*, target: Target, everywhere: bool, output: str | None, watch: bool, **given: Any) -> None:
     """List jobs: their state, ready replicas, restarts, and the reason why a job is not running.
 
-    REASON is the decisive reason. It comes from the job's conditions, its pods and, where pods are missing or do not start,
-    events. Without the right to list pods, READY is <unknown>.
+    REASON is the decisive reason. It comes from the job's conditions, its pods and, where pods are missing, do not start or are
+    unexpectedly new, events. Without the right to list pods, READY is <unknown>.
     """
     names = given["names"]
     if names and (everywhere or given["selector"] or given["fields"]):

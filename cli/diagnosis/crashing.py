@@ -688,7 +688,7 @@ def _peer(facts: Facts, end: _End, task: str) -> str:
 def of_exit_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: int) -> Finding:
     """Return why the pod of an event ExitedWithCode failed; it was restarted `loops` times."""
     if ended.reason in _OF_POD:
-        return _taken(ended.pod, ended.reason, _words_of(event, ended), facts.line(event))
+        return _taken(ended.pod, ended.reason, words_of(event, ended), facts.line(event))
     return _classified(facts, _end_of_event(facts, event, ended, loops=loops))
 
 
@@ -696,11 +696,11 @@ def _end_of_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: i
     """Return the exit in an event ExitedWithCode, of a pod that is gone."""
     killed = _probes(facts, ended.pod, "", CONTAINER_NAME, event.at) if ended.code in _KILLED_BY else ()
     reason, proofs = _by_probe(ended.reason, killed), (facts.line(event), *map(facts.line, killed))
-    words = _words_of(event, ended)
+    words = words_of(event, ended)
     return _End(ended.pod, CONTAINER_NAME, ended.code, reason, words, proofs, before=True, loops=loops)
 
 
-def _words_of(event: EventDetails, ended: PodExit) -> str:
+def words_of(event: EventDetails, ended: PodExit) -> str:
     """Return what follows the exit code in an event ExitedWithCode."""
     return event.message.partition(f" {ended.code}: ")[2]
 

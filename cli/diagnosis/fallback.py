@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, EventReason, exit_of
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason, exit_of
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS, RESTART
 from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, ManifestChange, Problem, WhileRunning, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
@@ -94,7 +94,7 @@ NO_NODE: Final = error(
 _WHO_DELETES: Final = "See who deletes the pods: kubectl -n {namespace} get events"
 RECREATED: Final = warning(
     "pods-recreated",
-    "Created {times} times within {window} ({who}){words}",
+    "Recreated {times} times within {window} ({who}){words}",
     "A replica's pod disappears and is created again and again, which RESTARTS does not count",
     DESCRIBE_JOB,
     _WHO_DELETES,
@@ -258,26 +258,18 @@ def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
 
 def _recreated(facts: Facts) -> Iterator[Finding]:
     """Yield the replicas whose pods others deleted or disrupted more than three times, even if the newest pod is ready."""
-    made, ended = defaultdict[str, list[EventDetails]](list), defaultdict[str, list[EventDetails]](list)
-    for event in facts.job_events(EventReason.CREATED_POD):
-        made[event.message.rpartition(" ")[2]].append(event)
+    made = {event.message.rpartition(" ")[2]: event for event in facts.job_events(EventReason.CREATED_POD)}
+    ended = defaultdict[str, list[EventDetails]](list)
     for event in facts.job_events(EventReason.EXITED_WITH_CODE):
         if (end := exit_of(event.message)) is not None:
             ended[end.pod].append(event)
-    # The operator writes at most 25 events about creations at once, and then one in five minutes: the last one may be old.
-    created_at = {pod.metadata.name: pod.metadata.creation_timestamp for pod in facts.pods}
-    resumed = sum(each.times for each in facts.job_events(ConditionReason.RESUMED))
-    for name in facts.wanted.keys() & made:
-        times = max(sum(each.times for each in made[name]), sum(each.times for each in ended[name]))
-        if times - resumed - _restarts_by_operator(facts, name) <= _OFTEN:
-            continue
-        moments = (made[name][-1].at, *(each.at for each in ended[name][-1:]), created_at.get(name))
-        if min((facts.age_s(each) or 0.0 for each in moments if each is not None), default=0.0) < _RECENT_S:
-            since_s = max(facts.age_s(each.first_timestamp) or 0.0 for each in made[name])
-            window = duration(since_s) if since_s > _RECENT_S else "ten minutes"
-            problem, words, proofs = _why_recreated(facts, name, ended[name])
-            seen = (facts.line(made[name][-1]), *map(facts.line, proofs))
-            yield Finding(problem, name, seen, {"times": str(times), "window": window, "words": words or " "})
+    for name in facts.wanted.keys() & facts.snapshot.recreated:
+        seen = facts.snapshot.recreated[name]
+        since_s = facts.now.timestamp() - seen.since
+        window = duration(since_s) if since_s > _RECENT_S else "ten minutes"
+        problem, words, proofs = _why_recreated(facts, name, ended[name])
+        lines = [*map(facts.line, [made[name]] if name in made else []), *map(facts.line, proofs)]
+        yield Finding(problem, name, tuple(lines), {"times": str(seen.times), "window": window, "words": words or " "})
 
 
 def _why_recreated(
@@ -295,16 +287,6 @@ def _why_recreated(
         words = value(ended[-1].message.partition(f"{name} ")[2])
         return replace(RECREATED, to_do=_OF_DISRUPTION), f": {shorten(words)}", ended[-1:]
     return problem, f": nodeName {node} is set in the template" if node else "", ()
-
-
-def _restarts_by_operator(facts: Facts, replica: str) -> int:
-    """Return how many pods of a replica the operator may recently have replaced due to rules and restart policies."""
-    status = facts.job.status
-    recent = [each for each in status.attempt_history if (facts.age_s(each.end_time) or 0.0) < _RECENT_S]
-    # The history is limited: if all entries are recent, there may have been more.
-    whole = status.attempt if len(recent) == len(status.attempt_history) else len(recent)
-    records = (each for each in status.restarts if facts.shape.child(facts.name, each.type, each.index) == replica)
-    return whole + sum(each.total for each in records)
 
 
 def _node_name(facts: Facts) -> str:

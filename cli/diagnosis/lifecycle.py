@@ -22,11 +22,12 @@ from tfjob_operator.api.v1.constants import (
     EventReason,
     Network,
     SuccessPolicy,
+    exit_of,
     limit_of,
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts, deadline, reading
+from tfjob_operator.cli.diagnosis import attempts, crashing, deadline, reading
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -368,23 +369,27 @@ def _failing(facts: Facts, done: Container[int]) -> Iterator[tuple[str, str]]:
     """Yield the other workers that had failed when worker 0 succeeded, with a line of evidence: by pod, restarts, or events."""
     pods = {pod.metadata.name: pod for pod in facts.pods}
     times = {each.index: each.total for each in facts.job.status.restarts if each.type == WORKER and each.total}
+    events = facts.job_events(EventReason.EXITED_WITH_CODE)
+    ended = [(end, crashing.words_of(each, end)) for each in events if (end := exit_of(each.message)) is not None]
+    of_gone = {end.pod: (end.code, words) for end, words in ended if end.code}
     for index in range(facts.sizes.get(WORKER, 0)):
         name, restarts = facts.shape.child(facts.name, WORKER, index), times.get(index, 0)
-        exits = list(exits_of(pods[name]))[:1] if name in pods else []
+        exits = [(each.ended.exit_code, each.ended.message) for each in exits_of(pods[name])] if name in pods else []
+        exits = exits[:1] or ([of_gone[name]] if name in of_gone else [])
         loops = [
             each for each in facts.events_of("Pod", name) if each.reason == "BackOff" and "restarting" in each.message
         ]
         if index in done or not (exits or restarts or loops):
             continue
         words = f"{safe_name(name)}: {format_restarts(restarts)}" if restarts else f"{safe_name(name)} failed"
-        last = [reading.read(each.ended.message).line or value(each.ended.message) for each in exits]
-        codes = [f"exit code {each.ended.exit_code}" for each in exits]
-        events = [facts.line(each) for each in latest(loops)]
+        last = [reading.read(message).line or value(message) for _, message in exits]
+        codes = [f"exit code {code}" for code, _ in exits]
+        proofs = [facts.line(each) for each in latest(loops)]
         detail = ": ".join(filter(None, (*codes, *last)))
         proof = (
             f"pod {safe_name(name)}: {detail}" if detail else f"job: status.restarts has {format_restarts(restarts)}"
         )
-        yield f"{words}{detail and ', '}{shorten(detail)}", events[0] if events and not detail else proof
+        yield f"{words}{detail and ', '}{shorten(detail)}", proofs[0] if proofs and not detail else proof
 
 
 def _kept(facts: Facts) -> Iterator[Finding]:

@@ -50,9 +50,9 @@ class JobFacts(NamedTuple):
     `end` is Succeeded or Failed, once that is decided, else "". `condition` is the one that gives the state, or the record of
     the end; `since` is its time. `sizes` has the requested replicas by type, and `done` those that have succeeded, as text.
     `restarts` has the recorded restarts of replicas, `delayed` when the next ones are due, and `failed_at` the times of the
-    last failures; `attempt` counts those of the whole job. `at_limit` has the UIDs of pods whose failure was counted as a
-    restart at the backoffLimit. `manager` is the other controller that manages the job, "" if this operator does. `counts` has
-    the counters of `replicaStatuses` by type.
+    last failures; `attempt` counts those of the whole job, and `attempt_ends` are the times of the last ones. `at_limit` has
+    the UIDs of pods whose failure was counted as a restart at the backoffLimit. `manager` is the other controller that manages
+    the job, "" if this operator does. `counts` has the counters of `replicaStatuses` by type.
     """
 
     namespace: str
@@ -76,6 +76,7 @@ class JobFacts(NamedTuple):
     delayed: Mapping[ReplicaName, float]
     failed_at: Mapping[ReplicaName, float]
     attempt: int
+    attempt_ends: Sequence[float]
     created: float | None
     started: float | None
     ended: float | None
@@ -227,6 +228,9 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
         delayed=dict(_times_of(status, "nextTime")),
         failed_at=dict(_times_of(status, "failedAt")),
         attempt=number(status.get("attempt")),
+        attempt_ends=[
+            at for each in listed(status.get("attemptHistory")) if (at := seconds(each.get("endTime"))) is not None
+        ],
         created=seconds(meta.get("creationTimestamp")),
         started=seconds(status.get("startTime")),
         ended=seconds((decided or status).get("completionTime")),

@@ -33,8 +33,9 @@ from tfjob_operator.cli.model.facts import (
     pod_facts,
     text,
 )
+from tfjob_operator.cli.model.job_events import OF_JOBS, RESUMED, WARNINGS, CountedEvent, JobEvents
 from tfjob_operator.cli.model.queues import waits_for
-from tfjob_operator.cli.model.replicas import ReplicaName, order_of
+from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
 
 _INTENDED: Final = frozenset({"Terminating", "Suspended", "Queued", "ManagedElsewhere"})
 _TEMPORARY: Final = frozenset(
@@ -48,18 +49,23 @@ BACK_OFF: Final = "BackOff:"
 """The reason of a job with a delayed restart, followed by the remaining time."""
 RESTARTS: Final = "Restarts:"
 """The reason of a job with a replica that fails again and again, followed by the number of its restarts."""
+RECREATED: Final = "Recreated:"
+"""The reason of a job with a replica whose pods others delete or disrupt again and again, followed by how often."""
+_OFTEN: Final = 3
+"""The pods of a replica may be replaced this often without a reason."""
 _SLOW_S: Final = 60.0
 """The seconds within which the operator should have created a job's pods, and a kubelet stopped one after its grace period."""
 _PLAIN: Final = frozenset({"", "TFJobFailed"})
 """Reasons of a failed job that add nothing to the state."""
 
 
-class WarningEvent(NamedTuple):
-    """The newest Warning event about an object that was not created, or does not start."""
+class Recreation(NamedTuple):
+    """How often others deleted or disrupted the pod of a replica, since when, and when last; and how it ended, if known."""
 
-    at: str
-    reason: str
-    message: str
+    times: int
+    since: float
+    last: float
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class ReplicaSnapshot:
 
 
 class JobSnapshot:
-    """A job at a time. `pods` are None without permission to list them; `events` has the newest Warning by UID of its object.
+    """A job at a time. `pods` are None without permission to list them; `events` are those that `needs_events` selects.
 
     `waits` is what a queued job waits for, as reason and message.
     """
@@ -97,13 +103,13 @@ class JobSnapshot:
         pods: Iterable[PodFacts] | None,
         now: float,
         *,
-        events: Mapping[str, WarningEvent] | None = None,
+        events: JobEvents | None = None,
         waits: tuple[str, str] | None = None,
     ) -> None:
         self.job = job
         self.now = now
         self.has_pods = pods is not None
-        self._events = events or {}
+        self._events = events or JobEvents()
         self._waits = waits
         self.pods: dict[ReplicaName, list[PodFacts]] = defaultdict(list)
         """The pods of each replica, newest last: the alpha dialect keeps failed pods."""
@@ -180,6 +186,7 @@ class JobSnapshot:
         times += [pod.grace_ends + _SLOW_S for pod in self._newest if pod.grace_ends is not None]
         times += [self._last_act + _SLOW_S, self._last_act + _PATIENCE_S] if self.reason else []
         times += [at + RECOVERY_S for at in self.job.failed_at.values()]
+        times += [each.last + RECOVERY_S for each in self.recreated.values()]
         times += [self.job.next_restart] if self.job.next_restart is not None else []
         return min((at for at in times if at > self.now), default=None)
 
@@ -192,12 +199,61 @@ class JobSnapshot:
         others = (pod for name in self.pods.keys() - named for pod in self.pods[name])
         return (*found, *(_of_pod(pod, self.now, pod.restarts) for pod in others))
 
-    def needs_events(self) -> bool:
-        """Return True if only events explain what the job waits for: a pod was not created, or does not start."""
-        is_quiet = bool(
-            self.job.end or self.job.held or self.job.is_suspended or self.job.manager or self.job.is_deleted
+    def needs_events(self) -> Sequence[str]:
+        """Return the field selectors of the events without which the reason may be unknown.
+
+        These are none if all pods are up and as old as the job, or as their last recorded restart. Otherwise they are Warnings,
+        if a pod was not created or does not start, and the events of jobs, if a pod is unexpectedly new.
+        """
+        job = self.job
+        if not self.has_pods or job.end or job.held or job.is_suspended or job.manager or job.is_deleted:
+            return ()
+        return (*[WARNINGS] * self._is_stuck, *[OF_JOBS] * self._may_be_recreated)
+
+    @property
+    def _may_be_recreated(self) -> bool:
+        """True if a replica has a pod of the last ten minutes that no start of the job and no recorded restart explains."""
+        job = self.job
+        starts = (job.created, job.started, job.next_restart, *job.attempt_ends)
+        known = max((at for at in starts if at is not None), default=self.now)
+        return any(
+            abs(self.now - pod.created) < RECOVERY_S
+            and pod.created - max(known, job.failed_at.get(pod.replica, 0.0), job.delayed.get(pod.replica, 0.0))
+            > _SLOW_S
+            for pod in self._newest
         )
-        return self.has_pods and not is_quiet and self._is_stuck
+
+    @cached_property
+    def recreated(self) -> Mapping[str, Recreation]:
+        """The replicas whose pods others deleted or disrupted more than three times, the last within ten minutes, by pod.
+
+        RESTARTS does not count that. The operator's events on a job are limited to 25 at once, and then one in five minutes, so
+        the last creation may have none. Those about pods that ended are not limited, but pods that were deleted have none.
+        """
+        job, resumed = self.job, 0
+        made, ended = defaultdict[str, list[CountedEvent]](list), defaultdict[str, list[CountedEvent]](list)
+        for event in self._events.counted(job.uid):
+            if event.reason == RESUMED:
+                resumed += event.times
+            else:
+                (ended if event.words else made)[event.pod].append(event)
+        created, found = {pod.name: pod.created for pod in self._newest}, dict[str, Recreation]()
+        for pod in made | ended:
+            name, events = replica_of(None, job.name, pod, job.runtime_id), [*made[pod], *ended[pod]]
+            times = max(sum(each.times for each in made[pod]) - 1, sum(each.times for each in ended[pod]))
+            times -= resumed + self._recent_attempts + job.restarts.get(name, 0)
+            last = max(created.get(pod, 0.0), *(each.last for each in events))
+            is_wanted = name.number < job.sizes.get(name.type, 0) and name.number not in self._done.get(name.type, ())
+            if is_wanted and times > _OFTEN and self.now - last < RECOVERY_S:
+                words = max(ended[pod], key=lambda each: each.last).words if ended[pod] else ""
+                found[pod] = Recreation(times, min(each.first for each in events), last, words)
+        return found
+
+    @property
+    def _recent_attempts(self) -> int:
+        """How often the whole job was restarted in the last ten minutes, or more: the history of attempts is limited."""
+        recent = sum(self.now - at < RECOVERY_S for at in self.job.attempt_ends)
+        return self.job.attempt if recent == len(self.job.attempt_ends) else recent
 
     @cached_property
     def _newest(self) -> Sequence[PodFacts]:
@@ -276,6 +332,10 @@ class JobSnapshot:
             starting_uids = [pod.uid for pod in newest if pod.starting]
             yield from self._told_by_events([self.job.uid] * bool(self._missing) + starting_uids)
         yield from self._failing_again()
+        for pod, each in sorted(self.recreated.items(), key=lambda found: -found[1].times)[:1]:
+            how = f"; the last one {each.words}" if each.words else ""
+            ago = duration(max(self.now - each.last, 0.0))
+            yield f"{RECREATED}{each.times}", f"{pod} was recreated {each.times} times, last {ago} ago{how}"
         starting = Counter(pod.starting for pod in newest if pod.starting)
         if starting:
             yield starting.most_common(1)[0][0], ""
@@ -337,7 +397,8 @@ class JobSnapshot:
 
     def _told_by_events(self, uids: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield the newest Warning about these objects."""
-        event = max((self._events[uid] for uid in uids if uid in self._events), default=None)
+        warnings = self._events.warnings
+        event = max((warnings[uid] for uid in uids if uid in warnings), default=None)
         if event is not None:
             is_quota = "exceeded quota" in event.message
             yield "QuotaExceeded" if is_quota else event.reason, event.message
@@ -394,20 +455,7 @@ def snapshot_of(
     """Return the snapshot of a job from raw JSON. `now` is in seconds since 1970; `workload` is Kueue's object for the job."""
     facts = job_facts(job)
     found = None if pods is None else [pod_facts(pod, facts.name, facts.runtime_id) for pod in pods]
-    warnings: dict[str, WarningEvent] = {}
-    for event in events:
-        add_warning(warnings, event)
     owners = listed(mapping(mapping(workload).get("metadata")).get("ownerReferences"))
     is_own = workload is not None and facts.uid in {owner.get("uid") for owner in owners}
-    return JobSnapshot(facts, found, now, events=warnings, waits=waits_for(workload) if workload and is_own else None)
-
-
-def add_warning(warnings: dict[str, WarningEvent], event: Mapping[str, Any]) -> bool:
-    """Store the newest event of each object that tells why it was not created, or does not start; False for other events."""
-    uid, reason = text(mapping(event.get("involvedObject")).get("uid")), text(event.get("reason"))
-    if not reason.startswith("Failed") and not reason.endswith("Unavailable"):
-        return False
-    at = text(event.get("lastTimestamp")) or text(event.get("eventTime"))
-    if uid not in warnings or at >= warnings[uid].at:
-        warnings[uid] = WarningEvent(at, reason, text(event.get("message")))
-    return True
+    waits = waits_for(workload) if workload and is_own else None
+    return JobSnapshot(facts, found, now, events=JobEvents(events), waits=waits)

@@ -11,14 +11,16 @@ from typing import Any, Final
 import msgspec
 
 from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import InvalidSpec, child_name
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.model.facts import Counters, JobFacts, PodFacts, job_facts, pod_facts
+from tfjob_operator.cli.model.job_events import JobEvents
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
-from tfjob_operator.cli.model.snapshot import BACK_OFF, JobSnapshot, ReplicaSnapshot, WarningEvent, add_warning
+from tfjob_operator.cli.model.snapshot import BACK_OFF, JobSnapshot, ReplicaSnapshot
 from tfjob_operator.cli.model.words import accelerator_hours, ended_by
 from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
@@ -70,11 +72,8 @@ def snapshot_of(
     waits: tuple[str, str] | None = None,
 ) -> JobSnapshot:
     """Return the snapshot of a job; `pods` is None without permission to list them."""
-    warnings: dict[str, WarningEvent] = {}
-    for each in events:
-        if each.type == "Warning":
-            add_warning(warnings, msgspec.to_builtins(each))
-    return JobSnapshot(summary.facts, pods, now, events=warnings, waits=waits)
+    read = (each for each in events if each.type == "Warning" or each.involved_object.kind == TFJOBS.kind)
+    return JobSnapshot(summary.facts, pods, now, events=JobEvents(map(msgspec.to_builtins, read)), waits=waits)
 
 
 def pod_facts_of(summary: SpecSummary, pod: PodDetails) -> PodFacts:

@@ -46,7 +46,7 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import Defaults, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.clocks import Fact
-from tfjob_operator.controller.tfjob.plan.ending import Ending, left_s
+from tfjob_operator.controller.tfjob.plan.ending import Ending, exit_event, failure_between_runs, left_s
 from tfjob_operator.controller.tfjob.plan.replicas import (
     Observed,
     Outcome,
@@ -268,8 +268,16 @@ def finish(
     left = {replica.uid: kept[replica.uid] for replica in waiting if replica.uid in kept} | asked
     return Plan(
         status=draft.freeze(),
-        delete_pods=tuple(PodDeletion(replica.pod) for replica in waiting if replica.uid not in left),
+        delete_pods=tuple(_deletion(replica) for replica in waiting if replica.uid not in left),
         requeue_after_s=min((each for each in left.values() if each > 0), default=None),
+    )
+
+
+def _deletion(replica: Replica) -> PodDeletion:
+    """Return the deletion of a pod after the end. For a failed or crash-looping pod, an event keeps how it ended."""
+    failed = replica.outcome is Outcome.FAILED
+    return PodDeletion(
+        replica.pod, exit_event(replica.pod, replica.ended if failed else failure_between_runs(replica.pod))
     )
 
 
@@ -361,7 +369,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, 
         keys.add(ReplicaKey.of_all(draft.job.metadata.name))
     plan = Plan(
         status=None if finished_by_other else draft.freeze(),
-        delete_pods=tuple(PodDeletion(replica.pod) for replica in (*deleted, *surplus) if not replica.terminating),
+        delete_pods=tuple(_deletion(replica) for replica in (*deleted, *surplus) if not replica.terminating),
         delete_services=seen.services_except(keys),
         requeue_after_s=remaining_s,
     )

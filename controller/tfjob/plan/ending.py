@@ -29,8 +29,9 @@ from tfjob_operator.api.v1.constants import (
     RestartPolicy,
     SuccessPolicy,
 )
-from tfjob_operator.api.v1.types import IndexRestarts, ReplicaStatus, TFJob, TFJobSpec, child_name
+from tfjob_operator.api.v1.types import IndexRestarts, ReplicaStatus, Rule, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
+from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import (
     DEADLINE_EXCEEDED,
     DISRUPTION_TARGET,
@@ -64,6 +65,25 @@ def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
         name, waiting = stuck
         causes.append(_with_words(f"container {name} did not start: {quoted(waiting.reason)}", waiting.message))
     return "; ".join(causes) or "the kubelet reported no container status"
+
+
+def exit_event(pod: Pod, ended: ContainerStateTerminated | None, rule: Rule | None = None) -> JobEvent | None:
+    """Return the event that reports how a pod's training ended, to be written before the pod is deleted; None if unknown."""
+    if ended is None:
+        return None
+    meta, status = pod.metadata, pod.status
+    # The pod's log is deleted with it, so the event keeps what the pod reports about its end (B57).
+    parts = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
+    if status.reason:  # what ended the whole pod, such as an eviction
+        parts = [status.reason, status.message.strip()]
+    detail = "".join(f": {part}" for part in parts if part)
+    if rule is not None:
+        detail += f" (rule {rule.name}: {rule.action.value})"
+    return JobEvent(
+        EventType.NORMAL,
+        EventReason.EXITED_WITH_CODE,
+        f"{c.EXITED.format(namespace=meta.namespace, pod=meta.name, code=ended.exit_code)}{detail}",
+    )
 
 
 def most_restarts(
@@ -167,6 +187,15 @@ def _last_end(status: ContainerStatus) -> ContainerStateTerminated | None:
     """Return how a container last terminated."""
     before = status.last_state.terminated if status.last_state is not None else None
     return status.state.terminated or before
+
+
+def failure_between_runs(pod: Pod) -> ContainerStateTerminated | None:
+    """Return how the training container last failed, if it is down until the kubelet restarts it; else None."""
+    training = next((each for each in pod.status.container_statuses or () if each.name == c.CONTAINER_NAME), None)
+    if training is None or (training.state.waiting is None and training.state.terminated is None):
+        return None
+    ended = _last_end(training)
+    return ended if ended is not None and ended.exit_code != 0 else None
 
 
 def describe_last_failure(pod: Pod) -> str:

@@ -30,7 +30,6 @@ from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, Even
 from tfjob_operator.api.v1.types import (
     InvalidSpec,
     JobStatus,
-    Rule,
     SpecWarning,
     StartRecord,
     TFJob,
@@ -85,6 +84,7 @@ from tfjob_operator.controller.tfjob.plan.clocks import NOTHING_SEEN, FirstSeen
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     Verdict,
+    exit_event,
     judge,
     most_restarts,
     past_deadline,
@@ -489,31 +489,13 @@ def _restart(replica: Replica, decision: Decision) -> PodDeletion:
     uid = replica.pod.metadata.uid
     rule, hit = decision.handled.get(uid), decision.hits.by_pod.get(uid)
     decided = None if rule is None else (rule.name, rule.action.value, replica.type)
-    event = _exit_event(replica, rule) if hit is None else hit.event
+    event = exit_event(replica.pod, replica.ended, rule) if hit is None else hit.event
     return PodDeletion(replica.pod, event, restarts=True, decision=decided)
 
 
 def _supersede(replica: Replica) -> PodDeletion:
     """Return the deletion of a pod of an earlier attempt."""
-    return PodDeletion(replica.pod, _exit_event(replica), restarts=True)
-
-
-def _exit_event(replica: Replica, rule: Rule | None = None) -> JobEvent | None:
-    if replica.ended is None:
-        return None
-    meta, ended, status = replica.pod.metadata, replica.ended, replica.pod.status
-    # The pod's log is deleted with it, so the event keeps what the pod reports about its end (B57).
-    parts = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
-    if status.reason:  # what ended the whole pod, such as an eviction
-        parts = [status.reason, status.message.strip()]
-    detail = "".join(f": {part}" for part in parts if part)
-    if rule is not None:
-        detail += f" (rule {rule.name}: {rule.action.value})"
-    return JobEvent(
-        EventType.NORMAL,
-        EventReason.EXITED_WITH_CODE,
-        f"{c.EXITED.format(namespace=meta.namespace, pod=meta.name, code=ended.exit_code)}{detail}",
-    )
+    return PodDeletion(replica.pod, exit_event(replica.pod, replica.ended), restarts=True)
 
 
 def _missing(keys: Iterable[ReplicaKey], present: Collection[ReplicaKey]) -> tuple[ReplicaKey, ...]:

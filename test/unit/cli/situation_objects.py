@@ -147,6 +147,17 @@ def event(reason: str, message: str, ago_s: float = 60, about: str = "mnist", **
     return found
 
 
+def counted(reason: str, message: str, times: int, ago_s: float = 35) -> dict[str, Any]:
+    """Return a Normal event about the job that has occurred several times within half an hour."""
+    found = event(reason, message, ago_s) | {"type": "Normal", "count": times, "firstTimestamp": at(1800)}
+    return found | {"metadata": found["metadata"] | {"name": f"mnist.{reason}"}}
+
+
+def recreated(times: int, ago_s: float = 35) -> dict[str, Any]:
+    """Return the event of the creations of worker 1, of which the first one began the job."""
+    return counted("SuccessfulCreatePod", "Created pod: mnist-worker-1", times + 1, ago_s)
+
+
 def deleted(ago_s: float, **more: Any) -> dict[str, Any]:
     """Return the metadata of an object whose deletion was requested; of a pod, with a grace period of 30 s."""
     return {"deletionTimestamp": at(ago_s - 30), "deletionGracePeriodSeconds": 30, **more}

@@ -13,6 +13,7 @@ from unit.cli.situation_objects import (
     after_init,
     at,
     beside,
+    counted,
     deleted,
     ended,
     ending,
@@ -27,6 +28,7 @@ from unit.cli.situation_objects import (
     pod,
     pods,
     recorded,
+    recreated,
     running,
     status_of,
     told,
@@ -311,6 +313,26 @@ expect("the same, and it has run for ten minutes since", "Running 2/2 4",
        job("Created", "Running"), pod(0), always(running(601, last=exit_of(0, "Completed", 602), restarts=4)))
 expect("a pod was recreated three times, and runs for 2m", "Running 2/2 3", job("Created", "Running", restarts=[RESTARTED]),
        pod(0), pod(1, running(120), creationTimestamp=at(125)), Worker_1=("Running", True, True, 3))
+NEWEST: Final = pod(1, running(30), creationTimestamp=at(35))
+LASTING: Final = job("Created", "Running")
+ENDED_BY: Final = "Pod: team.mnist-worker-1 exited with code 137"
+expect("a pod was evicted by API five times, and the next one runs", "Running 2/2 0 Recreated:5", LASTING, pod(0), NEWEST,
+       events=[recreated(5)])
+expect("a pod was evicted by API five times, and the next one starts", "Running 1/2 0 Recreated:5", LASTING, pod(0),
+       pod(1, waiting("ContainerCreating"), creationTimestamp=at(5)), events=[recreated(5)])
+expect("a pod was evicted by API five times, and is not created yet", "Running 1/2 0 Recreated:5", LASTING, pod(0),
+       events=[recreated(5)])
+expect("a pod was evicted four times by its kubelet, and events of creations are missing", "Running 2/2 0 Recreated:4", LASTING,
+       pod(0), NEWEST, events=[recreated(1, 1700), counted("ExitedWithCode", f"{ENDED_BY}: Evicted: disk", 4)])
+expect("a pod was evicted by API three times", "Running 2/2 0", LASTING, pod(0), NEWEST, events=[recreated(3)])
+expect("a pod was evicted by API five times, and has run for ten minutes since", "Running 2/2 0", LASTING,
+       pod(0), pod(1, running(600), creationTimestamp=at(605)), events=[recreated(5, 605)])
+expect("a pod was recreated five times, of which three were restarts", "Running 2/2 3",
+       job("Created", "Running", restarts=[RESTARTED]), pod(0), NEWEST, events=[recreated(5)])
+expect("a job was resumed three times", "Running 2/2 0", LASTING, pod(0), NEWEST,
+       events=[recreated(5), counted("TFJobResumed", "TFJob mnist is resumed.", 3)])
+expect("a job was restarted as a whole five times", "Running 2/2 5", job("Created", "Running", attempt=5),
+       pod(0), NEWEST, events=[recreated(5)])
 expect("an init container was restarted twice, and the training runs for 2m", "Running 2/2 2",
        job("Created", "Running", restarts=[{"type": "Worker", "index": 1, "inPlace": 2, "pod": "uid-mnist-worker-1"}]),
        pod(0), pod(1, after_init(running(120), {"terminated": exit_of(0, "Completed")}, last=exit_of(1), restarts=2)))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from pytest_mock import MockerFixture
@@ -16,7 +17,7 @@ from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import listing
 from tfjob_operator.cli.commands import list_
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.model import facts, replicas
+from tfjob_operator.cli.model import facts, job_events, replicas
 from tfjob_operator.cli.session import StreamBrokenError
 from unit.cli.conftest import Server, job, run
 from unit.cli.conftest import pod as a_pod
@@ -97,6 +98,8 @@ def test_labels_and_states_are_those_of_the_operator() -> None:
     assert (listing.POD_SELECTOR, facts.QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
     assert (tuple(c.REPLICA_TYPES), c.CONTAINER_NAME) == (replicas.REPLICA_TYPES, facts.CONTAINER)
     assert frozenset(c.MANAGED_BY_US) == facts.OURS
+    counted = {c.EventReason.CREATED_POD, c.EventReason.EXITED_WITH_CODE, c.ConditionReason.RESUMED}
+    assert counted == {*job_events._POD}
     assert {*listing.STATES} == {"New", conditions.ENDING, *c.ConditionType} - {
         c.ConditionType.HELD,
         c.ConditionType.STALLED,
@@ -310,6 +313,30 @@ def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Se
     serve(server, a_job(), pods=[pod(), pod(index=1)])
     rows()
     assert not any("/events" in path for _, path, _, _ in server.asked)
+
+
+def test_pods_that_are_evicted_again_and_again_are_found_by_one_request_if_a_pod_is_newer_than_its_job_explains(
+    server: Server, rows: Any
+) -> None:
+    """READY is 2/2 and RESTARTS 0: nothing but the number of creations tells, which are Normal events."""
+    new = pod(index=1)
+    new["metadata"]["creationTimestamp"] = ago(20)
+    created = event(a_job(), "SuccessfulCreatePod", "Created pod: mnist-worker-1")
+    created |= {"type": "Normal", "count": 6, "lastTimestamp": ago(20)}
+    serve(server, a_job(), pods=[pod(), new], events=[created])
+    assert reasons(rows()) == {"mnist": "Recreated:5"}
+    asked = [path for _, path, _, _ in server.asked if "/events" in path]
+    assert [parse_qs(urlsplit(path).query)["fieldSelector"] for path in asked] == [[job_events.OF_JOBS]]
+    record = {"type": "Worker", "index": 1, "carried": 1}
+    for explained in (
+        {"startTime": ago(50)},
+        {"restarts": [record | {"failedAt": ago(50)}]},
+        {"nextRestartTime": ago(21)},
+    ):
+        server.asked.clear()
+        serve(server, a_job(**explained), pods=[pod(), new], events=[created])
+        rows()
+        assert not any("/events" in path for _, path, _, _ in server.asked), explained
 
 
 def test_without_the_right_to_list_pods_the_status_is_shown(server: Server, rows: Any) -> None:

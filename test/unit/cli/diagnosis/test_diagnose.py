@@ -994,7 +994,7 @@ def test_a_replica_whose_pods_the_kubelet_evicts_again_and_again_is_found_when_e
     world.pods[WORKER]["metadata"]["creationTimestamp"] = ago(0.1)
     found = next(each for each in diagnose(world.evidence()).causes if each.id == "pods-recreated")
     assert found.title == (
-        f"Created 30 times within 18m ({WORKER}): exited with code 143: Evicted: The node was low on resource: memory."
+        f"Recreated 30 times within 18m ({WORKER}): exited with code 143: Evicted: The node was low on resource: memory."
     )
     assert "kubectl describe nodes" in found.to_do
     world.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-0", type_="Normal", count=9)
@@ -1010,7 +1010,7 @@ def test_a_replica_that_is_evicted_again_and_again_is_found_while_its_newest_pod
         world.pods["mnist-worker-1"]["metadata"]["deletionTimestamp"] = ago(0)
     world.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-1", type_="Normal", count=12, minutes=0, first=25)
     found = next(each for each in diagnose(world.evidence()).causes if each.id == "pods-recreated")
-    assert found.title == "Created 12 times within 25m (mnist-worker-1)"
+    assert found.title == "Recreated 11 times within 25m (mnist-worker-1)"
     assert not any("template" in step or "restart" in step for step in found.to_do)
     world.pod_event(
         "TaintManagerEviction", "Marking for deletion Pod team/mnist-worker-1", "mnist-worker-1", type_="Normal"
@@ -2646,7 +2646,7 @@ QUOTED = [
     ("node-missing", "Node gpu-node-7 does not exist (mnist-worker-1)"),
     (
         "pods-recreated",
-        "Created 9 times within ten minutes (mnist-worker-1): nodeName gpu-node-7 is set in the template",
+        "Recreated 8 times within ten minutes (mnist-worker-1): nodeName gpu-node-7 is set in the template",
     ),
     ("empty-dir-limit", "Evicted (mnist-worker-1): emptyDir cache exceeded its sizeLimit 5Mi"),
 ]
@@ -2686,6 +2686,15 @@ def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> No
         world.container()["ready"] = False
         world.pod_event("Unhealthy", "Readiness probe failed: refused", minutes=minutes)
         assert ids_of(world) == ["replica-not-ready"]
+
+
+def test_the_error_of_a_worker_that_was_deleted_after_the_success_of_worker_0_is_told() -> None:
+    """The operator keeps it in an event before it deletes the pod."""
+    world = world_of("succeeded-without-others")
+    del world.pods[WORKER]
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1: KeyError: 'LR'", type_="Normal")
+    title = "Succeeded with worker 0, while 1 other worker had not (mnist-worker-1 failed, exit code 1: KeyError: 'LR')"
+    assert title in [each.title for each in diagnose(world.evidence()).causes]
 
 
 def test_what_a_kubelet_said_about_a_pod_that_is_gone_is_quoted_until_the_next_one_comes() -> None:

@@ -23,11 +23,20 @@ from fakes.jobs import (
 )
 from fakes.objects import changed, edited
 from support.cases import for_each
-from tfjob_operator.api.core import Condition, Container, ContainerStatus
+from tfjob_operator.api.core import (
+    Condition,
+    Container,
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    LastState,
+)
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import EndRecord, IndexRestarts, JobAnnotations, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
+from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Sight
 from tfjob_operator.controller.tfjob.plan.plan import plan
@@ -198,6 +207,49 @@ def test_a_job_with_ttl_zero_waits_for_the_grace_period_only() -> None:
     assert not decide(decided, *pods, at_s=90).delete_job
     assert decide(decided, *pods, at_s=91).delete_job
     assert decide(decided, pods[0], pod("Worker", 1), at_s=60).delete_job
+
+
+# Only a pod shows why it failed.
+
+AFTER_CRASH = ContainerStatus(
+    name="tensorflow", restart_count=1, last_state=LastState(terminated=ContainerStateTerminated(exit_code=1))
+)
+CRASHING = changed(
+    pod("Worker", 1, policy="OnFailure"),
+    status__container_statuses=(
+        changed(
+            AFTER_CRASH,
+            state=ContainerState(waiting=ContainerStateWaiting(reason="CrashLoopBackOff")),
+            last_state=LastState(terminated=ContainerStateTerminated(exit_code=1, message="KeyError: 'LR'")),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(("policy", "gone"), [("Running", [1]), ("All", [0, 1])])
+def test_the_failures_of_pods_that_are_deleted_after_a_success_stay_on_record(policy: str, gone: list[int]) -> None:
+    """Their message was gone with them. Pods that run or have succeeded cost no event."""
+    given = spec(
+        "OnFailure", Chief=1, Worker=3, runPolicy={"cleanPodPolicy": policy, "completionGracePeriodSeconds": 0}
+    )
+    pods = (DONE, FAILED, CRASHING, changed(pod("Worker", 2), status__container_statuses=(AFTER_CRASH,)))
+    ended = synced(started(given, pod("Chief", 0), BUSY, pod("Worker", 1), pod("Worker", 2)), *pods)
+    assert true_of(ended)[-1] == "Succeeded"
+    deletions = decide(ended, *pods, at_s=61).delete_pods
+    told = [each.event.message for each in deletions if each.event is not None]
+    words = ["1", "1: KeyError: 'LR'"]
+    assert told == [f"Pod: ns.mnist-worker-{index} exited with code {words[index]}" for index in gone]
+    assert "mnist-worker-2" in [each.pod.metadata.name for each in deletions]
+
+
+def test_a_failed_pod_that_a_queued_end_deletes_stays_on_record() -> None:
+    lingering = with_sidecar(pod("Worker", 0, "Running", 1))
+    decided = ending(LED, DONE, lingering, PS)
+    events = {each.pod.metadata.name: each.event for each in decide(decided, DONE, lingering, PS, at_s=91).delete_pods}
+    assert events == {
+        "mnist-worker-0": JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 1"),
+        "mnist-ps-0": None,
+    }
 
 
 # Start deadlines and escalations begin when the previous pod is gone.
