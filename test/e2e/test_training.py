@@ -348,7 +348,10 @@ def _of_jax(example: dict[str, Any], folder: str, workers: int) -> dict[str, Any
         del container["livenessProbe"], container["startupProbe"]
         ((worker, _), _) = DISTURBANCES[folder][1]
         is_absent = f'[ "$TFJOB_RESTART_ATTEMPT" = 0 ] && [ "$JAX_PROCESS_ID" = {worker} ]'
-        container["args"][0] = f"if {is_absent}; then sleep 3600; fi\n{container['args'][0]}"
+        # On a busy machine, imports take longer than the deadline.
+        says_so = "while ! test -e /tmp/heartbeat; do echo starts; sleep 10; done"
+        waits = f'if {is_absent}; then sleep 3600; fi\n[ "$TFJOB_RESTART_ATTEMPT" = 0 ] || ({says_so}) &\n'
+        container["args"][0] = f"{waits}{container['args'][0]}"
         rule = {"name": "hangs", "action": "RestartAll", "onFailureReasons": ["ProgressDeadlineExceeded"]}
         job["spec"]["runPolicy"]["failurePolicy"]["rules"].insert(0, rule)
         job["spec"]["runPolicy"]["progressDeadlineSeconds"] = STALLED_S
