@@ -292,6 +292,7 @@ class EventReason(StrEnum):
     RESTART_REQUEST_IGNORED = "RestartRequestIgnored"
     RULE_UNREACHABLE = "FailureRuleUnreachable"
     RULE_MATCHES_HEALTHY = "FailureRuleMatchesHealthyNodes"
+    RULE_WITHOUT_DEADLINE = "FailureRuleWithoutDeadline"
     RESTARTED_BY_OPERATOR = "PodRestartPolicyNever"
     NODE_SICK = "NodeSick"
     NODE_LOST = "NodeLost"

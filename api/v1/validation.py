@@ -18,7 +18,14 @@ import msgspec
 from tfjob_operator.api.meta import JSON, MAX_NAME_LENGTH, ObjectMeta
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, Network, RestartPolicy, SuccessPolicy
+from tfjob_operator.api.v1.constants import (
+    CleanPodPolicy,
+    EventReason,
+    FailureReason,
+    Network,
+    RestartPolicy,
+    SuccessPolicy,
+)
 from tfjob_operator.api.v1.failure_policy import (
     OTHER_FIELDS,
     check_against_templates,
@@ -102,6 +109,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
             *conflicts,
             *_warnings(reader, replicas),
             *_policy_warnings(failure_policy, replicas, spec),
+            *_deadline_warnings(failure_policy, policy),
         ),
         spellings=tuple(key for key in reader.mapping(spec.get("tfReplicaSpecs"), "") if key not in c.REPLICA_TYPES),
     )
@@ -152,6 +160,19 @@ def _policy_warnings(
             "the operator recreates these pods where the kubelet would have restarted their containers"
         )
         yield SpecWarning(EventReason.RESTARTED_BY_OPERATOR, text)
+
+
+def _deadline_warnings(policy: FailurePolicy | None, read: _RunPolicy) -> Iterator[SpecWarning]:
+    """Yield a warning for each reason of a rule that cannot occur because its deadline is not set."""
+    deadlines = {
+        FailureReason.START_DEADLINE_EXCEEDED: ("startDeadlineSeconds", read.start_deadline_s),
+        FailureReason.PROGRESS_DEADLINE_EXCEEDED: ("progressDeadlineSeconds", read.progress_deadline_s),
+    }
+    for rule in () if policy is None else policy.rules:
+        for reason, (name, deadline_s) in deadlines.items():
+            if reason in rule.reasons and deadline_s is None:
+                text = f"rule {rule.name} never matches {reason}: spec.runPolicy.{name} is not set"
+                yield SpecWarning(EventReason.RULE_WITHOUT_DEADLINE, f"spec.runPolicy.failurePolicy.rules: {text}")
 
 
 def _check_name(reader: Reader, job: str) -> None:

@@ -244,6 +244,16 @@ RULE_OF_HEALTHY_NODES: Final = warning(
     ),
     rank=903,
 )
+RULE_WITHOUT_DEADLINE: Final = warning(
+    "failure-rule-without-deadline",
+    "Failure rule without effect: {mistake}",
+    "A rule of the failure policy names StartDeadlineExceeded or ProgressDeadlineExceeded, and the job has no such deadline",
+    ManifestChange(
+        "set startDeadlineSeconds or progressDeadlineSeconds in spec.runPolicy, or remove the reason from the rule",
+        recreate=False,
+    ),
+    rank=905,
+)
 NEVER_RESTARTED: Final = info(
     "pod-restart-policy-never",
     "Pods are created with restartPolicy Never, and restarted by the operator",
@@ -273,6 +283,7 @@ _ALSO_OF_FAILED: Final = frozenset(
         EventReason.POLICY_CONFLICT,
         EventReason.RULE_UNREACHABLE,
         EventReason.RULE_MATCHES_HEALTHY,
+        EventReason.RULE_WITHOUT_DEADLINE,
     }
 )
 """Warnings that may explain why a job failed."""
@@ -292,6 +303,7 @@ _WARNINGS: Final = {
     EventReason.NOT_QUEUED: NOT_QUEUED,
     EventReason.RULE_UNREACHABLE: RULE_UNREACHABLE,
     EventReason.RULE_MATCHES_HEALTHY: RULE_OF_HEALTHY_NODES,
+    EventReason.RULE_WITHOUT_DEADLINE: RULE_WITHOUT_DEADLINE,
     EventReason.RESTARTED_BY_OPERATOR: NEVER_RESTARTED,
 }
 

@@ -95,18 +95,18 @@ def avoided_now(nodes: Sequence[AvoidedNode], now: datetime) -> dict[str, str]:
 
 
 def accelerator_hours(seconds: Mapping[str, Mapping[str, int]] | None) -> list[str]:
-    """Return the hours of ended pods by resource: `nvidia.com/gpu: 12.50 hours, 2.10 lost (disrupted 0.10, restarted 2.00)`."""
+    """Return the time of ended pods by resource: `nvidia.com/gpu: 12.50 hours, 36m lost (disrupted 6m, restarted 30m)`."""
     found = []
     for resource, outcomes in (seconds or {}).items():
         lost = {outcome: each for outcome, each in outcomes.items() if outcome not in NOT_LOST and each}
         parts = ", ".join(f"{safe_name(outcome)} {_hours(each)}" for outcome, each in lost.items())
-        text = f"{safe_name(resource)}: {_hours(sum(outcomes.values()))} hours"
+        text = f"{safe_name(resource)}: {_hours(sum(outcomes.values()))}"
         found.append(f"{text}, {_hours(sum(lost.values()))} lost ({parts})" if lost else text)
     return found
 
 
 def _hours(seconds: int) -> str:
-    return f"{seconds / 3600:,.2f}"
+    return f"{seconds / 3600:,.2f} hours" if seconds >= 3600 else duration(seconds)
 
 
 def failed_line(failed: JobCondition) -> str:

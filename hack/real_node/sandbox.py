@@ -24,6 +24,9 @@ from hack.real_node.machine import Tools
 
 UNSHARE: Final = ("--fork", "--mount-proc", "--kill-child", "--propagation=private")
 CGROUPS: Final = Path("/sys/fs/cgroup")
+CPU_SHARES: Final = (("cpu/k8s.io/cpu.shares", "10240"), ("k8s.io/cpu.weight", "1000"))
+"""Ten times the default, for cgroups v1 and v2. With it, all containers of the node share the CPU time of one process of the
+machine, whatever their pods request: next to twenty busy processes, the import of TensorFlow takes minutes."""
 REMOVE_LIMIT_S: Final = 10.0  # a control group can be removed when the kernel has reaped its last process
 
 
@@ -35,6 +38,7 @@ def run(command: Sequence[str], tools: Tools) -> int:
     folder = held.path
     (folder / TOOLS_FILE).write_text(json.dumps(asdict(tools), default=str))
     before = set(_groups())
+    _raise_cpu_shares()
     try:
         done = subprocess.run(
             [
@@ -51,6 +55,16 @@ def run(command: Sequence[str], tools: Tools) -> int:
         _remove_groups(before)
         held.remove()
     return done.returncode
+
+
+def _raise_cpu_shares() -> None:
+    """Create the parent of the containers' control groups with more CPU time, if this machine allows it."""
+    for file, shares in CPU_SHARES:
+        path = CGROUPS / file
+        if (path.parents[1] / "cgroup.procs").exists():
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(shares)
 
 
 def _groups() -> list[Path]:

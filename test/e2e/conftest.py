@@ -76,6 +76,15 @@ def cluster(node: RealNode) -> NodeCluster:
     return cluster
 
 
+@pytest.fixture(scope="module")
+def logs_addon(cluster: NodeCluster) -> Iterator[None]:
+    """The right to read logs."""
+    addon = str(PROJECT / "manifests" / "addons" / "logs")
+    cluster.kubectl("apply", "-k", addon)
+    yield
+    cluster.kubectl("delete", "-k", addon)
+
+
 @pytest.fixture(scope="session")
 def images(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Stand-ins for the images that users' manifests name."""

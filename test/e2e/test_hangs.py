@@ -1,14 +1,14 @@
 """Programs that hang: four real processes that wait for each other, found by their logs, restarted, and finished."""
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
 from e2e.cluster import LIMIT_S, NodeCluster, job, replica
-from hack.matrix.cluster import MANIFESTS
 from tfjob_operator.api.v1.constants import ConditionType
+
+pytestmark = pytest.mark.usefixtures("logs_addon")
 
 WORKERS: Final = 4
 DEADLINE_S: Final = 60
@@ -42,15 +42,6 @@ for step in range(3600 if is_first else 5):
     time.sleep(0.5)
 """
 """A barrier in each step: worker 0 waits for all others, and they for its answer."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def logs_addon(cluster: NodeCluster) -> Iterator[None]:
-    """The right to read logs."""
-    addon = str(MANIFESTS / "addons" / "logs")
-    cluster.kubectl("apply", "-k", addon)
-    yield
-    cluster.kubectl("delete", "-k", addon)
 
 
 def hanging(name: str, how: str) -> dict[str, Any]:

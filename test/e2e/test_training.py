@@ -264,22 +264,30 @@ def test_parameter_servers_hold_the_weights_and_are_deleted_when_the_chief_has_e
 
 
 EPOCHS: Final = 150
+ABSENT: Final = "never arrives"
 DISTURBANCES: Final[Mapping[str, tuple[int, tuple[tuple[int, str], ...]]]] = {
     "calm": (2, ()),
     "disturbed": (2, ((1, "SIGKILL"), (0, "SIGKILL"))),
     "four": (4, ((3, "SIGKILL"), (0, "SIGKILL"))),
     "hung": (4, ((2, "SIGSTOP"),)),
+    "stalled": (4, ((2, ABSENT), (2, "SIGSTOP"))),
 }
-"""By folder: the number of workers, and which worker gets which signal, one after the other; worker 0 is the coordinator."""
+"""By folder: the number of workers, and which worker gets which signal, one after the other; worker 0 is the coordinator.
+
+`hung` has probes, `stalled` has a progress deadline instead.
+"""
+STALLED_S: Final = 60
+"""JAX itself ends the processes 100 s after the last heartbeat of one that was stopped."""
 
 
+@pytest.mark.usefixtures("logs_addon")
 def test_processes_of_keras_on_jax_train_one_model_also_if_one_is_killed_or_hangs(
     cluster: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
 ) -> None:
     """keras#20585. JAX replaces no process, so the job restarts as a whole; its loss is that of an undisturbed run.
 
-    Two workers and four, which compute the same batches. A worker or the coordinator is killed, or a worker stops and the
-    others wait for it in a collective.
+    Two workers and four, which compute the same batches. A worker or the coordinator is killed, a worker stops and the
+    others wait for it in a collective, or a worker never joins them.
     """
     losses, first = {}, "keras-jax-worker-0"
 
@@ -290,21 +298,30 @@ def test_processes_of_keras_on_jax_train_one_model_also_if_one_is_killed_or_hang
         started = time.monotonic()
         cluster.create(_of_jax(jobs["keras-jax"], folder, workers))
         for attempt, (worker, signal) in enumerate(signals):
-            reached = 30 * (attempt + 1)
-            _follow(cluster, "keras-jax", lambda: max(_losses(log()), default=0) >= reached, f"epoch {reached}")  # noqa: B023
+            if signal == ABSENT:
+                _follow(cluster, "keras-jax", lambda: cluster.is_running(first), "it waits for the others")
+            else:
+                reached = 30 * (attempt + 1)
+                _follow(cluster, "keras-jax", lambda: max(_losses(log()), default=0) >= reached, f"epoch {reached}")  # noqa: B023
             before = cluster.pod(first)[0]
-            cluster.kill_container(f"keras-jax-worker-{worker}", signal=signal)
+            if signal != ABSENT:
+                cluster.kill_container(f"keras-jax-worker-{worker}", signal=signal)
             took = _follow(
                 cluster,
                 "keras-jax",
-                lambda: cluster.pod(first)[0] not in {"", before} and "restored after epoch" in log(),  # noqa: B023
-                "all restored",
+                lambda: cluster.pod(first)[0] not in {"", before} and f"process 0 of {workers} trains" in log(),  # noqa: B023
+                "all train",
             )
             figure(f"{folder}: worker {worker} of {workers} got {signal}; all train again after {took:.1f} s")
         status = _succeed(cluster, "keras-jax")
         assert status.get("attempt", 0) == len(signals)
+        if folder == "stalled":
+            reasons = [(attempt["reason"], attempt["rule"]) for attempt in status["attemptHistory"]]
+            assert reasons == [("ProgressDeadlineExceeded", "hangs")] * 2
+            assert "last line of keras-jax-worker-0: epoch " in status["attemptHistory"][-1]["message"]
         logs = [cluster.kubectl("logs", f"keras-jax-worker-{index}") for index in range(workers)]
         assert all(f"process {rank} of {workers} trains" in each for rank, each in enumerate(logs))
+        assert all(("restored after epoch" in each) is bool(signals) for each in logs)
         (losses[folder],) = {_losses(each)[EPOCHS - 1] for each in logs}  # it is one model
         assert (VOLUME / f"keras-jax-{folder}" / "model.keras").is_file()
         figure(f"keras-jax: {folder} for {time.monotonic() - started:.0f} s")
@@ -316,7 +333,10 @@ def test_processes_of_keras_on_jax_train_one_model_also_if_one_is_killed_or_hang
 
 
 def _of_jax(example: dict[str, Any], folder: str, workers: int) -> dict[str, Any]:
-    """The example with another folder and other numbers, and with probes that notice a hang within half a minute."""
+    """The example with another folder and other numbers, and with probes that notice a hang within half a minute.
+
+    `stalled` has a progress deadline instead of probes, and a worker that stays away from the first attempt.
+    """
     job = _in_folder(_with_length(example, EPOCHS), "keras-jax", folder)
     replica = job["spec"]["tfReplicaSpecs"]["Worker"]
     replica["replicas"] = workers
@@ -324,6 +344,17 @@ def _of_jax(example: dict[str, Any], folder: str, workers: int) -> dict[str, Any
     probe = container["livenessProbe"]
     probe["periodSeconds"] = 5
     probe["exec"]["command"][-1] = probe["exec"]["command"][-1].replace("-mmin -5", "-mmin -0.4")
+    if folder == "stalled":
+        del container["livenessProbe"], container["startupProbe"]
+        ((worker, _), _) = DISTURBANCES[folder][1]
+        is_absent = f'[ "$TFJOB_RESTART_ATTEMPT" = 0 ] && [ "$JAX_PROCESS_ID" = {worker} ]'
+        # On a busy machine, imports take longer than the deadline.
+        says_so = "while ! test -e /tmp/heartbeat; do echo starts; sleep 10; done"
+        waits = f'if {is_absent}; then sleep 3600; fi\n[ "$TFJOB_RESTART_ATTEMPT" = 0 ] || ({says_so}) &\n'
+        container["args"][0] = f"{waits}{container['args'][0]}"
+        rule = {"name": "hangs", "action": "RestartAll", "onFailureReasons": ["ProgressDeadlineExceeded"]}
+        job["spec"]["runPolicy"]["failurePolicy"]["rules"].insert(0, rule)
+        job["spec"]["runPolicy"]["progressDeadlineSeconds"] = STALLED_S
     return job
 
 

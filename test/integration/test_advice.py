@@ -23,7 +23,7 @@ from hack.hollow_node.script import RUN
 from integration import edits
 from integration.cluster import Cluster, replica, specs, with_policy
 from integration.stage import FOREVER, MERGE, POD, TRAINING, Problem, Stage, Then, asks, one
-from integration.test_life_troubles import LAST_WORDS, edit, ends, held_back, mistaken, probed, ruled
+from integration.test_life_troubles import LAST_WORDS, WAITS_FOR_STALL, edit, ends, held_back, mistaken, probed, ruled
 from integration.test_pod_troubles import STARTING
 from integration.test_troubles import scaled
 from support.waiting import eventually
@@ -350,6 +350,10 @@ ADVICE: Final = [
     Advice(
         Problem("failure-rule-unreachable", ruled("FailJob", one())),
         {"spec runPolicy failurePolicy rules": [{"action": "FailJob"}]},
+    ),
+    Advice(
+        Problem("failure-rule-without-deadline", with_policy(one(), failurePolicy=WAITS_FOR_STALL)),
+        {"spec runPolicy progressDeadlineSeconds": 600},
     ),
     Advice(
         Problem("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),

@@ -121,6 +121,7 @@ LAST_WORDS = {
         "ERROR: Unexpected bus error: this might be caused by insufficient shared memory (shm)."
     ),
 }
+WAITS_FOR_STALL: dict[str, Any] = {"rules": [{"action": "FailJob", "onFailureReasons": ["ProgressDeadlineExceeded"]}]}
 FETCH: dict[str, Any] = {"initContainers": [{"name": "fetch", "image": "fetch:1"}]}
 RUNS_FETCH = "hollow.tfjob.kubeflow.org/run.fetch"
 LIVES = [
@@ -132,6 +133,7 @@ LIVES = [
     Problem("restart-delayed", ruled("RestartAll", one("0s:1"), most=9)),
     Problem("start-deadline-exceeded", with_policy(one("image-pull-back-off"), startDeadlineSeconds=1)),
     Problem("failure-rule-unreachable", ruled("FailJob", one())),
+    Problem("failure-rule-without-deadline", with_policy(one(), failurePolicy=WAITS_FOR_STALL)),
     Problem(
         "pod-restart-policy-never",
         with_policy(one(policy="OnFailure"), failurePolicy={"rules": [{"action": "Ignore"}]}),

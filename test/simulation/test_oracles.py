@@ -601,6 +601,13 @@ BUGS: Final[dict[str, Row]] = {
     ),
     # Seconds of accelerators.
     "a pod is counted again after a conflict": (HOURS, view, "_with_unwritten", _merge_seconds, "was added"),
+    "seconds are counted from a stale cache": (
+        HOURS,
+        View,
+        "confirm_accelerators",
+        _believe,
+        "was added|counted twice",
+    ),
     "a pod counts until its end is seen": (HOURS, accelerators, "_ended_at", lambda _, now: now, "was added"),
     "a pod that vanishes is not counted": (
         _later(HOURS, 70),

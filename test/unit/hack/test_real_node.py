@@ -137,3 +137,20 @@ def test_a_node_does_not_start_outside_of_its_sandbox(monkeypatch: pytest.Monkey
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     with pytest.raises(ControlPlaneError, match="sandbox"):
         RealNode.start()
+
+
+@pytest.mark.parametrize(("controller", "file"), [("cpu", "cpu.shares"), ("", "cpu.weight")])
+def test_all_containers_together_get_the_cpu_time_of_several_processes(
+    tmp_path: Path, mocker: MockerFixture, controller: str, file: str
+) -> None:
+    """Of control groups v1 and v2, only one is there. A machine that does not allow it is left as it is."""
+    mocker.patch.object(sandbox, "CGROUPS", tmp_path)
+    sandbox._raise_cpu_shares()
+    assert not [*tmp_path.iterdir()]
+    (tmp_path / controller).mkdir(exist_ok=True)
+    (tmp_path / controller / "cgroup.procs").touch()
+    sandbox._raise_cpu_shares()
+    assert int((tmp_path / controller / "k8s.io" / file).read_text()) > 512
+    (tmp_path / controller / "k8s.io" / file).unlink()
+    (tmp_path / controller / "k8s.io" / file).mkdir()
+    sandbox._raise_cpu_shares()

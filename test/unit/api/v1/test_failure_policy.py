@@ -289,6 +289,22 @@ def test_a_rule_that_matches_healthy_nodes_is_a_warning(on_nodes: dict[str, Any]
     assert found.warnings == ((("FailureRuleMatchesHealthyNodes", text),) if why else ())
 
 
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [("startDeadlineSeconds", "StartDeadlineExceeded"), ("progressDeadlineSeconds", "ProgressDeadlineExceeded")],
+)
+def test_a_rule_about_a_deadline_that_is_not_set_is_a_warning(field: str, reason: str) -> None:
+    rule = {"name": "late", "action": "RestartAll", "onFailureReasons": ["OOMKilled", reason]}
+    policy = {"maxRestarts": 1, "rules": [rule]}
+    found, unset = (
+        read({"failurePolicy": policy} | deadline, Worker=replica()) for deadline in ({field: 600}, dict[str, int]())
+    )
+    assert isinstance(found, TFJobSpec)
+    assert isinstance(unset, TFJobSpec)
+    text = f"spec.runPolicy.failurePolicy.rules: rule late never matches {reason}: spec.runPolicy.{field} is not set"
+    assert (found.warnings, unset.warnings) == ((), (("FailureRuleWithoutDeadline", text),))
+
+
 def test_what_is_hardly_meant_is_a_warning() -> None:
     policy = {"rules": [FAIL | {"name": "a"}, FAIL | {"name": "b"}]}
     found = read({"failurePolicy": policy}, Chief=replica(), Worker=replica(1, "OnFailure"))

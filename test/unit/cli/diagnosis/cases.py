@@ -54,6 +54,9 @@ CASES: dict[str, Case] = {
     "failure-rule-matches-healthy-nodes": lambda world: world._ruled(
         "Never", "FailJob", onNodes={"conditions": [{"type": "Ready"}]}
     ),
+    "failure-rule-without-deadline": lambda world: world._ruled(
+        "Never", "FailJob", onFailureReasons=["ProgressDeadlineExceeded"]
+    ),
     "pod-restart-policy-never": lambda world: world._ruled("OnFailure", "FailJob"),
     "max-restarts-exceeded": lambda world: world.end(
         "Failed", "JobFailed", "Job mnist has failed because it was restarted as often as maxRestarts allows. it is sick"

@@ -32,9 +32,9 @@ def test_a_healthy_job_is_two_lines() -> None:
 
 def test_a_job_with_accelerators_shows_the_hours_that_its_ended_pods_held_them() -> None:
     found = replace(
-        diagnose(world_of().evidence()), accelerators=("nvidia.com/gpu: 3.60 hours, 0.60 lost (failed 0.60)",)
+        diagnose(world_of().evidence()), accelerators=("nvidia.com/gpu: 3.60 hours, 36m lost (failed 36m)",)
     )
-    assert render(found, 80)[1] == "Ended pods held nvidia.com/gpu: 3.60 hours, 0.60 lost (failed 0.60)"
+    assert render(found, 80)[1] == "Ended pods held nvidia.com/gpu: 3.60 hours, 36m lost (failed 36m)"
 
 
 def test_a_cause_has_its_title_what_was_seen_and_what_to_do() -> None:

@@ -97,7 +97,7 @@ def test_attempts_are_restarts_and_shown_with_what_ended_them_nodes_that_are_avo
         "avoided": [{"name": "node-a", "failures": 2, "until": CREATED_S}],
     }
     assert view(job("mnist", status={"acceleratorSeconds": {"nvidia.com/gpu": {"failed": 360}}}))["accelerators"] == [
-        "nvidia.com/gpu: 0.10 hours, 0.10 lost (failed 0.10)"
+        "nvidia.com/gpu: 6m, 6m lost (failed 6m)"
     ]
     assert found["timeline"]["attempts"] == [
         {"number": 1, "start": CREATED_S, "end": CREATED_S, "message": why},

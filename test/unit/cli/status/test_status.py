@@ -186,10 +186,12 @@ def test_the_hours_of_accelerators_are_shown_with_the_part_that_was_lost() -> No
     seconds = {
         "nvidia.com/gpu": {"endedWithJob": 3600, "succeeded": 7200, "restarted": 1800, "disrupted": 360, "failed": 0},
         "google.com/tpu": {"succeeded": 4_680_000},
+        "amd.com/gpu": {"succeeded": 20, "failed": 4},
     }
-    assert shown(job("Running", acceleratorSeconds=seconds), width=120)[2:4] == [
-        "  Ended pods held nvidia.com/gpu: 3.60 hours, 0.60 lost (restarted 0.50, disrupted 0.10)",
+    assert shown(job("Running", acceleratorSeconds=seconds), width=120)[2:5] == [
+        "  Ended pods held nvidia.com/gpu: 3.60 hours, 36m lost (restarted 30m, disrupted 6m)",
         "  Ended pods held google.com/tpu: 1,300.00 hours",
+        "  Ended pods held amd.com/gpu: 24s, 4s lost (failed 4s)",
     ]
     assert standing(job("Running", acceleratorSeconds=seconds)).accelerator_seconds == seconds
     assert standing(job("Running")).accelerator_seconds == {}
