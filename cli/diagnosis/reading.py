@@ -226,7 +226,9 @@ def is_progress(line: str) -> bool:
     """Return True for a line of a training that goes well, which is not why it ended."""
     reader = LogReader()
     values = [each.value for each in reader.feed(f"{line}\n".encode(errors="replace"))]
-    return reader.progress is not None and all(abs(each) < float("inf") for each in values) and not _TROUBLE.search(line)
+    return (
+        reader.progress is not None and all(abs(each) < float("inf") for each in values) and not _TROUBLE.search(line)
+    )
 
 
 def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
