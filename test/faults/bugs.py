@@ -132,7 +132,7 @@ def _an_end_is_decided_again() -> None:
 
 def _a_gang_is_resized_at_its_end() -> None:
     """A PodGroup follows the pods of a job although its end is decided."""
-    with_gang = plan.with_gang
+    with_gang = actions.with_gang
 
     def follow(decided: Any, job: Any, spec: Any, replicas: Any, gang: Any, **more: Any) -> Any:
         if conditions.is_ending(job.status) and not spec.suspend:

@@ -52,7 +52,7 @@ def deleted(user: User) -> list[str]:
 
 
 def restarted(user: User) -> bool:
-    return sum(each.get("replaced", False) for each in user.status.get("restarts") or ()) == 1
+    return sum(bool(each.get("replaced")) for each in user.status.get("restarts") or ()) == 1
 
 
 def suspended(user: User) -> bool:
