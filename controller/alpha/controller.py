@@ -43,7 +43,7 @@ from tfjob_operator.api.meta import (
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1alpha1.constants import CHILD_SELECTOR, Dialect
-from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, job_with_unreadable_status
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, job_with_unreadable_status
 from tfjob_operator.api.v1alpha1.validation import read_spec
 from tfjob_operator.controller.alpha.build import is_ours, labels_of_found
 from tfjob_operator.controller.alpha.children import INDEXERS, BatchJob, Children, replica_of_bare_pod
@@ -62,13 +62,13 @@ from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
 from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics
+from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import (
     MAX_AT_ONCE,
     TAKEN_DELAY_S,
     JobEvents,
     NameTakenError,
     RefusedError,
-    StaleViewError,
     confirm,
 )
 from tfjob_operator.controller.manager import Controller
@@ -188,12 +188,11 @@ CACHE_RETRY_S: Final = 1.0
 
 @dataclass(slots=True)
 class _Memory:
-    """State kept for a job, which may be lost. `written`, our last write, replaces the versions in `superseded`."""
+    """State kept for a job, which may be lost."""
 
     generation: int = -1
     spec: AlphaSpec | InvalidSpec = field(default_factory=lambda: InvalidSpec(()))
-    written: AlphaJob | None = None
-    superseded: set[str] = field(default_factory=set)
+    status: PendingStatus[AlphaJob, AlphaStatus] = field(default_factory=PendingStatus)
 
 
 class AlphaController:
@@ -254,7 +253,7 @@ class AlphaController:
 
     async def _sync(self, key: str, cached: AlphaJob) -> None:
         memory = self._memory.setdefault(cached.metadata.uid, _Memory())
-        job = _newest(cached, memory)
+        job = memory.status.newest(cached) or cached
         spec = effective_spec(job, self._spec_of(job, memory))
         wait_s = await self._takeover.ensure_labelled(job, spec, self._caches.children_of)
         if wait_s is not None:
@@ -263,7 +262,8 @@ class AlphaController:
         try:
             await self._plan_and_execute(key, job, spec, memory)
         except RefusedError as error:
-            await self._plan_and_execute(key, memory.written or job, refused(spec, error.message), memory)
+            newest = memory.status.newest(cached) or cached
+            await self._plan_and_execute(key, newest, refused(spec, error.message), memory)
 
     async def _plan_and_execute(self, key: str, job: AlphaJob, spec: AlphaSpec | InvalidSpec, memory: _Memory) -> None:
         """Make a plan and execute it: first the status, then creates, then deletes."""
@@ -273,35 +273,17 @@ class AlphaController:
         taken = self._executor.taken.get(job.metadata.uid, ())
         decided = plan(self._dialect, job, spec, children, self._clock.now(), taken=taken)
         acts = may_act and decided.acts
-        wrote = await self._write_if_due(key, job, decided, memory, at_once=acts)
+        written = await self._status_writer.write_if_due(key, job, decided, memory.status, at_once=acts)
         self._executor.report(job, decided)
         if acts:
-            if not (wrote or is_finished(job.status)):
+            if not (written or is_finished(job.status)):
                 await confirm(self._client, self._dialect.resource, job.metadata)
             try:
-                await self._create_and_delete(memory.written or job, spec, decided)
+                await self._create_and_delete(written or job, spec, decided)
             except NameTakenError:
                 self._feed.after(key, TAKEN_DELAY_S)  # the retry delay grows beyond that
                 raise
         self._feed.after(key, self._expectations.expires_in_s(owner))
-
-    async def _write_if_due(
-        self, key: str, job: AlphaJob, decided: AlphaPlan, memory: _Memory, *, at_once: bool
-    ) -> bool:
-        """Write the status if it has changed and is due. Return True if written."""
-        if decided.status is None:
-            self._status_writer.forget(job.metadata.uid)
-            return False
-        wait_s = 0.0 if at_once else self._status_writer.wait_s(job, decided.status)
-        if wait_s > 0:
-            self._feed.after(key, wait_s)
-            return False
-        written = await self._status_writer.write(job, decided, decided.status)
-        memory.superseded.add(job.metadata.resource_version)
-        memory.written = written
-        if written is None:
-            raise StaleViewError("the job is gone")
-        return True
 
     async def _create_and_delete(self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, decided: AlphaPlan) -> None:
         """Create, then delete.
@@ -334,15 +316,6 @@ class AlphaController:
         self._executor.forget(gone.uid)
         if memory is not None and memory.spec.managed_by in MANAGED_BY_US:
             self._metrics.count("deleted", gone.namespace)
-
-
-def _newest(cached: AlphaJob, memory: _Memory) -> AlphaJob:
-    """Return the cached job, or our last written version while the cache contains an older one."""
-    if memory.written is not None and cached.metadata.resource_version in memory.superseded:
-        return memory.written
-    memory.written = None
-    memory.superseded.clear()
-    return cached
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,16 +36,17 @@ from tfjob_operator.controller.alpha.children import BatchJob, config_map_name
 from tfjob_operator.controller.alpha.plan import AlphaPlan, Child, is_finished
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.jobs.draft import Window
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
-from tfjob_operator.controller.jobs.refusals import StatusRefusals
+from tfjob_operator.controller.jobs.pending import PendingStatus
+from tfjob_operator.controller.jobs.status_writer import StatusWriter
 from tfjob_operator.controller.jobs.writes import (
     MAX_AT_ONCE,
     ChildKind,
     ChildWriter,
     JobEvents,
     NameTakenError,
+    StaleViewError,
     replace_status,
     resolve_name_conflict,
     restore_operator_label,
@@ -192,8 +193,8 @@ def _kind_of(child: Child) -> ChildKind:
     return SERVICE if isinstance(child, Service) else CONFIG_MAP
 
 
-class AlphaStatusWriter:
-    """Replaces the status of jobs. If only counters changed, writes are delayed by up to a second, as in `controller.tfjob`."""
+class AlphaStatusWriter(StatusWriter[AlphaJob, AlphaStatus]):
+    """Writes the statuses of alpha jobs."""
 
     def __init__(
         self,
@@ -205,43 +206,45 @@ class AlphaStatusWriter:
         feed: Feed,
         clock: Clock,
     ) -> None:
-        """`feed` requeues a job whose status is refused."""
+        super().__init__(events, metrics, feed=feed, clock=clock)
         self._dialect = dialect
         self._client = client
-        self._events = events
-        self._metrics = metrics
-        self._clock = clock
-        self._windows: dict[str, Window] = {}
-        self._refusals = StatusRefusals(events, metrics, feed, clock)
 
-    def wait_s(self, job: AlphaJob, status: AlphaStatus) -> float:
-        """Return for how many seconds this status is delayed; 0 to write it now."""
-        same = msgspec.structs.replace(
-            status,
-            replica_statuses=job.status.replica_statuses,
-            alpha_replica_statuses=job.status.alpha_replica_statuses,
-            last_reconcile_time=job.status.last_reconcile_time,
-        )
-        if same != job.status:
-            return 0.0
-        window = self._windows.setdefault(job.metadata.uid, Window())
-        return max(0.0, window.left_s(self._clock.monotonic(), starts=False, busy=False))
+    async def write_if_due(
+        self, key: str, job: AlphaJob, plan: AlphaPlan, pending: PendingStatus[AlphaJob, AlphaStatus], *, at_once: bool
+    ) -> AlphaJob | None:
+        """Write the status if it has changed: now if `at_once` or more than counters changed, else up to a second later.
 
-    async def write(self, job: AlphaJob, plan: AlphaPlan, status: AlphaStatus) -> AlphaJob | None:
-        """Write `status`; return the job after it, None if it is gone. Raises ConflictError if `job` is not the newest."""
-        with self._refusals.writing(job.metadata):
-            written = await replace_status(
-                self._client, self._dialect.resource, job, status, PartialObjectMetadata, wire=status.to_wire()
-            )
-        if written is None:
+        Returns the job after the write, or None if nothing was written. Raises StaleViewError if the job is gone, ConflictError
+        if it is not the newest version, and ApiError.
+        """
+        status = plan.status
+        pending.computed(status, plan.events)
+        if status is None:
+            self.forget(job.metadata.uid)
             return None
-        self.forget(job.metadata.uid)
-        self._metrics.observe(job.metadata, job.status.conditions or (), status.conditions or ())
-        for event in plan.events:
-            self._events.post(job.metadata, event)
-        return written[0]
+        if not at_once and _only_counters_change(job.status, status):
+            left_s = pending.delayed_s(self._clock.monotonic(), starts=False, busy=False)
+            if left_s > 0:
+                self._feed.after(key, left_s)
+                return None
+        written = await self.write(job, status, plan.events, pending)
+        if written is None:
+            raise StaleViewError("the job is gone")
+        return written
 
-    def forget(self, uid: str) -> None:
-        """Forget a delayed or refused status: it was written, needs no write, or the job is gone."""
-        self._windows.pop(uid, None)
-        self._refusals.forget(uid)
+    async def _replace(self, job: AlphaJob, status: AlphaStatus) -> AlphaJob | None:
+        written = await replace_status(
+            self._client, self._dialect.resource, job, status, PartialObjectMetadata, wire=status.to_wire()
+        )
+        return None if written is None else written[0]
+
+
+def _only_counters_change(before: AlphaStatus, after: AlphaStatus) -> bool:
+    same = msgspec.structs.replace(
+        after,
+        replica_statuses=before.replica_statuses,
+        alpha_replica_statuses=before.alpha_replica_statuses,
+        last_reconcile_time=before.last_reconcile_time,
+    )
+    return same == before

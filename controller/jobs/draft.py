@@ -1,15 +1,10 @@
-"""What the drafts of a job's status share in both dialects, and how long a status write is delayed. Pure.
-
-A draft has conditions, times and events. A status write costs as much as creating two pods, so less important changes are
-coalesced (`Window`).
-"""
+"""What the drafts of a job's status share in both dialects: conditions, times and events. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
@@ -76,33 +71,3 @@ class Draft:
     def completion(self, at: datetime | None) -> datetime:
         """Return the completion time of a job that ends now: never before its start, as kubelets' clocks may differ."""
         return max(self.start_time or self.timestamp, min(at or self.timestamp, self.timestamp))
-
-
-COUNTER_WINDOW_S: Final = 1.0
-"""How long a status is delayed if only counters changed."""
-START_WINDOW_S: Final = 5.0
-"""How long it is delayed if pods have only become active and other jobs are queued: in a burst, the pods of a job start one
-after another, and one write reports them all. If no other job is queued, COUNTER_WINDOW_S applies (U12). The end of a pod is
-never delayed that long."""
-
-
-@dataclass(slots=True)
-class Window:
-    """The delay of a job's status write, in monotonic time: a change pending since `opened_at` is due at `write_by`."""
-
-    opened_at: float | None = None
-    write_by: float | None = None
-
-    def left_s(self, now: float, *, starts: bool, busy: bool) -> float:
-        """Return for how many seconds a status computed now is delayed; 0 or less to write it now.
-
-        `starts`: the only change in the status is that more pods are active.
-        busy: other jobs are queued.
-        """
-        if self.opened_at is None:
-            self.opened_at = now
-        if starts:
-            latest = self.opened_at + (START_WINDOW_S if busy else COUNTER_WINDOW_S)
-        else:
-            latest = self.write_by = now + COUNTER_WINDOW_S if self.write_by is None else self.write_by
-        return (latest if self.write_by is None else min(latest, self.write_by)) - now

@@ -27,8 +27,9 @@ from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobH
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import CONFIG_MAP, POD, SERVICE, Creator, Deleter
+from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildHandler, ChildRecords, Delays
-from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
+from tfjob_operator.controller.tfjob.apply.executor import Executor, TFJobStatusWriter
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.logs import LogReader
@@ -37,7 +38,7 @@ from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Pla
 from tfjob_operator.controller.tfjob.plan.nodes import Nodes
 from tfjob_operator.controller.tfjob.plan.plan import node_lost_after_s, plan
 from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS
-from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, PrunedStatus, View, Views
+from tfjob_operator.controller.tfjob.view import JobMemory, LeadershipTerm, PrunedStatus, View, Views
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
 
@@ -105,20 +106,20 @@ class TFJobController:
 
     async def sync(self, key: str) -> None:
         """Move one job closer to its spec. Raises ApiError if it must be retried."""
-        view = self._views.open(key)
-        if view is None:
+        opened = self._views.open(key)
+        if opened is None:
             if self._logs is not None:
                 self._logs.forget(key)  # another controller manages it now
             return
-        job = view.job.metadata
+        job = opened[0].job.metadata
         structlog.contextvars.bind_contextvars(uid=job.uid)
         try:
-            await self._sync(key, view)
+            await self._sync(key, *opened)
         finally:
             if not self._caches.jobs.indexer.has(job):
                 self._forget(job)  # again: this sync has added state since
 
-    async def _sync(self, key: str, view: View) -> None:
+    async def _sync(self, key: str, view: View, memory: JobMemory) -> None:
         wait_s = await self._takeover.ensure_labelled(view)
         if wait_s is not None:
             self._feed.after(key, wait_s)
@@ -129,9 +130,9 @@ class TFJobController:
             return  # synced again when the caches contain them
         planned: View | None = view
         while planned is not None:  # twice if a child is rejected; nothing is created for a rejected spec
-            planned = await self._executor.execute(planned, self._plan(planned))
+            planned = await self._executor.execute(planned, memory, self._plan(planned, memory))
 
-    def _plan(self, view: View) -> Plan:
+    def _plan(self, view: View, memory: JobMemory) -> Plan:
         decided = plan(
             view.job,
             view.spec,
@@ -146,13 +147,14 @@ class TFJobController:
             defaults=self._defaults,
             nodes=self._nodes_of(view),
             expected=view.expected,
-            first_seen=view.first_seen,
+            first_seen=memory.first_seen,
             monotonic_s=self._clock.monotonic(),
             logs=NO_LOGS if self._logs is None else self._logs.of(view.key),
         )
         if self._logs is not None:
             self._logs.watch(view.key, decided.log_watch)
-        return view.planned(decided)
+        memory.first_seen = decided.first_seen
+        return decided
 
     def _nodes_of(self, view: View) -> Nodes | None:
         """Return the state of the nodes of a job's pods; None if the job does not need it."""
@@ -204,7 +206,7 @@ def new_controller(
     delays = delays or Delays(clock)
     blocked = BlockedChildren(clock, delays)
     feed, events = Feed(queue), JobEvents(TFJOBS, recorder, clock)
-    pruned = PrunedStatus(events)
+    pruned, confirmer = PrunedStatus(events), Confirmer(client)
     gang = caches.pod_groups.scheduler if caches.pod_groups is not None else None
     bounds = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
     return TFJobController(
@@ -213,7 +215,6 @@ def new_controller(
         views=Views(
             caches,
             expectations,
-            Confirmer(client),
             pruned,
             blocked,
             leadership_term=leadership_term,
@@ -221,9 +222,10 @@ def new_controller(
             ignore_alpha=ignore_alpha,
         ),
         takeover=Takeover(client, events, expectations),
-        ref_manager=RefManager(client, events, expectations, delays),
+        ref_manager=RefManager(client, confirmer, events, expectations, delays),
         executor=Executor(
-            status_writer=StatusWriter(client, events, metrics, pruned, feed=feed, clock=clock),
+            status_writer=TFJobStatusWriter(client, events, metrics, pruned, feed=feed, clock=clock),
+            confirmer=confirmer,
             creator=Creator(
                 client,
                 events,

@@ -27,8 +27,9 @@ from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
+from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
-from tfjob_operator.controller.tfjob.apply.executor import StatusWriter
+from tfjob_operator.controller.tfjob.apply.executor import TFJobStatusWriter
 from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.caches import PodGroupCache, TFJobCaches
@@ -245,12 +246,12 @@ class Parts:
         self.pruned = PrunedStatus(events)
         self.creator = Creator(self.client, events, self.expectations, self.blocked)
         self.deleter = Deleter(self.client, events, self.expectations)
-        self.manager = RefManager(self.client, events, self.expectations, delays)
+        self.manager = RefManager(self.client, Confirmer(self.client), events, self.expectations, delays)
 
 
-def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetrics | None = None) -> StatusWriter:
+def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetrics | None = None) -> TFJobStatusWriter:
     """Return a separate status writer."""
     feed: Feed = Feed(RateLimitingQueue(ItemExponentialFailureRateLimiter()))
     events = JobEvents(TFJOBS, recorder, VirtualClock())
     pruned = PrunedStatus(events)
-    return StatusWriter(client, events, metrics or JobMetrics(), pruned, feed=feed, clock=VirtualClock())
+    return TFJobStatusWriter(client, events, metrics or JobMetrics(), pruned, feed=feed, clock=VirtualClock())

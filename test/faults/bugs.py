@@ -18,11 +18,11 @@ from tfjob_operator.controller.leaderelection import FencedTransport
 from tfjob_operator.controller.tensorboard import plan as tensorboard
 from tfjob_operator.controller.tfjob.apply import ownership
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
-from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
+from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
+from tfjob_operator.controller.tfjob.apply.executor import Executor, TFJobStatusWriter
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import actions, cleanup, plan, status
 from tfjob_operator.controller.tfjob.plan.clocks import Observer
-from tfjob_operator.controller.tfjob.view import Confirmer
 
 
 def _views_are_believed() -> None:
@@ -38,21 +38,21 @@ def _views_are_believed() -> None:
 
 def _act_first(concerns: Callable[[Any], object]) -> None:
     """Write the status after the creates and deletes of these plans."""
-    write, act = StatusWriter.write_if_due, Executor._create_and_delete
-    late: dict[int, tuple[Any, Any, bool]] = {}
+    write, act = TFJobStatusWriter.write_if_due, Executor._create_and_delete
+    late: dict[int, tuple[Any, Any, Any, bool]] = {}
 
-    async def write_later(writer: Any, view: Any, plan: Any, *, at_once: bool) -> Any:
+    async def write_later(writer: Any, view: Any, memory: Any, plan: Any, *, at_once: bool) -> Any:
         if concerns(plan) and view.may_act:
-            late[id(view)] = (writer, plan, at_once)
+            late[id(view)] = (writer, memory, plan, at_once)
             return view
-        return await write(writer, view, plan, at_once=at_once)
+        return await write(writer, view, memory, plan, at_once=at_once)
 
     async def act_first(executor: Any, view: Any, plan: Any) -> None:
         await act(executor, view, plan)
         if (waiting := late.pop(id(view), None)) is not None:
-            await write(waiting[0], view, waiting[1], at_once=waiting[2])
+            await write(waiting[0], view, *waiting[1:3], at_once=waiting[3])
 
-    _replace(StatusWriter, "write_if_due", write_later)
+    _replace(TFJobStatusWriter, "write_if_due", write_later)
     _replace(Executor, "_create_and_delete", act_first)
 
 

@@ -30,6 +30,7 @@ from simulation.weather import CALM
 from simulation.world import OracleError, run_seed
 from tfjob_operator.api import meta
 from tfjob_operator.api.client.errors import ConflictError, StatusError
+from tfjob_operator.api.meta import owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.conditions import end_record, is_ending
 from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES
@@ -43,6 +44,7 @@ from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
 from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply import executor
+from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.plan import (
     accelerators,
     actions,
@@ -57,7 +59,7 @@ from tfjob_operator.controller.tfjob.plan import (
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
 from tfjob_operator.controller.tfjob.plan.nodes import NodeState
 from tfjob_operator.controller.tfjob.plan.replicas import Replica
-from tfjob_operator.controller.tfjob.view import Confirmer, View
+from tfjob_operator.controller.tfjob.view import View
 
 pytestmark = pytest.mark.usefixtures("logged_errors")
 SEEDS: Final = 400
@@ -86,13 +88,18 @@ _with_config_maps, _replicas_of, _until_deadline = actions.with_config_maps, rep
 _decide, _restart_attempt, _restart_all = attempts.decide, plan._restart_attempt, attempts.restart_all
 _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, cleanup.clean_up
 _decide_job, _finish, _conclude_job, _suspend = plan._decide, cleanup.finish, cleanup.conclude, plan.delete_all
-_is_due: Final = executor.StatusWriter._is_due
-_FIRST_DUE: Final[WeakKeyDictionary[executor.StatusWriter, dict[str, float]]] = WeakKeyDictionary()
+_is_due: Final = executor.TFJobStatusWriter._is_due
+_FIRST_DUE: Final[WeakKeyDictionary[executor.TFJobStatusWriter, dict[str, float]]] = WeakKeyDictionary()
 _kept_s, _waited_for, _escalation = cleanup.kept_s, cleanup._waited_for, attempts._escalation
 _first_seen, _lost_since, _first_match = Observer.first_seen, NodeState.lost_since, nodes._first_match
 _with_unwritten = view._with_unwritten
-_write_tfjob_if_due = executor.StatusWriter.write_if_due
-_tidy_up, _conclude, _run, _write_if_due = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._write_if_due
+_write_tfjob_if_due = executor.TFJobStatusWriter.write_if_due
+_tidy_up, _conclude, _run, _plan_and_execute = (
+    alpha.to_clean_up,
+    alpha.conclude,
+    alpha.run,
+    AlphaController._plan_and_execute,
+)
 
 
 async def _believe(*_: object) -> None:
@@ -105,10 +112,10 @@ async def _tell_later(recorder: EventRecorder, *event: Any, fact: str) -> None:
     recorder.event(*event)
 
 
-async def _go_on_without_it(writer: executor.StatusWriter, view: View, decided: Any, *, at_once: bool) -> View:
+async def _go_on_without_it(writer: executor.TFJobStatusWriter, view: View, *given: Any, at_once: bool) -> View:
     """Take a status that is refused for stored."""
     try:
-        return await _write_tfjob_if_due(writer, view, decided, at_once=at_once)
+        return await _write_tfjob_if_due(writer, view, *given, at_once=at_once)
     except StatusError as error:
         if isinstance(error, ConflictError) or error.code not in {403, 413, 422}:
             raise
@@ -172,11 +179,14 @@ def _services_last(*given: Any) -> Any:
     return replace(decided, create_jobs=decided.create_jobs or decided.create_services)
 
 
-async def _act_first(controller: Any, key: str, job: Any, decided: Any, memory: Any, *, at_once: bool) -> bool:
+async def _act_first(controller: AlphaController, key: str, job: Any, spec: Any, memory: Any) -> None:
     """Children are created before the status is written."""
-    if at_once and decided.status is not None:
-        await controller._create_and_delete(job, controller._spec_of(job, memory), decided)
-    return bool(await _write_if_due(controller, key, job, decided, memory, at_once=at_once))
+    may_act = controller._expectations.satisfied(owner_uid_key(job.metadata))
+    children, now = controller._caches.children_of(job), controller._clock.now()
+    decided = alpha.plan(controller._dialect, job, spec, children, now)
+    if may_act and decided.acts and decided.status is not None:
+        await controller._create_and_delete(job, spec, decided)
+    await _plan_and_execute(controller, key, job, spec, memory)
 
 
 def _rules_backwards(spec: Any, *given: Any, **named: Any) -> Any:
@@ -229,7 +239,7 @@ async def _nobody(*_: object) -> list[object]:
     return []
 
 
-def _decided_later(writer: Any, view: View, found: JobStatus) -> bool:
+def _decided_later(writer: Any, view: View, pending: Any, found: JobStatus) -> bool:
     """A decided end is written after four seconds, as if it could wait for more changes."""
     if end_record(found) != end_record(view.written):
         now = writer._clock.monotonic()
@@ -237,7 +247,7 @@ def _decided_later(writer: Any, view: View, found: JobStatus) -> bool:
         if left_s > 0:
             writer._feed.after(view.key, left_s)
             return False
-    return bool(_is_due(writer, view, found))
+    return bool(_is_due(writer, view, pending, found))
 
 
 def _since_the_last_attempt(draft: Any, pods: Any, grace_s: int, decided: Any = None) -> Any:
@@ -404,7 +414,7 @@ BUGS: Final[dict[str, Row]] = {
     "everything is cleaned up": (PROMISES, cleanup, "pods_to_clean_up", lambda _, pods: [*pods], "clean-up policy"),
     "a refused status is taken for stored": (
         _later(PROMISES, 105),
-        executor.StatusWriter,
+        executor.TFJobStatusWriter,
         "write_if_due",
         _go_on_without_it,
         "are on record",
@@ -484,7 +494,7 @@ BUGS: Final[dict[str, Row]] = {
     "a bound counts from the decision": (QUEUES, cleanup, "_until_given_up_s", _after_the_decision, "frees the quota"),
     "the last condition is written by the cache": (
         _later(QUEUES, 6),
-        View,
+        Confirmer,
         "quota_holders",
         _nobody,
         "frees the quota",
@@ -533,7 +543,7 @@ BUGS: Final[dict[str, Row]] = {
     "an unwritten decision is acted on": (QUEUES, plan, "conclude", _unsaid, "wanted as it is"),
     "a decision is delayed": (
         QUEUES_IN_TIME,
-        executor.StatusWriter,
+        executor.TFJobStatusWriter,
         "_is_due",
         _decided_later,
         "too late: .*end of|at rest, but",
@@ -622,7 +632,7 @@ BUGS: Final[dict[str, Row]] = {
     "the status comes last": (
         ALPHA,
         AlphaController,
-        "_write_if_due",
+        "_plan_and_execute",
         _act_first,
         "never confirmed|not in the status",
     ),

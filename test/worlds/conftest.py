@@ -8,7 +8,7 @@ pytest test/worlds --deep 1    and with one more fault (minutes to hours, gigaby
 import pytest
 from pytest_mock import MockerFixture
 
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
+from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,4 +27,4 @@ def deep(request: pytest.FixtureRequest) -> int | None:
 @pytest.fixture(autouse=True)
 def one_window(mocker: MockerFixture) -> None:
     """Let both windows for counters be one second: the worlds have no other period, and its length decides nothing."""
-    mocker.patch("tfjob_operator.controller.jobs.draft.START_WINDOW_S", COUNTER_WINDOW_S)
+    mocker.patch("tfjob_operator.controller.jobs.pending.START_WINDOW_S", COUNTER_WINDOW_S)

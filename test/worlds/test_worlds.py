@@ -23,6 +23,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pods import is_final
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
+from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.apply.conflicts import ChildHandler
 from tfjob_operator.controller.tfjob.apply.executor import Executor
 from tfjob_operator.controller.tfjob.plan import (
@@ -34,7 +35,7 @@ from tfjob_operator.controller.tfjob.plan import (
 )
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
-from tfjob_operator.controller.tfjob.view import Confirmer, View
+from tfjob_operator.controller.tfjob.view import View
 from worlds.search import search
 from worlds.settings import (
     AT_LIMIT,
@@ -197,18 +198,18 @@ def _stopped_count(draft: Any, ending: Any, spec: Any, seen: Any, failure: Any =
     return replace(decided, status=msgspec.structs.replace(decided.status, replica_statuses=counts))
 
 
-async def _early(executor: Any, seen: View, decided: Plan) -> View | None:
+async def _early(executor: Any, seen: View, memory: Any, decided: Plan) -> View | None:
     """Children are created before the write that would have shown that the view is stale."""
     if seen.may_act and seen.valid_spec is not None:
         await executor._creator.create(seen.job, seen.valid_spec, decided)
-    return await _execute(executor, seen, decided)
+    return await _execute(executor, seen, memory, decided)
 
 
-async def _delete_first(executor: Any, seen: View, decided: Plan) -> View | None:
+async def _delete_first(executor: Any, seen: View, memory: Any, decided: Plan) -> View | None:
     """Pods are deleted before the status says why: an operator that is killed in between never knows that a job restarts."""
     if seen.may_act:
         await executor._deleter.delete(seen.job, decided)
-    return await _execute(executor, seen, decided)
+    return await _execute(executor, seen, memory, decided)
 
 
 def _revived(draft: Any, spec: Any, *more: Any) -> Plan:
@@ -331,7 +332,7 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
     "a sidecar is stopped when all restart": (NO_GRACE, _beside_all_restart(), "within the grace"),
     "a queue hears of an end at once": ([(cleanup, "_waited_for", lambda *_: [])], _queued(SERVED), "holds its quota"),
     "the end of a queued job goes by the cache": (
-        [(View, "quota_holders", _no_holders)],
+        [(Confirmer, "quota_holders", _no_holders)],
         _queued(FIRST, ("crash",), 1, runs_at_once=False),
         "holds its quota",
     ),

@@ -39,19 +39,20 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.conditions import end_record, is_finished
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent, Window
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics, log_finished
+from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S, PendingStatus
 from tfjob_operator.controller.jobs.pods import is_rejected
-from tfjob_operator.controller.jobs.refusals import StatusRefusals
+from tfjob_operator.controller.jobs.status_writer import StatusWriter
 from tfjob_operator.controller.jobs.writes import JobEvents, RefusedError, replace_status
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
+from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer
 from tfjob_operator.controller.tfjob.nodes import LostPods
-from tfjob_operator.controller.tfjob.plan.accelerators import counts_end
+from tfjob_operator.controller.tfjob.plan.accelerators import counts_accelerators, counts_end
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.view import Permission, PrunedStatus, View
+from tfjob_operator.controller.tfjob.view import JobMemory, Permission, PrunedStatus, View
 from tfjob_operator.workqueue import Clock
 
 
@@ -85,8 +86,8 @@ class _StatusResponse(Struct, frozen=True):
     status: JobStatus = JobStatus()
 
 
-class StatusWriter:
-    """Replaces the status of jobs on the API server, without reading: the view contains the current status."""
+class TFJobStatusWriter(StatusWriter[TFJob, JobStatus]):
+    """Writes the statuses of TFJobs, when they are due."""
 
     def __init__(
         self,
@@ -98,63 +99,45 @@ class StatusWriter:
         feed: Feed,
         clock: Clock,
     ) -> None:
-        """`feed` requeues a job whose status is delayed or refused, and knows whether other jobs are queued."""
+        """`pruned` remembers the fields that the API server prunes, which are restored in the job as stored."""
+        super().__init__(events, metrics, feed=feed, clock=clock)
         self._client = client
-        self._events = events
-        self._metrics = metrics
+        self._confirmer = Confirmer(client)
         self._pruned_status = pruned
-        self._feed = feed
-        self._clock = clock
-        self._windows: dict[str, Window] = {}
-        self._refusals = StatusRefusals(events, metrics, feed, clock)
 
-    async def write_if_due(self, view: View, plan: Plan, *, at_once: bool) -> View:
+    async def write_if_due(self, view: View, memory: JobMemory, plan: Plan, *, at_once: bool) -> View:
         """Write the status of the plan if it has changed: now if `at_once` or due, else later.
 
-        Returns the view after the write. A delayed status is kept in the view's memory, and the job is requeued for the time
-        when the write is due. Raises ApiError; ConflictError if the view is not the newest version.
+        Returns the view after the write. A delayed status is kept in `memory`, and the job is requeued for the time when the
+        write is due. Raises ApiError; ConflictError if the view is not the newest version.
         """
-        status = plan.status
+        status, pending = plan.status, memory.status
         if status is None and view.job.status != view.written:
             status = view.job.status
-        view.keep(status, plan.events)
-        if status is not None:
-            if not (at_once or self._is_due(view, status)):
-                return view
-            await view.confirm_accelerators(status, plan.vanished)
-            view.writing()
-            # The status of `view.job` may have conditions that were never written, and so not counted.
-            job = msgspec.structs.replace(view.job, status=view.written)
-            with self._refusals.writing(job.metadata):
-                written = await self.write(job, status, plan.events)
-            view = view.wrote(written)
-        self.forget(view.job.metadata.uid)
-        return view
+        pending.computed(status, plan.events)
+        if status is None:
+            self.forget(view.job.metadata.uid)
+            return view
+        if not (at_once or self._is_due(view, pending, status)):
+            return view
+        if not memory.accelerators_confirmed and counts_accelerators(view.written, status):
+            await self._confirmer.confirm_accelerators(view, plan.vanished)
+            memory.accelerators_confirmed = True
+        # The status of `view.job` may have conditions that were never written, and so not counted.
+        job = msgspec.structs.replace(view.job, status=view.written)
+        return view.after_write(await self.write(job, status, plan.events, pending))
 
-    async def write(self, job: TFJob, status: JobStatus, events: tuple[JobEvent, ...]) -> TFJob | None:
-        """Write `status` to `job`. Return the job as stored by the API server, or None if it is gone.
-
-        Fields pruned by the API server are remembered in `pruned`, and restored in the returned job. Raises ConflictError if
-        `job` is not the newest version: the status must then be recomputed.
-        """
+    async def _replace(self, job: TFJob, status: JobStatus) -> TFJob | None:
         written = await replace_status(self._client, c.TFJOBS, job, status, _StatusResponse)
         if written is None:
             return None
         newest, response = written
         self._pruned_status.compare(job, status, response.status)
-        self._metrics.observe(job.metadata, job.status.conditions, status.conditions)
         self._metrics.ended(job.metadata.namespace, job.status.attempt_history, status.attempt_history)
         self._metrics.spent(job.metadata.namespace, job.status.accelerator_seconds, status.accelerator_seconds)
-        for event in events:
-            self._events.post(job.metadata, event)
         return newest
 
-    def forget(self, uid: str) -> None:
-        """Forget a delayed or refused status: it was written, or the job is gone."""
-        self._windows.pop(uid, None)
-        self._refusals.forget(uid)
-
-    def _is_due(self, view: View, status: JobStatus) -> bool:
+    def _is_due(self, view: View, pending: PendingStatus[TFJob, JobStatus], status: JobStatus) -> bool:
         busy = self._feed.is_busy
         if end_record(status) != end_record(view.written):
             return True
@@ -167,8 +150,7 @@ class StatusWriter:
         starts = waits_for_pods or only_starts(view.written, status)
         if complete and starts:
             return True
-        window = self._windows.setdefault(view.job.metadata.uid, Window())
-        left_s = window.left_s(self._clock.monotonic(), starts=starts, busy=busy)
+        left_s = pending.delayed_s(self._clock.monotonic(), starts=starts, busy=busy)
         if left_s <= 0:
             return True
         # By then the queue may be empty, and nothing else would wake the job.
@@ -182,7 +164,8 @@ class Executor:
     def __init__(
         self,
         *,
-        status_writer: StatusWriter,
+        status_writer: TFJobStatusWriter,
+        confirmer: Confirmer,
         creator: Creator,
         deleter: Deleter,
         repairer: ChildRepairer,
@@ -196,6 +179,7 @@ class Executor:
     ) -> None:
         """`feed` requeues jobs that depend on the passage of time."""
         self._status_writer = status_writer
+        self._confirmer = confirmer
         self._creator = creator
         self._deleter = deleter
         self._repairer = repairer
@@ -207,7 +191,7 @@ class Executor:
         self._lost_pods = lost_pods
         self._clock = clock
 
-    async def execute(self, view: View, plan: Plan) -> View | None:
+    async def execute(self, view: View, memory: JobMemory, plan: Plan) -> View | None:
         """Execute a plan on the job of this view, as far as is allowed and due.
 
         Returns None, or a view that must be planned immediately because the API server permanently rejects a child of this
@@ -216,26 +200,30 @@ class Executor:
         """
         job = view.job.metadata
         self._feed.after(view.key, plan.requeue_after_s)
-        await view.confirm_restarts(plan.status)
+        await self._confirmer.confirm_restarts(view, plan.status)
         if plan.may_outlive is not None:
-            await self._creator.wait_for_gone(job, await view.quota_holders(plan.may_outlive))
+            holders = await self._confirmer.quota_holders(view.job, plan.may_outlive)
+            await self._creator.wait_for_gone(job, holders)
         acts = view.may_act and plan.acts
         at_once = acts and view.permission is not Permission.FIRST
-        view = await self._status_writer.write_if_due(view, plan, at_once=at_once)
+        view = await self._status_writer.write_if_due(view, memory, plan, at_once=at_once)
         finished = is_finished(view.job.status)
         self._events.report(job, plan.problems, finished=finished)
-        if finished and view.logs_end(self._clock.now()):
+        if finished and memory.logs_end(view.job, self._clock.now()):
             log_finished(view.job)
         if view.valid_spec is not None:
             self._feed.after(view.key, await self._repairer.repair(view.job, view.valid_spec, plan))
         if acts:
-            await view.before_acting()
+            if view.permission is Permission.UNCONFIRMED:
+                await self._confirmer.confirm(view.job)
+            # Only once: on a view that stays stale, children deleted by the garbage collector would be recreated repeatedly.
+            memory.acted = True
             if plan.begins_attempt:
-                await self._creator.wait_for_gone(job, await view.earlier_pods())
+                await self._creator.wait_for_gone(job, await self._confirmer.earlier_pods(view.job))
             try:
                 await self._create_and_delete(view, plan)
             except RefusedError as error:
-                return view.refused(error.message, plan.events)
+                return view.after_refusal(error.message, memory.status)
             if plan.lost_pods:
                 await self._lost_pods.end(view.key, job, plan.lost_pods)
         # No event occurs when expectations expire (EX-02) or a delay ends (U2), so the job is requeued for that time.

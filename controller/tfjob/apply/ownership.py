@@ -18,7 +18,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +38,7 @@ from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, R
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, ChildKind, JobEvents
 from tfjob_operator.controller.tfjob.apply.children import POD, SERVICE
+from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
@@ -68,8 +69,16 @@ class Adoptions(NamedTuple):
 class RefManager:
     """Writes controller references."""
 
-    def __init__(self, client: RestClient, events: JobEvents, expectations: Expectations, delays: Delays) -> None:
+    def __init__(
+        self,
+        client: RestClient,
+        confirmer: Confirmer,
+        events: JobEvents,
+        expectations: Expectations,
+        delays: Delays,
+    ) -> None:
         self._client = client
+        self._confirmer = confirmer
         self._events = events
         self._expectations = expectations
         self._delays = delays
@@ -84,15 +93,13 @@ class RefManager:
             *claims(meta.name, view.pods, view.orphan_pods),
             *claims(meta.name, view.services, view.orphan_services),
         )
-        return await self.adopt(view.job, claimed, view.confirm)
+        return await self.adopt(view.job, claimed)
 
-    async def adopt(
-        self, job: TFJob, children: Sequence[Pod | Service], confirm: Callable[[], Awaitable[None]]
-    ) -> Adoptions:
-        """Adopt the given children whose adoption is due.
+    async def adopt(self, job: TFJob, children: Sequence[Pod | Service]) -> Adoptions:
+        """Adopt those of these children whose adoption is due.
 
-        `confirm` reads the job from the API server, once for all adoptions. It raises ApiError unless the cache has the version
-        that was read.
+        The job is first read from the API server, once for all adoptions. Raises ApiError unless the cache has the version that
+        was read.
         """
         owner = owner_uid_key(job.metadata)
         due: list[tuple[ChildKind, ChildMeta]] = []
@@ -123,7 +130,7 @@ class RefManager:
                     )
 
         if due:
-            await confirm()
+            await self._confirmer.confirm(job)
             await parallelize_until(MAX_AT_ONCE, len(due), try_one)
         return Adoptions(any(changed), min(waits, default=None))
 

@@ -16,7 +16,7 @@ Why each pod is counted exactly once:
   written along with other changes, never by itself: a pod that vanishes before that, without a trace, is not counted.
 - `counted` are pods that are counted and still in the view. They are not counted again, and leave it when they are gone.
 - The first view of an operator process may be older than that. So before a process first counts pods of a job of which pods are
-  counted already, its view is compared with the API server (`View.confirm_accelerators`). Later its cache only gets newer.
+  counted already, its view is compared with the API server (`apply.confirmer`). Later its cache only gets newer.
 
 Nothing here is kept in memory: what was not written is computed again from the status and the pods.
 """
@@ -90,6 +90,11 @@ def _running(key: ReplicaKey, pod: Pod) -> RunningPod | None:
     if pod.started is None or not pod.accelerators:
         return None
     return RunningPod(key.type, key.index, int(pod.started.timestamp()), pod.accelerators)
+
+
+def counts_accelerators(before: JobStatus, after: JobStatus) -> bool:
+    """Return True if `after` counts more than `before`."""
+    return (before.accelerator_seconds, before.accelerator_pods) != (after.accelerator_seconds, after.accelerator_pods)
 
 
 def counts_end(before: JobStatus, after: JobStatus) -> bool:

@@ -15,7 +15,7 @@ from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.types import AlphaStatus
 from tfjob_operator.controller.alpha.children import replica_of_bare_pod
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
+from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 
 GIVEN = spec(entry("MASTER"), entry("WORKER", 2), RuntimeId="76no")
 KINDS = (("MASTER", 0), ("WORKER", 0), ("WORKER", 1))

@@ -12,7 +12,7 @@ from tfjob_operator.api import core
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S, Window
+from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S, START_WINDOW_S, Window
 from tfjob_operator.controller.jobs.pods import has_ended, is_disrupted, was_stopped
 from tfjob_operator.controller.tfjob.plan.ending import should_restart
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome

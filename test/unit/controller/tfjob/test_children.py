@@ -15,6 +15,7 @@ from tfjob_operator.api.client import RestClient, errors
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S, ReplicaKey
 from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import RefusedError
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
 from tfjob_operator.controller.tfjob.apply.conflicts import REPEAT_AFTER_S
@@ -471,7 +472,7 @@ async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> Non
     while not creating.done():
         await asyncio.sleep(3.5)
         began = loop.time()
-        assert await writer.write(small, small.status, ()) is not None
+        assert await writer.write(small, small.status, (), PendingStatus()) is not None
         assert loop.time() - began == 1.0
     await creating
     renewing.cancel()

@@ -20,8 +20,8 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import AcceleratorPods, JobStatus, ReplicaStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import ChildLabels, ReplicaKey, Service
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S, START_WINDOW_S, PendingStatus
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.executor import only_starts
 from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
@@ -48,7 +48,7 @@ class StatusWriterHarness(JobMetrics):
 
     async def write(self) -> Any:
         assert DONE.status is not None
-        return await self.writer.write(JOB, DONE.status, DONE.events)
+        return await self.writer.write(JOB, DONE.status, DONE.events, PendingStatus())
 
 
 async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_computed_from() -> None:
@@ -63,7 +63,7 @@ async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_comp
     assert status == {"op": "add", "path": "/status", "value": msgspec.json.decode(msgspec.json.encode(DONE.status))}
     assert (written.metadata.resource_version, written.status) == ("2", DONE.status)
     assert world.recorder.reasons == ["TFJobSucceeded"]
-    await world.writer.write(written, written.status, ())
+    await world.writer.write(written, written.status, (), PendingStatus())
     assert world.counted == [("created", "ns"), ("successful", "ns")]
 
 

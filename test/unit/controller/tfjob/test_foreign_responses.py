@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final
 
 import pytest
@@ -16,17 +15,20 @@ from tfjob_operator.api.client.errors import ConflictError, DecodeError, NoStatu
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import NameTakenError, RefusedError, StaleViewError
 from tfjob_operator.controller.leaderelection import LeaseLock
+from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
-from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm
+from tfjob_operator.controller.tfjob.view import LeadershipTerm
 from tfjob_operator.workqueue import LoopClock
 
 JOB: Final = job(spec(Worker=1))
 SLOT: Final = ReplicaKey.of("mnist", "Worker", 0)
 KNOWLEDGE: Final = (RefusedError, NameTakenError, StaleViewError, NotFoundError, ConflictError)
 TAKEN: Final = refusal(409, "AlreadyExists")
+CONFIRMED: Final = FakeResponse(200, b'{"metadata":{"resourceVersion":"1"}}')
 
 HTML: Final = {"Content-Type": "text/html"}
 FAILURES: Final = {
@@ -65,7 +67,7 @@ class Effects(Parts):
 
     async def adopt(self) -> Adoptions:
         """Adopt a pod for a job that is as the cache shows it."""
-        return await self.manager.adopt(JOB, [pod("Worker", 0)], partial(asyncio.sleep, 0))
+        return await self.manager.adopt(JOB, [pod("Worker", 0)])
 
 
 Effect = tuple["Callable[[Effects], Awaitable[object]]", tuple[FakeResponse, ...]]
@@ -73,7 +75,7 @@ WRITES: Final[dict[str, Effect]] = {
     "create": (lambda w: w.creator.create(JOB, good_spec(JOB), Plan(create_pods=(SLOT,))), ()),
     "delete": (lambda w: w.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0, "Failed", 1)),))), ()),
     "delete the job": (lambda w: w.deleter.delete_job(JOB), ()),
-    "write the status": (lambda w: w.writer.write(JOB, JOB.status, ()), ()),
+    "write the status": (lambda w: w.writer.write(JOB, JOB.status, (), PendingStatus()), ()),
 }  # fmt: skip
 READS: Final[dict[str, Effect]] = {
     "look who has the name": (WRITES["create"][0], (TAKEN,)),
@@ -104,7 +106,7 @@ async def test_a_response_that_is_not_the_api_servers_is_an_error_to_be_tried_ag
 @pytest.mark.parametrize("answer", [*(FAILURES | SUCCESSES).values()], ids=FAILURES | SUCCESSES)
 async def test_an_adoption_without_a_response_of_the_api_server_is_tried_again(answer: FakeResponse) -> None:
     """D4, D14, D19: it is reported on the job, and nothing is expected of it."""
-    world = Effects(answer)
+    world = Effects(answer, CONFIRMED)
     adoptions = await world.adopt()
     assert not adoptions.any
     assert adoptions.wait_s is not None

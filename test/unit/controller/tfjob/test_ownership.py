@@ -2,13 +2,12 @@
 
 import asyncio
 from typing import Any
-from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
 
 from fakes.api import status_error
-from fakes.controller import STATUS, ControllerHarness, Parts
+from fakes.controller import LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, pod_group, replica, service, spec, template
 from fakes.objects import changed, labelled
 from fakes.predecessors import PREDECESSORS, STAMP, Predecessor, condition
@@ -17,8 +16,8 @@ from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenE
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import Pod, Service, index_orphans
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S
+from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
@@ -106,16 +105,16 @@ ADOPT = ("patch", "pods", "mnist-worker-0")
 
 
 class AdoptionHarness(Parts):
-    """The parts of a controller, and a confirmation of the job."""
+    """The parts of a controller; the job is confirmed."""
 
     def __init__(self, failure: ApiError | None = None) -> None:
         """`failure`: of the adoption of worker 0's pod."""
         super().__init__()
         self.client.fail = {} if failure is None else {ADOPT: failure}
-        self.confirm = AsyncMock()
+        self.client.objects[LOOK[1:]] = {"metadata": {"name": "mnist", "resourceVersion": "1"}}
 
     async def adopt(self, *children: Pod | Service) -> Adoptions:
-        return await self.manager.adopt(JOB, children, self.confirm)
+        return await self.manager.adopt(JOB, children)
 
 
 async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_at_the_job() -> None:
@@ -125,9 +124,8 @@ async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_
     """
     world = AdoptionHarness()
     assert await world.adopt(*ORPHANS[:2], service("Worker", 0)) == (True, None)
-    assert world.confirm.await_count == 1
     second = ("patch", "pods", "mnist-worker-1")
-    assert world.client.actions == [ADOPT, second, ("patch", "services", "mnist-worker-0")]
+    assert world.client.actions == [LOOK, ADOPT, second, ("patch", "services", "mnist-worker-0")]
     reference = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": JOB_UID}
     owner = reference | {"controller": True, "blockOwnerDeletion": True}
     assert world.client.bodies[second] == {"metadata": {"uid": "uid-mnist-worker-1", "ownerReferences": [owner]}}
@@ -170,10 +168,10 @@ async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(er
     world.expectations.creation_observed(OWNER, "pod", "mnist-worker-1")
     assert world.expectations.satisfied(OWNER)
     assert await world.adopt(ORPHAN) == (False, FIRST_DELAY_S), "too early"
-    assert world.client.actions.count(ADOPT) == world.confirm.await_count == 1
+    assert world.client.actions.count(ADOPT) == world.client.actions.count(LOOK) == 1
     world.clock.step(FIRST_DELAY_S)
     assert await world.adopt(ORPHAN) == (False, 2 * FIRST_DELAY_S)
-    assert world.client.actions.count(ADOPT) == world.confirm.await_count == 2
+    assert world.client.actions.count(ADOPT) == world.client.actions.count(LOOK) == 2
     assert world.recorder.reasons == ["FailedAdoptPod"] * told
 
 

@@ -31,13 +31,15 @@ from tfjob_operator.api.v1.types import (
     StartRecord,
 )
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, Pod, ReplicaKey
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
+from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
+from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator
 from tfjob_operator.controller.tfjob.view import (
     LOGGED_AGAIN_S,
-    Confirmer,
+    JobMemory,
     LeadershipTerm,
     Permission,
     View,
@@ -61,16 +63,23 @@ async def views_of(world: ControllerHarness) -> Views:
 
 
 def opened(views: Views) -> View:
-    view = views.open(KEY)
-    assert view is not None
-    return view
+    found = views.open(KEY)
+    assert found is not None
+    return found[0]
+
+
+def keep(views: Views, status: JobStatus, *events: JobEvent) -> None:
+    """Compute a status that is not written yet."""
+    found = views.open(KEY)
+    assert found is not None
+    found[1].status.computed(status, events)
 
 
 async def test_children_of_another_operator_are_looked_for_though_its_status_shows_late() -> None:
     """What was observed on the older view is kept all the same."""
     world = ControllerHarness(job(spec(Worker=1)), alone=True)
     views = await views_of(world)
-    opened(views).keep(JobStatus(begun=StartRecord(1), finished_indices={"Worker": "0"}))
+    keep(views, JobStatus(begun=StartRecord(1), finished_indices={"Worker": "0"}))
     world.jobs.put(job(spec(Worker=1), status=CREATED, resource_version="2"))
     found = opened(views).job.status
     assert is_from_other_operator(found)
@@ -94,7 +103,7 @@ async def test_a_restart_that_is_not_written_yet_is_reported_with_the_write_that
     event = JobEvent("Warning", "RestartedAllReplicas", "mnist restarts")
     world = ControllerHarness(job(spec(Worker=1), status=CREATED), alone=True)
     views = await views_of(world)
-    opened(views).keep(restarting, [event])
+    keep(views, restarting, event)
     found = opened(views)
     assert (found.job.status.conditions, found.job.status.attempt) == (restarting.conditions, 1)
     assert list(found.unreported) == [event]
@@ -109,7 +118,7 @@ async def test_a_job_whose_end_is_not_written_yet_has_not_ended() -> None:
     ended = JobStatus(conditions=ENDED.conditions, attempt=1, attempt_history=history, finished_indices={"Worker": "0"})
     world = ControllerHarness(job(spec(Worker=1), status=CREATED), alone=True)
     views = await views_of(world)
-    opened(views).keep(ended, [JobEvent("Normal", "TFJobSucceeded", "mnist has succeeded")])
+    keep(views, ended, JobEvent("Normal", "TFJobSucceeded", "mnist has succeeded"))
     found = opened(views)
     assert (found.job.status.conditions, found.job.status.attempt, found.unreported) == (CREATED.conditions, 1, ())
     assert (found.job.status.finished_indices, found.job.status.attempt_history) == ({"Worker": "0"}, history[:1])
@@ -137,8 +146,9 @@ async def test_a_view_says_whether_children_may_be_made_and_deleted_and_why(
     view = opened(await views_of(world))
     assert (view.permission, view.may_act) == (expected, met)
     world.confirms(version)
-    await view.before_acting()
-    assert world.taken() == ([LOOK] if expected is Permission.UNCONFIRMED else [])
+    todo = Plan(create_pods=(ReplicaKey.of("mnist", "Worker", 0),))
+    await world.controller._executor.execute(view, JobMemory(), todo)
+    assert [each for each in world.taken() if each == LOOK] == ([LOOK] if expected is Permission.UNCONFIRMED else [])
 
 
 async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -> None:
@@ -202,7 +212,7 @@ async def test_permission_and_status_decide_which_calls_a_plan_makes(
         view = replace(opened(await views_of(world)), permission=permission)
         world.confirms("1")
         todo = Plan(status=status, create_pods=(ReplicaKey.of("mnist", "Worker", 0),))
-        assert await world.controller._executor.execute(view, todo) is None
+        assert await world.controller._executor.execute(view, JobMemory(), todo) is None
         assert [f"{verb} {resource}" for verb, resource, _ in world.taken()] == expected, status
 
 

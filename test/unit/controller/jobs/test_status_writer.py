@@ -15,7 +15,7 @@ from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.jobs.metrics import REFUSED_STATUSES, JobMetrics
-from tfjob_operator.controller.jobs.refusals import RETRY_S, WARN_AFTER_S
+from tfjob_operator.controller.jobs.status_writer import RETRY_S, WARN_AFTER_S
 
 MINUTE_S = 60
 REFUSALS = {

@@ -1,4 +1,7 @@
-"""Statuses that the API server refuses to store: a Warning, a metric, and retries. In both dialects.
+"""Status writes of both dialects, and statuses that the API server refuses to store: a Warning, a metric, and retries.
+
+A status is replaced as a whole, without reading: the view contains the current one. Only what is on the API server is counted,
+logged and recorded: a write with a conflict has no effect.
 
 Some refusals last: the object is too large for etcd, or a CRD, a policy or a webhook rejects it. The status is written before
 anything else, so until it is accepted no child is created or deleted: facts would be lost with the children. Pods that run are
@@ -7,9 +10,10 @@ not affected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple
 
 from tfjob_operator.api.client.errors import (
     ConflictError,
@@ -21,8 +25,10 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.meta import Meta, meta_key
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.pending import J, PendingStatus, S
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.workqueue import Clock
@@ -100,3 +106,39 @@ class StatusRefusals:
         why = f"{error.code} {error.status_message or error.reason}"
         text = "The API server refuses to store the status. Running pods continue, and none is created or deleted meanwhile"
         self._events.warn(job, EventReason.STATUS_REFUSED, f"{text}: {why}")
+
+
+class StatusWriter(ABC, Generic[J, S]):
+    """Writes the statuses of the jobs of one kind."""
+
+    def __init__(self, events: JobEvents, metrics: JobMetrics, *, feed: Feed, clock: Clock) -> None:
+        """`feed` requeues a job whose status is delayed or refused, and knows whether other jobs are queued."""
+        self._events = events
+        self._metrics = metrics
+        self._feed = feed
+        self._clock = clock
+        self._refusals = StatusRefusals(events, metrics, feed, clock)
+
+    async def write(self, job: J, status: S, events: Sequence[JobEvent], pending: PendingStatus[J, S]) -> J | None:
+        """Write `status` to `job`, and record its events. Return the job as stored, or None if it is gone.
+
+        Raises ConflictError if `job` is not the newest version: the status must then be recomputed. Raises the ApiError of a
+        refusal.
+        """
+        pending.sent()
+        with self._refusals.writing(job.metadata):
+            written = await self._replace(job, status)
+        pending.known(job, written)
+        if written is not None:
+            self._metrics.observe(job.metadata, job.status.conditions or (), status.conditions or ())
+            for event in events:
+                self._events.post(job.metadata, event)
+        return written
+
+    def forget(self, uid: str) -> None:
+        """Forget the refusals of a job: its status needs no write, or the job is gone."""
+        self._refusals.forget(uid)
+
+    @abstractmethod
+    async def _replace(self, job: J, status: S) -> J | None:
+        """Replace the status; see `write`."""
