@@ -15,11 +15,8 @@ import structlog
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.meta import ObjectMeta, meta_key
-from tfjob_operator.api.v1.conditions import is_finished
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import TFJob
-from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
@@ -35,9 +32,7 @@ from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.logs import LogReader
 from tfjob_operator.controller.tfjob.nodes import LostPods, NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Plan
-from tfjob_operator.controller.tfjob.plan.nodes import Nodes
-from tfjob_operator.controller.tfjob.plan.plan import node_lost_after_s, plan
-from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS
+from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.view import JobMemory, LeadershipTerm, PrunedStatus, View, Views
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
@@ -56,17 +51,13 @@ class TFJobController:
         executor: Executor,
         records: ChildRecords,
         metrics: JobMetrics,
-        clock: Clock,
         leadership_term: LeadershipTerm | None = None,
-        domain: str = "",
-        defaults: Defaults = DEFAULTS,
         nodes: NodeCache | None = None,
         logs: LogReader | None = None,
     ) -> None:
         """Register the handlers. `feed` adds to the workers' queue.
 
-        `domain` is the cluster's DNS domain if TF_CONFIG needs it. `leadership_term` is None if other processes may work on
-        jobs at the same time.
+        `leadership_term` is None if other processes may work on jobs at the same time.
         """
         self._caches = caches
         self._feed = feed
@@ -76,10 +67,7 @@ class TFJobController:
         self._executor = executor
         self._records = records
         self._metrics = metrics
-        self._clock = clock
         self._leadership_term = leadership_term
-        self._domain = domain
-        self._defaults = defaults
         self._nodes = nodes
         if nodes is not None:
             nodes.feed = feed
@@ -133,37 +121,11 @@ class TFJobController:
             planned = await self._executor.execute(planned, memory, self._plan(planned, memory))
 
     def _plan(self, view: View, memory: JobMemory) -> Plan:
-        decided = plan(
-            view.job,
-            view.spec,
-            view.pods,
-            view.services,
-            self._clock.now(),
-            config_maps=view.config_maps,
-            gang=view.gang,
-            domain=self._domain,
-            blocked=view.blocked,
-            unreported=view.unreported,
-            defaults=self._defaults,
-            nodes=self._nodes_of(view),
-            expected=view.expected,
-            first_seen=memory.first_seen,
-            monotonic_s=self._clock.monotonic(),
-            logs=NO_LOGS if self._logs is None else self._logs.of(view.key),
-        )
+        decided = plan(view)
+        memory.first_seen = decided.first_seen
         if self._logs is not None:
             self._logs.watch(view.key, decided.log_watch)
-        memory.first_seen = decided.first_seen
         return decided
-
-    def _nodes_of(self, view: View) -> Nodes | None:
-        """Return the state of the nodes of a job's pods; None if the job does not need it."""
-        spec = view.valid_spec
-        if self._nodes is None or spec is None or not (spec.has_node_rules or node_lost_after_s(spec, self._defaults)):
-            return None
-        if is_finished(view.job.status) and all(pod.metadata.deletion_timestamp is None for pod in view.pods):
-            return None
-        return self._nodes.of(view.key, view.pods)
 
     def _forget(self, gone: ObjectMeta) -> None:
         if self._nodes is not None:
@@ -208,7 +170,6 @@ def new_controller(
     feed, events = Feed(queue), JobEvents(TFJOBS, recorder, clock)
     pruned, confirmer = PrunedStatus(events), Confirmer(client)
     gang = caches.pod_groups.scheduler if caches.pod_groups is not None else None
-    bounds = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
     return TFJobController(
         caches=caches,
         feed=feed,
@@ -217,8 +178,12 @@ def new_controller(
             expectations,
             pruned,
             blocked,
+            clock=clock,
+            nodes=nodes,
+            logs=logs,
+            domain=domain,
+            defaults=defaults,
             leadership_term=leadership_term,
-            bounds=bounds,
             ignore_alpha=ignore_alpha,
         ),
         takeover=Takeover(client, events, expectations),
@@ -249,10 +214,7 @@ def new_controller(
         ),
         records=ChildRecords(expectations, delays, blocked),
         metrics=metrics,
-        clock=clock,
         leadership_term=leadership_term,
-        domain=domain,
-        defaults=defaults,
         nodes=nodes,
         logs=logs,
     )

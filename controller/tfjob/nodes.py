@@ -34,8 +34,7 @@ from tfjob_operator.controller.jobs.expectations import Feed
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import LostPod
-from tfjob_operator.controller.tfjob.plan.nodes import Cluster, Nodes, NodeState, Since
-from tfjob_operator.controller.tfjob.plan.placement import NodeShape
+from tfjob_operator.controller.tfjob.plan.placement import Cluster, Nodes, NodeShape, NodeState, Since
 from tfjob_operator.informers import Indexer, SharedIndexInformer, Tombstone, object_of
 from tfjob_operator.workqueue import Clock, slow_start_batch
 

@@ -43,10 +43,11 @@ from tfjob_operator.api.meta import OWNER_INDEX, ObjectMeta, PartialObjectMetada
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
+from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
-from tfjob_operator.api.v1.validation import Bound
+from tfjob_operator.api.v1.validation import BOUNDS, Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
-from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, Pod, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pending import PendingStatus
@@ -55,11 +56,17 @@ from tfjob_operator.controller.tfjob.apply.children import POD
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.crd_check import REMEDY
-from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
+from tfjob_operator.controller.tfjob.logs import LogReader
+from tfjob_operator.controller.tfjob.nodes import NodeCache
+from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, PlanInput
 from tfjob_operator.controller.tfjob.plan.clocks import FirstSeen
+from tfjob_operator.controller.tfjob.plan.placement import Nodes
+from tfjob_operator.controller.tfjob.plan.plan import node_lost_after_s
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, unobserved
+from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS
 from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read, refused, spec_cache_key
 from tfjob_operator.controller.tfjob.plan.status import merged_status
+from tfjob_operator.workqueue import Clock
 
 log = structlog.get_logger(__name__)
 LOGGED_AGAIN_S: Final = 3600.0
@@ -188,33 +195,20 @@ class JobMemory:
         return first and all(end is not None and (now - end).total_seconds() < LOGGED_AGAIN_S for end in ends)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """One job in one sync. A status write or a rejected child results in a new view.
-
-    The status of `job` includes observed facts that are not written yet; `written` is the status on the API server.
-    `permission` allows changing children. Writing a status needs no permission, because the server rejects a stale write.
-    `may_wait` is true if no status was written before, so the first one may be delayed. `gang` is None if gang scheduling is
-    disabled. The orphans are those whose labels name this job. `blocked` are children that could not be created. `expected` are
-    the pods that were created but are not in the cache yet. `unreported` are the events of a status that this sync computed but
-    did not write, because it then made another plan.
-    """
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class View(PlanInput):
+    """One job in one sync. A status write or a rejected child results in a new view."""
 
     key: str
-    job: TFJob
     written: JobStatus
-    spec: TFJobSpec | InvalidSpec
-    pods: Sequence[Pod]
-    services: Sequence[Service]
-    config_maps: Sequence[ConfigMap]
+    """The status on the API server."""
     orphan_pods: Sequence[Pod]
+    """Those whose labels name this job, as the services."""
     orphan_services: Sequence[Service]
-    gang: Gang | None
-    blocked: Blocked
-    expected: Sequence[ReplicaKey]
     permission: Permission
+    """Whether children may be changed. Writing a status needs no permission: the server rejects a stale write."""
     may_wait: bool
-    unreported: Sequence[JobEvent] = ()
+    """True if no status was written before, so that the first one may be delayed."""
 
     @property
     def may_act(self) -> bool:
@@ -260,21 +254,30 @@ class Views:
         pruned: PrunedStatus,
         blocked: BlockedChildren,
         *,
+        clock: Clock,
+        nodes: NodeCache | None = None,
+        logs: LogReader | None = None,
+        domain: str = "",
+        defaults: Defaults = DEFAULTS,
         leadership_term: LeadershipTerm | None = None,
-        bounds: Sequence[Bound] = (),
         ignore_alpha: bool = False,
     ) -> None:
-        """`leadership_term` is None if other processes may work on jobs at the same time; `bounds` are limits for specs.
+        """`leadership_term` is None if other processes may work on jobs at the same time.
 
-        `ignore_alpha` is true if jobs of the alpha dialect have their own controller. A job started by that controller is
-        always left to it.
+        `domain` is the cluster's DNS domain if TF_CONFIG needs it. `ignore_alpha` is true if jobs of the alpha dialect have
+        their own controller. A job started by that controller is always left to it.
         """
         self._caches = caches
         self._expectations = expectations
         self._pruned_status = pruned
         self._blocked = blocked
         self._leadership_term = leadership_term
-        self._bounds = bounds
+        self._clock = clock
+        self._nodes = nodes
+        self._logs = logs
+        self._domain = domain
+        self._defaults = defaults
+        self._bounds: Sequence[Bound] = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
         self._leaves_alpha = ignore_alpha
         self._memory: dict[str, JobMemory] = {}
 
@@ -303,11 +306,14 @@ class Views:
         expected = () if satisfied else self._expectations.expected(owner, POD.name)
         pods = caches.pods.indexer.by_index(OWNER_INDEX, owner)
         services = caches.services.indexer.by_index(OWNER_INDEX, owner)
+        effective = effective_spec(job, spec, pods, services, self._bounds)
         view = View(
             key=key,
             job=job,
             written=newest.status,
-            spec=effective_spec(job, spec, pods, services, self._bounds),
+            spec=effective,
+            now=self._clock.now(),
+            monotonic_s=self._clock.monotonic(),
             pods=pods,
             services=services,
             config_maps=caches.config_maps.indexer.by_index(OWNER_INDEX, owner),
@@ -319,6 +325,11 @@ class Views:
             permission=_permission(job, satisfied=satisfied, first=untouched and not memory.acted),
             may_wait=untouched,
             unreported=pending.events if reports else (),
+            first_seen=memory.first_seen,
+            nodes=self._nodes_of(key, job, effective, pods),
+            logs=NO_LOGS if self._logs is None else self._logs.of(key),
+            domain=self._domain,
+            defaults=self._defaults,
         )
         return view, memory
 
@@ -327,6 +338,16 @@ class Views:
         memory = self._memory.pop(job.uid, None)
         self._pruned_status.forget(job.uid)
         return memory is not None and memory.ours
+
+    def _nodes_of(self, key: str, job: TFJob, spec: TFJobSpec | InvalidSpec, pods: Sequence[Pod]) -> Nodes | None:
+        """Return the state of the nodes of a job's pods; None if the job does not need it."""
+        if self._nodes is None or not isinstance(spec, TFJobSpec):
+            return None
+        if not (spec.has_node_rules or node_lost_after_s(spec, self._defaults)):
+            return None
+        if conditions.is_finished(job.status) and all(pod.metadata.deletion_timestamp is None for pod in pods):
+            return None
+        return self._nodes.of(key, pods)
 
     def _parsed_spec(self, job: TFJob, memory: JobMemory) -> TFJobSpec | InvalidSpec:
         """Return the spec, parsed once per generation, and dropped when the job has finished (D17)."""

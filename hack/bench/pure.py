@@ -21,7 +21,7 @@ from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics, index_by_state
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.actions import Plan, PlanInput
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, default_controller_rate_limiter
@@ -120,7 +120,7 @@ EVENTS: Final = 900
 
 
 class Observed(NamedTuple):
-    """The arguments of `plan`."""
+    """What a plan depends on."""
 
     job: TFJob
     spec: TFJobSpec
@@ -129,7 +129,8 @@ class Observed(NamedTuple):
 
     def plan(self) -> Plan:
         """Plan, a minute after the job started."""
-        return plan(self.job, self.spec, self.pods, self.services, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+        now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+        return plan(PlanInput(job=self.job, spec=self.spec, pods=self.pods, services=self.services, now=now))
 
 
 def measure_planning(bench: Bench) -> list[Result]:

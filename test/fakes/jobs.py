@@ -29,7 +29,7 @@ from tfjob_operator.controller.jobs.children import (
     ReplicaKey,
     Service,
 )
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.actions import Plan, PlanInput
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Sight
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
@@ -193,7 +193,19 @@ def decide(
     """Return the controller's plan for a job, a minute after EPOCH."""
     spec = effective_spec(tfjob, read(tfjob), pods, services)
     seen = Punctual() if first_seen is None else first_seen
-    return plan(tfjob, spec, pods, services, at(at_s), first_seen=seen, monotonic_s=at_s, **more)
+    return planned(tfjob, spec, pods, services, at(at_s), first_seen=seen, monotonic_s=at_s, **more)
+
+
+def planned(
+    tfjob: TFJob,
+    spec: TFJobSpec | InvalidSpec,
+    pods: Sequence[Pod],
+    services: Sequence[Service],
+    now: datetime,
+    **more: Any,
+) -> Plan:
+    """Return the controller's plan for what was observed of a job."""
+    return plan(PlanInput(job=tfjob, spec=spec, pods=pods, services=services, now=now, **more))
 
 
 def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:

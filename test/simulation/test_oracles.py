@@ -57,7 +57,7 @@ from tfjob_operator.controller.tfjob.plan import (
     status,
 )
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
-from tfjob_operator.controller.tfjob.plan.nodes import NodeState
+from tfjob_operator.controller.tfjob.plan.placement import NodeState
 from tfjob_operator.controller.tfjob.plan.replicas import Replica
 from tfjob_operator.controller.tfjob.view import View
 

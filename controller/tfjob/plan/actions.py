@@ -13,7 +13,7 @@ ConfigMap whenever it starts a container, including in-place restarts; so it is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -37,9 +37,10 @@ from tfjob_operator.controller.jobs.children import (
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import StartProblem, has_ended, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, config_map_name
-from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Observer
+from tfjob_operator.controller.tfjob.plan.clocks import NOTHING_SEEN, Fact, FirstSeen, Observer
+from tfjob_operator.controller.tfjob.plan.placement import Nodes
 from tfjob_operator.controller.tfjob.plan.replicas import Drift, Replica
-from tfjob_operator.controller.tfjob.plan.silence import LogWatch
+from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS, Logs, LogWatch
 
 
 class Defaults(NamedTuple):
@@ -121,6 +122,52 @@ class Blocked:
 
 
 NONE_BLOCKED: Final = Blocked()
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The known state of a job's PodGroup.
+
+    `known` is False until PodGroups have been listed. `failure` is why listing failed, for example because the CRD is not
+    installed.
+    """
+
+    scheduler: GangScheduler
+    group: PodGroup | None = None
+    known: bool = True
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PlanInput:
+    """All that a plan depends on."""
+
+    job: TFJob
+    """Its status includes observed facts that are not written yet."""
+    spec: TFJobSpec | InvalidSpec
+    pods: Sequence[Pod]
+    """Those that the job controls, as the services and ConfigMaps."""
+    services: Sequence[Service]
+    now: datetime
+    monotonic_s: float = 0.0
+    """Now, in the monotonic time of `first_seen` and `nodes`."""
+    config_maps: Sequence[ConfigMap] = ()
+    gang: Gang | None = None
+    """None if gang scheduling is disabled."""
+    blocked: Blocked = NONE_BLOCKED
+    expected: Collection[ReplicaKey] = ()
+    """The pods that were created but are not in `pods` yet."""
+    unreported: Sequence[JobEvent] = ()
+    """The events of a status that was computed but not written. They precede new ones."""
+    first_seen: FirstSeen = NOTHING_SEEN
+    """That of the previous plan of this process (`clocks`)."""
+    nodes: Nodes | None = None
+    """None if not needed."""
+    logs: Logs = NO_LOGS
+    """What is known about the logs that the previous plan asked for."""
+    domain: str = ""
+    """The cluster's DNS domain if TF_CONFIG needs it."""
+    defaults: Defaults = DEFAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,20 +272,6 @@ POD_GROUPS_FIRST_RETRY_S: Final = 0.5
 """How long a job waits if PodGroups have not been listed yet and listing has not failed: the operator has just started."""
 POD_GROUPS_RETRY_S: Final = 5.0
 """How long it waits after listing has failed. The retry only reads the cache, which lists again about every 30 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gang:
-    """The known state of a job's PodGroup.
-
-    `known` is False until PodGroups have been listed. `failure` is why listing failed, for example because the CRD is not
-    installed.
-    """
-
-    scheduler: GangScheduler
-    group: PodGroup | None = None
-    known: bool = True
-    failure: str = ""
 
 
 def with_gang(

@@ -48,7 +48,8 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     failure_order,
     last_exit,
 )
-from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, Nodes, count_failures, stranded_types
+from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures, stranded_types
+from tfjob_operator.controller.tfjob.plan.placement import Nodes
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, problems_of
 from tfjob_operator.controller.tfjob.plan.silence import Stall
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, reset_for_new_attempt

@@ -30,7 +30,6 @@ from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.api.v1.types import (
     AvoidedNode,
-    ConditionPattern,
     FailurePolicy,
     NodeAvoidance,
     Rule,
@@ -43,7 +42,7 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET, problem_of_job
 from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.clocks import Fact
-from tfjob_operator.controller.tfjob.plan.placement import NodeShape, suits
+from tfjob_operator.controller.tfjob.plan.placement import Cluster, Nodes, NodeState, suits
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
@@ -51,54 +50,8 @@ MIN_DURATION_S: Final = 30
 """How long a condition or taint must last before it counts: agents set and clear conditions within seconds."""
 MAX_AVOIDED: Final = 32
 """Maximum number of nodes in the status, and of nodes that pods avoid by name."""
-OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
-"""A taint for nodes that are shut down: kube-controller-manager fails and force-deletes their terminating pods."""
-_READY: Final = "Ready"
-_NOT_READY: Final = ("False", "Unknown")
 _NOT_ABOUT_NODE: Final = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI", "Preempting", "Preempted"})
 """Disruption reasons that are unrelated to the node."""
-
-
-class Since(NamedTuple):
-    """When this process first saw a condition or taint, in monotonic time, and the time that the node gives for it, if any.
-
-    The given time only distinguishes a condition from a later one with the same status.
-    """
-
-    seen_s: float
-    given: datetime | None = None
-
-
-class NodeState(NamedTuple):
-    """The conditions and taints of a node, each with the time when it began."""
-
-    conditions: Mapping[ConditionPattern, Since]
-    taints: Mapping[TaintPattern, Since]
-
-    def lost_since(self) -> Since | None:
-        """Return when the node became not ready; None if it is ready, or if kube-controller-manager handles its pods."""
-        if any(taint.key == OUT_OF_SERVICE for taint in self.taints):
-            return None
-        found = (self.conditions.get(ConditionPattern(_READY, status)) for status in _NOT_READY)
-        return next((since for since in found if since is not None), None)
-
-
-class Cluster(NamedTuple):
-    """All nodes, by name."""
-
-    states: Mapping[str, NodeState]
-    shapes: Mapping[str, NodeShape]
-
-
-class Nodes(NamedTuple):
-    """The state of the nodes of a job's pods, by name; `failure` is the reason if nodes cannot be read.
-
-    `cluster` is None if it is not known which other nodes there are.
-    """
-
-    states: Mapping[str, NodeState]
-    failure: str = ""
-    cluster: Cluster | None = None
 
 
 class NodeHit(NamedTuple):

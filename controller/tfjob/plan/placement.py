@@ -1,19 +1,24 @@
-"""Which nodes suit a pod template. Pure.
+"""The state of nodes, and which of them suit a pod template. Pure.
 
-This is not the scheduler: it ignores room that other pods take, volumes, and rules about other pods. No pod runs on a node that
-does not suit, but a node that suits may have no room.
+`suits` is not the scheduler: it ignores room that other pods take, volumes, and rules about other pods. No pod runs on a node
+that does not suit, but a node that suits may have no room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.meta import JSON
 from tfjob_operator.api.resources import object_in, parse_quantity, pod_requests
-from tfjob_operator.api.v1.types import TaintPattern
+from tfjob_operator.api.v1.types import ConditionPattern, TaintPattern
 
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+"""A taint for nodes that are shut down: kube-controller-manager fails and force-deletes their terminating pods."""
+_READY: Final = "Ready"
+_NOT_READY: Final = ("False", "Unknown")
 _KEEPS_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -23,6 +28,48 @@ class NodeShape(NamedTuple):
 
     labels: Mapping[str, str]
     allocatable: Mapping[str, str]
+
+
+class Since(NamedTuple):
+    """When this process first saw a condition or taint, in monotonic time, and the time that the node gives for it, if any.
+
+    The given time only distinguishes a condition from a later one with the same status.
+    """
+
+    seen_s: float
+    given: datetime | None = None
+
+
+class NodeState(NamedTuple):
+    """The conditions and taints of a node, each with the time when it began."""
+
+    conditions: Mapping[ConditionPattern, Since]
+    taints: Mapping[TaintPattern, Since]
+
+    def lost_since(self) -> Since | None:
+        """Return when the node became not ready; None if it is ready, or if kube-controller-manager handles its pods."""
+        if any(taint.key == OUT_OF_SERVICE for taint in self.taints):
+            return None
+        found = (self.conditions.get(ConditionPattern(_READY, status)) for status in _NOT_READY)
+        return next((since for since in found if since is not None), None)
+
+
+class Cluster(NamedTuple):
+    """All nodes, by name."""
+
+    states: Mapping[str, NodeState]
+    shapes: Mapping[str, NodeShape]
+
+
+class Nodes(NamedTuple):
+    """The state of the nodes of a job's pods, by name; `failure` is the reason if nodes cannot be read.
+
+    `cluster` is None if it is not known which other nodes there are.
+    """
+
+    states: Mapping[str, NodeState]
+    failure: str = ""
+    cluster: Cluster | None = None
 
 
 def suits(template: JSON, name: str, shape: NodeShape, taints: Iterable[TaintPattern] = ()) -> bool:

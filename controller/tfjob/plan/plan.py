@@ -37,18 +37,16 @@ from tfjob_operator.api.v1.types import (
     ranges_of,
 )
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
-from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import problem_of_job
 from tfjob_operator.controller.tfjob.plan.accelerators import with_seconds
 from tfjob_operator.controller.tfjob.plan.actions import (
     DEFAULTS,
-    NONE_BLOCKED,
     NOTHING,
-    Blocked,
     Defaults,
-    Gang,
     Plan,
+    PlanInput,
     PodDeletion,
     blocks_pods,
     with_config_maps,
@@ -80,7 +78,6 @@ from tfjob_operator.controller.tfjob.plan.cleanup import (
     sidecar_grace_s,
     wait_for_workers_s,
 )
-from tfjob_operator.controller.tfjob.plan.clocks import NOTHING_SEEN, FirstSeen
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     Verdict,
@@ -93,13 +90,13 @@ from tfjob_operator.controller.tfjob.plan.ending import (
 )
 from tfjob_operator.controller.tfjob.plan.nodes import (
     NO_HITS,
-    Nodes,
     find_hits,
     limit_avoidance,
     observe_pods,
     with_avoidance,
     with_nodes,
 )
+from tfjob_operator.controller.tfjob.plan.placement import Nodes
 from tfjob_operator.controller.tfjob.plan.progress import end_stall, find_stall, with_logs
 from tfjob_operator.controller.tfjob.plan.replicas import (
     STILL_RUNNING,
@@ -113,7 +110,6 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
     problems_of,
     unfinished_keys,
 )
-from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS, Logs
 from tfjob_operator.controller.tfjob.plan.size import fit
 from tfjob_operator.controller.tfjob.plan.status import (
     NOT_REPLACING,
@@ -132,73 +128,56 @@ MAX_NAMED: Final = 16
 """The message of a condition names up to this many replicas; beyond that it gives their number."""
 
 
-def plan(
-    job: TFJob,
-    spec: TFJobSpec | InvalidSpec,
-    pods: Sequence[Pod],
-    services: Sequence[Service],
-    now: datetime,
-    *,
-    config_maps: Sequence[ConfigMap] = (),
-    gang: Gang | None = None,
-    domain: str = "",
-    blocked: Blocked = NONE_BLOCKED,
-    unreported: Sequence[JobEvent] = (),
-    defaults: Defaults = DEFAULTS,
-    nodes: Nodes | None = None,
-    expected: Collection[ReplicaKey] = (),
-    first_seen: FirstSeen = NOTHING_SEEN,
-    monotonic_s: float = 0.0,
-    logs: Logs = NO_LOGS,
-) -> Plan:
-    """Decide what to do about a job; `pods`, `services` and `config_maps` are those it controls.
+def plan(given: PlanInput) -> Plan:
+    """Decide what to do about a job.
 
     A job being deleted is left to the garbage collector. A job managed by another controller is left to that controller, even
-    if the job is invalid (B75). `gang` is None if gang scheduling is disabled; `domain` is the cluster's DNS domain if
-    TF_CONFIG needs it. `blocked` are children that could not be created. `unreported` are events of a status that was computed
-    but not written; they precede new ones. `defaults` are the operator's defaults. `nodes` are None if not needed. `expected`
-    are the pods that were created but are not in `pods` yet. `first_seen` is that of the previous plan of this process
-    (`clocks`); `monotonic_s` is now in the monotonic time of these values and of `nodes`. `logs` are what is known about the
-    logs that the previous plan asked for.
+    if the job is invalid (B75).
 
     All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
+    job, spec, nodes, gang = given.job, given.spec, given.nodes, given.gang
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
-    waits = gang is not None and blocks_pods(gang)
-    draft = StatusDraft(
-        job,
-        now,
-        unreported,
-        waits=waits,
-        refused=blocked.refused,
-        expected=expected,
-        first_seen=first_seen,
-        monotonic_s=monotonic_s,
-        logs=logs,
-    )
-    seen = observe(job, pods, services)
+    draft = StatusDraft(given, waits=gang is not None and blocks_pods(gang))
+    seen = observe(job, given.pods, given.services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
     if nodes is not None:
-        observe_pods(draft, pods)
-    decided = _decide(draft, spec, seen, defaults, nodes)
+        observe_pods(draft, given.pods)
+    decided = _decide(draft, spec, seen, given.defaults, nodes)
     if not decided.ends(job):
-        if nodes is not None and isinstance(spec, TFJobSpec):
-            decided = with_nodes(decided, draft, pods, nodes, node_lost_after_s(spec, defaults))
-        if draft.avoided_nodes and isinstance(spec, TFJobSpec):
-            decided = with_avoidance(decided, draft, spec, gang, seen.replicas)
-        if isinstance(spec, TFJobSpec) and not conditions.is_over(job.status):
-            warnings = queue_warnings(job.metadata.labels, spec) if spec.spellings else ()
-            if job.metadata.annotations is not None and (why := ignored_request(job, now)):
-                warnings = (SpecWarning(EventReason.RESTART_REQUEST_IGNORED, why), *warnings)
-            problems = tuple(problem_of_job(*warning) for warning in warnings)
-            decided = replace(decided, problems=(*decided.problems, *problems)) if problems else decided
-        decided = with_gang(decided, job, spec, seen.replicas, gang, observer=draft.observer)
-        decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
-        decided = without_blocked(decided, blocked)
+        decided = _with_children(decided, draft, given, seen)
+    # The status is complete now, so its size can be limited. What pods held depends on which of them the plan deletes.
     decided = with_seconds(fit(with_logs(decided, draft), job, seen), draft, seen)
     return replace(decided, first_seen=draft.observer.seen) if draft.observer.seen else decided
+
+
+def _with_children(decided: Plan, draft: StatusDraft, given: PlanInput, seen: Observed) -> Plan:
+    """Return the plan with what else concerns the children, in this order.
+
+    Lost and avoided nodes come first: they decide which pods the PodGroup counts. Without pods that the PodGroup does not
+    admit, fewer ConfigMaps are needed. Children that must wait are removed last, since the PodGroup counts them.
+    """
+    job, spec, nodes = given.job, given.spec, given.nodes
+    if isinstance(spec, TFJobSpec):
+        if nodes is not None:
+            decided = with_nodes(decided, draft, given.pods, nodes, node_lost_after_s(spec, given.defaults))
+        if draft.avoided_nodes:
+            decided = with_avoidance(decided, draft, spec, given.gang, seen.replicas)
+        if not conditions.is_over(job.status):
+            decided = _with_warnings(decided, job, spec, given.now)
+    decided = with_gang(decided, job, spec, seen.replicas, given.gang, observer=draft.observer)
+    decided = with_config_maps(decided, job, spec, given.pods, given.config_maps, domain=given.domain)
+    return without_blocked(decided, given.blocked)
+
+
+def _with_warnings(decided: Plan, job: TFJob, spec: TFJobSpec, now: datetime) -> Plan:
+    warnings = queue_warnings(job.metadata.labels, spec) if spec.spellings else ()
+    if job.metadata.annotations is not None and (why := ignored_request(job, now)):
+        warnings = (SpecWarning(EventReason.RESTART_REQUEST_IGNORED, why), *warnings)
+    problems = tuple(problem_of_job(*warning) for warning in warnings)
+    return replace(decided, problems=(*decided.problems, *problems)) if problems else decided
 
 
 def node_lost_after_s(spec: TFJobSpec, defaults: Defaults) -> int:

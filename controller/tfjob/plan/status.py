@@ -41,13 +41,14 @@ from tfjob_operator.api.v1.types import (
     execution_of,
 )
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
-from tfjob_operator.controller.jobs.children import NO_LABELS, Pod, ReplicaKey
-from tfjob_operator.controller.jobs.draft import Draft, JobEvent
+from tfjob_operator.controller.jobs.children import NO_LABELS, Pod
+from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, native_sidecars
 from tfjob_operator.controller.tfjob.build.children import deciding_type
-from tfjob_operator.controller.tfjob.plan.clocks import NOTHING_SEEN, Fact, FirstSeen, Observer
+from tfjob_operator.controller.tfjob.plan.actions import PlanInput
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
 from tfjob_operator.controller.tfjob.plan.replicas import Finished, Outcome, Replica, count_pods, is_from_other_operator
-from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS, Logs, LogWatch
+from tfjob_operator.controller.tfjob.plan.silence import LogWatch
 
 _HOLD_MESSAGES: Final = {
     ConditionReason.INVALID: f"{ON_HOLD}; the spec is invalid",
@@ -486,32 +487,18 @@ class StatusDraft(Draft):
     accelerator_seconds: dict[str, dict[str, int]]
     accelerator_pods: AcceleratorPods | None
 
-    def __init__(
-        self,
-        job: TFJob,
-        now: datetime,
-        events: Iterable[JobEvent] = (),
-        *,
-        waits: bool = False,
-        refused: Collection[str] = (),
-        expected: Collection[ReplicaKey] = (),
-        first_seen: FirstSeen = NOTHING_SEEN,
-        monotonic_s: float = 0.0,
-        logs: Logs = NO_LOGS,
-    ) -> None:
-        """Start from the status. `events` precede new ones. `waits`: no pod may be created. `refused` could not be created.
-
-        `expected`, `first_seen`, `monotonic_s` and `logs` are described at `plan`.
-        """
+    def __init__(self, given: PlanInput, *, waits: bool = False) -> None:
+        """Start from the status of the job. `waits`: no pod may be created."""
+        job = given.job
         status = job.status
-        super().__init__(status.conditions, status.start_time, status.completion_time, now)
-        self.events += events
+        super().__init__(status.conditions, status.start_time, status.completion_time, given.now)
+        self.events += given.unreported
         self.job = job
         self.waits = waits
-        self.refused = refused
-        self.expected = expected
-        self.observer = Observer(first_seen, now, monotonic_s)
-        self.logs = logs
+        self.refused = given.blocked.refused
+        self.expected = given.expected
+        self.observer = Observer(given.first_seen, given.now, given.monotonic_s)
+        self.logs = given.logs
         self.log_watch: LogWatch | None = None
         for name in _KEPT:
             setattr(self, name, getattr(status, name))

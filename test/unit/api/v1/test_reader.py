@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
+from fakes.jobs import good_spec, invalid_spec, job, mistakes, planned, replica, template
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.text import MAX_BYTES
@@ -17,7 +17,7 @@ from tfjob_operator.api.v1.reader import MAX_REPORTED, TEXT, Fields, Kind, Leaf,
 from tfjob_operator.api.v1.templates import MAX_DEPTH, POD_TEMPLATE
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
-from tfjob_operator.controller.tfjob.plan.plan import invalid_message, plan
+from tfjob_operator.controller.tfjob.plan.plan import invalid_message
 
 SECRET = "Hunter2Secret"
 TENSORFLOW = {"name": "tensorflow", "image": "i"}
@@ -266,7 +266,7 @@ def told(tfjob: Any) -> tuple[list[str], Any]:
     """The Warnings of a plan, and the job with its status written."""
     spec = read_spec("mnist", tfjob.spec)
     assert isinstance(spec, TFJobSpec)
-    decided = plan(tfjob, spec, [], [], EPOCH)
+    decided = planned(tfjob, spec, [], [], EPOCH)
     written = tfjob if decided.status is None else msgspec.structs.replace(tfjob, status=decided.status)
     return [event.reason for event in decided.events if event.type == EventType.WARNING], written
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fakes import alpha
 from fakes.alpha import entry, job, pod_of, spec, template
-from fakes.jobs import good_spec, pod
+from fakes.jobs import good_spec, planned, pod
 from fakes.jobs import job as v1_job
 from fakes.virtual_loop import EPOCH
 from support.cases import for_each
@@ -26,7 +26,6 @@ from tfjob_operator.controller.alpha.plan import keys_of
 from tfjob_operator.controller.alpha.plan import plan as alpha_plan
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder
-from tfjob_operator.controller.tfjob.plan.plan import plan as v1_plan
 
 Found = dict[tuple[str, int], dict[str, Any]]
 """The facts about a job's pods, by v1 type and index."""
@@ -134,7 +133,7 @@ def test_both_end_alike_for_the_same_exit_of_the_chief(code: int) -> None:
     pods = [pod_of(there.jobs[0], phase, code, policy="Never"), pod_of(there.jobs[1])]
     one = alpha_plan(KUBEFLOW, alpha.job(given), read_as, Children(there.jobs, there.services, (), pods), EPOCH)
     found = v1_job(dict(converted(given).spec))
-    other = v1_plan(found, good_spec(found), [pod("Master", 0, phase, code), pod("Worker", 0)], (), EPOCH)
+    other = planned(found, good_spec(found), [pod("Master", 0, phase, code), pod("Worker", 0)], (), EPOCH)
     assert one.status is not None
     assert other.status is not None
     for end in (ConditionType.SUCCEEDED, ConditionType.FAILED):
@@ -147,7 +146,7 @@ def test_workers_that_fail_are_started_again_by_both(code: int) -> None:
     given = alpha.spec(entry("MASTER"), entry("WORKER", 1))
     found = v1_job(dict(converted(given).spec))
     pods = [pod("Master", 0), pod("Worker", 0, "Failed", code, policy="OnFailure")]
-    decided = v1_plan(found, good_spec(found), pods, (), EPOCH)
+    decided = planned(found, good_spec(found), pods, (), EPOCH)
     assert decided.status is not None
     assert conditions.find(decided.status.conditions, ConditionType.FAILED) is None
     assert [each.pod.metadata.name for each in decided.delete_pods] == ["mnist-worker-0"]

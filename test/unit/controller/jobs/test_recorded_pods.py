@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from fakes.jobs import good_spec, job, names, replica
+from fakes.jobs import good_spec, job, names, planned, replica
 from fakes.objects import after, changed
 from fakes.recordings import History, Step, histories
 from support.cases import noted
@@ -20,8 +20,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionReason, ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod
-from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.actions import Plan, PlanInput
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
 LATER: Final = datetime(2026, 12, 1, tzinfo=UTC)
@@ -181,7 +180,7 @@ def spec_of(policy: str) -> TFJobSpec:
 
 
 def decide(tfjob: TFJob, pods: list[Pod], policy: str) -> tuple[TFJob, Plan]:
-    decided = plan(tfjob, spec_of(policy), pods, [], LATER)
+    decided = planned(tfjob, spec_of(policy), pods, [], LATER)
     return (tfjob if decided.status is None else msgspec.structs.replace(tfjob, status=decided.status)), decided
 
 
@@ -272,7 +271,8 @@ def test_what_has_ended_is_not_cleaned_up_and_what_runs_is(life: RecordedLife) -
     """
     _, _, version, verdict, events, policy = life
     tfjob = job_of(policy)
-    draft = StatusDraft(tfjob, LATER - timedelta(minutes=1))
+    ended = PlanInput(job=tfjob, spec=spec_of(policy), pods=(), services=(), now=LATER - timedelta(minutes=1))
+    draft = StatusDraft(ended)
     draft.set_true(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, "")
     draft.complete(None)
     draft.replica_statuses = {"Worker": ReplicaStatus()}
@@ -294,7 +294,7 @@ def test_a_queued_job_has_not_ended_while_its_pod_holds_quota(life: RecordedLife
     before = datetime(2026, 1, 1, tzinfo=UTC)  # than all deletions: no pod is given up
     tfjob = changed(job_of(life.policy), metadata__labels={LABEL_QUEUE: "gpus"})
     for number, step in enumerate(life.events):
-        decided = plan(tfjob, spec_of(life.policy), pod_of(step), [], before)
+        decided = planned(tfjob, spec_of(life.policy), pod_of(step), [], before)
         tfjob = after(tfjob, decided)
         told = f"{life.version}, event {number} at {step.t} s"
         assert not conditions.is_finished(tfjob.status) or step.type == "DELETED" or is_terminal(step), told

@@ -17,8 +17,7 @@ from tfjob_operator.api.core import Node, NodeCondition, NodeMeta, NodeSpec, Nod
 from tfjob_operator.api.v1.types import AvoidedNode, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.nodes import RETRY_S, state_of
-from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState
-from tfjob_operator.controller.tfjob.plan.placement import NodeShape
+from tfjob_operator.controller.tfjob.plan.placement import Nodes, NodeShape, NodeState
 
 LIST = ("list", "nodes", "")
 GET_NODE, GET_POD = ("get", "nodes", "n0"), ("get", "pods", "mnist-worker-0")

@@ -13,6 +13,7 @@ from fakes.jobs import (
     good_spec,
     job,
     names,
+    planned,
     pod,
     replica,
     service,
@@ -39,7 +40,6 @@ from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Sight
-from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.spec import refused
 from tfjob_operator.controller.tfjob.plan.status import merged_status
 
@@ -502,7 +502,7 @@ def test_a_failed_pod_is_deleted_before_the_end_only_if_its_sidecar_works() -> N
 
 def test_a_job_that_the_api_server_refuses_waits_for_the_pods_that_it_has() -> None:
     before = started(spec(Worker=2), BUSY, **QUEUED)
-    decided = plan(before, refused(good_spec(before), "pod mnist-worker-1 is invalid"), [BUSY], [], at(60))
+    decided = planned(before, refused(good_spec(before), "pod mnist-worker-1 is invalid"), [BUSY], [], at(60))
     assert decided.status is not None
     record = conditions.end_record(decided.status)
     assert record is not None

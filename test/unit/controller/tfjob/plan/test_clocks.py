@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from fakes.jobs import at, decide, good_spec, job, pod, replica, spec, synced, true_of, with_sidecar
+from fakes.jobs import at, decide, good_spec, job, planned, pod, replica, spec, synced, true_of, with_sidecar
 from fakes.objects import after, changed, labelled
 from support.cases import for_each
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
@@ -13,8 +13,7 @@ from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Observer
-from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState, Since
-from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.placement import Nodes, NodeState, Since
 
 SKEWS_S: Final = (-3600, -1, 0, 1, 3600)
 """By how much another machine's clock is ahead of ours."""
@@ -276,7 +275,7 @@ def test_a_change_of_our_own_clock_ends_and_extends_no_wait(jump_s: float) -> No
     spec, first = good_spec(tfjob), decide(tfjob, on, first_seen={}, nodes=sick(60, 0))
     for now_s, is_due in ((359, False), (360, True)):
         now, seen = at(now_s + jump_s), first.first_seen
-        found = plan(tfjob, spec, [on], [], now, nodes=sick(60, 0), first_seen=seen, monotonic_s=now_s)
+        found = planned(tfjob, spec, [on], [], now, nodes=sick(60, 0), first_seen=seen, monotonic_s=now_s)
         assert bool(found.lost_pods) is is_due
     ahead = Observer({}, at(60), 60)
     assert ahead.begins(at(3600)) == at(60)

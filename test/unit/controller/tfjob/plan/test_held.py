@@ -7,7 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import at, container, decide, good_spec, job, names, pod, replica, service, spec, synced, true_of
+from fakes.jobs import (
+    at,
+    container,
+    decide,
+    good_spec,
+    job,
+    names,
+    planned,
+    pod,
+    replica,
+    service,
+    spec,
+    synced,
+    true_of,
+)
 from fakes.objects import after, changed, edited
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus
@@ -26,7 +40,6 @@ from tfjob_operator.api.v1.types import (
 )
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.spec import bounded, effective_spec, read, refused
 from tfjob_operator.controller.tfjob.plan.status import has_started, merged_status
 
@@ -202,7 +215,7 @@ def test_a_job_of_an_older_operator_is_held_too() -> None:
 def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> None:
     """U4: in the API server's words; nothing is tried again at the same generation, even after a restart of the operator."""
     larger = edited(running(), spec(Worker=3))
-    decided = plan(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH)
+    decided = planned(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH)
     held = after(larger, decided)
     assert (true_of(held), held_of(held).message) == (HELD, REFUSAL)
     assert REFUSAL in decided.events[0].message
@@ -216,7 +229,7 @@ def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> Non
 def test_a_job_that_is_held_for_a_refusal_stays_so_when_its_record_is_lost() -> None:
     """U4: it would fail, and its running pods would be deleted."""
     larger = edited(running(), spec(Worker=3))
-    held = after(larger, plan(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH))
+    held = after(larger, planned(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH))
     lost = synced(changed(held, status__begun=None), *RUNNING)
     assert true_of(lost) == HELD
     assert decide(lost, *RUNNING) == Plan(problems=())
@@ -225,7 +238,7 @@ def test_a_job_that_is_held_for_a_refusal_stays_so_when_its_record_is_lost() -> 
 def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None:
     """B03: it could never have all its pods, and those that it has do not change that."""
     tfjob = running()
-    decided = plan(tfjob, refused(good_spec(tfjob), REFUSAL), RUNNING, [], EPOCH)
+    decided = planned(tfjob, refused(good_spec(tfjob), REFUSAL), RUNNING, [], EPOCH)
     assert true_of(after(tfjob, decided)) == ["Created", "Failed"]
     assert decided.events[0].message.endswith(f"the spec is invalid: {REFUSAL}")
 

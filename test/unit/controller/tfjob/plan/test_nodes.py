@@ -15,8 +15,8 @@ from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, JobAnnota
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, avoiding, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import Defaults, Gang, LostPod, Plan
-from tfjob_operator.controller.tfjob.plan.nodes import MAX_AVOIDED, Cluster, Nodes, NodeState, Since
-from tfjob_operator.controller.tfjob.plan.placement import NodeShape
+from tfjob_operator.controller.tfjob.plan.nodes import MAX_AVOIDED
+from tfjob_operator.controller.tfjob.plan.placement import Cluster, Nodes, NodeShape, NodeState, Since
 from tfjob_operator.controller.tfjob.plan.status import merged_status
 
 GPU = {"onNodes": {"conditions": [{"type": "GpuUnhealthy"}]}}

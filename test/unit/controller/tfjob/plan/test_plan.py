@@ -11,6 +11,7 @@ from fakes.jobs import (
     job,
     names,
     observed,
+    planned,
     pod,
     replica,
     service,
@@ -32,7 +33,6 @@ from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.writes import MAX_PER_REASON
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Defaults
-from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import problems_of
 
 LATER = at(60)
@@ -358,14 +358,14 @@ def test_a_job_that_is_deleted_or_managed_by_another_controller_is_left_alone(gi
 def test_an_invalid_job_fails_with_one_warning_and_no_children() -> None:
     """B02, B03: the condition and the event say the same; the second plan finds nothing to do."""
     wrong = InvalidSpec((Mistake("spec.x", "is wrong"),))
-    decided = plan(job({"foo": 1}), wrong, [], [], LATER)
+    decided = planned(job({"foo": 1}), wrong, [], [], LATER)
     failed = after(job({"foo": 1}), decided)
     text = "TFJob has failed because the spec is invalid: spec.x: is wrong"
     assert true_of(failed) == ["Failed"]
     assert decided.events == (JobEvent("Warning", "InvalidTFJobSpec", text),)
     assert (failed.status.conditions[-1].reason, failed.status.conditions[-1].message) == ("InvalidTFJobSpec", text)
     assert failed.status.completion_time == LATER
-    assert plan(failed, wrong, [], [], LATER) == NOTHING
+    assert planned(failed, wrong, [], [], LATER) == NOTHING
 
 
 def test_a_lost_restart_policy_is_warned_of_once() -> None:
