@@ -40,7 +40,7 @@ from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION, 
 from tfjob_operator.controller.tensorboard.controller import TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
-from tfjob_operator.controller.tfjob.controller import new_controller
+from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.crd_check import check_crds
 from tfjob_operator.controller.tfjob.logs import READS_PER_S, Limiters, LogReader
 from tfjob_operator.controller.tfjob.nodes import NodeCache
@@ -216,7 +216,7 @@ class _Parts:
         )
         self.background["nodes"] = nodes.run
         self.background["logs"] = self.logs.run
-        tfjobs = new_controller(
+        tfjobs = TFJobController(
             caches,
             self.writer,
             self.recorder,

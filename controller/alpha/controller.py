@@ -20,7 +20,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 import msgspec
@@ -63,14 +63,8 @@ from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, S
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
 from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics
 from tfjob_operator.controller.jobs.pending import PendingStatus
-from tfjob_operator.controller.jobs.writes import (
-    MAX_AT_ONCE,
-    TAKEN_DELAY_S,
-    JobEvents,
-    NameTakenError,
-    RefusedError,
-    confirm,
-)
+from tfjob_operator.controller.jobs.reconciler import Reconciler
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, TAKEN_DELAY_S, JobEvents, NameTakenError, confirm
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.workqueue import (
@@ -187,44 +181,67 @@ CACHE_RETRY_S: Final = 1.0
 
 
 @dataclass(slots=True)
-class _Memory:
+class AlphaMemory:
     """State kept for a job, which may be lost."""
 
     generation: int = -1
     spec: AlphaSpec | InvalidSpec = field(default_factory=lambda: InvalidSpec(()))
     status: PendingStatus[AlphaJob, AlphaStatus] = field(default_factory=PendingStatus)
 
+    @property
+    def ours(self) -> bool:
+        """True if no other controller manages the job."""
+        return self.spec.managed_by in MANAGED_BY_US
 
-class AlphaController:
+    def spec_of(self, dialect: Dialect, job: AlphaJob) -> AlphaSpec | InvalidSpec:
+        """Return the spec, which is parsed once per generation."""
+        if self.generation != job.metadata.generation:
+            self.spec = read_spec(dialect, job.metadata.name, job.spec)
+            self.generation = job.metadata.generation
+        return self.spec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlphaView:
+    """One job in one sync. `confirmed`: a status write has confirmed the view."""
+
+    key: str
+    job: AlphaJob
+    spec: AlphaSpec | InvalidSpec
+    children: Children
+    may_act: bool
+    confirmed: bool = False
+
+
+class AlphaController(Reconciler[AlphaJob, AlphaMemory, AlphaView, AlphaPlan]):
     """Runs the jobs of one alpha API."""
 
     def __init__(
         self,
         dialect: Dialect,
-        *,
         caches: AlphaCaches,
         client: RestClient,
-        feed: Feed,
-        takeover: AlphaTakeover,
-        executor: AlphaExecutor,
-        status_writer: AlphaStatusWriter,
-        expectations: Expectations,
-        metrics: JobMetrics,
+        recorder: EventRecorder,
+        queue: RateLimitingQueue[str],
+        *,
         clock: Clock,
+        metrics: JobMetrics,
+        config: ConfigSource = NO_CONFIG,
     ) -> None:
-        """Register the handlers. `feed` adds to the workers' queue."""
+        """Read these caches, write through `client`, and add keys to `queue`. Registers the handlers."""
+        expectations = Expectations(clock)
+        feed, events = Feed(queue), JobEvents(dialect.resource, recorder, clock)
+        self._status_writer = AlphaStatusWriter(dialect, client, events, metrics, feed=feed, clock=clock)
+        super().__init__(
+            caches.jobs, self._status_writer, feed=feed, events=events, expectations=expectations, metrics=metrics
+        )
         self._dialect = dialect
         self._caches = caches
         self._client = client
-        self._feed = feed
-        self._takeover = takeover
-        self._executor = executor
-        self._status_writer = status_writer
-        self._expectations = expectations
-        self._metrics = metrics
+        self._takeover = AlphaTakeover(dialect, client, events)
+        self._executor = AlphaExecutor(dialect, client, events, expectations, config=config)
         self._clock = clock
-        self._memory: dict[str, _Memory] = {}
-        caches.jobs.add_event_handler(JobHandler[AlphaJob](feed, self._forget, lambda job: job.is_of(dialect)))
+        caches.jobs.add_event_handler(JobHandler[AlphaJob](feed, self.forget, self._takes))
         owner = dialect.resource.kind
         caches.batch_jobs.add_event_handler(OwnedChildHandler[BatchJob](owner, JOB.name, feed, expectations))
         caches.services.add_event_handler(OwnedChildHandler[Service](owner, SERVICE.name, feed, expectations))
@@ -234,88 +251,61 @@ class AlphaController:
 
     async def begin(self) -> None:
         """Start working as the leader: queue all jobs of the dialect."""
-        self._feed.open(job for job in self._caches.jobs.indexer.list() if job.is_of(self._dialect))
+        self._feed.open(job for job in self._caches.jobs.indexer.list() if self._takes(job))
 
-    async def sync(self, key: str) -> None:
-        """Move one job closer to its spec. Raises ApiError if it must be retried."""
-        cached = self._caches.jobs.indexer.get(key)
-        if cached is None or not cached.is_of(self._dialect):
-            return
+    def forget(self, gone: ObjectMeta) -> None:
+        """Forget all state of a deleted job, and count its deletion."""
+        self._executor.forget(gone.uid)
+        super().forget(gone)
+
+    def _takes(self, job: AlphaJob) -> bool:
+        return job.is_of(self._dialect)
+
+    def _new_memory(self) -> AlphaMemory:
+        return AlphaMemory()
+
+    def _view(self, key: str, cached: AlphaJob, memory: AlphaMemory) -> AlphaView | None:
         if not self._caches.have_synced:
             self._feed.after(key, CACHE_RETRY_S)
-            return
-        structlog.contextvars.bind_contextvars(uid=cached.metadata.uid)
-        try:
-            await self._sync(key, cached)
-        finally:
-            if not self._caches.jobs.indexer.has(cached.metadata):
-                self._forget(cached.metadata)  # again: this sync has added state since
-
-    async def _sync(self, key: str, cached: AlphaJob) -> None:
-        memory = self._memory.setdefault(cached.metadata.uid, _Memory())
+            return None
         job = memory.status.newest(cached) or cached
-        spec = effective_spec(job, self._spec_of(job, memory))
-        wait_s = await self._takeover.ensure_labelled(job, spec, self._caches.children_of)
-        if wait_s is not None:
-            self._feed.after(key, wait_s)
-            return  # synced again when the caches contain the labeled pods
-        try:
-            await self._plan_and_execute(key, job, spec, memory)
-        except RefusedError as error:
-            newest = memory.status.newest(cached) or cached
-            await self._plan_and_execute(key, newest, refused(spec, error.message), memory)
+        spec = effective_spec(job, memory.spec_of(self._dialect, job))
+        may_act = self._expectations.satisfied(owner_uid_key(job.metadata))  # before the caches are read
+        return AlphaView(key, job, spec, self._caches.children_of(job), may_act)
 
-    async def _plan_and_execute(self, key: str, job: AlphaJob, spec: AlphaSpec | InvalidSpec, memory: _Memory) -> None:
-        """Make a plan and execute it: first the status, then creates, then deletes."""
-        owner = owner_uid_key(job.metadata)
-        may_act = self._expectations.satisfied(owner)  # before the caches are read
-        children = self._caches.children_of(job)
-        taken = self._executor.taken.get(job.metadata.uid, ())
-        decided = plan(self._dialect, job, spec, children, self._clock.now(), taken=taken)
-        acts = may_act and decided.acts
-        written = await self._status_writer.write_if_due(key, job, decided, memory.status, at_once=acts)
-        self._executor.report(job, decided)
-        if acts:
-            if not (written or is_finished(job.status)):
-                await confirm(self._client, self._dialect.resource, job.metadata)
+    async def _own(self, view: AlphaView) -> bool:
+        wait_s = await self._takeover.ensure_labelled(view.job, view.spec, view.children)
+        self._feed.after(view.key, wait_s)
+        return wait_s is None
+
+    def _plan(self, view: AlphaView, memory: AlphaMemory) -> AlphaPlan:
+        taken = self._executor.taken.get(view.job.metadata.uid, ())
+        return plan(self._dialect, view.job, view.spec, view.children, self._clock.now(), taken=taken)
+
+    async def _write_status(self, view: AlphaView, memory: AlphaMemory, plan: AlphaPlan, *, acts: bool) -> AlphaView:
+        written = await self._status_writer.write_if_due(view.key, view.job, plan, memory.status, at_once=acts)
+        return view if written is None else replace(view, job=written, confirmed=True)
+
+    def _is_finished(self, view: AlphaView) -> bool:
+        return is_finished(view.job.status)
+
+    async def _before_acting(self, view: AlphaView, memory: AlphaMemory, plan: AlphaPlan) -> None:
+        if not (view.confirmed or is_finished(view.job.status)):
+            await confirm(self._client, self._dialect.resource, view.job.metadata)
+
+    async def _create(self, view: AlphaView, plan: AlphaPlan) -> None:
+        if not isinstance(view.spec, InvalidSpec):
             try:
-                await self._create_and_delete(written or job, spec, decided)
+                await self._executor.create(view.job, view.spec, plan)
             except NameTakenError:
-                self._feed.after(key, TAKEN_DELAY_S)  # the retry delay grows beyond that
+                self._feed.after(view.key, TAKEN_DELAY_S)  # the retry delay grows beyond that
                 raise
-        self._feed.after(key, self._expectations.expires_in_s(owner))
 
-    async def _create_and_delete(self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, decided: AlphaPlan) -> None:
-        """Create, then delete.
+    async def _delete(self, view: AlphaView, plan: AlphaPlan) -> None:
+        await self._executor.delete(view.job, plan.delete)
 
-        If a create failed, the deletes still follow. If a child was rejected as invalid, they do not: another plan cleans up.
-        """
-        failure: ApiError | None = None
-        if not isinstance(spec, InvalidSpec):
-            try:
-                await self._executor.create(job, spec, decided)
-            except RefusedError:
-                raise
-            except ApiError as error:
-                failure = error
-        await self._executor.delete(job, decided.delete)
-        if failure is not None:
-            raise failure
-
-    def _spec_of(self, job: AlphaJob, memory: _Memory) -> AlphaSpec | InvalidSpec:
-        """Return the spec, which is parsed once per generation."""
-        if memory.generation != job.metadata.generation:
-            memory.spec = read_spec(self._dialect, job.metadata.name, job.spec)
-            memory.generation = job.metadata.generation
-        return memory.spec
-
-    def _forget(self, gone: ObjectMeta) -> None:
-        memory = self._memory.pop(gone.uid, None)
-        self._expectations.forget(owner_uid_key(gone))
-        self._status_writer.forget(gone.uid)
-        self._executor.forget(gone.uid)
-        if memory is not None and memory.spec.managed_by in MANAGED_BY_US:
-            self._metrics.count("deleted", gone.namespace)
+    def _after_refusal(self, view: AlphaView, memory: AlphaMemory, message: str) -> AlphaView:
+        return replace(view, spec=refused(view.spec, message), confirmed=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,41 +336,11 @@ def new_alpha_part(
         default_controller_rate_limiter(), name=name, metrics=metrics, clock=clock
     )
     caches = AlphaCaches.of(dialect, informers, namespace, resync_s=resync_s)
-    alpha = new_alpha_controller(
-        dialect, caches, writer, recorder, queue, clock=clock, metrics=jobs_metrics, config=config
-    )
+    alpha = AlphaController(dialect, caches, writer, recorder, queue, clock=clock, metrics=jobs_metrics, config=config)
     controller = Controller(
         name, alpha.sync, queue=queue, workers=workers, on_start=alpha.begin, metrics=metrics, clock=clock
     )
     return AlphaPart(controller, caches)
-
-
-def new_alpha_controller(
-    dialect: Dialect,
-    caches: AlphaCaches,
-    client: RestClient,
-    recorder: EventRecorder,
-    queue: RateLimitingQueue[str],
-    *,
-    clock: Clock,
-    metrics: JobMetrics,
-    config: ConfigSource = NO_CONFIG,
-) -> AlphaController:
-    """Return a controller that reads these caches, writes through `client`, and adds keys to `queue`."""
-    expectations = Expectations(clock)
-    feed, events = Feed(queue), JobEvents(dialect.resource, recorder, clock)
-    return AlphaController(
-        dialect,
-        caches=caches,
-        client=client,
-        feed=feed,
-        takeover=AlphaTakeover(dialect, client, events),
-        executor=AlphaExecutor(dialect, client, events, expectations, config=config),
-        status_writer=AlphaStatusWriter(dialect, client, events, metrics, feed=feed, clock=clock),
-        expectations=expectations,
-        metrics=metrics,
-        clock=clock,
-    )
 
 
 RECHECK_S: Final = 1.0
@@ -402,13 +362,10 @@ class AlphaTakeover:
         self._client = client
         self._events = events
 
-    async def ensure_labelled(
-        self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, children_of: Callable[[AlphaJob], Children]
-    ) -> float | None:
+    async def ensure_labelled(self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, children: Children) -> float | None:
         """Return None if the job may be planned; else the seconds until the next check, if no event comes first.
 
-        `children_of` returns a job's cached children. Raises ApiError if pods cannot be listed or patched: the job must then be
-        retried.
+        `children` are those of the view. Raises ApiError if pods cannot be listed or patched: the job must then be retried.
         """
         if not (isinstance(spec, AlphaSpec) and spec.runtime_id and may_have_hidden_children(job)):
             return None
@@ -421,7 +378,7 @@ class AlphaTakeover:
         if hidden:
             message = f"Adopted {len(hidden)} pod{'s' if len(hidden) > 1 else ''} created by another operator"
             self._events.record(meta, EventType.NORMAL, EventReason.ADOPTED, message)
-        seen = {pod.metadata.uid for found in children_of(job).bare.values() for pod in found}
+        seen = {pod.metadata.uid for found in children.bare.values() for pod in found}
         return None if all(pod.uid in seen for pod in pods) else RECHECK_S
 
     async def _label(self, job: AlphaJob, spec: AlphaSpec, pods: Sequence[ObjectMeta]) -> None:

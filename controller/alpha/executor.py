@@ -33,7 +33,7 @@ from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, AlphaEventReaso
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, build_service
 from tfjob_operator.controller.alpha.children import BatchJob, config_map_name
-from tfjob_operator.controller.alpha.plan import AlphaPlan, Child, is_finished
+from tfjob_operator.controller.alpha.plan import AlphaPlan, Child
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
@@ -175,14 +175,9 @@ class AlphaExecutor(ChildWriter):
         if failures:
             raise failures[0]
 
-    def report(self, job: AlphaJob, plan: AlphaPlan) -> None:
-        """Report the problems of pods not reported yet."""
-        self._events.report(job.metadata, plan.problems, finished=is_finished(job.status))
-
     def forget(self, uid: str) -> None:
         """Forget all state of a deleted job."""
         self.taken.pop(uid, None)
-        self._events.forget(uid)
 
 
 def _kind_of(child: Child) -> ChildKind:

@@ -1,1 +1,1 @@
-"""The TFJob controller: view, plan, execute. Read `controller` first, then `view`, `plan.plan` and `apply.executor`."""
+"""The TFJob controller: view, plan, execute. Read `jobs.reconciler` first, then `controller`, `view` and `plan.plan`."""

@@ -1,81 +1,124 @@
 """The TFJob controller: informer events become keys, and workers (`controller.manager`) sync them.
 
-A sync never looks at the event that caused it. It opens a view of the job (`view.py`), computes a plan (`plan/`), and executes
-it (`apply/`). If a sync fails, the job is retried with a growing delay; other jobs are not affected. `new_controller` creates
-the parts.
+A sync (`controller.jobs.reconciler`) opens a view of the job (`view.py`), computes a plan from it (`plan/`), and executes the
+plan (`apply/`). If it fails, the job is retried with a growing delay; other jobs are not affected.
 
-Invariants:
+In addition to what both dialects do:
 
-- The queue gives a key to at most one worker at a time: the state of a job is not modified concurrently.
+- If the status moves restart records to pods, those pods are read before it is written. Before the end of a queued job is
+  written, its pods are listed: none but those that the plan names may hold quota.
+- Before the first pod of an attempt, the API server is asked whether a pod of an earlier attempt exists.
+- After the deletes, each of which follows the last event of its pod (`apply/children.py`), pods on lost nodes are terminated
+  (`nodes.py`). The job itself is deleted last, when its TTL has expired.
 """
 
 from __future__ import annotations
 
-import structlog
+from collections.abc import Iterable
 
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.meta import ObjectMeta, meta_key
+from tfjob_operator.api.meta import ObjectMeta, meta_key, owner_uid_key
+from tfjob_operator.api.v1.conditions import is_finished
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.metrics import JobMetrics, log_finished
+from tfjob_operator.controller.jobs.pods import is_rejected
+from tfjob_operator.controller.jobs.reconciler import Reconciler
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import CONFIG_MAP, POD, SERVICE, Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildHandler, ChildRecords, Delays
-from tfjob_operator.controller.tfjob.apply.executor import Executor, TFJobStatusWriter
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildHandler, Delays
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
+from tfjob_operator.controller.tfjob.apply.status_writer import TFJobStatusWriter
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.logs import LogReader
 from tfjob_operator.controller.tfjob.nodes import LostPods, NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.controller.tfjob.view import JobMemory, LeadershipTerm, PrunedStatus, View, Views
+from tfjob_operator.controller.tfjob.view import JobMemory, LeadershipTerm, Permission, PrunedStatus, View, Views
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
 
-class TFJobController:
-    """Runs TFJobs. Created by `new_controller`."""
+class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
+    """Runs TFJobs."""
 
     def __init__(
         self,
-        *,
         caches: TFJobCaches,
-        feed: Feed,
-        views: Views,
-        takeover: Takeover,
-        ref_manager: RefManager,
-        executor: Executor,
-        records: ChildRecords,
+        client: RestClient,
+        recorder: EventRecorder,
+        queue: RateLimitingQueue[str],
+        *,
+        clock: Clock,
         metrics: JobMetrics,
         leadership_term: LeadershipTerm | None = None,
+        domain: str = "",
+        ignore_alpha: bool = False,
+        config: ConfigSource = NO_CONFIG,
+        expectations: Expectations | None = None,
+        delays: Delays | None = None,
+        defaults: Defaults = DEFAULTS,
         nodes: NodeCache | None = None,
         logs: LogReader | None = None,
     ) -> None:
-        """Register the handlers. `feed` adds to the workers' queue.
+        """Read these caches, write through `client`, and add keys to `queue`. Registers the handlers.
 
-        `leadership_term` is None if other processes may work on jobs at the same time.
+        `leadership_term` is None if other processes may work on jobs at the same time; `domain` is the cluster's DNS domain if
+        TF_CONFIG needs it. `ignore_alpha` is true if jobs of the alpha dialect have their own controller. `expectations` and
+        `delays` are created unless given. Without `nodes`, the state of nodes is ignored, and without `logs`, no job stalls.
         """
+        feed, events = Feed(queue), JobEvents(TFJOBS, recorder, clock)
+        expectations = expectations or Expectations(clock)
+        self._pruned_status = pruned = PrunedStatus(events)
+        self._confirmer = confirmer = Confirmer(client)
+        self._status_writer = TFJobStatusWriter(client, confirmer, events, metrics, pruned, feed=feed, clock=clock)
+        super().__init__(
+            caches.jobs, self._status_writer, feed=feed, events=events, expectations=expectations, metrics=metrics
+        )
         self._caches = caches
-        self._feed = feed
-        self._views = views
-        self._takeover = takeover
-        self._ref_manager = ref_manager
-        self._executor = executor
-        self._records = records
-        self._metrics = metrics
+        self._clock = clock
         self._leadership_term = leadership_term
-        self._nodes = nodes
-        if nodes is not None:
-            nodes.feed = feed
-        self._logs = logs
-        if logs is not None:
-            logs.feed = feed
-        expectations, blocked = records.expectations, records.blocked
-        caches.jobs.add_event_handler(JobHandler[TFJob](feed, self._forget))
+        self._nodes, self._logs = nodes, logs
+        for reader in (nodes, logs):
+            if reader is not None:
+                reader.feed = feed
+        self._delays = delays = delays or Delays(clock)
+        self._blocked = blocked = BlockedChildren(clock, delays)
+        self._views = Views(
+            caches,
+            expectations,
+            pruned,
+            blocked,
+            clock=clock,
+            nodes=nodes,
+            logs=logs,
+            domain=domain,
+            defaults=defaults,
+            leadership_term=leadership_term,
+            ignore_alpha=ignore_alpha,
+        )
+        gang = caches.pod_groups.scheduler if caches.pod_groups is not None else None
+        self._takeover = Takeover(client, events, expectations)
+        self._ref_manager = RefManager(client, confirmer, events, expectations, delays)
+        self._creator = Creator(
+            client,
+            events,
+            expectations,
+            blocked,
+            domain=domain,
+            gang=gang,
+            config=config,
+            last_words=defaults.last_words,
+            backend_variables=defaults.backend_variables,
+        )
+        self._deleter = Deleter(client, events, expectations, gang=gang)
+        self._repairer = ChildRepairer(client, events, delays)
+        self._lost_pods = LostPods(client, events, recorder, feed, clock)
+        caches.jobs.add_event_handler(JobHandler[TFJob](feed, self.forget))
         caches.pods.add_event_handler(ChildHandler[Pod](POD.name, feed, expectations, blocked))
         caches.services.add_event_handler(ChildHandler[Service](SERVICE.name, feed, expectations, blocked))
         caches.config_maps.add_event_handler(ChildHandler[ConfigMap](CONFIG_MAP.name, feed, expectations, blocked))
@@ -92,33 +135,34 @@ class TFJobController:
         if self._leadership_term is not None:
             await self._leadership_term.begin()
 
-    async def sync(self, key: str) -> None:
-        """Move one job closer to its spec. Raises ApiError if it must be retried."""
-        opened = self._views.open(key)
-        if opened is None:
-            if self._logs is not None:
-                self._logs.forget(key)  # another controller manages it now
-            return
-        job = opened[0].job.metadata
-        structlog.contextvars.bind_contextvars(uid=job.uid)
-        try:
-            await self._sync(key, *opened)
-        finally:
-            if not self._caches.jobs.indexer.has(job):
-                self._forget(job)  # again: this sync has added state since
+    def forget(self, gone: ObjectMeta) -> None:
+        """Forget all state of a deleted job, and count its deletion."""
+        if self._nodes is not None:
+            self._nodes.forget(meta_key(gone))
+        if self._logs is not None:
+            self._logs.forget(meta_key(gone))
+        self._delays.forget(owner_uid_key(gone))
+        self._blocked.forget(gone)
+        self._pruned_status.forget(gone.uid)
+        super().forget(gone)
 
-    async def _sync(self, key: str, view: View, memory: JobMemory) -> None:
+    def _new_memory(self) -> JobMemory:
+        return JobMemory()
+
+    def _view(self, key: str, cached: TFJob, memory: JobMemory) -> View | None:
+        view = self._views.open(key, cached, memory)
+        if view is None and self._logs is not None:
+            self._logs.forget(key)
+        return view
+
+    async def _own(self, view: View) -> bool:
         wait_s = await self._takeover.ensure_labelled(view)
         if wait_s is not None:
-            self._feed.after(key, wait_s)
-            return  # synced again when the caches contain the labeled children
+            self._feed.after(view.key, wait_s)
+            return False
         adoptions = await self._ref_manager.claim(view)
-        self._feed.after(key, adoptions.wait_s)
-        if adoptions.any:
-            return  # synced again when the caches contain them
-        planned: View | None = view
-        while planned is not None:  # twice if a child is rejected; nothing is created for a rejected spec
-            planned = await self._executor.execute(planned, memory, self._plan(planned, memory))
+        self._feed.after(view.key, adoptions.wait_s)
+        return not adoptions.any
 
     def _plan(self, view: View, memory: JobMemory) -> Plan:
         decided = plan(view)
@@ -127,94 +171,54 @@ class TFJobController:
             self._logs.watch(view.key, decided.log_watch)
         return decided
 
-    def _forget(self, gone: ObjectMeta) -> None:
-        if self._nodes is not None:
-            self._nodes.forget(meta_key(gone))
-        if self._logs is not None:
-            self._logs.forget(meta_key(gone))
-        self._records.forget(gone)
-        self._executor.forget(gone.uid)
-        # Only jobs that this process has worked on are counted: standby replicas observe the deletion too, and jobs of another
-        # controller are not ours (B75).
-        if self._views.forget(gone):
-            self._metrics.count("deleted", gone.namespace)
+    async def _write_status(self, view: View, memory: JobMemory, plan: Plan, *, acts: bool) -> View:
+        self._feed.after(view.key, plan.requeue_after_s)
+        await self._confirmer.confirm_restarts(view, plan.status)
+        if plan.may_outlive is not None:
+            holders = await self._confirmer.quota_holders(view.job, plan.may_outlive)
+            await self._creator.wait_for_gone(view.job.metadata, holders)
+        at_once = acts and view.permission is not Permission.FIRST
+        return await self._status_writer.write_if_due(view, memory, plan, at_once=at_once)
 
+    def _is_finished(self, view: View) -> bool:
+        return is_finished(view.job.status)
 
-def new_controller(
-    caches: TFJobCaches,
-    client: RestClient,
-    recorder: EventRecorder,
-    queue: RateLimitingQueue[str],
-    *,
-    clock: Clock,
-    metrics: JobMetrics,
-    leadership_term: LeadershipTerm | None = None,
-    domain: str = "",
-    ignore_alpha: bool = False,
-    config: ConfigSource = NO_CONFIG,
-    expectations: Expectations | None = None,
-    delays: Delays | None = None,
-    defaults: Defaults = DEFAULTS,
-    nodes: NodeCache | None = None,
-    logs: LogReader | None = None,
-) -> TFJobController:
-    """Return a controller that reads these caches, writes through `client`, and adds keys to `queue`.
+    async def _maintain(self, view: View, memory: JobMemory, plan: Plan) -> None:
+        if self._is_finished(view) and memory.logs_end(view.job, self._clock.now()):
+            log_finished(view.job)
+        if view.valid_spec is not None:
+            self._feed.after(view.key, await self._repairer.repair(view.job, view.valid_spec, plan))
 
-    `leadership_term` is None if other processes may work on jobs at the same time; `domain` is the cluster's DNS domain if
-    TF_CONFIG needs it. `ignore_alpha` is true if jobs of the alpha dialect have their own controller. `expectations` and
-    `delays` are created unless given. Without `nodes`, the state of nodes is ignored, and without `logs`, no job stalls.
-    """
-    expectations = expectations or Expectations(clock)
-    delays = delays or Delays(clock)
-    blocked = BlockedChildren(clock, delays)
-    feed, events = Feed(queue), JobEvents(TFJOBS, recorder, clock)
-    pruned, confirmer = PrunedStatus(events), Confirmer(client)
-    gang = caches.pod_groups.scheduler if caches.pod_groups is not None else None
-    return TFJobController(
-        caches=caches,
-        feed=feed,
-        views=Views(
-            caches,
-            expectations,
-            pruned,
-            blocked,
-            clock=clock,
-            nodes=nodes,
-            logs=logs,
-            domain=domain,
-            defaults=defaults,
-            leadership_term=leadership_term,
-            ignore_alpha=ignore_alpha,
-        ),
-        takeover=Takeover(client, events, expectations),
-        ref_manager=RefManager(client, confirmer, events, expectations, delays),
-        executor=Executor(
-            status_writer=TFJobStatusWriter(client, events, metrics, pruned, feed=feed, clock=clock),
-            confirmer=confirmer,
-            creator=Creator(
-                client,
-                events,
-                expectations,
-                blocked,
-                domain=domain,
-                gang=gang,
-                config=config,
-                last_words=defaults.last_words,
-                backend_variables=defaults.backend_variables,
-            ),
-            deleter=Deleter(client, events, expectations, gang=gang),
-            repairer=ChildRepairer(client, events, delays),
-            events=events,
-            metrics=metrics,
-            expectations=expectations,
-            blocked=blocked,
-            feed=feed,
-            lost_pods=LostPods(client, events, recorder, feed, clock),
-            clock=clock,
-        ),
-        records=ChildRecords(expectations, delays, blocked),
-        metrics=metrics,
-        leadership_term=leadership_term,
-        nodes=nodes,
-        logs=logs,
-    )
+    async def _before_acting(self, view: View, memory: JobMemory, plan: Plan) -> None:
+        if view.permission is Permission.UNCONFIRMED:
+            await self._confirmer.confirm(view.job)
+        # Only once: on a view that stays stale, children deleted by the garbage collector would be recreated repeatedly.
+        memory.acted = True
+        if plan.begins_attempt:
+            await self._creator.wait_for_gone(view.job.metadata, await self._confirmer.earlier_pods(view.job))
+
+    async def _create(self, view: View, plan: Plan) -> None:
+        if view.valid_spec is not None:
+            await self._creator.create(view.job, view.valid_spec, plan)
+
+    async def _delete(self, view: View, plan: Plan) -> None:
+        job = view.job.metadata
+        for deletion in plan.delete_pods:
+            if deletion.restarts and is_rejected(deletion.pod):
+                self._blocked.rejected(job, deletion.pod.metadata.name)
+        await self._deleter.delete(view.job, plan)
+        for deletion in plan.delete_pods:
+            if deletion.decision is not None:
+                self._metrics.decided(job.namespace, *deletion.decision)
+
+    def _due_in_s(self, view: View) -> Iterable[float | None]:
+        return (*super()._due_in_s(view), self._blocked.next_due_in_s(view.job.metadata))  # the latter: U2
+
+    async def _after_acting(self, view: View, plan: Plan) -> None:
+        if plan.lost_pods:
+            await self._lost_pods.end(view.key, view.job.metadata, plan.lost_pods)
+        if plan.delete_job:
+            await self._deleter.delete_job(view.job)
+
+    def _after_refusal(self, view: View, memory: JobMemory, message: str) -> View:
+        return view.after_refusal(message, memory.status)

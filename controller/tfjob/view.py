@@ -39,7 +39,7 @@ import structlog
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.meta import OWNER_INDEX, ObjectMeta, PartialObjectMetadata, owner_uid_key, version_number
+from tfjob_operator.api.meta import OWNER_INDEX, PartialObjectMetadata, owner_uid_key, version_number
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
@@ -245,7 +245,7 @@ class View(PlanInput):
 
 
 class Views:
-    """Opens views, and stores state of each job that the caches do not contain."""
+    """Opens views."""
 
     def __init__(
         self,
@@ -279,17 +279,9 @@ class Views:
         self._defaults = defaults
         self._bounds: Sequence[Bound] = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
         self._leaves_alpha = ignore_alpha
-        self._memory: dict[str, JobMemory] = {}
 
-    def open(self, key: str) -> tuple[View, JobMemory] | None:
-        """Return the view of the job with this key, and what is kept about the job between syncs.
-
-        None if the job does not exist or another controller manages it.
-        """
-        cached = self._caches.jobs.indexer.get(key)
-        if cached is None:
-            return None
-        memory = self._memory.setdefault(cached.metadata.uid, JobMemory())
+    def open(self, key: str, cached: TFJob, memory: JobMemory) -> View | None:
+        """Return the view of the job with this key; None if another controller manages it."""
         pending = memory.status
         newest = pending.newest(cached) or self._pruned_status.as_sent(cached)
         job = _with_unwritten(newest, memory)
@@ -307,7 +299,7 @@ class Views:
         pods = caches.pods.indexer.by_index(OWNER_INDEX, owner)
         services = caches.services.indexer.by_index(OWNER_INDEX, owner)
         effective = effective_spec(job, spec, pods, services, self._bounds)
-        view = View(
+        return View(
             key=key,
             job=job,
             written=newest.status,
@@ -331,13 +323,6 @@ class Views:
             domain=self._domain,
             defaults=self._defaults,
         )
-        return view, memory
-
-    def forget(self, job: ObjectMeta) -> bool:
-        """Forget all state of a deleted job. Return True if this process has worked on it."""
-        memory = self._memory.pop(job.uid, None)
-        self._pruned_status.forget(job.uid)
-        return memory is not None and memory.ours
 
     def _nodes_of(self, key: str, job: TFJob, spec: TFJobSpec | InvalidSpec, pods: Sequence[Pod]) -> Nodes | None:
         """Return the state of the nodes of a job's pods; None if the job does not need it."""

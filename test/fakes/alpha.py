@@ -25,7 +25,7 @@ from tfjob_operator.controller.alpha.children import (
     config_map_name,
     replica_key,
 )
-from tfjob_operator.controller.alpha.controller import AlphaCaches, new_alpha_controller
+from tfjob_operator.controller.alpha.controller import AlphaCaches, AlphaController
 from tfjob_operator.controller.alpha.plan import keys_of
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.metrics import JobMetrics
@@ -195,7 +195,7 @@ class World:
         self.metrics = JobMetrics()
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         informers: Any = (self.jobs, self.batch_jobs, self.pods, self.services, self.config_maps)
-        self.controller = new_alpha_controller(
+        self.controller = AlphaController(
             dialect,
             AlphaCaches(*informers),
             self.client,

@@ -29,11 +29,11 @@ from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
-from tfjob_operator.controller.tfjob.apply.executor import TFJobStatusWriter
 from tfjob_operator.controller.tfjob.apply.ownership import RefManager
+from tfjob_operator.controller.tfjob.apply.status_writer import TFJobStatusWriter
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.caches import PodGroupCache, TFJobCaches
-from tfjob_operator.controller.tfjob.controller import new_controller
+from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.logs import LogReader
 from tfjob_operator.controller.tfjob.nodes import NodeCache
 from tfjob_operator.controller.tfjob.view import LeadershipTerm, PrunedStatus
@@ -124,7 +124,7 @@ class ControllerHarness:
         )
         nodes = cast("SharedIndexInformer[Node]", self.nodes)
         self.node_cache = NodeCache(lambda: nodes, self.client, self.caches.pods.indexer, clock)
-        self.controller = new_controller(
+        self.controller = TFJobController(
             self.caches,
             self.client,
             self.recorder,
@@ -254,4 +254,5 @@ def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetri
     feed: Feed = Feed(RateLimitingQueue(ItemExponentialFailureRateLimiter()))
     events = JobEvents(TFJOBS, recorder, VirtualClock())
     pruned = PrunedStatus(events)
-    return TFJobStatusWriter(client, events, metrics or JobMetrics(), pruned, feed=feed, clock=VirtualClock())
+    confirmer, clock = Confirmer(client), VirtualClock()
+    return TFJobStatusWriter(client, confirmer, events, metrics or JobMetrics(), pruned, feed=feed, clock=clock)

@@ -19,7 +19,7 @@ from tfjob_operator.controller.tensorboard import plan as tensorboard
 from tfjob_operator.controller.tfjob.apply import ownership
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
-from tfjob_operator.controller.tfjob.apply.executor import Executor, TFJobStatusWriter
+from tfjob_operator.controller.tfjob.apply.status_writer import TFJobStatusWriter
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import actions, cleanup, plan, status
 from tfjob_operator.controller.tfjob.plan.clocks import Observer
@@ -38,7 +38,7 @@ def _views_are_believed() -> None:
 
 def _act_first(concerns: Callable[[Any], object]) -> None:
     """Write the status after the creates and deletes of these plans."""
-    write, act = TFJobStatusWriter.write_if_due, Executor._create_and_delete
+    write, act = TFJobStatusWriter.write_if_due, TFJobController._create_and_delete
     late: dict[int, tuple[Any, Any, Any, bool]] = {}
 
     async def write_later(writer: Any, view: Any, memory: Any, plan: Any, *, at_once: bool) -> Any:
@@ -47,13 +47,13 @@ def _act_first(concerns: Callable[[Any], object]) -> None:
             return view
         return await write(writer, view, memory, plan, at_once=at_once)
 
-    async def act_first(executor: Any, view: Any, plan: Any) -> None:
-        await act(executor, view, plan)
+    async def act_first(controller: Any, view: Any, plan: Any) -> None:
+        await act(controller, view, plan)
         if (waiting := late.pop(id(view), None)) is not None:
             await write(waiting[0], view, *waiting[1:3], at_once=waiting[3])
 
     _replace(TFJobStatusWriter, "write_if_due", write_later)
-    _replace(Executor, "_create_and_delete", act_first)
+    _replace(TFJobController, "_create_and_delete", act_first)
 
 
 def _writes_are_not_fenced() -> None:
@@ -99,7 +99,7 @@ def _a_job_that_is_gone_leaves_a_task() -> None:
 
     async def leave(controller: Any, key: str) -> None:
         await sync(controller, key)
-        if controller._views.open(key) is None:
+        if controller.open(key) is None:
             left.add(asyncio.create_task(asyncio.Event().wait()))
 
     _replace(TFJobController, "sync", leave)

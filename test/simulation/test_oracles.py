@@ -30,7 +30,6 @@ from simulation.weather import CALM
 from simulation.world import OracleError, run_seed
 from tfjob_operator.api import meta
 from tfjob_operator.api.client.errors import ConflictError, StatusError
-from tfjob_operator.api.meta import owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.conditions import end_record, is_ending
 from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES
@@ -43,7 +42,7 @@ from tfjob_operator.controller.alpha.observe import derived_runtime_id
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
 from tfjob_operator.controller.tfjob import view
-from tfjob_operator.controller.tfjob.apply import executor
+from tfjob_operator.controller.tfjob.apply import status_writer
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.plan import (
     accelerators,
@@ -88,18 +87,13 @@ _with_config_maps, _replicas_of, _until_deadline = actions.with_config_maps, rep
 _decide, _restart_attempt, _restart_all = attempts.decide, plan._restart_attempt, attempts.restart_all
 _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, cleanup.clean_up
 _decide_job, _finish, _conclude_job, _suspend = plan._decide, cleanup.finish, cleanup.conclude, plan.delete_all
-_is_due: Final = executor.TFJobStatusWriter._is_due
-_FIRST_DUE: Final[WeakKeyDictionary[executor.TFJobStatusWriter, dict[str, float]]] = WeakKeyDictionary()
+_is_due: Final = status_writer.TFJobStatusWriter._is_due
+_FIRST_DUE: Final[WeakKeyDictionary[status_writer.TFJobStatusWriter, dict[str, float]]] = WeakKeyDictionary()
 _kept_s, _waited_for, _escalation = cleanup.kept_s, cleanup._waited_for, attempts._escalation
 _first_seen, _lost_since, _first_match = Observer.first_seen, NodeState.lost_since, nodes._first_match
 _with_unwritten = view._with_unwritten
-_write_tfjob_if_due = executor.TFJobStatusWriter.write_if_due
-_tidy_up, _conclude, _run, _plan_and_execute = (
-    alpha.to_clean_up,
-    alpha.conclude,
-    alpha.run,
-    AlphaController._plan_and_execute,
-)
+_write_tfjob_if_due = status_writer.TFJobStatusWriter.write_if_due
+_tidy_up, _conclude, _run, _execute = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController.execute
 
 
 async def _believe(*_: object) -> None:
@@ -112,7 +106,7 @@ async def _tell_later(recorder: EventRecorder, *event: Any, fact: str) -> None:
     recorder.event(*event)
 
 
-async def _go_on_without_it(writer: executor.TFJobStatusWriter, view: View, *given: Any, at_once: bool) -> View:
+async def _go_on_without_it(writer: status_writer.TFJobStatusWriter, view: View, *given: Any, at_once: bool) -> View:
     """Take a status that is refused for stored."""
     try:
         return await _write_tfjob_if_due(writer, view, *given, at_once=at_once)
@@ -179,14 +173,11 @@ def _services_last(*given: Any) -> Any:
     return replace(decided, create_jobs=decided.create_jobs or decided.create_services)
 
 
-async def _act_first(controller: AlphaController, key: str, job: Any, spec: Any, memory: Any) -> None:
+async def _act_first(reconciler: AlphaController, seen: Any, memory: Any, decided: Any) -> Any:
     """Children are created before the status is written."""
-    may_act = controller._expectations.satisfied(owner_uid_key(job.metadata))
-    children, now = controller._caches.children_of(job), controller._clock.now()
-    decided = alpha.plan(controller._dialect, job, spec, children, now)
-    if may_act and decided.acts and decided.status is not None:
-        await controller._create_and_delete(job, spec, decided)
-    await _plan_and_execute(controller, key, job, spec, memory)
+    if seen.may_act and decided.acts and decided.status is not None:
+        await reconciler._create_and_delete(seen, decided)
+    return await _execute(reconciler, seen, memory, decided)
 
 
 def _rules_backwards(spec: Any, *given: Any, **named: Any) -> Any:
@@ -414,7 +405,7 @@ BUGS: Final[dict[str, Row]] = {
     "everything is cleaned up": (PROMISES, cleanup, "pods_to_clean_up", lambda _, pods: [*pods], "clean-up policy"),
     "a refused status is taken for stored": (
         _later(PROMISES, 105),
-        executor.TFJobStatusWriter,
+        status_writer.TFJobStatusWriter,
         "write_if_due",
         _go_on_without_it,
         "are on record",
@@ -543,7 +534,7 @@ BUGS: Final[dict[str, Row]] = {
     "an unwritten decision is acted on": (QUEUES, plan, "conclude", _unsaid, "wanted as it is"),
     "a decision is delayed": (
         QUEUES_IN_TIME,
-        executor.TFJobStatusWriter,
+        status_writer.TFJobStatusWriter,
         "_is_due",
         _decided_later,
         "too late: .*end of|at rest, but",
@@ -632,7 +623,7 @@ BUGS: Final[dict[str, Row]] = {
     "the status comes last": (
         ALPHA,
         AlphaController,
-        "_plan_and_execute",
+        "execute",
         _act_first,
         "never confirmed|not in the status",
     ),

@@ -37,7 +37,7 @@ from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.conflicts import Delays
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
-from tfjob_operator.controller.tfjob.controller import new_controller
+from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.informers import EventHandler, Indexer, Tombstone
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
 from worlds.frozen import Freezer
@@ -498,7 +498,7 @@ class Operator:
         }
         jobs, pods, services = (cast("Any", store) for store in stores.values())
         config_maps = cast("Any", Store("configmaps", Indexer(CHILD_INDEXERS), self.client))
-        controller = new_controller(
+        controller = TFJobController(
             TFJobCaches(jobs, pods, services, config_maps),
             self.client,
             self.recorder,

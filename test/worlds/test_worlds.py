@@ -1,7 +1,7 @@
 """Every world that a small job can reach is safe, and leads to the stable state that the user requested.
 
 Anvil calls this eventually stable reconciliation and proves it; here it is checked by exhaustive search. The real plan,
-expectations, queue, stores, executor and status writer run against a model of API server, kubelet and user, in every order of
+expectations, queue, stores, reconciler and status writer run against a model of API server, kubelet and user, in every order of
 events. Only the number of faults (crashes, lost responses, failing pods ...) and the size of the job are bounded.
 """
 
@@ -25,7 +25,7 @@ from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.apply.conflicts import ChildHandler
-from tfjob_operator.controller.tfjob.apply.executor import Executor
+from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import (
     attempts,
     cleanup,
@@ -103,7 +103,7 @@ TWICE: Final = Setting(
 )
 _on = partial(Setting, "")
 _newest = partial(Setting, "", kubernetes=NEWEST)
-_execute, _write_end, _decide = Executor.execute, cleanup._write_end, plan._decide
+_execute, _write_end, _decide = TFJobController.execute, cleanup._write_end, plan._decide
 _first_seen = Observer.first_seen
 _finish, _conclude, _merged = cleanup.finish, cleanup.conclude, status._merged_begun
 _good: dict[str, Any] = {}
@@ -198,18 +198,18 @@ def _stopped_count(draft: Any, ending: Any, spec: Any, seen: Any, failure: Any =
     return replace(decided, status=msgspec.structs.replace(decided.status, replica_statuses=counts))
 
 
-async def _early(executor: Any, seen: View, memory: Any, decided: Plan) -> View | None:
+async def _early(controller: Any, seen: View, memory: Any, decided: Plan) -> View | None:
     """Children are created before the write that would have shown that the view is stale."""
     if seen.may_act and seen.valid_spec is not None:
-        await executor._creator.create(seen.job, seen.valid_spec, decided)
-    return await _execute(executor, seen, memory, decided)
+        await controller._creator.create(seen.job, seen.valid_spec, decided)
+    return await _execute(controller, seen, memory, decided)
 
 
-async def _delete_first(executor: Any, seen: View, memory: Any, decided: Plan) -> View | None:
+async def _delete_first(controller: Any, seen: View, memory: Any, decided: Plan) -> View | None:
     """Pods are deleted before the status says why: an operator that is killed in between never knows that a job restarts."""
     if seen.may_act:
-        await executor._deleter.delete(seen.job, decided)
-    return await _execute(executor, seen, memory, decided)
+        await controller._deleter.delete(seen.job, decided)
+    return await _execute(controller, seen, memory, decided)
 
 
 def _revived(draft: Any, spec: Any, *more: Any) -> Plan:
@@ -290,7 +290,7 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
         _on(ONE, ("lose",), 1, (SUSPEND,), runs_at_once=True),
         "is suspended",
     ),
-    "the status comes last": ([(Executor, "execute", _early)], _on(ONE, (), 0, (SUSPEND,)), "is suspended"),
+    "the status comes last": ([(TFJobController, "execute", _early)], _on(ONE, (), 0, (SUSPEND,)), "is suspended"),
     "successes are not written": (
         [(status, "merged_finished_indices", lambda *_: {})],
         _on(TWO, (), 0, runs_at_once=True),
@@ -320,7 +320,11 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
         _all_restart(1),
         "attempt 1",
     ),
-    "the status of a restart comes last": ([(Executor, "execute", _delete_first)], _all_restart(1), "is not written"),
+    "the status of a restart comes last": (
+        [(TFJobController, "execute", _delete_first)],
+        _all_restart(1),
+        "is not written",
+    ),
     "an attempt has no limit": ([(plan, "ending_of", _nothing)], _all_restart(2), "2 counted restarts"),
     "a failure is revived": (
         [(plan, "_decide", _revived)],

@@ -234,19 +234,3 @@ class ChildHandler(OwnedChildHandler[C]):
         for key in (*self._blocked.freed(meta.namespace, meta.name), job_of_orphan(meta)):
             if key is not None:
                 self._feed.add(key)
-
-
-@dataclass(frozen=True, slots=True)
-class ChildRecords:
-    """The records about children. These may be lost with the process: a new process fills its caches before it acts."""
-
-    expectations: Expectations
-    delays: Delays
-    blocked: BlockedChildren
-
-    def forget(self, job: ObjectMeta) -> None:
-        """Forget all state of a deleted job."""
-        owner = owner_uid_key(job)
-        self.expectations.forget(owner)
-        self.delays.forget(owner)
-        self.blocked.forget(job)

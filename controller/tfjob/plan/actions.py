@@ -37,7 +37,7 @@ from tfjob_operator.controller.jobs.children import (
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import StartProblem, has_ended, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, config_map_name
-from tfjob_operator.controller.tfjob.plan.clocks import NOTHING_SEEN, Fact, FirstSeen, Observer
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Observer
 from tfjob_operator.controller.tfjob.plan.placement import Nodes
 from tfjob_operator.controller.tfjob.plan.replicas import Drift, Replica
 from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS, Logs, LogWatch
@@ -159,7 +159,7 @@ class PlanInput:
     """The pods that were created but are not in `pods` yet."""
     unreported: Sequence[JobEvent] = ()
     """The events of a status that was computed but not written. They precede new ones."""
-    first_seen: FirstSeen = NOTHING_SEEN
+    first_seen: FirstSeen = field(default_factory=dict)
     """That of the previous plan of this process (`clocks`)."""
     nodes: Nodes | None = None
     """None if not needed."""

@@ -42,7 +42,6 @@ class Sight(NamedTuple):
 
 FirstSeen = Mapping[Sight, float]
 """When this process first saw each of these facts, in monotonic time: a change of its own wall clock ends no wait."""
-NOTHING_SEEN: Final[FirstSeen] = {}
 
 
 class Observer:

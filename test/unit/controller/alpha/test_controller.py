@@ -406,7 +406,7 @@ async def test_a_job_that_is_deleted_during_its_own_sync_is_forgotten(error: typ
     world.queue.shut_down()  # the key is taken out of it by a sync that finds no job
     assert not remembered(world.controller, {UID})
     assert await world.sync() == []
-    assert (world.controller._memory, world.controller._executor.taken) == ({}, {})
+    assert (world.controller._memories, world.controller._executor.taken) == ({}, {})
 
 
 def test_another_jobs_child_of_the_same_name_meets_no_expectation() -> None:

@@ -35,6 +35,7 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
+from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator
 from tfjob_operator.controller.tfjob.view import (
@@ -43,7 +44,6 @@ from tfjob_operator.controller.tfjob.view import (
     LeadershipTerm,
     Permission,
     View,
-    Views,
 )
 from tfjob_operator.informers import Indexer
 
@@ -53,22 +53,22 @@ NEWER, OLDER = "41", "39"
 """Versions on either side of the beginning of our leadership term."""
 
 
-async def views_of(world: ControllerHarness) -> Views:
-    """The views of a controller that is alone, in a leadership term that begins at version 40."""
+async def views_of(world: ControllerHarness) -> TFJobController:
+    """A controller that is alone, in a leadership term that begins at version 40."""
     assert world.leadership_term is not None
     world.client.list_version = "40"
     await world.leadership_term.begin()
     world.taken()
-    return world.controller._views
+    return world.controller
 
 
-def opened(views: Views) -> View:
+def opened(views: TFJobController) -> View:
     found = views.open(KEY)
     assert found is not None
     return found[0]
 
 
-def keep(views: Views, status: JobStatus, *events: JobEvent) -> None:
+def keep(views: TFJobController, status: JobStatus, *events: JobEvent) -> None:
     """Compute a status that is not written yet."""
     found = views.open(KEY)
     assert found is not None
@@ -147,7 +147,7 @@ async def test_a_view_says_whether_children_may_be_made_and_deleted_and_why(
     assert (view.permission, view.may_act) == (expected, met)
     world.confirms(version)
     todo = Plan(create_pods=(ReplicaKey.of("mnist", "Worker", 0),))
-    await world.controller._executor.execute(view, JobMemory(), todo)
+    await world.controller.execute(view, JobMemory(), todo)
     assert [each for each in world.taken() if each == LOOK] == ([LOOK] if expected is Permission.UNCONFIRMED else [])
 
 
@@ -177,12 +177,15 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
     assert asked == ["expectations", *[OWNER_INDEX] * 3, *[ORPHAN_INDEX] * 2]
 
 
-async def test_a_job_of_another_controller_has_no_view() -> None:
+async def test_a_job_of_another_controller_has_no_view(mocker: MockerFixture) -> None:
     """B75: and its deletion is not counted."""
     theirs = job(spec(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
-    views = await views_of(ControllerHarness(theirs, alone=True))
+    world = ControllerHarness(theirs, alone=True)
+    views = await views_of(world)
     assert views.open(KEY) is None
-    assert views.forget(job().metadata) is False
+    count = mocker.patch.object(world.metrics, "count")
+    views.forget(job().metadata)
+    assert not count.called
 
 
 CONFIRM, WRITE, CREATE = "get tfjobs", "patch status tfjobs", "create pods"
@@ -212,7 +215,7 @@ async def test_permission_and_status_decide_which_calls_a_plan_makes(
         view = replace(opened(await views_of(world)), permission=permission)
         world.confirms("1")
         todo = Plan(status=status, create_pods=(ReplicaKey.of("mnist", "Worker", 0),))
-        assert await world.controller._executor.execute(view, JobMemory(), todo) is None
+        assert await world.controller.execute(view, JobMemory(), todo) is None
         assert [f"{verb} {resource}" for verb, resource, _ in world.taken()] == expected, status
 
 

@@ -21,7 +21,7 @@ from tfjob_operator.api.v1.constants import limit_of
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.tfjob.apply.executor import all_active
+from tfjob_operator.controller.tfjob.apply.status_writer import all_active
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan
 
 

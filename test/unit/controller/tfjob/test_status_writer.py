@@ -23,7 +23,7 @@ from tfjob_operator.controller.jobs.children import ChildLabels, ReplicaKey, Ser
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S, START_WINDOW_S, PendingStatus
 from tfjob_operator.controller.jobs.writes import StaleViewError
-from tfjob_operator.controller.tfjob.apply.executor import only_starts
+from tfjob_operator.controller.tfjob.apply.status_writer import only_starts
 from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
 from tfjob_operator.controller.tfjob.plan.replicas import Drift, find_label_drift, find_selector_drift, labels_wanted
 
