@@ -1,1 +1,1 @@
-"""Executes plans: writes the status; creates, repairs and deletes children. `executor` defines the order."""
+"""Executes plans: writes the status; creates, repairs and deletes children. `jobs.reconciler` defines the order."""
