@@ -61,7 +61,6 @@ from tfjob_operator.controller.tfjob.nodes import NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, PlanInput
 from tfjob_operator.controller.tfjob.plan.clocks import FirstSeen
 from tfjob_operator.controller.tfjob.plan.placement import Nodes
-from tfjob_operator.controller.tfjob.plan.plan import node_lost_after_s
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, unobserved
 from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS
 from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read, refused, spec_cache_key
@@ -328,7 +327,7 @@ class Views:
         """Return the state of the nodes of a job's pods; None if the job does not need it."""
         if self._nodes is None or not isinstance(spec, TFJobSpec):
             return None
-        if not (spec.has_node_rules or node_lost_after_s(spec, self._defaults)):
+        if not (spec.has_node_rules or self._defaults.node_lost_after_s(spec)):
             return None
         if conditions.is_finished(job.status) and all(pod.metadata.deletion_timestamp is None for pod in pods):
             return None

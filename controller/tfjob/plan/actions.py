@@ -59,6 +59,10 @@ class Defaults(NamedTuple):
     backend_variables: bool = True
     retryable: frozenset[int] = RETRYABLE_EXIT_CODES
 
+    def node_lost_after_s(self, spec: TFJobSpec) -> int:
+        """Return how many seconds a node must be not ready before this job considers it lost; 0 for never."""
+        return self.node_lost_timeout_s if spec.node_lost_timeout_s is None else spec.node_lost_timeout_s
+
 
 DEFAULTS: Final = Defaults()
 

@@ -162,7 +162,7 @@ def _with_children(decided: Plan, draft: StatusDraft, given: PlanInput, seen: Ob
     job, spec, nodes = given.job, given.spec, given.nodes
     if isinstance(spec, TFJobSpec):
         if nodes is not None:
-            decided = with_nodes(decided, draft, given.pods, nodes, node_lost_after_s(spec, given.defaults))
+            decided = with_nodes(decided, draft, given.pods, nodes, given.defaults.node_lost_after_s(spec))
         if draft.avoided_nodes:
             decided = with_avoidance(decided, draft, spec, given.gang, seen.replicas)
         if not conditions.is_over(job.status):
@@ -178,11 +178,6 @@ def _with_warnings(decided: Plan, job: TFJob, spec: TFJobSpec, now: datetime) ->
         warnings = (SpecWarning(EventReason.RESTART_REQUEST_IGNORED, why), *warnings)
     problems = tuple(problem_of_job(*warning) for warning in warnings)
     return replace(decided, problems=(*decided.problems, *problems)) if problems else decided
-
-
-def node_lost_after_s(spec: TFJobSpec, defaults: Defaults) -> int:
-    """Return how many seconds a node must be not ready before this job considers it lost; 0 for never."""
-    return defaults.node_lost_timeout_s if spec.node_lost_timeout_s is None else spec.node_lost_timeout_s
 
 
 def _decide(
