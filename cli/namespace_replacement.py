@@ -26,6 +26,7 @@ from tfjob_operator.cli.replacement import (
     TFJOB_ENTRY,
     Found,
     TrainingOperator,
+    about_late_jobs,
     about_the_deployment,
     about_the_jobs,
     apply_and_wait,
@@ -124,6 +125,7 @@ def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
     yield "# Nothing was changed: review these steps, and run them in this order,"
     yield from HOW_TO_RUN
     yield from about_the_jobs(found, "-n", namespace)
+    yield from about_late_jobs(found)
     yield GONE
     yield from about_the_deployment(found, operator)
     yield from _conflicts(found, namespace)

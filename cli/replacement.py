@@ -96,7 +96,7 @@ class Found(NamedTuple):
     it does not exist. `kinds` are other resources with objects, and `unknown_kinds` those that may not be listed. `jobs` is the
     number of unfinished jobs, and `differences` has the namespaces and names of those concerned, by the ID of the difference.
     `moved` are the namespaces that were moved before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of
-    this operator.
+    this operator. `late_elsewhere` are the jobs beyond their deadlines in namespaces that are not moved.
     """
 
     deployments: Sequence[Mapping[str, Any]] | None
@@ -109,6 +109,7 @@ class Found(NamedTuple):
     moved: Sequence[str] = ()
     bindings: Sequence[Mapping[str, Any]] | None = None
     installed: Sequence[Installation] = ()
+    late_elsewhere: Sequence[tuple[str, str]] = ()
 
 
 class Original(NamedTuple):
@@ -335,6 +336,15 @@ def about_the_jobs(found: Found, *scope: str) -> Iterator[str]:
         are = "TFJob is" if len(on_hold) == 1 else "TFJobs are"
         yield f"# {len(on_hold)} {are} on hold under tfjob-operator, and cannot finish until corrected. To show why:"
         yield from _named(INVALID.id, [kubectl("tfjob", "explain", name, "-n", each) for each, name in on_hold], check)
+
+
+def about_late_jobs(found: Found) -> Iterator[str]:
+    """Yield comments about the jobs that training-operator fails where it remains, when it lists all jobs again."""
+    if late := found.late_elsewhere:
+        yield f"# {len(late)} TFJob{'s' * (len(late) != 1)} of other namespaces under {DEADLINE_EXCEEDED.id}: training-operator"
+        yield "# itself fails each when step 3 replaces the CRD or Back 3 restarts it, unless activeDeadlineSeconds is raised."
+        check = kubectl("tfjob", "migrate", "--check", "-A")
+        yield from _named(DEADLINE_EXCEEDED.id, [f"{each}/{name}" for each, name in late], check)
 
 
 def _named(id_: str, concerned: Sequence[str], check: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.terminal import TablePrinter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from tfjob_operator.cli.installations import Installation
     from tfjob_operator.cli.migration import CheckedJob
@@ -239,7 +239,26 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
             raise
         where = f"in {namespace}" if namespace else "of all namespaces"
         warn(f"no permission to list TFJobs {where}: the plan has the flags for all differences")
-    return namespace_plan(found, namespace) if namespace else plan(found)
+    if not namespace:
+        return plan(found)
+    return namespace_plan(found._replace(late_elsewhere=_late_elsewhere(session, {*found.moved, namespace})), namespace)
+
+
+def _late_elsewhere(session: Session, served: Collection[str]) -> list[tuple[str, str]]:
+    """Return the jobs that are beyond their deadlines in all namespaces but these. Raises CliError."""
+    from tfjob_operator.cli.migration import DEADLINE_EXCEEDED
+
+    try:
+        every = _check(session, None, gang=None, is_served=served.__contains__)
+    except ApiServerError as error:
+        if not error.is_denied:
+            raise
+        warn(
+            "no permission to list TFJobs of all namespaces: jobs beyond their deadlines in other namespaces are not named"
+        )
+        return []
+    late = (each for each in every if DEADLINE_EXCEEDED.id in each.differences)
+    return [(each.namespace, each.name) for each in late if each.namespace not in served]
 
 
 def _require_namespace(session: Session, namespace: str) -> None:

@@ -18,6 +18,7 @@ from unit.cli.training_operator import (
     CRD,
     DENIED,
     NAMESPACES,
+    OF_ALL,
     PUBLIC,
     account,
     binding,
@@ -398,3 +399,22 @@ def test_a_namespace_cannot_be_moved_alone_while_training_operator_does_not_serv
     assert err.startswith("error: training-operator may not serve the other namespaces: ")
     assert why in err
     assert "Back 1 to Back 3 of `kubectl tfjob migrate --plan`" in err
+
+
+def test_the_plan_names_the_jobs_of_other_namespaces_that_training_operator_fails_itself(server: Server) -> None:
+    """It evaluates all jobs when their CRD is replaced, and at its restart on the way back."""
+    cluster(server, PUBLIC["mnist"], moved=["moved"])
+    late = {"spec": PUBLIC["mnist"]["spec"] | {"runPolicy": {"activeDeadlineSeconds": 60}}}
+    late["status"] = {"conditions": [], "startTime": "2026-01-01T00:00:00Z"}
+    names = [("team", "here"), ("moved", "served"), ("other", "late")]
+    metas = ({"namespace": each, "name": name, "uid": name} for each, name in names)
+    server.answers(OF_ALL, items(*({"metadata": meta} | late for meta in metas)))
+    lines = plan(server)
+    start = position(lines, "# 1 TFJob of other namespaces under deadline-exceeded: training-operator")
+    assert lines[start + 2] == "#   other/late"
+    assert not {"#   team/here", "#   moved/served"} & set(lines)
+    server.responses.pop(OF_ALL)
+    server.otherwise = (403, json.dumps(DENIED).encode())
+    result = server.run("migrate", "--plan", "-n", "team")
+    assert "of other namespaces" not in result.stdout
+    assert "warning: no permission to list TFJobs of all namespaces: jobs beyond their deadlines" in result.stderr
