@@ -38,7 +38,7 @@ from tfjob_operator.controller.jobs.writes import JobEvents, RefusedError
 from tfjob_operator.informers import SharedIndexInformer
 
 
-class JobMemory(Protocol):
+class Memory(Protocol):
     """The state of a job kept between syncs, which is lost with the process."""
 
     @property
@@ -80,7 +80,7 @@ class JobPlan(Protocol):
         ...
 
 
-M = TypeVar("M", bound=JobMemory)
+M = TypeVar("M", bound=Memory)
 V = TypeVar("V", bound=JobView)
 P = TypeVar("P", bound=JobPlan)
 
