@@ -273,6 +273,8 @@ _BY_CODE: Final = {
     143: TERMINATED,
     2: USAGE,
 }
+_OF_COMMANDS: Final = frozenset({2, 126, 127})
+"""Exit codes that an exception of Python does not have: after one, they are of another command of the script."""
 _TIMED_OUT: Final = 124
 _NOT_EXECUTED: Final = 126
 _TIME_LIMIT: Final = ManifestChange("raise the time limit of timeout in command and args of the template")
@@ -627,7 +629,9 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem = AFTER_SUCCESS
         values["times"] = format_restarts(end.loops) if end.loops else "until its limit of restarts"
     else:
-        problem = _BY_CODE.get(end.code, CRASH_LOOP if end.loops else FAILED)
+        other = CRASH_LOOP if end.loops else FAILED
+        is_of_shell = end.code in _OF_COMMANDS and reading.is_exception(last.line)
+        problem = other if is_of_shell else _BY_CODE.get(end.code, other)
         key = str(end.code) if problem is FAILED else ""
         problem = replace(problem, to_do=(LOGS, _TIME_LIMIT)) if has_timeout else problem
         more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}

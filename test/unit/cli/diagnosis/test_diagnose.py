@@ -11,6 +11,7 @@ import pytest
 
 from fakes.recordings import kueue
 from support.cases import for_each
+from tfjob_operator.api.text import last_words
 from tfjob_operator.api.v1 import validation
 from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake
@@ -1043,6 +1044,88 @@ def test_a_job_that_failed_at_a_limit_says_which_replica_reached_it_and_how() ->
     for event in ("MaxRestartsExceeded", "BackoffLimitExceeded"):
         world.status["begun"]["ending"] = {"type": "Failed", "event": event, "failure": ended}
         assert first_of(world).title.endswith(" allows (mnist-ps-0, exit code 1: RuntimeError: NCCL error)")
+
+
+OF_TRAINING: Final = """Epoch 1/5
+Traceback (most recent call last):
+  File "/app/train.py", line 60, in <module>
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm: cannot remove '/tmp/train.lock': No such file or directory",
+        "rm: cannot remove '/tmp/lock': Permission denied",
+        "upload failed: ./out.txt to s3://logs/out.txt An error occurred (AccessDenied) when calling the PutObject operation",
+        "fatal error: An error occurred (403) when calling the HeadObject operation: Forbidden",
+        "cp: cannot stat '/ckpt/best.pt': No such file or directory",
+        "curl: (6) Could not resolve host: hooks.slack.com",
+        "tar: /backup/out.tar: Cannot write: No space left on device",
+        "python: can't open file '/app/upload.py': [Errno 2] No such file or directory",
+        "/app/run.sh: line 9: gsutil: command not found",
+        "+ cat /var/log/train.log\ncat: /var/log/train.log: No such file or directory",
+        "AccessDeniedException: 403 trainer@ml.example does not have storage.objects.create access to the bucket.",
+        "ERROR: (gcloud.storage.cp) HTTPError 403: trainer@ml.example does not have storage.objects.create access.",
+        "fatal: unable to access 'https://github.com/ml/logs/': Could not resolve host: github.com",
+        "ERROR: training failed with exit code 1",
+    ],
+)
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_command_that_fails_after_an_exception_of_the_training_is_not_the_cause(line: str, *, is_gone: bool) -> None:
+    """A script cleans up after the training has failed. An exception that names its own cause keeps it."""
+    own = {
+        "RuntimeError: shape '[8, 12]' is invalid": "exit-code",
+        "PermissionError: [Errno 13] Permission denied: '/data/a'": "data-access-denied",
+    }
+    for error, problem in own.items():
+        world, log = Troubled(), f"{OF_TRAINING}{error}\n{line}\n"
+        world.failed(1, message=last_words(log)) if is_gone else world.failed(1, log=log)
+        if is_gone:
+            del world.pods[WORKER]
+        first = first_of(world)
+        assert first.id == problem
+        assert ("shape '[8, 12]' is invalid" if problem == "exit-code" else "/data/a") in first.title
+
+
+@for_each("code", [2, 126, 127])
+def test_the_code_of_a_command_after_an_exception_is_not_explained(code: int) -> None:
+    """Python exits with 1 after an exception: the code is that of what the script ran last."""
+    world = Troubled()
+    world.failed(
+        code, log=f"{OF_TRAINING}RuntimeError: shape '[8, 12]' is invalid\ntar: /out: Cannot open: Is a directory"
+    )
+    words = f"container tensorflow exited with code {code}: RuntimeError: shape '[8, 12]' is invalid"
+    assert first_of(world).title == f"Failed ({WORKER}): {words}"
+
+
+def test_what_a_training_that_went_on_after_an_exception_printed_last_still_decides() -> None:
+    world = Troubled()
+    handled = f"{OF_TRAINING}RuntimeError: no cuDNN\nEpoch 2/5\ntee: /logs/out.txt: No space left on device"
+    world.failed(1, log=handled)
+    assert first_of(world).id == "disk-full"
+    world = Troubled()
+    world.failed(1, log=f"{OF_TRAINING}RuntimeError: no cuDNN\nEpoch 2/5\nERROR: no data in /data")
+    assert first_of(world).title.endswith(": ERROR: no data in /data")
+
+
+@pytest.mark.parametrize(
+    ("between", "words"),
+    [
+        ("", "ValueError: tokenizer has no pad_token"),
+        (
+            "Epoch 2/5\n",
+            "CalledProcessError: Command '['/usr/bin/python3', 'finetune.py']' returned non-zero exit status 1.",
+        ),
+    ],
+)
+def test_the_exception_of_a_child_decides_over_that_of_its_launcher(between: str, words: str) -> None:
+    child = f"{OF_TRAINING}ValueError: tokenizer has no pad_token\n{between}"
+    command = "Command '['/usr/bin/python3', 'finetune.py']' returned non-zero exit status 1."
+    world = Troubled()
+    world.failed(1, log=f"{child}{OF_TRAINING[10:]}subprocess.CalledProcessError: {command}\n")
+    assert first_of(world).title.endswith(f": {words}")
 
 
 def test_an_exception_above_hundreds_of_lines_of_a_library_is_found_and_the_advice_prints_as_many_lines() -> None:
