@@ -229,12 +229,13 @@ AFTER_PROBE: Final = warning(
 AFTER_EXCEPTION: Final = warning(
     "succeeded-with-exception",
     "Succeeded with exit code 0, but {what} ({who}): {words}",
-    "Near the end, the log of the replica that ended the job has a traceback of Python, or a message that a program did not "
-    "start, crashed, or rejected its arguments",
+    "Near the end, the log of the replica that ended the job has a traceback of Python, an error by which a program says that "
+    "the training failed, or a message that a program did not start, crashed, or rejected its arguments",
     LOGS,
     "A shell exits with the code of its last command. After set -e, or if && joins the commands, it exits with that of the "
     "first command that fails; after set -o pipefail (bash), also if the output of that command goes through a pipe, such as "
     "python train.py | tee log",
+    "A program that logs an exception, and does not raise it again, must exit with another code than 0 itself",
 )
 FOR_EVER: Final = warning(
     "restarts-for-ever",
@@ -370,7 +371,8 @@ def _stopped_well(facts: Facts) -> Iterator[Finding]:
             what, line = "the log ends with an exception", reading.last_exception(log)
             if not line:
                 by_shell = not refining.runs_python(facts, meta.name, CONTAINER_NAME)
-                what, line = reading.ignored_failure(log, by_shell=by_shell)
+                is_several = refining.runs_several(facts, meta.name, CONTAINER_NAME)
+                what, line = reading.ignored_failure(log, by_shell=by_shell, is_several=is_several)
             if line:
                 seen = f"log of {safe_name(meta.name)}: {quote(log)}"
                 yield of_pod(AFTER_EXCEPTION, pod, what=what, words=shorten(value(line)), **values).seen_in(seen)

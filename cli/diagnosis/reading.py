@@ -45,6 +45,19 @@ _ECHOES: Final = 3
 _LINES_OF_USAGE: Final = 40
 _LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread|(?:^|\n)[EW]\d{4} ")
 """In the line before a traceback that a logger or a thread has printed: the program continued."""
+_OF_LOGGER: Final = re.compile(r"(?:\S{1,60} ){0,4}\W?(?:ERROR|CRITICAL|FATAL)\b|E\d{4} [\d:.]+ ")
+_GAVE_UP: Final = re.compile(
+    r"\b(?:train(?:ing|er)?|job|run|experiment|pipeline|program)(?: (?:has|was|is))? (?:failed|crashed|aborted)\b(?! to\b)|"
+    r"\b(?:aborting|giving up|gave up|cannot continue)\b",
+    re.IGNORECASE,
+)
+_BESIDE: Final = re.compile(
+    r"metric|upload|download|push|post|send|sync|report|notif|webhook|summar|monitor|telemetry|wandb|mlflow|retry|tensorboard",
+    re.IGNORECASE,
+)
+"""What a training can do without."""
+_XTRACE: Final = re.compile(r"\++ \S")
+"""What a shell prints of a command after set -x."""
 _OF_REPORT: Final = re.compile(r"[=-]{3,}$|\S+ FAILED$|Failures:$|Root Cause |\[\d+\]:$|<NO_OTHER_FAILURES>|\s|$")
 """The lines of the exception of torchrun after the first one, and lines that continue any exception."""
 _TRAINED: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
@@ -208,30 +221,45 @@ def last_exception(log: str) -> str:
     return found["line"] if found is not None else ""
 
 
-def ignored_failure(log: str, *, by_shell: bool) -> tuple[str, str]:
+def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str, str]:
     """Return how a program failed whose exit code its script ignored, and the line that says so; "" if there is none.
 
     More than a few lines after it, or one of a training, show that the program was not the training, or that it continued.
-    `by_shell` is False if the process is Python itself: a traceback that is not the end of its log was handled.
+    `by_shell` is False if the process is Python itself: a traceback that is not the end of its log was handled. `is_several` is
+    True if the shell runs several commands: what follows a traceback may be of the next one. After set -x it is.
     """
     lines = plain(log)[-_LONGEST:].rstrip().splitlines()
     after = 0
     for number in range(len(lines), max(len(lines) - _LINES_OF_USAGE, 0), -1):
         line, before = lines[number - 1], lines[max(number - _LINES_OF_USAGE, 0) : number - 1]
-        if _OF_REPORT.match(line) or _NATIVE.match(line):
+        is_near = after < _ECHOES + 1
+        if is_near and _gave_up(line):
+            return "the training may have failed", line
+        if _OF_REPORT.match(line) or _NATIVE.match(line) or _XTRACE.match(line):
             continue
-        if _NOT_STARTED.match(line):
+        if is_near and _NOT_STARTED.match(line):
             return "a program did not start", line
-        if _CRASHED.match(line):
+        if is_near and _CRASHED.match(line):
             return "a program was killed or crashed", line
-        if _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
+        if is_near and _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
             return "a program rejected its arguments", line
-        if by_shell and _EXCEPTION.match(line) and (found := _AT_END.search("\n".join(lines[:number]))) is not None:
-            return ("", "") if _LOGGED.search(found["before"] or "") else ("a program may have failed", line)
+        if _EXCEPTION.match(line) and (found := _AT_END.search("\n".join(lines[:number]))) is not None:
+            header = (found["before"] or "").strip()
+            if is_near and _gave_up(header):
+                return "the training may have failed", header
+            is_last = bool(_XTRACE.match("".join(lines[number : number + 1])))
+            if by_shell and (is_near or is_several or is_last):
+                return ("", "") if _LOGGED.search(header) else ("a program may have failed", line)
         after += 1
-        if after > _ECHOES or _TRAINED.search(line):
+        if _TRAINED.search(line) or is_progress(line):
             break
     return "", ""
+
+
+def _gave_up(line: str) -> bool:
+    """Return True for an error of a logger by which a program says that its training has failed, not just a part of it."""
+    said = " ".join(_error_of(line) or ([line] if _OF_LOGGER.match(line) else []))
+    return _GAVE_UP.search(said) is not None and not _BESIDE.search(said)
 
 
 def plain(log: str) -> str:

@@ -12,7 +12,7 @@ from tfjob_operator.cli.diagnosis.advice import LOGS
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.model.command_lines import command_of
+from tfjob_operator.cli.model.command_lines import command_of, script_of
 from tfjob_operator.cli.model.facts import listed, mapping, text
 from tfjob_operator.cli.model.replicas import replica_of
 from tfjob_operator.cli.model.words import join_some
@@ -25,6 +25,7 @@ _OF_COMMAND: Final = re.compile(r"\S*python[\d.]*: (No module named|Error while 
 """What Python prints, without an exception, of a module that its option -m names."""
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
 _TIMEOUT: Final = re.compile(r"(?:^|[\s;&|/])timeout(?:\s|$)")
+_SEVERAL: Final = re.compile(r"[;\n]\s*\S")
 _PYTHON: Final = re.compile(r"(/\S*/)?python[\d.]*")
 _SINGLE: Final = (
     "A job with a single replica gets no TF_CONFIG",
@@ -71,6 +72,12 @@ def runs_timeout(facts: Facts, pod: str, container: str) -> bool:
     """Return True if the command of a container in the template of a replica names timeout(1)."""
     own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
     return any(_TIMEOUT.search(word) for each in own for word in command_of(each))
+
+
+def runs_several(facts: Facts, pod: str, container: str) -> bool:
+    """Return True if the command of a container in the template of a replica is a script with several commands."""
+    own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
+    return any(_SEVERAL.search(script_of(each).strip()) for each in own)
 
 
 def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str) -> Problem:

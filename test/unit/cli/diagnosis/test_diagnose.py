@@ -2423,6 +2423,18 @@ TRACE: Final = 'Traceback (most recent call last):\n  File "/train.py", line 3, 
          "may have failed: torch.x.ChildFailedError"),
         ("Killed\nepoch 2: loss 0.3\nfinished", ""),
         ("copy: error: nothing to copy\nfinished", ""),
+        (f"+ python prep.py\n{TRACE}OSError: bad\n+ python x.py\na\nb\nc\nd\n+ echo", "may have failed: OSError: bad"),
+        (f"+ python prep.py\n{TRACE}OSError: bad\n+ python x.py\nepoch 1: loss 0.3\n+ echo finished\nfinished", ""),
+        (f"{TRACE}RuntimeError: x\nERROR:train:training failed, giving up", "training may have failed: ERROR:train:training"),
+        (f"2026 ERROR root: Training failed\n{TRACE}OSError: x\nINFO exiting", "may have failed: 2026 ERROR root: Training"),
+        ("step 3\nERROR: no data under gs://acme/ds, aborting", "training may have failed: ERROR: no data"),
+        ('{"level": "error", "msg": "job failed"}\nbye', 'training may have failed: {"level": "error", "msg": "job failed"}'),
+        ("E1130 10:00:03.000000 12 train.py:9] Training aborted.", "training may have failed: E1130 10:00:03"),
+        ("epoch 1 loss 0.3\nERROR:root:Failed to push metrics to pushgateway: timed out\nsaved model", ""),
+        ("epoch 1 loss 0.3\nERROR:root:upload of metrics failed 3 times, giving up\nfinished", ""),
+        (f"2026 ERROR root: job failed\n{TRACE}OSError: x\nstep 1: loss 0.3\nfinished", ""),
+        ("ERROR root: training failed, restarting from the last checkpoint\na\nb\nc\nfinished", ""),
+        ("INFO: previous job failed, continuing\nfinished", ""),
     ],
 )  # fmt: skip
 def test_a_job_that_succeeded_although_its_script_ignored_a_failure_is_noticed(log: str, line: str) -> None:
@@ -2434,6 +2446,27 @@ def test_a_job_that_succeeded_although_its_script_ignored_a_failure_is_noticed(l
     if line:
         assert line.replace(": ", " (mnist-worker-0): ", 1) in found[0].title
         assert "&&" in str(found[0].to_do)
+
+
+@pytest.mark.parametrize(
+    ("script", "then", "is_told"),
+    [
+        ("python prep.py; python train.py; echo finished", "found 0 shards", True),
+        ("python prep.py\npython train.py", "found 0 shards", True),
+        ("python prep.py; python train.py; echo finished", "Epoch 1/2", False),
+        ("python prep.py; python train.py; echo finished", "40%|####      | 40/100 [00:10<00:15,  4.00it/s]", False),
+        ("python train.py", "found 0 shards", False),
+        ("python train.py;\n", "found 0 shards", False),
+    ],
+)
+def test_an_exception_of_one_of_several_commands_is_noticed_above_the_lines_of_the_next(
+    script: str, then: str, *, is_told: bool
+) -> None:
+    world = world_of("succeeded-with-exception")
+    world.workers["template"]["spec"]["containers"][0] |= {"command": ["bash", "-c", script], "args": []}
+    world.logs["mnist-worker-0", "tensorflow"] = f"{TRACE}OSError: no raw data\n{then}\na\nb\nc\nfinished"
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["succeeded-with-exception"] * is_told
 
 
 @pytest.mark.parametrize("code", [137, 1])
