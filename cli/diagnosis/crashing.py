@@ -99,7 +99,9 @@ EVICTED: Final = error(
     "The kubelet evicted the pod because its node was low on memory or disk",
     DESCRIBE_NODES,
     ManifestChange("set resources.requests to what the job uses, so that it gets a node with enough"),
-    ManifestChange("or set restartPolicy of the replica to ExitCode, under which an evicted pod is recreated"),
+    ManifestChange(
+        "or set restartPolicy of the replica to OnFailure or ExitCode: under Never no evicted pod is recreated"
+    ),
     rank=702,
 )
 POD_DEADLINE: Final = error(
@@ -392,7 +394,7 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
         return
     proof = failed_line(failed)
     if failure.reason in _OF_POD:
-        yield _taken(failure.pod_name, failure.reason, failure.message, proof)
+        yield _taken(facts, failure.pod_name, failure.reason, failure.message, proof)
     elif failure.reason in starting.REASONS and failure.exit_code is None:
         problem, values = first_match(starting.RULES, failure.message or failure.reason) or (starting.CANNOT_START, {})
         more = {"pod": failure.pod_name, "node": failure.node_name, "container": failure.container_name}
@@ -448,9 +450,11 @@ def _is_invented(facts: Facts, failure: JobAttempt) -> bool:
     return failure.exit_code == 0 and failure.reason in _PLAIN and not by_restarts
 
 
-def _taken(pod: str, reason: str, message: str, proof: str, waits: str = "") -> Finding:
+def _taken(facts: Facts, pod: str, reason: str, message: str, proof: str, *, waits: str = "") -> Finding:
     """Return why the kubelet ended a whole pod; `waits` is what had kept it from starting."""
     problem, values = first_match(_EVICTIONS, message) or (EVICTED, {"resource": "resources"})
+    if problem is EVICTED and not refining.never_restarts(facts, pod):
+        problem = replace(problem, to_do=problem.to_do[:-1])
     if reason == "DeadlineExceeded":
         problem, values = POD_DEADLINE, {"words": f": {shorten(value(waits))}" if waits else " "}
     return Finding(problem, pod, (proof,), {**values, "pod": pod})
@@ -476,7 +480,7 @@ def _of_pod(facts: Facts, pod: PodDetails, container: str = "") -> Iterator[Find
         if waits := _waits(pod):
             seen = f"pod {safe_name(name)}: {quote(waits)}"
             yield from matched(starting.REASONS_OF_START, waits, pod, seen)
-        yield _taken(name, status.reason, status.message, seen, waits)
+        yield _taken(facts, name, status.reason, status.message, seen, waits=waits)
         return
     ends = [each for each in exits_of(pod) if container in {"", each.container} and is_down_after(each, facts.now)]
     for each in ends[:1]:
@@ -637,6 +641,8 @@ def _classified(facts: Facts, end: _End) -> Finding:
         key = str(end.code) if problem is FAILED else ""
         problem = replace(problem, to_do=(LOGS, _TIME_LIMIT)) if has_timeout else problem
         more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}
+    if problem is logs.PORT_IN_USE and not logs.IN_USE.search(joined):
+        problem = replace(problem, title=logs.NO_SERVER)
     if reading.is_far_up(joined, last.line):
         values["tail"] = MORE_LINES
     more = {name: shorten(text) for name, text in more.items()}
@@ -694,7 +700,7 @@ def _peer(facts: Facts, end: _End, task: str) -> str:
 def of_exit_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: int) -> Finding:
     """Return why the pod of an event ExitedWithCode failed; it was restarted `loops` times."""
     if ended.reason in _OF_POD:
-        return _taken(ended.pod, ended.reason, words_of(event, ended), facts.line(event))
+        return _taken(facts, ended.pod, ended.reason, words_of(event, ended), facts.line(event))
     return _classified(facts, _end_of_event(facts, event, ended, loops=loops))
 
 

@@ -125,8 +125,11 @@ PORT_IN_USE: Final = _log(
     710,
     "Port already in use ({who})",
     (ManifestChange("remove hostNetwork from the template, and let each process listen on its own port of TF_CONFIG"),),
-    "Address already in use",
+    "Address already in use, or a gRPC server that did not start",
 )
+NO_SERVER: Final = "Server not started, usually because its port is already in use ({who})"
+"""The title of PORT_IN_USE if the log does not say so."""
+IN_USE: Final = re.compile(r"in use\b|EADDRINUSE", re.IGNORECASE)
 NO_ACCESS: Final = _log(
     "data-access-denied",
     711,

@@ -1804,9 +1804,34 @@ def steps_of(world: Troubled) -> str:
     return " ".join(first_of(world).to_do)
 
 
+def test_a_server_that_did_not_start_has_a_port_in_use_only_if_the_log_says_so() -> None:
+    world = Troubled()
+    error = "tensorflow.python.framework.errors_impl.UnknownError: Could not start gRPC server"
+    world.failed(1, log=f'E1130 17 server_chttp2.cc:40] {{"description":"Only 1 addresses added out of 2"}}\n{error}')
+    title = f"Server not started, usually because its port is already in use ({WORKER})"
+    assert first_of(world).title == title
+    world.failed(1, log=f'E1130 17 server_chttp2.cc:40] {{"description":"Address already in use"}}\n{error}')
+    assert first_of(world).title == f"Port already in use ({WORKER})"
+
+
+@for_each("policy", ["Never", "", "OnFailure", "Always", "ExitCode"])
+def test_only_under_never_an_evicted_pod_needs_another_restart_policy(policy: str) -> None:
+    world = world_of("evicted")
+    world.workers.pop("restartPolicy", None)
+    world.workers.update({"restartPolicy": policy} if policy else {})
+    assert ("set restartPolicy of the replica to OnFailure or ExitCode" in steps_of(world)) is (policy in {"Never", ""})
+
+
+def test_a_change_instead_of_the_step_before_begins_with_or() -> None:
+    world = Troubled()
+    error = "botocore.exceptions.ClientError: An error occurred (403) when calling the HeadObject operation: Forbidden"
+    world.failed(1, log=f"{OF_TRAINING}{error}")
+    assert "Or save the manifest, then in the file correct serviceAccountName in the template" in steps_of(world)
+
+
 def test_a_port_that_another_container_of_the_pod_may_use_is_no_matter_of_the_host_network() -> None:
     world = world_of("port-in-use")
-    assert "another process already uses this one" in steps_of(world)
+    assert "a port of its own" in steps_of(world)
     assert "hostNetwork" not in steps_of(world)
     template = world.workers["template"]["spec"]
     template["containers"].append(CONTAINER | {"name": "debug"})
@@ -1864,6 +1889,10 @@ def test_a_crash_in_native_code_is_only_one_of_cuda_with_a_gpu(has_gpu: bool) ->
         world.workers["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 1
     assert ("CUDA" in steps_of(world)) is has_gpu
     assert "PYTHONFAULTHANDLER" in steps_of(world)
+    dump = 'Current thread 0x00007f12 (most recent call first):\n  File "/app/ops.py", line 44 in forward'
+    world.exited(139, log=f"Fatal Python error: Segmentation fault\n\n{dump}")
+    assert ("CUDA" in steps_of(world)) is has_gpu
+    assert "PYTHONFAULTHANDLER" not in steps_of(world), "the log has what it prints"
 
 
 @pytest.mark.parametrize("id_", ["program-not-executable", "command-not-executable"])
