@@ -297,6 +297,8 @@ _EVICTIONS: Final = (
 )
 _KILLED: Final = frozenset({137, 143})
 """Exit codes of signals from outside: the log does not contain the reason."""
+_BEGINNING: Final = 40
+"""As many characters identify a line."""
 _LAST_WORDS: Final = 150
 """The most bytes of the last lines of a log that are quoted in a title; a single line may be longer."""
 _TASK: Final = re.compile(r"/job:(\w{1,20})/(?:replica:\d{1,9}/)?task:(\d{1,9})")
@@ -647,7 +649,15 @@ def _classified(facts: Facts, end: _End) -> Finding:
         values["tail"] = MORE_LINES
     more = {name: shorten(text) for name, text in more.items()}
     problem = refining.refined(facts, problem, end.pod, end.container, last.line)
-    return Finding(problem, end.pod, end.proofs, values | more, key, also)
+    return Finding(problem, end.pod, _proofs(end, problem, last.line), values | more, key, also)
+
+
+def _proofs(end: _End, problem: Problem, line: str) -> tuple[str, ...]:
+    """Return the evidence of an exit, with the deciding line of its log if neither the title nor the end of the log has it."""
+    begin = line[:_BEGINNING]
+    if "{name}" in problem.title or "{words}" in problem.title or any(begin in each for each in end.proofs):
+        return end.proofs
+    return (*end.proofs[:1], f"log of {safe_name(end.pod)}: {shorten(value(line))}", *end.proofs[1:])
 
 
 def _by_log(

@@ -1829,6 +1829,16 @@ def test_a_change_instead_of_the_step_before_begins_with_or() -> None:
     assert "Or save the manifest, then in the file correct serviceAccountName in the template" in steps_of(world)
 
 
+@for_each("noise", ["", "[rank0]:[W1130 01:12:11.181 ProcessGroupNCCL.cpp:1496] Warning: not destroyed\n" * 9])
+def test_the_evidence_has_the_line_that_decided_once(noise: str) -> None:
+    world = Troubled()
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    world.failed(1, log=f"{OF_TRAINING}{error}\n{noise}")
+    found = first_of(world)
+    assert found.title == f"Out of GPU memory ({WORKER})"
+    assert sum("CUDA out of memory" in line for line in found.evidence) == 1
+
+
 def test_a_port_that_another_container_of_the_pod_may_use_is_no_matter_of_the_host_network() -> None:
     world = world_of("port-in-use")
     assert "a port of its own" in steps_of(world)
