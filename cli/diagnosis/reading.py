@@ -246,7 +246,7 @@ def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str,
         if _EXCEPTION.match(line) and (found := _AT_END.search("\n".join(lines[:number]))) is not None:
             header = (found["before"] or "").strip()
             if is_near and _gave_up(header):
-                return "the training may have failed", header
+                return "the training may have failed", line
             is_last = bool(_XTRACE.match("".join(lines[number : number + 1])))
             if by_shell and (is_near or is_several or is_last):
                 return ("", "") if _LOGGED.search(header) else ("a program may have failed", line)
