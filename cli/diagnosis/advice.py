@@ -130,10 +130,12 @@ def _running(change: ManifestChange) -> Iterator[str]:
 
 
 def _ended(change: ManifestChange, *, saved: bool) -> Iterator[str]:
+    what = change.what.removeprefix("or ")
+    is_other = what != change.what  # than the step before
     if saved:
-        yield from [f"In the saved manifest, also {change.what}"] * bool(change.what)
+        yield from [f"{'Or in' if is_other else 'In'} the saved manifest, also {what}"] * bool(what)
         return
-    yield f"Save the manifest{', then in the file ' * bool(change.what)}{change.what}: {SAVE}"
+    yield f"{'Or save' if is_other else 'Save'} the manifest{', then in the file ' * bool(what)}{what}: {SAVE}"
     yield REPLACE
 
 

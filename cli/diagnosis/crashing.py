@@ -99,7 +99,9 @@ EVICTED: Final = error(
     "The kubelet evicted the pod because its node was low on memory or disk",
     DESCRIBE_NODES,
     ManifestChange("set resources.requests to what the job uses, so that it gets a node with enough"),
-    ManifestChange("or set restartPolicy of the replica to ExitCode, under which an evicted pod is recreated"),
+    ManifestChange(
+        "or set restartPolicy of the replica to OnFailure or ExitCode: under Never no evicted pod is recreated"
+    ),
     rank=702,
 )
 POD_DEADLINE: Final = error(
@@ -229,12 +231,13 @@ AFTER_PROBE: Final = warning(
 AFTER_EXCEPTION: Final = warning(
     "succeeded-with-exception",
     "Succeeded with exit code 0, but {what} ({who}): {words}",
-    "Near the end, the log of the replica that ended the job has a traceback of Python, or a message that a program did not "
-    "start, crashed, or rejected its arguments",
+    "Near the end, the log of the replica that ended the job has a traceback of Python, an error by which a program says that "
+    "the training failed, or a message that a program did not start, crashed, or rejected its arguments",
     LOGS,
     "A shell exits with the code of its last command. After set -e, or if && joins the commands, it exits with that of the "
     "first command that fails; after set -o pipefail (bash), also if the output of that command goes through a pipe, such as "
     "python train.py | tee log",
+    "A program that logs an exception, and does not raise it again, must exit with another code than 0 itself",
 )
 FOR_EVER: Final = warning(
     "restarts-for-ever",
@@ -273,6 +276,8 @@ _BY_CODE: Final = {
     143: TERMINATED,
     2: USAGE,
 }
+_OF_COMMANDS: Final = frozenset({2, 126, 127})
+"""Exit codes that an exception of Python does not have: after one, they are of another command of the script."""
 _TIMED_OUT: Final = 124
 _NOT_EXECUTED: Final = 126
 _TIME_LIMIT: Final = ManifestChange("raise the time limit of timeout in command and args of the template")
@@ -292,6 +297,8 @@ _EVICTIONS: Final = (
 )
 _KILLED: Final = frozenset({137, 143})
 """Exit codes of signals from outside: the log does not contain the reason."""
+_BEGINNING: Final = 40
+"""As many characters identify a line."""
 _LAST_WORDS: Final = 150
 """The most bytes of the last lines of a log that are quoted in a title; a single line may be longer."""
 _TASK: Final = re.compile(r"/job:(\w{1,20})/(?:replica:\d{1,9}/)?task:(\d{1,9})")
@@ -368,7 +375,8 @@ def _stopped_well(facts: Facts) -> Iterator[Finding]:
             what, line = "the log ends with an exception", reading.last_exception(log)
             if not line:
                 by_shell = not refining.runs_python(facts, meta.name, CONTAINER_NAME)
-                what, line = reading.ignored_failure(log, by_shell=by_shell)
+                is_several = refining.runs_several(facts, meta.name, CONTAINER_NAME)
+                what, line = reading.ignored_failure(log, by_shell=by_shell, is_several=is_several)
             if line:
                 seen = f"log of {safe_name(meta.name)}: {quote(log)}"
                 yield of_pod(AFTER_EXCEPTION, pod, what=what, words=shorten(value(line)), **values).seen_in(seen)
@@ -388,7 +396,7 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
         return
     proof = failed_line(failed)
     if failure.reason in _OF_POD:
-        yield _taken(failure.pod_name, failure.reason, failure.message, proof)
+        yield _taken(facts, failure.pod_name, failure.reason, failure.message, proof)
     elif failure.reason in starting.REASONS and failure.exit_code is None:
         problem, values = first_match(starting.RULES, failure.message or failure.reason) or (starting.CANNOT_START, {})
         more = {"pod": failure.pod_name, "node": failure.node_name, "container": failure.container_name}
@@ -444,9 +452,11 @@ def _is_invented(facts: Facts, failure: JobAttempt) -> bool:
     return failure.exit_code == 0 and failure.reason in _PLAIN and not by_restarts
 
 
-def _taken(pod: str, reason: str, message: str, proof: str, waits: str = "") -> Finding:
+def _taken(facts: Facts, pod: str, reason: str, message: str, proof: str, *, waits: str = "") -> Finding:
     """Return why the kubelet ended a whole pod; `waits` is what had kept it from starting."""
     problem, values = first_match(_EVICTIONS, message) or (EVICTED, {"resource": "resources"})
+    if problem is EVICTED and not refining.never_restarts(facts, pod):
+        problem = replace(problem, to_do=problem.to_do[:-1])
     if reason == "DeadlineExceeded":
         problem, values = POD_DEADLINE, {"words": f": {shorten(value(waits))}" if waits else " "}
     return Finding(problem, pod, (proof,), {**values, "pod": pod})
@@ -472,7 +482,7 @@ def _of_pod(facts: Facts, pod: PodDetails, container: str = "") -> Iterator[Find
         if waits := _waits(pod):
             seen = f"pod {safe_name(name)}: {quote(waits)}"
             yield from matched(starting.REASONS_OF_START, waits, pod, seen)
-        yield _taken(name, status.reason, status.message, seen, waits)
+        yield _taken(facts, name, status.reason, status.message, seen, waits=waits)
         return
     ends = [each for each in exits_of(pod) if container in {"", each.container} and is_down_after(each, facts.now)]
     for each in ends[:1]:
@@ -627,15 +637,27 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem = AFTER_SUCCESS
         values["times"] = format_restarts(end.loops) if end.loops else "until its limit of restarts"
     else:
-        problem = _BY_CODE.get(end.code, CRASH_LOOP if end.loops else FAILED)
+        other = CRASH_LOOP if end.loops else FAILED
+        is_of_shell = end.code in _OF_COMMANDS and reading.is_exception(last.line)
+        problem = other if is_of_shell else _BY_CODE.get(end.code, other)
         key = str(end.code) if problem is FAILED else ""
         problem = replace(problem, to_do=(LOGS, _TIME_LIMIT)) if has_timeout else problem
         more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}
+    if problem is logs.PORT_IN_USE and not logs.IN_USE.search(joined):
+        problem = replace(problem, title=logs.NO_SERVER)
     if reading.is_far_up(joined, last.line):
         values["tail"] = MORE_LINES
     more = {name: shorten(text) for name, text in more.items()}
     problem = refining.refined(facts, problem, end.pod, end.container, last.line)
-    return Finding(problem, end.pod, end.proofs, values | more, key, also)
+    return Finding(problem, end.pod, _proofs(end, problem, last.line), values | more, key, also)
+
+
+def _proofs(end: _End, problem: Problem, line: str) -> tuple[str, ...]:
+    """Return the evidence of an exit, with the deciding line of its log if neither the title nor the end of the log has it."""
+    begin = line[:_BEGINNING]
+    if "{name}" in problem.title or "{words}" in problem.title or any(begin in each for each in end.proofs):
+        return end.proofs
+    return (*end.proofs[:1], f"log of {safe_name(end.pod)}: {shorten(value(line))}", *end.proofs[1:])
 
 
 def _by_log(
@@ -688,7 +710,7 @@ def _peer(facts: Facts, end: _End, task: str) -> str:
 def of_exit_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: int) -> Finding:
     """Return why the pod of an event ExitedWithCode failed; it was restarted `loops` times."""
     if ended.reason in _OF_POD:
-        return _taken(ended.pod, ended.reason, words_of(event, ended), facts.line(event))
+        return _taken(facts, ended.pod, ended.reason, words_of(event, ended), facts.line(event))
     return _classified(facts, _end_of_event(facts, event, ended, loops=loops))
 
 

@@ -82,6 +82,17 @@ IMPORT_FAILED: Final = _log(
     ),
     "ImportError of a module that exists: versions that do not fit together, or circular imports",
 )
+LINE_ENDINGS: Final = _log(
+    "windows-line-endings",
+    708,
+    "Windows line endings (CRLF) in a script ({who}): {name}",
+    (
+        ManifestChange(
+            "use an image, or a ConfigMap, whose scripts have Unix line endings (LF), such as after dos2unix SCRIPT"
+        ),
+    ),
+    "The shell reads the carriage return at the end of a line as a part of a command or path",
+)
 NO_LIBRARY: Final = _log(
     "shared-library-missing",
     708,
@@ -125,8 +136,11 @@ PORT_IN_USE: Final = _log(
     710,
     "Port already in use ({who})",
     (ManifestChange("remove hostNetwork from the template, and let each process listen on its own port of TF_CONFIG"),),
-    "Address already in use",
+    "Address already in use, or a gRPC server that did not start",
 )
+NO_SERVER: Final = "Server not started, usually because its port is already in use ({who})"
+"""The title of PORT_IN_USE if the log does not say so."""
+IN_USE: Final = re.compile(r"in use\b|EADDRINUSE", re.IGNORECASE)
 NO_ACCESS: Final = _log(
     "data-access-denied",
     711,
@@ -337,6 +351,11 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"CUDA_ERROR_NO_DEVICE|no CUDA-capable device|CUDA driver version is insufficient|Cannot find any GPU|"
         r"libcuda\.so\.1: cannot open|Could not satisfy device specification '\S*GPU|"
         r"Unable to initialize backend '(cuda|gpu)'",
+    ),
+    rule(
+        LINE_ENDINGS,
+        r"(?m)['‘][^'’\n]*\\r['’]:? .{0,40}(not found|No such file)|^: not found$|\^M: bad interpreter|"
+        r"No such file or directory: b?['\"][^'\"\n]*\\r['\"]",
     ),
     rule(NO_LIBRARY, r"(?P<name>[\w.+-]{1,100}\.so[.\d]{0,20}): cannot open shared object file"),
     rule(NO_MODULE, r"No module named '?(?P<name>[\w.]+)"),

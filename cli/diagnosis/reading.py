@@ -45,6 +45,19 @@ _ECHOES: Final = 3
 _LINES_OF_USAGE: Final = 40
 _LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread|(?:^|\n)[EW]\d{4} ")
 """In the line before a traceback that a logger or a thread has printed: the program continued."""
+_OF_LOGGER: Final = re.compile(r"(?:\S{1,60} ){0,4}\W?(?:ERROR|CRITICAL|FATAL)\b|E\d{4} [\d:.]+ ")
+_GAVE_UP: Final = re.compile(
+    r"\b(?:train(?:ing|er)?|job|run|experiment|pipeline|program)(?: (?:has|was|is))? (?:failed|crashed|aborted)\b(?! to\b)|"
+    r"\b(?:aborting|giving up|gave up|cannot continue)\b",
+    re.IGNORECASE,
+)
+_BESIDE: Final = re.compile(
+    r"metric|upload|download|push|post|send|sync|report|notif|webhook|summar|monitor|telemetry|wandb|mlflow|retry|tensorboard",
+    re.IGNORECASE,
+)
+"""What a training can do without."""
+_XTRACE: Final = re.compile(r"\++ \S")
+"""What a shell prints of a command after set -x."""
 _OF_REPORT: Final = re.compile(r"[=-]{3,}$|\S+ FAILED$|Failures:$|Root Cause |\[\d+\]:$|<NO_OTHER_FAILURES>|\s|$")
 """The lines of the exception of torchrun after the first one, and lines that continue any exception."""
 _TRAINED: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
@@ -116,6 +129,17 @@ _OF_LAUNCHER: Final = re.compile(r"(\w+\.)*ChildFailedError\b")
 """The exception of torchrun, after those of the processes that it started."""
 _OF_PROCESS: Final = re.compile(r"\s+(traceback|exitcode) *: (?!To enable traceback)(.+)")
 """How the process of the first failure ended, in the exception of torchrun."""
+_OF_CHILD: Final = re.compile(
+    r"(?:\w+\.)*CalledProcessError: Command .*(?:python|\.py\b).* returned non-zero exit status"
+)
+"""The exception of a launcher that runs Python in a child process, such as accelerate."""
+# coreutils, tar, curl and so on; a shell and what it prints after set -x; the AWS CLI, gcloud, gsutil and git
+_OF_OTHER: Final = re.compile(
+    r"\++ \S|(?:\S*/)?(?!(?:usage|details?|error|hint|note): )[a-z][a-z\d_.+-]{0,40}: |\S+: (?:line )?\d+: |"
+    r"(?:upload|download|copy|move|delete) failed: |fatal error: |An error occurred \(|ERROR: \(gcloud\.|"
+    r"(?:Command|AccessDenied|BadRequest|NotFound|Service)Exception: "
+)
+"""The first line of another program after an exception, such as of a command by which a script cleans up."""
 _LEVELS: Final = ("level", "severity", "levelname", "log.level")
 _TEXTS: Final = ("msg", "message", "event", "error")
 _TRACEBACKS: Final = ("exc_info", "exception", "exc_text")
@@ -152,6 +176,7 @@ class _Message:
     lines: list[str]
     is_cause: bool = False  # of the exception that follows
     is_handled: bool = False  # when the exception that follows was raised
+    is_raised: bool = False  # with a traceback, at least as far as the log is there
     margin: int = 0  # before an ExceptionGroup and its members, the wider the deeper
 
     def reason(self) -> str:
@@ -185,36 +210,56 @@ def is_far_up(log: str, line: str) -> bool:
     return bool(words) and not any(words in each for each in lines[-_NEAR:]) and any(words in each for each in lines)
 
 
+def is_exception(line: str) -> bool:
+    """Return True for the reason of an exception of Python."""
+    return _EXCEPTION.match(line) is not None
+
+
 def last_exception(log: str) -> str:
     """Return the exception whose traceback is the end of a log; "" if there is none."""
     found = _AT_END.search(plain(log)[-_LONGEST:].rstrip())
     return found["line"] if found is not None else ""
 
 
-def ignored_failure(log: str, *, by_shell: bool) -> tuple[str, str]:
+def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str, str]:
     """Return how a program failed whose exit code its script ignored, and the line that says so; "" if there is none.
 
     More than a few lines after it, or one of a training, show that the program was not the training, or that it continued.
-    `by_shell` is False if the process is Python itself: a traceback that is not the end of its log was handled.
+    `by_shell` is False if the process is Python itself: a traceback that is not the end of its log was handled. `is_several` is
+    True if the shell runs several commands: what follows a traceback may be of the next one. After set -x it is.
     """
     lines = plain(log)[-_LONGEST:].rstrip().splitlines()
     after = 0
     for number in range(len(lines), max(len(lines) - _LINES_OF_USAGE, 0), -1):
         line, before = lines[number - 1], lines[max(number - _LINES_OF_USAGE, 0) : number - 1]
-        if _OF_REPORT.match(line) or _NATIVE.match(line):
+        is_near = after < _ECHOES + 1
+        if is_near and _gave_up(line):
+            return "the training may have failed", line
+        if _OF_REPORT.match(line) or _NATIVE.match(line) or _XTRACE.match(line):
             continue
-        if _NOT_STARTED.match(line):
+        if is_near and _NOT_STARTED.match(line):
             return "a program did not start", line
-        if _CRASHED.match(line):
+        if is_near and _CRASHED.match(line):
             return "a program was killed or crashed", line
-        if _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
+        if is_near and _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
             return "a program rejected its arguments", line
-        if by_shell and _EXCEPTION.match(line) and (found := _AT_END.search("\n".join(lines[:number]))) is not None:
-            return ("", "") if _LOGGED.search(found["before"] or "") else ("a program may have failed", line)
+        if _EXCEPTION.match(line) and (found := _AT_END.search("\n".join(lines[:number]))) is not None:
+            header = (found["before"] or "").strip()
+            if is_near and _gave_up(header):
+                return "the training may have failed", line
+            is_last = bool(_XTRACE.match("".join(lines[number : number + 1])))
+            if by_shell and (is_near or is_several or is_last):
+                return ("", "") if _LOGGED.search(header) else ("a program may have failed", line)
         after += 1
-        if after > _ECHOES or _TRAINED.search(line):
+        if _TRAINED.search(line) or is_progress(line):
             break
     return "", ""
+
+
+def _gave_up(line: str) -> bool:
+    """Return True for an error of a logger by which a program says that its training has failed, not just a part of it."""
+    said = " ".join(_error_of(line) or ([line] if _OF_LOGGER.match(line) else []))
+    return _GAVE_UP.search(said) is not None and not _BESIDE.search(said)
 
 
 def plain(log: str) -> str:
@@ -235,13 +280,14 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     """Return why the process with this log ended.
 
     The last exception decides, or a later fatal message: lines before it may be about errors that were handled. An exception of
-    a launcher decides only without another. Without all of them, the last error of a structured log decides, else the last line
+    a launcher decides only without another, and so do other programs after an exception, such as those by which a script cleans
+    up. Without all of them, the last error of a structured log decides, else the last line
     that a rule knows.
     """
     messages = _messages(log)
     ends = [each for each in reversed(messages) if each.level in {"X", "F"}]
     ends += [each for each in reversed(messages) if each.level == "J"]
-    last = next((each for each in ends if not _OF_LAUNCHER.match(each.lines[0])), ends[0] if ends else None)
+    last = next((each for each in ends if not _is_of_launcher(messages, each)), ends[0] if ends else None)
     candidates: list[_Message] = []
     if last is not None:
         last = _before_abort(messages, last) if _BY_JAX in last.lines[0] else last
@@ -304,8 +350,21 @@ def _before_abort(messages: Sequence[_Message], abort: _Message) -> _Message:
     before = (each for each in reversed(messages[: messages.index(abort)]) if each.level not in {"I", "W", "E", "F"})
     raised = next(before, abort)
     known = first_match(RULES, raised.text())
-    was_handled = any(_PROGRESS.search(line) for line in raised.lines[1:])
-    return abort if raised.level != "X" or was_handled or (known and known[0] in _OF_PEERS) else raised
+    return abort if raised.level != "X" or _went_on(raised) or (known and known[0] in _OF_PEERS) else raised
+
+
+def _is_of_launcher(messages: Sequence[_Message], one: _Message) -> bool:
+    """Return True for the exception of a launcher about a process that it started."""
+    if _OF_CHILD.match(one.lines[0]) is None:
+        return _OF_LAUNCHER.match(one.lines[0]) is not None
+    raised = [each for each in messages if each.level == "X"]
+    before = raised[-2] if len(raised) > 1 and raised[-1] is one else None
+    return before is not None and not (before.is_handled or before.is_cause or _went_on(before))
+
+
+def _went_on(raised: _Message) -> bool:
+    """Return True if progress of a training follows an exception, which was handled then."""
+    return any(_PROGRESS.search(line) for line in raised.lines[1:])
 
 
 def _first_member(messages: Sequence[_Message]) -> _Message:
@@ -348,14 +407,15 @@ def _lines(messages: Sequence[_Message]) -> Iterator[_Message]:
 
 def _messages(log: str) -> list[_Message]:
     current: _Message | None = None
-    is_ignored = in_frames = False
+    is_ignored = in_frames = has_ended = False
     found: list[_Message] = []
     lines = log[-_LONGEST:].rstrip().splitlines()[-_MOST_LINES:]
     for number, raw in enumerate(lines, 1):
         margined = _DECORATION.sub("", raw)
         line = _MARGIN.sub("", margined).rstrip()
         exception = _EXCEPTION.match(line)
-        if (begun := _begun(line, left=len(lines) - number)) is not None:
+        has_ended, is_said = _is_after(current, line, has_ended=has_ended, in_frames=in_frames)
+        if (begun := _begun(line, left=len(lines) - number, is_said=is_said)) is not None:
             is_known = line.startswith(_ABORT) and any(each.level == "F" for each in found)
             found += [] if is_known else [begun]  # the failed check was logged before the abort
             current = begun if begun.level == "F" else None
@@ -365,14 +425,17 @@ def _messages(log: str) -> list[_Message]:
             if found and line != _TRACEBACK[0]:
                 found[-1].is_handled = found[-1].level == "X"
             current, in_frames = None, True
-        elif line.startswith(_IGNORED):
-            current, is_ignored = None, True
+        elif has_ended or line.startswith(_IGNORED):
+            current, is_ignored = None, not has_ended
         elif line == _CAUSED:
             if found and found[-1].level == "X":
                 found[-1].is_cause = True
             current = None
         elif exception:
-            current = _Message("X", [line], margin=len(margined.rstrip()) - len(line))
+            is_raised = in_frames or all(
+                map(_FRAME.match, lines[1 : number - 1])
+            )  # the first lines may have been cut off
+            current = _Message("X", [line], margin=len(margined.rstrip()) - len(line), is_raised=is_raised)
             found += [] if is_ignored else [current]
             is_ignored = in_frames = False
         elif current is not None:
@@ -382,15 +445,26 @@ def _messages(log: str) -> list[_Message]:
     return found
 
 
-def _begun(line: str, *, left: int) -> _Message | None:
+def _is_after(raised: _Message | None, line: str, *, has_ended: bool, in_frames: bool) -> tuple[bool, bool]:
+    """Return True if this line is of a command after an exception, and True if an error on it is not of the program either."""
+    if has_ended:
+        has_ended = not line.startswith((*_TRACEBACK, _CAUSED))
+        return has_ended, has_ended
+    if raised is None or not raised.is_raised or in_frames:
+        return False, False
+    has_ended = _OF_OTHER.match(line) is not None and not _went_on(raised)
+    return has_ended, has_ended or (len(raised.lines) <= _ECHOES and not _went_on(raised))
+
+
+def _begun(line: str, *, left: int, is_said: bool) -> _Message | None:
     """Return the message of native code or of a structured log, or the fatal one, that begins with this line.
 
-    `left` is the number of lines after it.
+    `left` is the number of lines after it. `is_said` is True after an exception: then it is a script that says that it ends.
     """
     if (thrown := _THROWN.match(line)) is not None:
         return _Message("F", [thrown[1]])
-    is_end = (left == 0 and _CLOSING.match(line)) or (left <= _ECHOES and _CHILD_KILLED.match(line))
-    if _FAULT.match(line) or _FATAL.match(line) or is_end:
+    is_end = (left == 0 and _CLOSING.match(line) and not is_said) or (left <= _ECHOES and _CHILD_KILLED.match(line))
+    if _FAULT.match(line) or is_end or ((fatal := _FATAL.match(line)) and not (is_said and fatal[1])):
         return _Message("F", [line])
     if (native := _NATIVE.match(line)) is not None:
         return _Message(native["level"], [native["text"]])

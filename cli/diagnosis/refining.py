@@ -12,7 +12,7 @@ from tfjob_operator.cli.diagnosis.advice import LOGS
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.model.command_lines import command_of
+from tfjob_operator.cli.model.command_lines import command_of, script_of
 from tfjob_operator.cli.model.facts import listed, mapping, text
 from tfjob_operator.cli.model.replicas import replica_of
 from tfjob_operator.cli.model.words import join_some
@@ -20,11 +20,14 @@ from tfjob_operator.cli.model.words import join_some
 FAULT_HANDLER: Final = ManifestChange(
     "set PYTHONFAULTHANDLER to 1 in env, so that the log shows where a Python program crashes", recreate=False
 )
+_FAULT: Final = ("Fatal Python error: ", "crashed in ")
+"""How the words of a crash begin if the log has the output of faulthandler."""
 _MODULE: Final = re.compile(r"No module named '?(?P<name>[\w.]+)")
 _OF_COMMAND: Final = re.compile(r"\S*python[\d.]*: (No module named|Error while finding module specification for) ")
 """What Python prints, without an exception, of a module that its option -m names."""
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
 _TIMEOUT: Final = re.compile(r"(?:^|[\s;&|/])timeout(?:\s|$)")
+_SEVERAL: Final = re.compile(r"[;\n]\s*\S")
 _PYTHON: Final = re.compile(r"(/\S*/)?python[\d.]*")
 _SINGLE: Final = (
     "A job with a single replica gets no TF_CONFIG",
@@ -55,10 +58,19 @@ _SHM_LARGER: Final = ManifestChange(
 
 def pod_spec_of(facts: Facts, pod: str) -> Mapping[str, Any]:
     """Return the pod spec in the template of a replica, by the name of its pod, which may be gone; empty if unknown."""
+    return mapping(mapping(replica_spec_of(facts, pod).get("template")).get("spec"))
+
+
+def replica_spec_of(facts: Facts, pod: str) -> Mapping[str, Any]:
+    """Return the specification of a replica type, by the name of a pod of it; empty if unknown."""
     kind = replica_of(None, facts.name, pod).type.lower()
     replicas = mapping(mapping((facts.evidence.body or {}).get("spec")).get("tfReplicaSpecs"))
-    found = (mapping(mapping(each).get("template")) for key, each in replicas.items() if kind and key.lower() == kind)
-    return mapping(next(found, {}).get("spec"))
+    return next((mapping(each) for key, each in replicas.items() if kind and key.lower() == kind), {})
+
+
+def never_restarts(facts: Facts, pod: str) -> bool:
+    """Return True if the restartPolicy of a replica is Never, the default, or if it is unknown."""
+    return replica_spec_of(facts, pod).get("restartPolicy") in {None, "", "Never"}
 
 
 def runs_python(facts: Facts, pod: str, container: str) -> bool:
@@ -73,6 +85,12 @@ def runs_timeout(facts: Facts, pod: str, container: str) -> bool:
     return any(_TIMEOUT.search(word) for each in own for word in command_of(each))
 
 
+def runs_several(facts: Facts, pod: str, container: str) -> bool:
+    """Return True if the command of a container in the template of a replica is a script with several commands."""
+    own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
+    return any(_SEVERAL.search(script_of(each).strip()) for each in own)
+
+
 def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str) -> Problem:
     """Return the problem of an exit with the advice for this job. `words` is the deciding line of the log."""
     if problem.id == "port-in-use":
@@ -81,11 +99,13 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
         return replace(problem, title=_SHM_TITLES[problem.id], to_do=(LOGS, _SHM_LARGER))
     if problem.id == "python-module-missing":
         return _module_missing(problem, words)
+    if problem.id == "segmentation-fault" and words.startswith(_FAULT):
+        problem = replace(problem, to_do=tuple(step for step in problem.to_do if step != FAULT_HANDLER))
     if problem.id == "segmentation-fault" and not _has_accelerator(pod_spec_of(facts, pod)):
         change = ManifestChange(
             "use an image whose packages with native code fit together, such as TensorFlow and NumPy"
         )
-        return replace(problem, to_do=(LOGS, FAULT_HANDLER, change))
+        return replace(problem, to_do=(*problem.to_do[:-1], change))
     if problem.id in {"python-out-of-memory", "child-killed"} and not _limits_memory(
         facts, pod_spec_of(facts, pod), container
     ):
@@ -112,7 +132,7 @@ def _port_in_use(facts: Facts, problem: Problem, pod: str, container: str) -> Pr
     beside = (
         f"let containers {container} and {value(join_some(others))} listen on different ports: a pod has one set of ports"
         if others
-        else "let each process of the container listen on its own port: another process already uses this one"
+        else "let each process of the container listen on a port of its own, which no other process of the pod uses"
     )
     return replace(problem, to_do=(LOGS, ManifestChange(beside)))
 

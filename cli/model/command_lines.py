@@ -30,6 +30,12 @@ def command_of(container: Mapping[str, Any]) -> list[str]:
     return [word for given in lists for word in given if isinstance(word, str)]
 
 
+def script_of(container: Mapping[str, Any]) -> str:
+    """Return the script that a container passes to its shell with -c, "" if there is none."""
+    shell, option, script, *_ = [*command_of(container), "", "", ""]
+    return script if _SHELL.fullmatch(shell) and _SCRIPT.fullmatch(option) else ""
+
+
 def ignored_arguments(spec: Mapping[str, Any]) -> Iterator[IgnoredArguments]:
     """Yield the containers of a v1 specification whose shell runs an interpreter alone."""
     for key, replica in mapping(spec.get("tfReplicaSpecs")).items():

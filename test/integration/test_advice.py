@@ -517,6 +517,7 @@ NOT_FOLLOWED: Final = {
     """,
     "it takes a container in which a real program fails": """
         object-store-credentials-missing object-store-denied object-not-found python-import-failed read-only-file-system
+        windows-line-endings
         child-killed shared-library-missing tf-config-equal too-many-open-files script-arguments-ignored
     """,
     "it takes a status that the API server refuses": "status-too-large",

@@ -99,6 +99,7 @@ LAST_WORDS = {
     "service-account-token-missing": says("ConfigException: Service token file does not exist."),
     "file-not-found": says("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.tfrecord'"),
     "object-not-found": says("NoSuchBucket: An error occurred (NoSuchBucket) when calling the ListObjectsV2 operation"),
+    "windows-line-endings": says("run.sh: line 2: $'\\r': command not found"),
     "child-killed": says("run.sh: line 3:    17 Killed                  python train.py"),
     "arguments-unknown": says("train.py: error: unrecognized arguments: --stepz 5"),
     "tf-config-misread": says('ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.'),

@@ -306,6 +306,7 @@ gpu-hardware-error: tensorflow.python.framework.errors_impl.InternalError: CUDA_
   error encountered
 python-module-missing: Traceback (most recent call last):\n  File "/train.py", line 3, in <module>\nModuleNotFoundError: No
   module named 'horovod'
+windows-line-endings: /run.sh: line 2: $'\r': command not found
 disk-full: tensorflow.python.framework.errors_impl.ResourceExhaustedError: /ckpt/model.tmp; No space left on device
 port-in-use: E grpc server_chttp2.cc:40] {"description":"Address already in use"}\nUnknownError: Could not start gRPC server
 data-access-denied: PermissionError: [Errno 13] Permission denied: '/data/train'

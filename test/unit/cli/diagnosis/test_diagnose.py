@@ -11,6 +11,7 @@ import pytest
 
 from fakes.recordings import kueue
 from support.cases import for_each
+from tfjob_operator.api.text import last_words
 from tfjob_operator.api.v1 import validation
 from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake
@@ -1045,6 +1046,88 @@ def test_a_job_that_failed_at_a_limit_says_which_replica_reached_it_and_how() ->
         assert first_of(world).title.endswith(" allows (mnist-ps-0, exit code 1: RuntimeError: NCCL error)")
 
 
+OF_TRAINING: Final = """Epoch 1/5
+Traceback (most recent call last):
+  File "/app/train.py", line 60, in <module>
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm: cannot remove '/tmp/train.lock': No such file or directory",
+        "rm: cannot remove '/tmp/lock': Permission denied",
+        "upload failed: ./out.txt to s3://logs/out.txt An error occurred (AccessDenied) when calling the PutObject operation",
+        "fatal error: An error occurred (403) when calling the HeadObject operation: Forbidden",
+        "cp: cannot stat '/ckpt/best.pt': No such file or directory",
+        "curl: (6) Could not resolve host: hooks.slack.com",
+        "tar: /backup/out.tar: Cannot write: No space left on device",
+        "python: can't open file '/app/upload.py': [Errno 2] No such file or directory",
+        "/app/run.sh: line 9: gsutil: command not found",
+        "+ cat /var/log/train.log\ncat: /var/log/train.log: No such file or directory",
+        "AccessDeniedException: 403 trainer@ml.example does not have storage.objects.create access to the bucket.",
+        "ERROR: (gcloud.storage.cp) HTTPError 403: trainer@ml.example does not have storage.objects.create access.",
+        "fatal: unable to access 'https://github.com/ml/logs/': Could not resolve host: github.com",
+        "ERROR: training failed with exit code 1",
+    ],
+)
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_command_that_fails_after_an_exception_of_the_training_is_not_the_cause(line: str, *, is_gone: bool) -> None:
+    """A script cleans up after the training has failed. An exception that names its own cause keeps it."""
+    own = {
+        "RuntimeError: shape '[8, 12]' is invalid": "exit-code",
+        "PermissionError: [Errno 13] Permission denied: '/data/a'": "data-access-denied",
+    }
+    for error, problem in own.items():
+        world, log = Troubled(), f"{OF_TRAINING}{error}\n{line}\n"
+        world.failed(1, message=last_words(log)) if is_gone else world.failed(1, log=log)
+        if is_gone:
+            del world.pods[WORKER]
+        first = first_of(world)
+        assert first.id == problem
+        assert ("shape '[8, 12]' is invalid" if problem == "exit-code" else "/data/a") in first.title
+
+
+@for_each("code", [2, 126, 127])
+def test_the_code_of_a_command_after_an_exception_is_not_explained(code: int) -> None:
+    """Python exits with 1 after an exception: the code is that of what the script ran last."""
+    world = Troubled()
+    world.failed(
+        code, log=f"{OF_TRAINING}RuntimeError: shape '[8, 12]' is invalid\ntar: /out: Cannot open: Is a directory"
+    )
+    words = f"container tensorflow exited with code {code}: RuntimeError: shape '[8, 12]' is invalid"
+    assert first_of(world).title == f"Failed ({WORKER}): {words}"
+
+
+def test_what_a_training_that_went_on_after_an_exception_printed_last_still_decides() -> None:
+    world = Troubled()
+    handled = f"{OF_TRAINING}RuntimeError: no cuDNN\nEpoch 2/5\ntee: /logs/out.txt: No space left on device"
+    world.failed(1, log=handled)
+    assert first_of(world).id == "disk-full"
+    world = Troubled()
+    world.failed(1, log=f"{OF_TRAINING}RuntimeError: no cuDNN\nEpoch 2/5\nERROR: no data in /data")
+    assert first_of(world).title.endswith(": ERROR: no data in /data")
+
+
+@pytest.mark.parametrize(
+    ("between", "words"),
+    [
+        ("", "ValueError: tokenizer has no pad_token"),
+        (
+            "Epoch 2/5\n",
+            "CalledProcessError: Command '['/usr/bin/python3', 'finetune.py']' returned non-zero exit status 1.",
+        ),
+    ],
+)
+def test_the_exception_of_a_child_decides_over_that_of_its_launcher(between: str, words: str) -> None:
+    child = f"{OF_TRAINING}ValueError: tokenizer has no pad_token\n{between}"
+    command = "Command '['/usr/bin/python3', 'finetune.py']' returned non-zero exit status 1."
+    world = Troubled()
+    world.failed(1, log=f"{child}{OF_TRAINING[10:]}subprocess.CalledProcessError: {command}\n")
+    assert first_of(world).title.endswith(f": {words}")
+
+
 def test_an_exception_above_hundreds_of_lines_of_a_library_is_found_and_the_advice_prints_as_many_lines() -> None:
     trace = [
         "Traceback (most recent call last):",
@@ -1721,9 +1804,44 @@ def steps_of(world: Troubled) -> str:
     return " ".join(first_of(world).to_do)
 
 
+def test_a_server_that_did_not_start_has_a_port_in_use_only_if_the_log_says_so() -> None:
+    world = Troubled()
+    error = "tensorflow.python.framework.errors_impl.UnknownError: Could not start gRPC server"
+    world.failed(1, log=f'E1130 17 server_chttp2.cc:40] {{"description":"Only 1 addresses added out of 2"}}\n{error}')
+    title = f"Server not started, usually because its port is already in use ({WORKER})"
+    assert first_of(world).title == title
+    world.failed(1, log=f'E1130 17 server_chttp2.cc:40] {{"description":"Address already in use"}}\n{error}')
+    assert first_of(world).title == f"Port already in use ({WORKER})"
+
+
+@for_each("policy", ["Never", "", "OnFailure", "Always", "ExitCode"])
+def test_only_under_never_an_evicted_pod_needs_another_restart_policy(policy: str) -> None:
+    world = world_of("evicted")
+    world.workers.pop("restartPolicy", None)
+    world.workers.update({"restartPolicy": policy} if policy else {})
+    assert ("set restartPolicy of the replica to OnFailure or ExitCode" in steps_of(world)) is (policy in {"Never", ""})
+
+
+def test_a_change_instead_of_the_step_before_begins_with_or() -> None:
+    world = Troubled()
+    error = "botocore.exceptions.ClientError: An error occurred (403) when calling the HeadObject operation: Forbidden"
+    world.failed(1, log=f"{OF_TRAINING}{error}")
+    assert "Or save the manifest, then in the file correct serviceAccountName in the template" in steps_of(world)
+
+
+@for_each("noise", ["", "[rank0]:[W1130 01:12:11.181 ProcessGroupNCCL.cpp:1496] Warning: not destroyed\n" * 9])
+def test_the_evidence_has_the_line_that_decided_once(noise: str) -> None:
+    world = Troubled()
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    world.failed(1, log=f"{OF_TRAINING}{error}\n{noise}")
+    found = first_of(world)
+    assert found.title == f"Out of GPU memory ({WORKER})"
+    assert sum("CUDA out of memory" in line for line in found.evidence) == 1
+
+
 def test_a_port_that_another_container_of_the_pod_may_use_is_no_matter_of_the_host_network() -> None:
     world = world_of("port-in-use")
-    assert "another process already uses this one" in steps_of(world)
+    assert "a port of its own" in steps_of(world)
     assert "hostNetwork" not in steps_of(world)
     template = world.workers["template"]["spec"]
     template["containers"].append(CONTAINER | {"name": "debug"})
@@ -1781,6 +1899,10 @@ def test_a_crash_in_native_code_is_only_one_of_cuda_with_a_gpu(has_gpu: bool) ->
         world.workers["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 1
     assert ("CUDA" in steps_of(world)) is has_gpu
     assert "PYTHONFAULTHANDLER" in steps_of(world)
+    dump = 'Current thread 0x00007f12 (most recent call first):\n  File "/app/ops.py", line 44 in forward'
+    world.exited(139, log=f"Fatal Python error: Segmentation fault\n\n{dump}")
+    assert ("CUDA" in steps_of(world)) is has_gpu
+    assert "PYTHONFAULTHANDLER" not in steps_of(world), "the log has what it prints"
 
 
 @pytest.mark.parametrize("id_", ["program-not-executable", "command-not-executable"])
@@ -2340,6 +2462,18 @@ TRACE: Final = 'Traceback (most recent call last):\n  File "/train.py", line 3, 
          "may have failed: torch.x.ChildFailedError"),
         ("Killed\nepoch 2: loss 0.3\nfinished", ""),
         ("copy: error: nothing to copy\nfinished", ""),
+        (f"+ python prep.py\n{TRACE}OSError: bad\n+ python x.py\na\nb\nc\nd\n+ echo", "may have failed: OSError: bad"),
+        (f"+ python prep.py\n{TRACE}OSError: bad\n+ python x.py\nepoch 1: loss 0.3\n+ echo finished\nfinished", ""),
+        (f"{TRACE}RuntimeError: x\nERROR:train:training failed, giving up", "training may have failed: ERROR:train:training"),
+        (f"2026 ERROR root: Training failed\n{TRACE}OSError: x\nINFO exiting", "training may have failed: OSError: x"),
+        ("step 3\nERROR: no data under gs://acme/ds, aborting", "training may have failed: ERROR: no data"),
+        ('{"level": "error", "msg": "job failed"}\nbye', 'training may have failed: {"level": "error", "msg": "job failed"}'),
+        ("E1130 10:00:03.000000 12 train.py:9] Training aborted.", "training may have failed: E1130 10:00:03"),
+        ("epoch 1 loss 0.3\nERROR:root:Failed to push metrics to pushgateway: timed out\nsaved model", ""),
+        ("epoch 1 loss 0.3\nERROR:root:upload of metrics failed 3 times, giving up\nfinished", ""),
+        (f"2026 ERROR root: job failed\n{TRACE}OSError: x\nstep 1: loss 0.3\nfinished", ""),
+        ("ERROR root: training failed, restarting from the last checkpoint\na\nb\nc\nfinished", ""),
+        ("INFO: previous job failed, continuing\nfinished", ""),
     ],
 )  # fmt: skip
 def test_a_job_that_succeeded_although_its_script_ignored_a_failure_is_noticed(log: str, line: str) -> None:
@@ -2351,6 +2485,27 @@ def test_a_job_that_succeeded_although_its_script_ignored_a_failure_is_noticed(l
     if line:
         assert line.replace(": ", " (mnist-worker-0): ", 1) in found[0].title
         assert "&&" in str(found[0].to_do)
+
+
+@pytest.mark.parametrize(
+    ("script", "then", "is_told"),
+    [
+        ("python prep.py; python train.py; echo finished", "found 0 shards", True),
+        ("python prep.py\npython train.py", "found 0 shards", True),
+        ("python prep.py; python train.py; echo finished", "Epoch 1/2", False),
+        ("python prep.py; python train.py; echo finished", "40%|####      | 40/100 [00:10<00:15,  4.00it/s]", False),
+        ("python train.py", "found 0 shards", False),
+        ("python train.py;\n", "found 0 shards", False),
+    ],
+)
+def test_an_exception_of_one_of_several_commands_is_noticed_above_the_lines_of_the_next(
+    script: str, then: str, *, is_told: bool
+) -> None:
+    world = world_of("succeeded-with-exception")
+    world.workers["template"]["spec"]["containers"][0] |= {"command": ["bash", "-c", script], "args": []}
+    world.logs["mnist-worker-0", "tensorflow"] = f"{TRACE}OSError: no raw data\n{then}\na\nb\nc\nfinished"
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["succeeded-with-exception"] * is_told
 
 
 @pytest.mark.parametrize("code", [137, 1])
