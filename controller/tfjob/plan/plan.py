@@ -38,7 +38,6 @@ from tfjob_operator.api.v1.types import (
 )
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import problem_of_job
 from tfjob_operator.controller.tfjob.plan.accelerators import with_seconds
 from tfjob_operator.controller.tfjob.plan.actions import (
