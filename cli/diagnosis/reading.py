@@ -52,7 +52,7 @@ _GAVE_UP: Final = re.compile(
     re.IGNORECASE,
 )
 _BESIDE: Final = re.compile(
-    r"metric|upload|download|push|post|send|sync|report|notif|webhook|summar|monitor|telemetry|wandb|mlflow|retry|tensorboard",
+    r"metric|upload|download|push|post|send|sync|report|notif|webhook|summary|monitor|telemetry|wandb|mlflow|retry|tensorboard",
     re.IGNORECASE,
 )
 """What a training can do without."""
