@@ -381,7 +381,7 @@ def _sick_by_its_clock(rule: Any, node: Any) -> Any:
 
 def _merge_seconds(job: Any, memory: Any) -> Any:
     """Seconds that were computed, and not written, are part of the next view; the pods that they count are not."""
-    found, unwritten = _with_unwritten(job, memory), memory.unwritten
+    found, unwritten = _with_unwritten(job, memory), memory.status.unwritten
     if unwritten is None or not unwritten.accelerator_seconds:
         return found
     status = msgspec.structs.replace(found.status, accelerator_seconds=unwritten.accelerator_seconds)
@@ -604,7 +604,7 @@ BUGS: Final[dict[str, Row]] = {
     "a pod is counted again after a conflict": (HOURS, view, "_with_unwritten", _merge_seconds, "was added"),
     "seconds are counted from a stale cache": (
         HOURS,
-        View,
+        Confirmer,
         "confirm_accelerators",
         _believe,
         "was added|counted twice",
