@@ -197,6 +197,12 @@ OWNING = Fact("tensorflow.org", "tfjobs/finalizers", "update")
 """As `FINALIZERS`, for the other API group."""
 
 
+def labelled(world: JobsNamespace, resource: str, name: str) -> bool:
+    """Return True if the object has our label."""
+    found = world.find(resource, name)
+    return found is not None and c.LABEL_OPERATOR_NAME in found["metadata"].get("labels", {})
+
+
 def test_every_right_for_the_alpha_apis_is_used_and_none_is_missing(
     plane: ControlPlane, audit: AuditLog, world: JobsNamespace
 ) -> None:
@@ -216,10 +222,8 @@ def test_every_right_for_the_alpha_apis_is_used_and_none_is_missing(
             eventually(functools.partial(world.find, "jobs", server), "its Jobs are there")
             for resource, child in (("jobs", worker), ("configmaps", f"cm-ps-{runtime_id}")):
                 world.patch(resource, child, {"metadata": {"labels": {c.LABEL_OPERATOR_NAME: None}}})
-            eventually(
-                lambda at=worker: c.LABEL_OPERATOR_NAME in world.find("jobs", at)["metadata"]["labels"],  # type: ignore[misc]
-                "the label is back",
-            )
+                # One after the other: the ConfigMap changes no status, so the job is read before it is created again.
+                eventually(functools.partial(labelled, world, resource, child), "the label is back")
             scaled = json.dumps({"spec": {"replicaSpecs": entries[:2]}})
             resource = f"tfjobs.{group.partition('/')[0]}"
             world.kubectl("patch", resource, name, "--type=merge", "-p", scaled)
