@@ -81,6 +81,7 @@ ELSEWHERE: Final = (
     Elsewhere("docs/runbooks.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
     Elsewhere("docs/runbooks.md", "kubectl tfjob", "test_runbooks.py, on jobs that stand still"),
     Elsewhere("docs/runbooks.md", "kubectl -n NAMESPACE", "the same"),
+    Elsewhere("docs/runbooks.md", "kubectl get tfjobs", "the same"),
     Elsewhere("docs/tfjob.md", "kubectl logs", NO_PROGRAMS),
     Elsewhere("docs/tfjob.md", "kubectl port-forward", f"{NO_PROGRAMS}: e2e/test_versions.py asks TensorBoard for its page"),
     Elsewhere("docs/tfjob.md", "kubectl tfjob", "journeys/test_journeys.py, with what each command prints"),

@@ -112,6 +112,7 @@ def test_a_job_that_does_not_start_is_found_by_its_runbook(
     reader = Reader(cluster, tmp_path, JOB="waits")
     spec = specs(Worker=replica(1))
     spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] = "nobody"
+    spec["runPolicy"] = {"progressDeadlineSeconds": 7777}
     cluster.create("waits", spec)
     cluster.wait_for("waits", ConditionType.CREATED)
     eventually(lambda: waiting(operator) == {"Created"}, "the alert sees it")
@@ -119,6 +120,9 @@ def test_a_job_that_does_not_start_is_found_by_its_runbook(
     found = reader.types(RUNBOOKS, "TFJobsNotStarting", "kubectl tfjob")
     assert found.splitlines()[1].split()[:2] == ["waits", "Created"]
     assert 'ServiceAccount "nobody" not found' in found
+    assert ["1", "7777"] in [
+        line.split() for line in reader.types(RUNBOOKS, "TFJobsLogsReadLate", "kubectl get").splitlines()
+    ]
     cluster.api("DELETE", "tfjobs", "waits")
     eventually(lambda: waiting(operator) == set(), "no alert is left")
 
