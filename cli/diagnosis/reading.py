@@ -473,7 +473,7 @@ def _begun(line: str, *, left: int, is_said: bool) -> _Message | None:
 
 
 def _error_of(line: str) -> list[str] | None:
-    """Return the lines of the message in a line of a structured log, JSON or logfmt; None if it is no error."""
+    """Return the message of an error in a structured log (JSON or logfmt) as lines; None if the line is not such an error."""
     if (found := _LOGFMT.match(line)) is not None:
         return [(found["quoted"] or found["word"] or "").replace('\\"', '"')]
     if not line.startswith("{") or not line.endswith("}"):

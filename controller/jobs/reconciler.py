@@ -183,7 +183,7 @@ class Reconciler(ABC, Generic[J, M, V, P]):
 
     def _takes(self, job: J) -> bool:
         """Return True if this reconciler syncs the job."""
-        return job is not None
+        return True
 
     def _due_in_s(self, view: V) -> Iterable[float | None]:
         """Return when the job must be synced again although no event may occur: expectations expire (EX-02)."""

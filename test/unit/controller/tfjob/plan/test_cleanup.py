@@ -236,9 +236,9 @@ def test_the_failures_of_pods_that_are_deleted_after_a_success_stay_on_record(po
     ended = synced(started(given, pod("Chief", 0), BUSY, pod("Worker", 1), pod("Worker", 2)), *pods)
     assert true_of(ended)[-1] == "Succeeded"
     deletions = decide(ended, *pods, at_s=61).delete_pods
-    told = [each.event.message for each in deletions if each.event is not None]
+    messages = [each.event.message for each in deletions if each.event is not None]
     words = ["1", "1: KeyError: 'LR'"]
-    assert told == [f"Pod: ns.mnist-worker-{index} exited with code {words[index]}" for index in gone]
+    assert messages == [f"Pod: ns.mnist-worker-{index} exited with code {words[index]}" for index in gone]
     assert "mnist-worker-2" in [each.pod.metadata.name for each in deletions]
 
 
