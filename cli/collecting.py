@@ -1,7 +1,7 @@
 """Reads the evidence for a diagnosis with the user's permissions. Objects that the user may not read are omitted and listed.
 
 Expensive reads are limited to the nodes of the job's pods, the last log lines of failed containers and of the replica by which
-a job has succeeded, and one log line of each container that has been running for a long time.
+a job has succeeded, and of some containers that run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/compo
 MAX_LOGS: Final = 3
 """The most containers whose logs are read: the others usually have the same messages, or ended as a consequence."""
 MAX_LAST_LINES: Final = 10
-"""The most running replicas whose last log line is read, with one request each."""
+"""The most running replicas whose last log lines are read, with one request each."""
+_SOON_S: Final = 30.0
+"""How long a replica must have been running. A program that fails at its start has written its exception by then."""
 SILENT_AFTER_S: Final = 600.0
 """A running replica that has logged nothing for this long may hang."""
 MAX_NODES: Final = 20
@@ -58,6 +60,7 @@ _LINES: Final = 400
 """A traceback of TensorFlow has up to 60 lines, with the reason at its end or at its beginning. Libraries that upload results
 log hundreds of lines after it."""
 _LOG_BYTES: Final = 262_144
+_LAST_LINES: Final = 60
 _MAX_EVENTS: Final = 50_000
 """The most events of a namespace that are read, with one request per page: those of the job may be the last."""
 _FORBIDDEN: Final = 403
@@ -138,7 +141,7 @@ def collect(
         place=reader.place(workload) if workload is not None else None,
         pod_group=reader.pod_group(name),
         logs=reader.logs(job, pods, now),
-        last_lines=reader.last_lines(pods, now, silent_after_s) if silent_after_s else {},
+        last_lines=reader.last_lines(pods, now, silent_after_s),
         silent_after_s=silent_after_s,
         forbidden=sorted(reader.forbidden),
         suspended_by=_manager_of_suspend(meta),
@@ -354,19 +357,27 @@ class _EvidenceReader:
     def last_lines(
         self, pods: Sequence[objects.PodDetails], now: datetime, silent_after_s: float
     ) -> dict[str, LastLine]:
-        """Return the last log lines, by pod, of the first replicas that have been training for at least `silent_after_s`."""
+        """Return the last log lines, by pod, of the first replicas that train; none if `silent_after_s` is 0."""
         found: dict[str, LastLine] = {}
-        for pod in pods:
+        for pod in pods if silent_after_s else ():
             since, name = running_since(pod), pod.metadata.name
-            if since is None or seconds_between(since, now) < silent_after_s or not is_training(pod):
+            if since is None or seconds_between(since, now) < min(silent_after_s, _SOON_S) or not is_training(pod):
                 continue
             if len(found) == MAX_LAST_LINES or "logs" in self.forbidden:
                 break
-            query = {"container": c.CONTAINER_NAME, "tailLines": 1, "limitBytes": _LOG_BYTES, "timestamps": "true"}
+            query = {
+                "container": c.CONTAINER_NAME,
+                "tailLines": _LAST_LINES,
+                "limitBytes": _LOG_BYTES,
+                "timestamps": "true",
+            }
             with suppress(_NoLogError):
                 raw = self._read(self._log_of(name), "logs", query)
-                at, _, text = (raw or b"").decode(errors="replace").partition(" ")
-                found[name] = LastLine(_time(at), text)
+                stamped = [
+                    line.partition(" ") for line in (raw or b"").decode(errors="replace").rstrip("\n").split("\n")
+                ]
+                at, _, text = stamped[-1]
+                found[name] = LastLine(_time(at), text, "\n".join(line for _, _, line in stamped))
         return found if "logs" not in self.forbidden else {}
 
     def _log_of(self, pod: str) -> ResourceAttributes:

@@ -26,7 +26,7 @@ from tfjob_operator.api.v1alpha1.conversion import Conversion, to_v1
 from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.model.command_lines import ignored_arguments
-from tfjob_operator.cli.model.facts import mapping
+from tfjob_operator.cli.model.facts import listed, mapping
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.yaml_text import yaml_text
 
@@ -63,6 +63,7 @@ _MAX_DEPTH: Final = 100
 _MAX_DIGITS: Final = 100
 """The most characters of a number."""
 _TOO_LONG: Final = "a number has too many digits"
+_SUFFIXES: Final = (".json", ".yaml", ".yml")
 _KIB: Final = 1024
 _MAX_VALUES: Final = 50_000
 """The most values of a job, which has hundreds; with more, reading and writing would take many seconds."""
@@ -106,6 +107,16 @@ class Manifest:
                 return found
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.line
+
+
+def files_of(name: str) -> list[str]:
+    """Return the files of a folder that kubectl reads with -f, or the name of a file itself. Raises CliError for none."""
+    if not Path(name).is_dir():
+        return [name]
+    files = sorted(str(each) for each in Path(name).iterdir() if each.suffix in _SUFFIXES)
+    if not files:
+        raise CliError(f"{name} has no files named {', '.join(f'*{each}' for each in _SUFFIXES)}")
+    return files
 
 
 def read(name: str) -> Iterator[Manifest]:
@@ -252,7 +263,7 @@ def validate(manifest: Manifest) -> ValidationResult:
     alpha = manifest.group == TENSORFLOW.resource.group or is_alpha(raw)
     if alpha:
         spec = v1alpha1.read_spec(manifest.alpha, manifest.name, raw)
-        return _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings, *_tiny_amounts(manifest.body))
+        return _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings, *_refused(manifest.body))
     return _judge_v1(manifest, raw)
 
 
@@ -282,7 +293,7 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> ValidationResult:
     if isinstance(board, InvalidTensorBoard):
         return _good(warnings, f"the job runs without its TensorBoard: {board.text}")
     more = (*(board.unknown_fields if board is not None else ()), *_ignored_arguments(manifest.body))
-    return _good(warnings, *more, *_tiny_amounts(manifest.body))
+    return _good(warnings, *more, *_refused(manifest.body))
 
 
 def _ignored_arguments(body: Mapping[str, Any]) -> Iterator[str]:
@@ -304,6 +315,42 @@ def _tiny_amounts(body: Mapping[str, Any]) -> list[str]:
         if name in {"memory", "ephemeral-storage"} or str(name).startswith("hugepages-")
         if (number := parse_quantity(amount)) is not None and 0 < number < _KIB
     ]
+
+
+def _refused(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield warnings about templates of which the API server accepts no pod, or no container starts."""
+    yield from _tiny_amounts(body)
+    yield from _beyond_limits(body)
+    yield from _without_volume(body.get("spec"), "spec")
+
+
+def _beyond_limits(body: Mapping[str, Any]) -> Iterator[str]:
+    for path, resources in _resources(body.get("spec"), "spec"):
+        limits = mapping(resources.get("limits"))
+        for name, amount in mapping(resources.get("requests")).items():
+            wanted, most = parse_quantity(amount), parse_quantity(limits.get(name))
+            if wanted is not None and most is not None and wanted > most:
+                yield f"{path}.requests.{name}: {amount} is more than its limit {limits[name]}: no pod can be created"
+
+
+def _without_volume(value: object, path: str) -> Iterator[str]:
+    """Yield the mounts of volumes that the pod spec beside them does not have."""
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _without_volume(each, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if key == "template":
+                spec = mapping(mapping(each).get("spec"))
+                names = {volume.get("name") for volume in listed(spec.get("volumes"))}
+                for kind in ("initContainers", "containers"):
+                    for number, container in enumerate(listed(spec.get(kind))):
+                        for place, mount in enumerate(listed(container.get("volumeMounts"))):
+                            if (name := mount.get("name")) not in names:
+                                where = f"{path}.template.spec.{kind}[{number}].volumeMounts[{place}].name"
+                                yield f"{where}: {quoted(str(name))} is not in volumes: no pod can be created"
+            else:
+                yield from _without_volume(each, f"{path}.{key}")
 
 
 def _resources(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -34,7 +34,7 @@ _WIDTH: Final = 100
     metavar="DURATION",
     show_default=True,
     callback=seconds,
-    help="Report running replicas without a log line for so long; 0 disables it.",
+    help="Report running replicas without a log line for so long; 0: do not read the logs of running replicas.",
 )
 @target_options
 def command(target: Target, name: str, output: str | None, silent_after: float) -> None:

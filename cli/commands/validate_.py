@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 def command(*, files: tuple[str, ...], strict: bool) -> None:
     """Validate the TFJobs in files as the operator does, without a cluster, and print errors with their lines.
 
-    `-` is standard input. The exit code is 1 if a job is invalid or a file cannot be read, and with --strict on warnings.
+    Of a folder, all files named *.yaml, *.yml and *.json are read. `-` is standard input. The exit code is 1 if a job is
+    invalid or a file cannot be read, and with --strict on warnings.
     """
     from tfjob_operator.cli import manifests
 
     jobs = invalid = unread = warned = 0
-    for file in files:
+    for file in [each for name in files for each in manifests.files_of(name)]:
         try:
             for manifest in manifests.read(file):
                 jobs += 1
@@ -63,11 +64,17 @@ def _print(manifest: Manifest, result: ValidationResult) -> bool:
 def convert(files: tuple[str, ...]) -> None:
     """Convert the TFJobs in files to kubeflow.org/v1 and print them, with comments on differences in behavior.
 
-    `-` is standard input. Nothing is sent to a cluster: review the output, then apply it with kubectl.
+    Folders are read as by validate. `-` is standard input. Nothing is sent to a cluster: review the output, then apply it with
+    kubectl.
     """
     from tfjob_operator.cli import manifests
 
-    converted = [manifests.convert(manifest) for file in files for manifest in manifests.read(file)]
+    converted = [
+        manifests.convert(manifest)
+        for name in files
+        for file in manifests.files_of(name)
+        for manifest in manifests.read(file)
+    ]
     if not converted:
         raise CliError("no TFJobs found")
     echo(*"---\n".join(converted).split("\n"), nl=False)

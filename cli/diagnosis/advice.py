@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_JOB_NAME, LABEL_PREFIX
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_JOB_NAME, LABEL_PREFIX, CleanPodPolicy
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, WhileRunning, fill
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.model.pods import is_up
@@ -27,6 +27,7 @@ _LOG_GONE: Final = (
     "The log is deleted with its pod: set terminationMessagePolicy: FallbackToLogsOnError in the container, and the "
     "condition of the job quotes the last lines of the next failure"
 )
+_PODS_DELETED: Final = "; under spec.runPolicy.cleanPodPolicy: None the pods of a finished job and their logs are kept"
 _WHERE: Final = " (OPERATORS is its namespace)"
 OPERATOR_LOGS: Final = (
     f"Look for the job in the operator's log{_WHERE}: "
@@ -106,7 +107,7 @@ def steps(
         elif ("{pod}" not in step or values.get("pod") in present) and ("{pods}" not in step or pods):
             lines.append(step.replace("{pods}", " ".join(map(_named_in_command, pods[:_MAX_PODS]))))
         if step == LOGS and facts.finished and values.get("pod") not in remaining and not keeps_log:
-            lines.append(_LOG_GONE)
+            lines.append(_LOG_GONE + _PODS_DELETED * (facts.spec.clean_pod_policy != CleanPodPolicy.NONE))
     if recreate and not facts.finished:
         lines += _recreated(facts, pods or whom)
     shown = (keep_pods if keep_pods and _DELETES.search(line) else line for line in lines)

@@ -53,6 +53,7 @@ class Group(StrEnum):
     STARTING = "Starting"
     CRASHING = "Failing"
     LOGS = "Last words"
+    UNNOTICED = "Failures of which a job takes no notice"
     LIFECYCLE = "On the way"
     ENDING = "Ending"
     ATTEMPTS = "Failure policies"

@@ -228,17 +228,6 @@ AFTER_PROBE: Final = warning(
     LOGS,
     "Let the program exit with 143 after SIGTERM if its work is not finished",
 )
-AFTER_EXCEPTION: Final = warning(
-    "succeeded-with-exception",
-    "Succeeded with exit code 0, but {what} ({who}): {words}",
-    "Near the end, the log of the replica that ended the job has a traceback of Python, an error by which a program says that "
-    "the training failed, or a message that a program did not start, crashed, or rejected its arguments",
-    LOGS,
-    "A shell exits with the code of its last command. After set -e, or if && joins the commands, it exits with that of the "
-    "first command that fails; after set -o pipefail (bash), also if the output of that command goes through a pipe, such as "
-    "python train.py | tee log",
-    "A program that logs an exception, and does not raise it again, must exit with another code than 0 itself",
-)
 FOR_EVER: Final = warning(
     "restarts-for-ever",
     "Restarted {times} times ({who}), {now}{words}",
@@ -356,12 +345,13 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     for pod in facts.pods:
         yield from _of_pod(facts, pod)
+    yield from _evicted(facts)
     yield from _replaced(facts)
     yield from _restarted(facts)
 
 
 def _stopped_well(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas of a succeeded job that exited with 0 after the kubelet killed them, or after an exception."""
+    """Yield replicas of a succeeded job that exited with 0 after the kubelet killed them."""
     values = {"container": CONTAINER_NAME, "previous": "false"}
     for pod in facts.pods:
         training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
@@ -371,15 +361,6 @@ def _stopped_well(facts: Facts) -> Iterator[Finding]:
             for event in _probes(facts, meta.name, meta.uid, CONTAINER_NAME, ended.finished_at):
                 probe = _by_probe("", [event]).lower()
                 yield of_pod(AFTER_PROBE, pod, probe=probe, **values).seen_in(facts.line(event))
-            log = facts.log(meta.name, CONTAINER_NAME)
-            what, line = "the log ends with an exception", reading.last_exception(log)
-            if not line:
-                by_shell = not refining.runs_python(facts, meta.name, CONTAINER_NAME)
-                is_several = refining.runs_several(facts, meta.name, CONTAINER_NAME)
-                what, line = reading.ignored_failure(log, by_shell=by_shell, is_several=is_several)
-            if line:
-                seen = f"log of {safe_name(meta.name)}: {quote(log)}"
-                yield of_pod(AFTER_EXCEPTION, pod, what=what, words=shorten(value(line)), **values).seen_in(seen)
 
 
 def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
@@ -460,6 +441,15 @@ def _taken(facts: Facts, pod: str, reason: str, message: str, proof: str, *, wai
     if reason == "DeadlineExceeded":
         problem, values = POD_DEADLINE, {"words": f": {shorten(value(waits))}" if waits else " "}
     return Finding(problem, pod, (proof,), {**values, "pod": pod})
+
+
+def _evicted(facts: Facts) -> Iterator[Finding]:
+    """Yield replicas that exceeded a limit of their own pod and were replaced: the next pod will exceed it, too."""
+    for name in facts.wanted if not _may_be_corrected(facts) else ():
+        for event in latest([each for each in facts.events_of("Pod", name) if each.reason == "Evicted"]):
+            found = first_match(_EVICTIONS, event.message)
+            if found is not None and found[0] is not EVICTED and (facts.age_s(event.at) or 0.0) < _STEADY_S:
+                yield Finding(found[0], name, (facts.line(event),), {**found[1], "pod": name})
 
 
 def _waits(pod: PodDetails) -> str:

@@ -36,10 +36,11 @@ from tfjob_operator.cli.model.words import event_line, seconds_between
 
 
 class LastLine(NamedTuple):
-    """The last line of a container's log and its time; the time is None if the log is empty."""
+    """The last line of a container's log, its time, and the last lines with it; the time is None if the log is empty."""
 
     at: datetime | None
     text: str = ""
+    log: str = ""
 
 
 class Absent(NamedTuple):
@@ -65,7 +66,8 @@ class Evidence:
     `created_at` and `finalizers` are separate fields here, since the operator's job struct omits creationTimestamp and
     finalizers. `suspended_by` is the manager of the field `suspend`, if known. `former` are pods of an earlier job with the
     same name. `events_cut`: there were too many events to read. `logs` are the last log lines of failed containers, by (pod,
-    container). `last_lines` are the last log lines of running replicas, by pod; those older than `silent_after_s` are reported.
+    container). `last_lines` are those of running replicas, by pod; logs are reported whose last line is older than
+    `silent_after_s`.
     `storage_classes` are read if a claim is Pending.
     `unmatched` are the nodeSelectors of pods, as label selectors, that no node matches.
     `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha` is None for a v1 job.

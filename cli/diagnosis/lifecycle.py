@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
-    CHIEF,
     CONTAINER_NAME,
     EVALUATOR,
     LIMITS,
-    MASTER,
     PS,
     SELECTING_LABELS,
-    WORKER,
     AttemptReason,
     ConditionReason,
     ConditionType,
     EventReason,
     Network,
-    SuccessPolicy,
-    exit_of,
     limit_of,
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts, crashing, deadline, reading
+from tfjob_operator.cli.diagnosis import attempts, deadline, reading
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -44,8 +39,8 @@ from tfjob_operator.cli.diagnosis.fallback import TAKEN
 from tfjob_operator.cli.diagnosis.rows import Condition, OnJob, in_condition, of_event, of_job, of_pod, on_job
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.model.pods import condition_of, exits_of, running_since
-from tfjob_operator.cli.model.words import ago, failed_line, format_restarts, quote, safe_name
+from tfjob_operator.cli.model.pods import condition_of, running_since
+from tfjob_operator.cli.model.words import ago, failed_line, quote, safe_name
 
 _FORCE: Final = (
     "Only if the node is shut down for good, so that no process of these pods can still be running: "
@@ -201,7 +196,7 @@ SILENT: Final = warning(
     "Look into a container: kubectl tfjob exec {job} -n {namespace}",
     "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
     "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
-    unless=("stalled",),
+    unless=("stalled", "running-after-exception"),
 )
 QUIET: Final = info(
     "replica-without-log-output",
@@ -228,14 +223,6 @@ KEPT: Final = info(
     "Delete the job with its pods and their logs once you no longer need them: kubectl -n {namespace} delete tfjob {job}",
     rank=970,
 )
-WITHOUT_OTHERS: Final = info(
-    "succeeded-without-others",
-    "Succeeded with worker 0, while {count} had not {failed}",
-    "Worker 0 exited with code 0 and ended the job, and other workers had not succeeded by then",
-    "With successPolicy: AllWorkers in spec, a job succeeds when all of its workers have",
-    rank=971,
-)
-
 SERVER_ENDED: Final = warning(
     "parameter-server-completed",
     "Exited with code 0 ({who}): workers run without this parameter server, which is not restarted",
@@ -332,7 +319,6 @@ def find(facts: Facts) -> Iterator[Finding]:
         before = attempts.history(facts) if problem is attempts.MAX_RESTARTS else ()
         yield Finding(problem, facts.name, (failed_line(failed), *before), values)
     if facts.finished:
-        yield from _others(facts)
         if facts.ending is None:
             yield from _kept(facts)
     else:
@@ -348,48 +334,6 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _limit_in(record: EndRecord) -> EventReason | None:
     return EventReason(record.event) if record.event in LIMITS else None
-
-
-def _others(facts: Facts) -> Iterator[Finding]:
-    spec, finished = facts.spec, facts.job.status.finished_indices.get(WORKER, "")
-    if facts.condition(ConditionType.SUCCEEDED) is None or not isinstance(spec, TFJobSpec) or not finished:
-        return
-    size = spec.sizes.get(WORKER, 0)
-    done = len(parse_indices(finished, size))  # the counters of a success include workers that were still active
-    left = size - done
-    if left > 0 and spec.success_policy is SuccessPolicy.DEFAULT and not {CHIEF, MASTER} & spec.sizes.keys():
-        count = f"{left} other worker{'s' if left > 1 else ''}"
-        failing = list(_failing(facts, parse_indices(finished, size)))
-        words = f"({failing[0][0]})" if failing else " "
-        found = of_job(facts, WITHOUT_OTHERS, f"{done} of {size} workers", count=count, failed=words)
-        yield found.seen_in(*(proof for _, proof in failing))
-
-
-def _failing(facts: Facts, done: Container[int]) -> Iterator[tuple[str, str]]:
-    """Yield the other workers that had failed when worker 0 succeeded, with a line of evidence: by pod, restarts, or events."""
-    pods = {pod.metadata.name: pod for pod in facts.pods}
-    times = {each.index: each.total for each in facts.job.status.restarts if each.type == WORKER and each.total}
-    events = facts.job_events(EventReason.EXITED_WITH_CODE)
-    ended = [(end, crashing.words_of(each, end)) for each in events if (end := exit_of(each.message)) is not None]
-    of_gone = {end.pod: (end.code, words) for end, words in ended if end.code}
-    for index in range(facts.sizes.get(WORKER, 0)):
-        name, restarts = facts.shape.child(facts.name, WORKER, index), times.get(index, 0)
-        exits = [(each.ended.exit_code, each.ended.message) for each in exits_of(pods[name])] if name in pods else []
-        exits = exits[:1] or ([of_gone[name]] if name in of_gone else [])
-        loops = [
-            each for each in facts.events_of("Pod", name) if each.reason == "BackOff" and "restarting" in each.message
-        ]
-        if index in done or not (exits or restarts or loops):
-            continue
-        words = f"{safe_name(name)}: {format_restarts(restarts)}" if restarts else f"{safe_name(name)} failed"
-        last = [reading.read(message).line or value(message) for _, message in exits]
-        codes = [f"exit code {code}" for code, _ in exits]
-        proofs = [facts.line(each) for each in latest(loops)]
-        detail = ": ".join(filter(None, (*codes, *last)))
-        proof = (
-            f"pod {safe_name(name)}: {detail}" if detail else f"job: status.restarts has {format_restarts(restarts)}"
-        )
-        yield f"{words}{detail and ', '}{shorten(detail)}", proofs[0] if proofs and not detail else proof
 
 
 def _kept(facts: Facts) -> Iterator[Finding]:
@@ -436,7 +380,8 @@ def _taken(facts: Facts) -> Iterator[Finding]:
 def _silent(facts: Facts) -> Iterator[Finding]:
     """Yield replicas whose last log line is old: a warning if this is true of all logs that were read, else information."""
     limit_s, lines = facts.evidence.silent_after_s, facts.evidence.last_lines
-    read = [(pod, lines[pod.metadata.name]) for pod in facts.live_pods if pod.metadata.name in lines]
+    old = [pod for pod in facts.live_pods if (facts.age_s(running_since(pod)) or 0.0) >= limit_s]
+    read = [(pod, lines[pod.metadata.name]) for pod in old if pod.metadata.name in lines]
     ages = [facts.age_s(line.at or running_since(pod)) or 0.0 for pod, line in read]
     problem = SILENT if all(age_s >= limit_s for age_s in ages) else QUIET
     for (pod, line), age_s in zip(read, ages, strict=True):

@@ -45,6 +45,7 @@ _ECHOES: Final = 3
 _LINES_OF_USAGE: Final = 40
 _LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread|(?:^|\n)[EW]\d{4} ")
 """In the line before a traceback that a logger or a thread has printed: the program continued."""
+_IN_THREAD: Final = "Exception in thread "
 _OF_LOGGER: Final = re.compile(r"(?:\S{1,60} ){0,4}\W?(?:ERROR|CRITICAL|FATAL)\b|E\d{4} [\d:.]+ ")
 _GAVE_UP: Final = re.compile(
     r"\b(?:train(?:ing|er)?|job|run|experiment|pipeline|program)(?: (?:has|was|is))? (?:failed|crashed|aborted)\b(?! to\b)|"
@@ -60,7 +61,6 @@ _XTRACE: Final = re.compile(r"\++ \S")
 """What a shell prints of a command after set -x."""
 _OF_REPORT: Final = re.compile(r"[=-]{3,}$|\S+ FAILED$|Failures:$|Root Cause |\[\d+\]:$|<NO_OTHER_FAILURES>|\s|$")
 """The lines of the exception of torchrun after the first one, and lines that continue any exception."""
-_TRAINED: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
 _BY_HYDRA: Final = "Set the environment variable HYDRA_FULL_ERROR=1"
 _HINTS: Final = ("Config search path:", "Available options in ")
 """The first words of paragraphs that Hydra prints after an error."""
@@ -107,8 +107,8 @@ _CONTINUED: Final = re.compile(
 """Lines of gRPC and of JAX's coordination service after the first line of a message of native code."""
 _BY_JAX: Final = "the JAX distributed service detected fatal errors"
 _OF_PEERS: Final = frozenset({PEER_UNKNOWN, PEER_FAILED, PEER_AWAY})
-_PROGRESS: Final = re.compile(r"\b(epoch|step)\b", re.IGNORECASE)
-"""A line of a training that continued after an exception."""
+_TRAINS: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
+"""Words of a line by which a training shows that it continued after an error."""
 _OF_SERVICE: Final = re.compile(rf"{_BY_JAX}|coordination service")
 """Messages of JAX that may name the peer."""
 _VAGUE: Final = re.compile(
@@ -215,10 +215,15 @@ def is_exception(line: str) -> bool:
     return _EXCEPTION.match(line) is not None
 
 
-def last_exception(log: str) -> str:
-    """Return the exception whose traceback is the end of a log; "" if there is none."""
+def last_exception(log: str, *, logged: bool = True) -> str:
+    """Return the exception whose traceback is the end of a log; "" if there is none.
+
+    With `logged`, one that a logger printed counts too.
+    """
     found = _AT_END.search(plain(log)[-_LONGEST:].rstrip())
-    return found["line"] if found is not None else ""
+    before = (found["before"] or "").lstrip("\n") if found is not None else ""
+    is_logged = _LOGGED.search(before) is not None and not before.startswith(_IN_THREAD)
+    return "" if found is None or (is_logged and not logged) else found["line"]
 
 
 def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str, str]:
@@ -237,8 +242,10 @@ def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str,
             return "the training may have failed", line
         if _OF_REPORT.match(line) or _NATIVE.match(line) or _XTRACE.match(line):
             continue
-        if is_near and _NOT_STARTED.match(line):
+        if (is_near or is_several) and _NOT_STARTED.match(line):
             return "a program did not start", line
+        if by_shell and not after and (_FATAL.match(line) or _CLOSING.match(line)) and not _BESIDE.search(line):
+            return "the log ends with an error", line
         if is_near and _CRASHED.match(line):
             return "a program was killed or crashed", line
         if is_near and _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
@@ -251,7 +258,7 @@ def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str,
             if by_shell and (is_near or is_several or is_last):
                 return ("", "") if _LOGGED.search(header) else ("a program may have failed", line)
         after += 1
-        if _TRAINED.search(line) or is_progress(line):
+        if _TRAINS.search(line) or is_progress(line):
             break
     return "", ""
 
@@ -311,7 +318,18 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     handled = [each for each in messages if each.is_handled and first_match(rules, each.text()) is not None]
     if handled and last.level == "X":
         line = f"{line}, while handling {handled[-1].reason()}"
+    if (other := _just_before(messages, last)) is not None:
+        line = f"{line}, after {other.reason()}"
     return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
+
+
+def _just_before(messages: Sequence[_Message], last: _Message) -> _Message | None:
+    """Return the exception whose traceback is right before that of the last one: it may be of another process, or the cause."""
+    before = messages[: messages.index(last)][-1:]
+    is_other = last.is_raised and all(
+        each.is_raised and not (each.is_cause or each.is_handled or any(each.lines[1:])) for each in before
+    )
+    return before[0] if before and is_other else None
 
 
 def _of_hydra(log: str) -> str:
@@ -364,7 +382,7 @@ def _is_of_launcher(messages: Sequence[_Message], one: _Message) -> bool:
 
 def _went_on(raised: _Message) -> bool:
     """Return True if progress of a training follows an exception, which was handled then."""
-    return any(_PROGRESS.search(line) for line in raised.lines[1:])
+    return any(_TRAINS.search(line) for line in raised.lines[1:])
 
 
 def _first_member(messages: Sequence[_Message]) -> _Message:

@@ -23,6 +23,7 @@ from tfjob_operator.cli.diagnosis import (
     storage,
     suspension,
     tensorboard,
+    unnoticed,
 )
 from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, Group, Problem, Severity
 from tfjob_operator.cli.diagnosis.facts import Facts
@@ -40,6 +41,7 @@ _MODULES: Final[Mapping[Group, tuple[int, Any]]] = {
     Group.STARTING: (640, starting),
     Group.CRASHING: (720, crashing),
     Group.LOGS: (705, logs),
+    Group.UNNOTICED: (716, unnoticed),
     Group.LIFECYCLE: (820, lifecycle),
     Group.ENDING: (965, ending),
     Group.ATTEMPTS: (860, attempts),

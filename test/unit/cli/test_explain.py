@@ -186,18 +186,22 @@ def _running(server: Server, count: int) -> None:
     pods[0]["metadata"]["labels"] = {"training.kubeflow.org/replica-type": "ps"}
     server.answers(f"{CORE}/pods", items(*pods))
     for each in pods[1:]:
-        server.answers(f"{CORE}/pods/{each['metadata']['name']}/log", b"2025-12-31T23:30:00.5Z epoch 3\n")
+        server.answers(
+            f"{CORE}/pods/{each['metadata']['name']}/log",
+            b"2025-12-31T23:29:00Z epoch 2\n2025-12-31T23:30:00.5Z epoch 3\n",
+        )
 
 
-def test_of_running_replicas_the_last_line_is_read_and_not_of_parameter_servers(server: Server) -> None:
+def test_of_running_replicas_the_last_lines_are_read_and_not_of_parameter_servers(server: Server) -> None:
     """Of ten at most, with one request each; a parameter server logs nothing while it serves."""
     _running(server, 12)
     found = collected(server)
     assert len(found.last_lines) == MAX_LAST_LINES
-    assert found.last_lines["mnist-worker-0"] == LastLine(datetime(2025, 12, 31, 23, 30, 0, 500_000, UTC), "epoch 3\n")
+    at = datetime(2025, 12, 31, 23, 30, 0, 500_000, UTC)
+    assert found.last_lines["mnist-worker-0"] == LastLine(at, "epoch 3", "epoch 2\nepoch 3")
     asked = [path for _, path, *_ in server.asked if "/log?" in path]
     assert len(asked) == MAX_LAST_LINES
-    assert all("tailLines=1" in path and "timestamps=true" in path and "-ps-" not in path for path in asked)
+    assert all("tailLines=60" in path and "timestamps=true" in path and "-ps-" not in path for path in asked)
 
 
 @pytest.mark.parametrize(

@@ -241,12 +241,12 @@ def test_a_warning_has_the_line_of_its_field_and_is_an_error_only_where_that_is_
 
 def test_memory_in_the_wrong_unit_is_a_warning(tmp_path: Path) -> None:
     """The API server accepts it, and no container starts with it. `m` is milli."""
-    amounts = "resources: {limits: {memory: 512m, cpu: 500m}, requests: {memory: 64, ephemeral-storage: 1k}}"
+    amounts = "resources: {limits: {memory: 512m, cpu: 500m}, requests: {memory: 200m, ephemeral-storage: 1k}}"
     file = write(tmp_path, JOB.replace("image:", f"{amounts}\n            image:"))
     units = "the units are Ki, Mi, Gi and Ti, or k, M, G and T"
     path = "spec.tfReplicaSpecs.Worker.template.spec.containers[0].resources"
     assert [line.removeprefix(file) for line in run("validate", file).stdout.splitlines()] == [
-        f":12: warning: {path}.requests.memory: 64 is 64 bytes: {units}",
+        f":12: warning: {path}.requests.memory: 200m is less than a byte: {units}",
         f":12: warning: {path}.requests.ephemeral-storage: 1k is 1000 bytes: {units}",
         f":12: warning: {path}.limits.memory: 512m is less than a byte: {units}",
     ]
@@ -254,6 +254,33 @@ def test_memory_in_the_wrong_unit_is_a_warning(tmp_path: Path) -> None:
     assert not run(
         "validate", write(tmp_path, JOB.replace("image:", "resources: {limits: {memory: 64Mi}}\n            image:"))
     ).stdout
+
+
+def test_a_template_of_which_no_pod_can_be_created_is_a_warning(tmp_path: Path) -> None:
+    """The API server accepts the job, and rejects its pods."""
+    amounts = "resources: {limits: {memory: 1Gi}, requests: {memory: 2Gi, cpu: 1}}"
+    mounts = "volumeMounts: [{name: data, mountPath: /data}]"
+    file = write(tmp_path, JOB.replace("image:", f"{amounts}\n            {mounts}\n            image:"))
+    path = "spec.tfReplicaSpecs.Worker.template.spec.containers[0]"
+    warnings = run("validate", file).stdout
+    assert f"{path}.resources.requests.memory: 2Gi is more than its limit 1Gi: no pod can be created\n" in warnings
+    assert f"{path}.volumeMounts[0].name: data is not in volumes: no pod can be created\n" in warnings
+    text = (
+        Path(file).read_text().replace("containers:", "volumes: [{name: data, emptyDir: {}}]\n          containers:", 1)
+    )
+    Path(file).write_text(text.replace("2Gi", "1024Mi"))
+    assert run("validate", file).stdout == ""
+
+
+def test_the_files_of_a_folder_are_read_as_kubectl_reads_them(tmp_path: Path) -> None:
+    """One that cannot be read does not hide the others."""
+    assert "has no files named *.json, *.yaml, *.yml" in run("validate", str(tmp_path)).output
+    write(tmp_path, JOB)
+    (tmp_path / "a.yml").write_text("a: [")
+    (tmp_path / "notes.md").write_text("# notes")
+    result = run("validate", str(tmp_path))
+    assert "1 job, 0 invalid" in result.output
+    assert "a.yml:2: not valid YAML" in result.output
 
 
 def test_words_that_a_shell_ignores_are_a_warning(tmp_path: Path) -> None:

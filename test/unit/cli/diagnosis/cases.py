@@ -112,6 +112,8 @@ CASES: dict[str, Case] = {
     "exit-code": lambda world: world.failed(1, message="ValueError: shapes (3,) and (4,) do not fit"),
     "no-log-output": lambda world: world._lines(30, 0),
     "replica-without-log-output": lambda world: world._lines(1, 30),
+    "running-after-exception": lambda world: world._written(2, "Traceback (most recent call last):\n  frame\nKeyError: 'LR'"),
+    "succeeded-beside-failure": lambda world: world._evaluator_failed(),
     "finished-and-kept": lambda world: world.end(
         "Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.", minutes=1500
     ),

@@ -2474,6 +2474,9 @@ TRACE: Final = 'Traceback (most recent call last):\n  File "/train.py", line 3, 
         (f"2026 ERROR root: job failed\n{TRACE}OSError: x\nstep 1: loss 0.3\nfinished", ""),
         ("ERROR root: training failed, restarting from the last checkpoint\na\nb\nc\nfinished", ""),
         ("INFO: previous job failed, continuing\nfinished", ""),
+        ("step 3\nFATAL: CUDA driver version is insufficient for CUDA runtime version", "ends with an error: FATAL: CUDA"),
+        ("step 3\nERROR: upload to mlflow: timed out", ""),
+        (f"{NO_FILE}\na\nb\nc\nd\nfinished", ""),
     ],
 )  # fmt: skip
 def test_a_job_that_succeeded_although_its_script_ignored_a_failure_is_noticed(log: str, line: str) -> None:
@@ -2503,9 +2506,72 @@ def test_an_exception_of_one_of_several_commands_is_noticed_above_the_lines_of_t
 ) -> None:
     world = world_of("succeeded-with-exception")
     world.workers["template"]["spec"]["containers"][0] |= {"command": ["bash", "-c", script], "args": []}
-    world.logs["mnist-worker-0", "tensorflow"] = f"{TRACE}OSError: no raw data\n{then}\na\nb\nc\nfinished"
+    for failure in (f"{TRACE}OSError: no raw data", NO_FILE):
+        world.logs["mnist-worker-0", "tensorflow"] = f"{failure}\n{then}\na\nb\nc\nfinished"
+        found = diagnose(world.evidence()).causes
+        assert [each.id for each in found] == ["succeeded-with-exception"] * is_told
+
+
+@pytest.mark.parametrize(
+    ("log", "minutes", "line"),
+    [
+        (f"{TRACE}OSError: no route", 2, "its log ends with an exception (mnist-worker-1, 2m ago): OSError: no route"),
+        (f"{TRACE}OSError: no route", 0.3, ""),  # what follows may not be written yet
+        (f"{TRACE}OSError: no route\nepoch 2 loss 0.3", 1, ""),
+        (
+            f"{TRACE}OSError: no route\nserving",
+            5,
+            "a program may have failed (mnist-worker-1, 5m ago): OSError: no route",
+        ),
+        (
+            f"\nException in thread Thread-1 (fit):\n{TRACE}OSError: no route",
+            5,
+            "its log ends with an exception (mnist-worker-1, 5m ago)",
+        ),
+        (f"ERROR:root:upload failed\n{TRACE}OSError: no route", 1, ""),
+        (f"{NO_FILE}\nserving", 5, "a program did not start (mnist-worker-1, 5m ago)"),
+        ("Segmentation fault", 5, "a program was killed or crashed (mnist-worker-1, 5m ago)"),
+        ("epoch 1 loss 0.3", 5, ""),
+    ],
+)
+def test_a_container_that_runs_on_although_its_program_failed_is_noticed(log: str, minutes: float, line: str) -> None:
+    """As of `python3 train.py & sleep infinity`, or of an exception in a thread. A training may write nothing for a while."""
+    world = world_of()
+    world._written(minutes, log)
     found = diagnose(world.evidence()).causes
-    assert [each.id for each in found] == ["succeeded-with-exception"] * is_told
+    assert [each.id for each in found] == ["running-after-exception"] * bool(line)
+    assert not found or line in found[0].title
+
+
+def test_a_replica_that_was_deleted_while_it_trained_had_not_failed() -> None:
+    """It was restarted long before, and the job has succeeded without it."""
+    world = world_of("succeeded-beside-failure")
+    assert "5 restarts, exit code 1: KeyError: 'LR'" in first_of(world).title
+    world.status["restarts"][0]["replaced"] = False
+    assert ids_of(world) == []
+    world.event("Pod", "mnist-evaluator-0", "BackOff", "Back-off restarting failed container", minutes=12)
+    assert ids_of(world) == ["succeeded-beside-failure"]
+
+
+def test_a_pod_that_was_evicted_for_its_own_limit_is_told_as_soon_as_it_is_replaced() -> None:
+    """The next one will exceed the limit again, unless the template has been edited. The node's lack of memory may pass."""
+    world = world_of()
+    world.pod_event("Evicted", 'Usage of EmptyDir volume "cache" exceeds the limit "5Mi". ', minutes=3)
+    assert first_of(world).title == "Evicted (mnist-worker-1): emptyDir cache exceeded its sizeLimit 5Mi"
+    world.job["metadata"]["generation"] = world.status["observedGeneration"] = 2
+    assert ids_of(world) == []
+    world = world_of()
+    world.pod_event("Evicted", "The node was low on resource: memory. ", minutes=3)
+    assert ids_of(world) == []
+
+
+def test_an_exception_right_after_that_of_another_process_is_not_told_alone() -> None:
+    """As of a script that cleans up with another program of Python, which fails, too."""
+    world = world_of()
+    world.failed(1, log=f"{TRACE}RuntimeError: no gradients\n{TRACE}KeyError: 'run'")
+    assert first_of(world).title.endswith("KeyError: 'run', after RuntimeError: no gradients")
+    world.failed(1, log=f"{TRACE}RuntimeError: no gradients\nretried\n{TRACE}KeyError: 'run'")
+    assert first_of(world).title.endswith(": KeyError: 'run'")
 
 
 @pytest.mark.parametrize("code", [137, 1])
@@ -2848,7 +2914,9 @@ def test_the_error_of_a_worker_that_was_deleted_after_the_success_of_worker_0_is
     world = world_of("succeeded-without-others")
     del world.pods[WORKER]
     world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1: KeyError: 'LR'", type_="Normal")
-    title = "Succeeded with worker 0, while 1 other worker had not (mnist-worker-1 failed, exit code 1: KeyError: 'LR')"
+    title = (
+        "Succeeded with worker 0, while 1 other worker had not (mnist-worker-1: failed, exit code 1: KeyError: 'LR')"
+    )
     assert title in [each.title for each in diagnose(world.evidence()).causes]
 
 

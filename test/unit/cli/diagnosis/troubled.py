@@ -121,6 +121,19 @@ class Troubled(World):
             at = datetime.fromisoformat(ago(each)) if each else None
             self.last_lines[f"mnist-worker-{index}"] = LastLine(at, f"step {each:.0f}" if each else "")
 
+    def _written(self, minutes: float, log: str) -> None:
+        """Let a worker that runs have written its last lines some minutes ago."""
+        self.last_lines[WORKER] = LastLine(datetime.fromisoformat(ago(minutes)), log.rpartition("\n")[2], log)
+
+    def _evaluator_failed(self) -> None:
+        """Let the job succeed while its Evaluator waits for its next restart; its pod is deleted then."""
+        self.spec["tfReplicaSpecs"]["Evaluator"] = self.workers | {"replicas": 1}
+        self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+        self.status["finishedIndices"] = {"Worker": "0-1"}
+        self.status["restarts"] = [{"type": "Evaluator", "index": 0, "carried": 4, "pod": "uid-1", "replaced": True}]
+        message = "Pod: team.mnist-evaluator-0 exited with code 1: KeyError: 'LR'"
+        self.job_event("ExitedWithCode", message, type_="Normal")
+
     def _alpha_without_pod(self) -> dict[str, Any]:
         """The Job of the worker whose pod is missing."""
         self.alpha()

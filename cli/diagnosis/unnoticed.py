@@ -1,0 +1,183 @@
+"""Failures of which a job takes no notice: it goes on, or succeeds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import Final
+
+from tfjob_operator.api.v1.constants import (
+    CHIEF,
+    CONTAINER_NAME,
+    EVALUATOR,
+    MASTER,
+    WORKER,
+    ConditionType,
+    EventReason,
+    SuccessPolicy,
+    exit_of,
+)
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.cli.diagnosis import crashing, reading, refining
+from tfjob_operator.cli.diagnosis.advice import LOGS
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, info, warning
+from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
+from tfjob_operator.cli.diagnosis.rules import shorten, value
+from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.objects import PodDetails
+from tfjob_operator.cli.model.pods import exits_of
+from tfjob_operator.cli.model.words import format_restarts, quote, safe_name, seconds_between
+
+AFTER_EXCEPTION: Final = warning(
+    "succeeded-with-exception",
+    "Succeeded with exit code 0, but {what} ({who}): {words}",
+    "Near the end, the log of the replica that ended the job has a traceback of Python, an error by which a program says that "
+    "the training failed, or a message that a program did not start, crashed, or rejected its arguments",
+    LOGS,
+    "A shell exits with the code of its last command. After set -e, or if && joins the commands, it exits with that of the "
+    "first command that fails; after set -o pipefail (bash), also if the output of that command goes through a pipe, such as "
+    "python train.py | tee log",
+    "A program that logs an exception, and does not raise it again, must exit with another code than 0 itself",
+)
+GOES_ON: Final = warning(
+    "running-after-exception",
+    "Running, but {what} ({who}, {age} ago): {words}",
+    "A container runs on, and the last lines of its log say that a program of it failed, or that a thread did",
+    LOGS,
+    "Look into the container, such as for its processes: kubectl tfjob exec {job} -n {namespace}",
+    ManifestChange(
+        "let the script exit with the code of the program that failed: after set -e, or with wait PID for one in the "
+        "background; an exception in a thread does not end a program of Python, which must exit itself"
+    ),
+)
+WITHOUT_OTHERS: Final = info(
+    "succeeded-without-others",
+    "Succeeded with worker 0, while {count} had not {failed}",
+    "Worker 0 exited with code 0 and ended the job, and other workers had not succeeded by then",
+    "With successPolicy: AllWorkers in spec, a job succeeds when all of its workers have",
+    rank=971,
+)
+BESIDE_FAILURE: Final = warning(
+    "succeeded-beside-failure",
+    "Succeeded, while {who} was failing: {words}",
+    "An Evaluator, or a worker beside a Chief or Master, had failed and was not running when the job succeeded",
+    "The end of a job does not depend on these replicas: look for what they should have written, such as metrics",
+    "Under spec.runPolicy.cleanPodPolicy: None their pods and logs are kept when the job has finished",
+    rank=972,
+)
+_QUIET_S: Final = 30.0
+"""A training that has written nothing for this long after an exception has probably not handled it."""
+_DELAY_S: Final = 360.0
+"""The kubelet's longest delay of a restart, and a minute."""
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Yield failures after which the job has succeeded, or after which a container goes on."""
+    if facts.condition(ConditionType.SUCCEEDED) is not None:
+        yield from _succeeded(facts)
+        yield from _others(facts)
+    for pod in facts.live_pods:
+        yield from _running(facts, pod)
+
+
+def _succeeded(facts: Facts) -> Iterator[Finding]:
+    """Yield replicas that exited with 0, and whose log says that a program failed."""
+    for pod in facts.pods:
+        name = pod.metadata.name
+        training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+        ended = training.state.terminated if training is not None and training.state is not None else None
+        log = facts.log(name, CONTAINER_NAME)
+        if ended is not None and ended.exit_code == 0:
+            what, line = "the log ends with an exception", reading.last_exception(log)
+            if not line:
+                what, line = _ignored(facts, pod, log)
+            if line:
+                values = {"what": what, "words": shorten(value(line)), "container": CONTAINER_NAME, "previous": "false"}
+                yield of_pod(AFTER_EXCEPTION, pod, **values).seen_in(f"log of {safe_name(name)}: {quote(log)}")
+
+
+def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
+    """Yield a replica that runs on, and whose log ends with a failure."""
+    name, last = pod.metadata.name, facts.evidence.last_lines.get(pod.metadata.name)
+    age_s = facts.age_s(last.at) if last is not None else None
+    if last is None or age_s is None or age_s < _QUIET_S:
+        return
+    what, line = "its log ends with an exception", reading.last_exception(last.log, logged=False)
+    if not line:
+        what, line = _ignored(facts, pod, last.log)
+    if line:
+        values = {"what": what, "words": shorten(value(line)), "container": CONTAINER_NAME, "previous": "false"}
+        seen = f"log of {safe_name(name)}: {quote(last.log)}"
+        yield of_pod(GOES_ON, pod, age=duration(age_s), **values).seen_in(seen)
+
+
+def _ignored(facts: Facts, pod: PodDetails, log: str) -> tuple[str, str]:
+    """Return how a program of a container failed whose exit code was ignored, and the line that says so; "" for none."""
+    name = pod.metadata.name
+    by_shell = not refining.runs_python(facts, name, CONTAINER_NAME)
+    is_several = refining.runs_several(facts, name, CONTAINER_NAME)
+    return reading.ignored_failure(log, by_shell=by_shell, is_several=is_several)
+
+
+def _others(facts: Facts) -> Iterator[Finding]:
+    """Yield the workers beside worker 0, and the replicas beside a Chief or Master, that had not succeeded."""
+    spec, done = facts.spec, facts.job.status.finished_indices
+    if not isinstance(spec, TFJobSpec):
+        return
+    has_chief = bool({CHIEF, MASTER} & spec.sizes.keys())
+    for kind in (EVALUATOR, *([WORKER] if has_chief else [])):
+        for name, words, proof in _failing(facts, kind, parse_indices(done.get(kind, ""), spec.sizes.get(kind, 0))):
+            if _was_down(facts, kind, name):
+                yield Finding(BESIDE_FAILURE, name, (proof,), {"words": words})
+    finished, size = done.get(WORKER, ""), spec.sizes.get(WORKER, 0)
+    count = len(parse_indices(finished, size))  # the counters of a success include workers that were still active
+    left = size - count
+    if finished and left > 0 and spec.success_policy is SuccessPolicy.DEFAULT and not has_chief:
+        failing = list(_failing(facts, WORKER, parse_indices(finished, size)))
+        failed = next((f"({safe_name(name)}: {words})" for name, words, _ in failing), " ")
+        of = f"{left} other worker{'s' if left > 1 else ''}"
+        found = of_job(facts, WITHOUT_OTHERS, f"{count} of {size} workers", count=of, failed=failed)
+        yield found.seen_in(*(proof for _, _, proof in failing))
+
+
+def _was_down(facts: Facts, kind: str, name: str) -> bool:
+    """Return True if a replica was not running at the success: it had failed, or the kubelet delayed its next restart.
+
+    One that was restarted before may have been training until then.
+    """
+    at = facts.job.status.completion_time
+    if any(pod.metadata.name == name and pod.status.phase == "Failed" for pod in facts.pods):
+        return True
+    records = (each for each in facts.job.status.restarts if each.type == kind and each.replaced)
+    if any(facts.shape.child(facts.name, kind, each.index) == name for each in records):
+        return True
+    delays = [each for each in facts.events_of("Pod", name) if each.reason == "BackOff"]
+    return any(at and each.at and seconds_between(each.at, at) < _DELAY_S for each in delays)
+
+
+def _failing(facts: Facts, kind: str, done: Container[int]) -> Iterator[tuple[str, str, str]]:
+    """Yield the replicas of a type that had failed at the success, with words and evidence: by pod, restarts, or events."""
+    pods = {pod.metadata.name: pod for pod in facts.pods}
+    times = {each.index: each.total for each in facts.job.status.restarts if each.type == kind and each.total}
+    events = facts.job_events(EventReason.EXITED_WITH_CODE)
+    ended = [(end, crashing.words_of(each, end)) for each in events if (end := exit_of(each.message)) is not None]
+    of_gone = {end.pod: (end.code, words) for end, words in ended if end.code}
+    for index in range(facts.sizes.get(kind, 0)):
+        name, restarts = facts.shape.child(facts.name, kind, index), times.get(index, 0)
+        exits = [(each.ended.exit_code, each.ended.message) for each in exits_of(pods[name])] if name in pods else []
+        exits = exits[:1] or ([of_gone[name]] if name in of_gone else [])
+        loops = [
+            each for each in facts.events_of("Pod", name) if each.reason == "BackOff" and "restarting" in each.message
+        ]
+        if index in done or not (exits or restarts or loops):
+            continue
+        last = [reading.read(message).line or value(message) for _, message in exits]
+        codes = [f"exit code {code}" for code, _ in exits]
+        proofs = [facts.line(each) for each in latest(loops)]
+        detail = ": ".join(filter(None, (*codes, *last)))
+        proof = (
+            f"pod {safe_name(name)}: {detail}" if detail else f"job: status.restarts has {format_restarts(restarts)}"
+        )
+        words = ", ".join(filter(None, (format_restarts(restarts) if restarts else "failed", shorten(detail))))
+        yield name, words, proofs[0] if proofs and not detail else proof
