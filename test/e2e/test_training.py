@@ -203,7 +203,7 @@ class Training(NamedTuple):
 
 WORKERS: Final = ("worker-1", "worker-0")
 TRAININGS: Final = {
-    "multi-worker": Training(1000, "worker-0", "model/saved_model.pb", tuple(zip((100, 400), WORKERS, strict=True))),
+    "multi-worker": Training(3000, "worker-0", "model/saved_model.pb", tuple(zip((300, 1200), WORKERS, strict=True))),
     "keras-tensorflow": Training(100, "worker-0", "model/saved_model.pb", tuple(zip((4, 30), WORKERS, strict=True))),
     "parameter-server": Training(150, "chief-0", "model.npz", ((5, "worker-1"), (20, "chief-0"), (50, "ps-0"))),
 }

@@ -5,8 +5,8 @@ worker has a copy of the model, and gradients are averaged over all workers in e
 
     python multi_worker.py FOLDER STEPS      FOLDER is on a volume that all workers share
 
-Exit codes: 0, and 138 if another worker was lost. Under the restart policy ExitCode, 138 and the 137 of a killed process mean
-"run again": all workers reconnect and continue from the latest checkpoint.
+It exits with 1 if another worker was lost. The job's failure policy then restarts all workers, which reconnect and continue from
+the latest checkpoint.
 """
 
 import os
@@ -18,7 +18,6 @@ import tensorflow as tf
 CLASSES, PIXELS, HIDDEN, BATCH, RATE = 10, 28 * 28, 32, 64, 0.1
 EVERY = 20
 """Steps between two checkpoints and between two log lines."""
-RUN_AGAIN = 138
 SCALAR = tf.compat.v1.SummaryMetadata(plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"))
 """The metadata that `tf.summary.scalar` adds. TensorFlow 2.21 has that function only if TensorBoard is installed."""
 PEER_LOST = (
@@ -112,4 +111,4 @@ if __name__ == "__main__":
         train(sys.argv[1], int(sys.argv[2]))
     except PEER_LOST as error:
         print(f"lost a peer: {type(error).__name__}", flush=True)
-        os._exit(RUN_AGAIN)  # TensorFlow threads may still wait for the lost worker
+        os._exit(1)  # TensorFlow threads may still wait for the lost worker
