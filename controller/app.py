@@ -22,6 +22,7 @@ from tfjob_operator.api.v1.constants import EVENT_SOURCE, TFJOBS
 from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.metrics import JOBS, WAITING_SINCE, JobMetrics
 from tfjob_operator.controller.leaderelection import (
     Fence,
@@ -129,7 +130,7 @@ def build(
     pace = TokenBucket(READS_PER_S, 1, clock=clock)
     log_limiter = pace if limiter is None else Limiters(limiter, pace)
     log_client = client(transports.watches, limiter=log_limiter)
-    logs = LogReader(log_client, log_limiter, clock, metrics, quotes=options.quote_log_lines)
+    logs = partial(LogReader, log_client, log_limiter, clock=clock, metrics=metrics, quotes=options.quote_log_lines)
     parts = _Parts(
         options, informers, reader, writing(work_gate), recorder, metrics, clock, config or NO_CONFIG, background, logs
     )
@@ -176,7 +177,7 @@ class _Parts:
     clock: Clock
     config: ConfigSource
     background: dict[str, Callable[[], Coroutine[object, object, None]]]
-    logs: LogReader
+    logs: Callable[[Feed], LogReader]
 
     def __post_init__(self) -> None:
         self.job_metrics = JobMetrics(self.metrics)
@@ -207,20 +208,22 @@ class _Parts:
         queue: RateLimitingQueue[str] = RateLimitingQueue(
             default_controller_rate_limiter(), name=NAME, metrics=self.metrics, clock=self.clock
         )
-        has_lease = options.election is not None
+        feed, has_lease = Feed(queue), options.election is not None
+        logs = self.logs(feed)
         nodes = NodeCache(
             lambda: self.informers.informer(Codec(NODES, Node, message=BY_RESOURCE[NODES]), required=False),
             self.reader,
             caches.pods.indexer,
+            feed,
             self.clock,
         )
         self.background["nodes"] = nodes.run
-        self.background["logs"] = self.logs.run
+        self.background["logs"] = logs.run
         tfjobs = TFJobController(
             caches,
             self.writer,
             self.recorder,
-            queue,
+            feed,
             clock=self.clock,
             metrics=self.job_metrics,
             leadership_term=LeadershipTerm(self.reader, options.namespace) if has_lease else None,
@@ -236,7 +239,7 @@ class _Parts:
                 retryable=options.retryable_exit_codes,
             ),
             nodes=nodes,
-            logs=self.logs,
+            logs=logs,
         )
         yield Controller(
             NAME,

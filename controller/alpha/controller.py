@@ -37,7 +37,6 @@ from tfjob_operator.api.meta import (
     PartialObjectMetadata,
     Resource,
     controller_of,
-    object_key,
     owner_uid_key,
 )
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
@@ -59,14 +58,16 @@ from tfjob_operator.controller.alpha.plan import (
 )
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
-from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
-from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
+from tfjob_operator.controller.jobs.blocked import BlockedChildren, Delays
+from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.handlers import Feed, GrandchildHandler, JobHandler, OwnedChildHandler
 from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics
 from tfjob_operator.controller.jobs.pending import PendingStatus
-from tfjob_operator.controller.jobs.reconciler import Reconciler
-from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, TAKEN_DELAY_S, JobEvents, NameTakenError, confirm
+from tfjob_operator.controller.jobs.reconciler import Owned, Reconciler
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, confirm
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 from tfjob_operator.workqueue import (
     NO_METRICS,
     Clock,
@@ -148,34 +149,6 @@ class AlphaCaches:
         )
 
 
-class PodHandler:
-    """Queues the TFJob of a pod's batch Job. If that Job is not cached yet, its own event queues the TFJob."""
-
-    def __init__(self, dialect: Dialect, feed: Feed, batch_jobs: SharedIndexInformer[BatchJob]) -> None:
-        self._owner_kind = dialect.resource.kind
-        self._feed = feed
-        self._batch_jobs = batch_jobs
-
-    def on_add(self, pod: Pod, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - as above
-        """Queue the job of a new pod."""
-        self._wake(pod.metadata)
-
-    def on_update(self, _old: Pod, new: Pod, /) -> None:
-        """Queue the job of a changed pod."""
-        self._wake(new.metadata)
-
-    def on_delete(self, gone: Pod | Tombstone[Pod], /) -> None:
-        """Queue the job of a deleted pod."""
-        self._wake(object_of(gone).metadata)
-
-    def _wake(self, meta: ChildMeta) -> None:
-        by = controller_of(meta)
-        batch_job = self._batch_jobs.indexer.get(object_key(meta.namespace, by.name)) if by is not None else None
-        owner = controller_of(batch_job.metadata) if batch_job is not None else None
-        if owner is not None and owner.kind == self._owner_kind:
-            self._feed.add(object_key(meta.namespace, owner.name))
-
-
 CACHE_RETRY_S: Final = 1.0
 """Retry interval while the caches of children are not filled; only this controller waits for them."""
 
@@ -222,24 +195,30 @@ class AlphaController(Reconciler[AlphaJob, AlphaMemory, AlphaView, AlphaPlan]):
         caches: AlphaCaches,
         client: RestClient,
         recorder: EventRecorder,
-        queue: RateLimitingQueue[str],
+        feed: Feed,
         *,
         clock: Clock,
         metrics: JobMetrics,
         config: ConfigSource = NO_CONFIG,
     ) -> None:
-        """Read these caches, write through `client`, and add keys to `queue`. Registers the handlers."""
-        expectations = Expectations(clock)
-        feed, events = Feed(queue), JobEvents(dialect.resource, recorder, clock)
-        self._status_writer = AlphaStatusWriter(dialect, client, events, metrics, feed=feed, clock=clock)
+        """Read these caches, write through `client`, and queue keys through `feed`. Registers the handlers."""
+        expectations, blocked = Expectations(clock), BlockedChildren(clock, Delays(clock))
+        events = JobEvents(dialect.resource, recorder, clock)
+        self._status_writer = AlphaStatusWriter(dialect, client, events, metrics, clock)
         super().__init__(
-            caches.jobs, self._status_writer, feed=feed, events=events, expectations=expectations, metrics=metrics
+            caches.jobs,
+            self._status_writer,
+            feed=feed,
+            events=events,
+            expectations=expectations,
+            blocked=blocked,
+            metrics=metrics,
         )
         self._dialect = dialect
         self._caches = caches
         self._client = client
         self._takeover = AlphaTakeover(dialect, client, events)
-        self._executor = AlphaExecutor(dialect, client, events, expectations, config=config)
+        self._executor = AlphaExecutor(dialect, client, events, expectations, blocked, config=config)
         self._clock = clock
         caches.jobs.add_event_handler(JobHandler[AlphaJob](feed, self.forget, self._takes))
         owner = dialect.resource.kind
@@ -247,7 +226,7 @@ class AlphaController(Reconciler[AlphaJob, AlphaMemory, AlphaView, AlphaPlan]):
         caches.services.add_event_handler(OwnedChildHandler[Service](owner, SERVICE.name, feed, expectations))
         caches.config_maps.add_event_handler(OwnedChildHandler[ConfigMap](owner, CONFIG_MAP.name, feed, expectations))
         caches.pods.add_event_handler(OwnedChildHandler[Pod](owner, POD.name, feed, expectations))
-        caches.pods.add_event_handler(PodHandler(dialect, feed, caches.batch_jobs))
+        caches.pods.add_event_handler(GrandchildHandler(owner, feed, caches.batch_jobs))
 
     async def begin(self) -> None:
         """Start working as the leader: queue all jobs of the dialect."""
@@ -266,25 +245,29 @@ class AlphaController(Reconciler[AlphaJob, AlphaMemory, AlphaView, AlphaPlan]):
 
     def _view(self, key: str, cached: AlphaJob, memory: AlphaMemory) -> AlphaView | None:
         if not self._caches.have_synced:
-            self._feed.after(key, CACHE_RETRY_S)
             return None
         job = memory.status.newest(cached) or cached
         spec = effective_spec(job, memory.spec_of(self._dialect, job))
         may_act = self._expectations.satisfied(owner_uid_key(job.metadata))  # before the caches are read
         return AlphaView(key, job, spec, self._caches.children_of(job), may_act)
 
-    async def _own(self, view: AlphaView) -> bool:
+    def _ready_in_s(self) -> float | None:
+        return None if self._caches.have_synced else CACHE_RETRY_S
+
+    async def _own(self, view: AlphaView) -> Owned:
         wait_s = await self._takeover.ensure_labelled(view.job, view.spec, view.children)
-        self._feed.after(view.key, wait_s)
-        return wait_s is None
+        return Owned(is_visible=wait_s is None, wait_s=wait_s)
 
     def _plan(self, view: AlphaView, memory: AlphaMemory) -> AlphaPlan:
-        taken = self._executor.taken.get(view.job.metadata.uid, ())
-        return plan(self._dialect, view.job, view.spec, view.children, self._clock.now(), taken=taken)
+        job = view.job.metadata
+        taken, blocked = self._executor.taken.get(job.uid, ()), self._blocked.of(job)
+        return plan(self._dialect, view.job, view.spec, view.children, self._clock.now(), taken=taken, blocked=blocked)
 
-    async def _write_status(self, view: AlphaView, memory: AlphaMemory, plan: AlphaPlan, *, acts: bool) -> AlphaView:
-        written = await self._status_writer.write_if_due(view.key, view.job, plan, memory.status, at_once=acts)
-        return view if written is None else replace(view, job=written, confirmed=True)
+    async def _write_status(
+        self, view: AlphaView, memory: AlphaMemory, plan: AlphaPlan, *, acts: bool
+    ) -> tuple[AlphaView, float | None]:
+        written, due_in_s = await self._status_writer.write_if_due(view.job, plan, memory.status, at_once=acts)
+        return view if written is None else replace(view, job=written, confirmed=True), due_in_s
 
     def _is_finished(self, view: AlphaView) -> bool:
         return is_finished(view.job.status)
@@ -295,11 +278,7 @@ class AlphaController(Reconciler[AlphaJob, AlphaMemory, AlphaView, AlphaPlan]):
 
     async def _create(self, view: AlphaView, plan: AlphaPlan) -> None:
         if not isinstance(view.spec, InvalidSpec):
-            try:
-                await self._executor.create(view.job, view.spec, plan)
-            except NameTakenError:
-                self._feed.after(view.key, TAKEN_DELAY_S)  # the retry delay grows beyond that
-                raise
+            await self._executor.create(view.job, view.spec, plan)
 
     async def _delete(self, view: AlphaView, plan: AlphaPlan) -> None:
         await self._executor.delete(view.job, plan.delete)
@@ -336,7 +315,8 @@ def new_alpha_part(
         default_controller_rate_limiter(), name=name, metrics=metrics, clock=clock
     )
     caches = AlphaCaches.of(dialect, informers, namespace, resync_s=resync_s)
-    alpha = AlphaController(dialect, caches, writer, recorder, queue, clock=clock, metrics=jobs_metrics, config=config)
+    feed = Feed(queue)
+    alpha = AlphaController(dialect, caches, writer, recorder, feed, clock=clock, metrics=jobs_metrics, config=config)
     controller = Controller(
         name, alpha.sync, queue=queue, workers=workers, on_start=alpha.begin, metrics=metrics, clock=clock
     )

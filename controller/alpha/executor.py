@@ -35,13 +35,15 @@ from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, 
 from tfjob_operator.controller.alpha.children import BatchJob, config_map_name
 from tfjob_operator.controller.alpha.plan import AlphaPlan, Child
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
+from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.status_writer import StatusWriter
 from tfjob_operator.controller.jobs.writes import (
     MAX_AT_ONCE,
+    TAKEN_DELAY_S,
     ChildKind,
     ChildWriter,
     JobEvents,
@@ -77,7 +79,7 @@ _Missing = tuple[ChildKind, str, dict[str, Any]]
 
 
 class AlphaExecutor(ChildWriter):
-    """Executes the creates and deletes of plans. `taken` are names used by other objects, by job UID."""
+    """Executes the creates and deletes of plans."""
 
     def __init__(
         self,
@@ -85,20 +87,23 @@ class AlphaExecutor(ChildWriter):
         client: RestClient,
         events: JobEvents,
         expectations: Expectations,
+        blocked: BlockedChildren,
         *,
         config: ConfigSource = NO_CONFIG,
     ) -> None:
         super().__init__(client, events, expectations)
         self._dialect = dialect
+        self._blocked = blocked
         self._config = config
         self.taken: defaultdict[str, set[str]] = defaultdict(set)
+        """Names used by other objects, by job UID: they tell which RuntimeId is free."""
 
     async def create(self, job: AlphaJob, spec: AlphaSpec, plan: AlphaPlan) -> None:
         """Create the missing children of the plan, in growing batches.
 
-        Raises RefusedError if the API server rejects a child as invalid, else the first ApiError. A NameTakenError is raised
-        only after all other creates. A create that fails because its namespace is being deleted raises no error, and its
-        expectation remains.
+        Raises RefusedError if the API server rejects a child as invalid, else the first ApiError. A name that is taken delays
+        only its child; a NameTakenError is raised, after all other creates, if the job can choose other names. A create that
+        fails because its namespace is being deleted raises no error, and its expectation remains.
         """
         missing = list(self._bodies(job, spec, plan))
         owner = owner_uid_key(job.metadata)
@@ -114,9 +119,12 @@ class AlphaExecutor(ChildWriter):
             try:
                 if await self._create(job.metadata, kind, name, body, resolve):
                     self._events.record(job.metadata, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
+                self._blocked.created(job.metadata, name)
                 self._events.freed(job.metadata, name)
             except NameTakenError as error:
-                conflicts.append(error)
+                self._blocked.failed(job.metadata, name, at_most_s=TAKEN_DELAY_S)
+                if may_be_renamed and not error.passes:
+                    conflicts.append(error)
                 return
             except NamespaceTerminatingError:
                 waiting.discard((kind.name, name))  # its expectation remains
@@ -197,36 +205,32 @@ class AlphaStatusWriter(StatusWriter[AlphaJob, AlphaStatus]):
         client: RestClient,
         events: JobEvents,
         metrics: JobMetrics,
-        *,
-        feed: Feed,
         clock: Clock,
     ) -> None:
-        super().__init__(events, metrics, feed=feed, clock=clock)
+        super().__init__(client, events, metrics, clock)
         self._dialect = dialect
-        self._client = client
 
     async def write_if_due(
-        self, key: str, job: AlphaJob, plan: AlphaPlan, pending: PendingStatus[AlphaJob, AlphaStatus], *, at_once: bool
-    ) -> AlphaJob | None:
+        self, job: AlphaJob, plan: AlphaPlan, pending: PendingStatus[AlphaJob, AlphaStatus], *, at_once: bool
+    ) -> tuple[AlphaJob | None, float | None]:
         """Write the status if it has changed: now if `at_once` or more than counters changed, else up to a second later.
 
-        Returns the job after the write, or None if nothing was written. Raises StaleViewError if the job is gone, ConflictError
-        if it is not the newest version, and ApiError.
+        Returns the job after the write, None if nothing was written, and when a delayed status is due. Raises StaleViewError if
+        the job is gone, ConflictError if it is not the newest version, and ApiError.
         """
         status = plan.status
         pending.computed(status, plan.events)
         if status is None:
             self.forget(job.metadata.uid)
-            return None
+            return None, None
         if not at_once and _only_counters_change(job.status, status):
             left_s = pending.delayed_s(self._clock.monotonic(), starts=False, busy=False)
             if left_s > 0:
-                self._feed.after(key, left_s)
-                return None
+                return None, left_s
         written = await self.write(job, status, plan.events, pending)
         if written is None:
             raise StaleViewError("the job is gone")
-        return written
+        return written, None
 
     async def _replace(self, job: AlphaJob, status: AlphaStatus) -> AlphaJob | None:
         written = await replace_status(

@@ -42,7 +42,7 @@ from tfjob_operator.controller.alpha.observe import (
     problems_of,
     replicas_of,
 )
-from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import NONE_BLOCKED, Blocked, ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import Draft, JobEvent
 from tfjob_operator.controller.jobs.pods import StartProblem
 
@@ -190,8 +190,28 @@ class AlphaPlan:
         """True if anything is created or deleted."""
         return bool(self.create_services or self.create_config_map or self.create_jobs or self.delete)
 
+    @property
+    def requeue_after_s(self) -> None:
+        """Nothing in this dialect depends on the time."""
+        return None
+
 
 NOTHING: Final = AlphaPlan()
+
+
+def without_blocked(plan: AlphaPlan, blocked: Blocked) -> AlphaPlan:
+    """Return the plan without the creates of children that are backing off."""
+    if not blocked.backing_off:
+        return plan
+    name = config_map_name(plan.runtime_id)
+    return replace(
+        plan,
+        create_services=tuple(key for key in plan.create_services if key.name not in blocked.backing_off),
+        create_config_map=plan.create_config_map and name not in blocked.backing_off,
+        create_jobs=tuple(key for key in plan.create_jobs if key.name not in blocked.backing_off),
+    )
+
+
 _FINISHED_PHASES: Final = frozenset({Phase.CLEAN_UP, Phase.FAILED, Phase.DONE})
 
 
@@ -433,12 +453,14 @@ def plan(
     now: datetime,
     *,
     taken: Collection[str] = (),
+    blocked: Blocked = NONE_BLOCKED,
 ) -> AlphaPlan:
     """Decide what to do about a job; `children` are those it controls, and the pods of its Jobs.
 
     A job being deleted is left to the garbage collector. A job managed by another controller is left to that controller. A job
     that an earlier operator finished is not changed. The same holds for a job that such an operator started if its spec is
-    invalid. `taken` are names used by other objects; they matter until the job has started.
+    invalid. `taken` are names used by other objects; they matter until the job has started. Children that are `blocked` are not
+    created.
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in MANAGED_BY_US:
         return NOTHING
@@ -449,4 +471,4 @@ def plan(
         return clean_up(draft, spec, children)
     if isinstance(spec, InvalidSpec):
         return NOTHING if is_from_other_operator(job.status) else hold(draft, spec, children)
-    return run(draft, spec, children, taken)
+    return without_blocked(run(draft, spec, children, taken), blocked)

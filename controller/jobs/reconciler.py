@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -29,7 +29,9 @@ from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.types import AlphaJob
-from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+from tfjob_operator.controller.jobs.blocked import BlockedChildren
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import J
 from tfjob_operator.controller.jobs.pods import StartProblem
@@ -75,9 +77,28 @@ class JobPlan(Protocol):
         ...
 
     @property
+    def requeue_after_s(self) -> float | None:
+        """When the job must be planned again although nothing happens; None for never."""
+        ...
+
+    @property
     def problems(self) -> Iterable[StartProblem]:
         """What prevents pods from starting."""
         ...
+
+
+class Owned(NamedTuple):
+    """The result of taking over and adopting children."""
+
+    is_visible: bool = True
+    """False if the caches must show it before the job is planned."""
+    wait_s: float | None = None
+    """When to try again what failed."""
+
+
+def earliest(*waits_s: float | None) -> float | None:
+    """Return the shortest of these waits, None if all are None."""
+    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
 
 
 M = TypeVar("M", bound=Memory)
@@ -86,7 +107,10 @@ P = TypeVar("P", bound=JobPlan)
 
 
 class Reconciler(ABC, Generic[J, M, V, P]):
-    """Syncs the jobs of one dialect. A sync never looks at the event that caused it."""
+    """Syncs the jobs of one dialect. A sync never looks at the event that caused it.
+
+    Steps return the seconds after which the job must be synced again although no event may occur; `sync` alone queues it.
+    """
 
     def __init__(
         self,
@@ -96,32 +120,46 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         feed: Feed,
         events: JobEvents,
         expectations: Expectations,
+        blocked: BlockedChildren,
         metrics: JobMetrics,
     ) -> None:
-        """`feed` adds to the workers' queue, and requeues jobs that depend on the passage of time."""
+        """`feed` adds to the workers' queue."""
         self._jobs: SharedIndexInformer[J] = jobs
-        self._forgets_status = status_writer.forget
+        self._writer: StatusWriter[J, Any] = status_writer
         self._feed = feed
         self._events = events
         self._expectations = expectations
+        self._blocked = blocked
         self._metrics = metrics
         self._memories: dict[str, M] = {}
 
     async def sync(self, key: str) -> None:
-        """Move one job closer to its spec. Raises ApiError if it must be retried."""
+        """Move one job closer to its spec. Raises ApiError if it must be retried.
+
+        The job is queued again for the earliest time that a step has returned, also after an error: the delay of a failing key
+        may be longer.
+        """
         opened = self.open(key)
         if opened is None:
+            self._feed.after(key, self._ready_in_s())
             return
         view, memory = opened
         job = view.job.metadata
         structlog.contextvars.bind_contextvars(uid=job.uid)
+        waits: list[float | None] = []
         try:
-            if await self._own(view):
-                planned: V | None = view
-                while planned is not None:  # twice if a child is rejected; nothing is created for a rejected spec
-                    planned = await self.execute(planned, memory, self._plan(planned, memory))
+            owned = await self._own(view)
+            waits.append(owned.wait_s)
+            planned = view if owned.is_visible else None
+            while planned is not None:  # twice if the spec is refused; nothing is created for a refused spec
+                plan = self._plan(planned, memory)
+                waits.append(plan.requeue_after_s)
+                planned, wait_s = await self.execute(planned, memory, plan)
+                waits.append(wait_s)
         finally:
-            if not self._jobs.indexer.has(job):
+            if self._jobs.indexer.has(job):
+                self._feed.after(key, *waits, *self._due_in_s(job))
+            else:
                 self.forget(job)  # again: this sync has added state since
 
     def open(self, key: str) -> tuple[V, M] | None:
@@ -135,26 +173,26 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         view = self._view(key, cached, memory)
         return None if view is None else (view, memory)
 
-    async def execute(self, view: V, memory: M, plan: P) -> V | None:
+    async def execute(self, view: V, memory: M, plan: P) -> tuple[V | None, float | None]:
         """Execute a plan on the job of this view, as far as is allowed and due.
 
-        Returns None, or a view that must be planned immediately because the API server permanently rejects a child of this
-        spec. Raises StaleViewError or ConflictError if the view is stale, else the first ApiError; the job must then be synced
-        again.
+        Returns None, or a view that must be planned immediately because the API server refuses the spec of a child, and when to
+        sync again what is not due yet. Raises StaleViewError or ConflictError if the view is stale, else the first ApiError;
+        the job must then be synced again.
         """
         acts = view.may_act and plan.acts
-        view = await self._write_status(view, memory, plan, acts=acts)
+        view, status_s = await self._write_status(view, memory, plan, acts=acts)
         self._events.report(view.job.metadata, plan.problems, finished=self._is_finished(view))
-        await self._maintain(view, memory, plan)
+        repairs_s = await self._maintain(view, memory, plan)
+        nodes_s = None
         if acts:
             await self._before_acting(view, memory, plan)
             try:
                 await self._create_and_delete(view, plan)
             except RefusedError as error:
-                return self._after_refusal(view, memory, error.message)
-            await self._after_acting(view, plan)
-        self._feed.after(view.key, *self._due_in_s(view))
-        return None
+                return self._after_refusal(view, memory, error.message), earliest(status_s, repairs_s)
+            nodes_s = await self._after_acting(view, plan)
+        return None, earliest(status_s, repairs_s, nodes_s)
 
     def forget(self, gone: ObjectMeta) -> None:
         """Forget all state of a deleted job, and count its deletion.
@@ -163,8 +201,9 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         controller are not ours (B75).
         """
         self._expectations.forget(owner_uid_key(gone))
+        self._blocked.forget(gone)
         self._events.forget(gone.uid)
-        self._forgets_status(gone.uid)
+        self._writer.forget(gone.uid)
         memory = self._memories.pop(gone.uid, None)
         if memory is not None and memory.ours:
             self._metrics.count("deleted", gone.namespace)
@@ -185,9 +224,14 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         """Return True if this reconciler syncs the job."""
         return True
 
-    def _due_in_s(self, view: V) -> Iterable[float | None]:
-        """Return when the job must be synced again although no event may occur: expectations expire (EX-02)."""
-        return (self._expectations.expires_in_s(owner_uid_key(view.job.metadata)),)
+    def _ready_in_s(self) -> float | None:
+        """Return when a job without a view must be looked at again."""
+        return None
+
+    def _due_in_s(self, job: ObjectMeta) -> Iterable[float | None]:
+        """Return when expectations expire (EX-02), and when a failed create and a refused status are tried again."""
+        expire_s = self._expectations.expires_in_s(owner_uid_key(job))
+        return expire_s, self._blocked.next_due_in_s(job), self._writer.due_in_s(job.uid)
 
     @abstractmethod
     def _new_memory(self) -> M:
@@ -198,26 +242,27 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         """Return the view of a job; None if another controller manages it, or if it cannot be synced yet."""
 
     @abstractmethod
-    async def _own(self, view: V) -> bool:
-        """Take over and adopt children. Return False if the caches must show that first; the job is then requeued.
-
-        Raises ApiError.
-        """
+    async def _own(self, view: V) -> Owned:
+        """Take over and adopt children. Raises ApiError."""
 
     @abstractmethod
     def _plan(self, view: V, memory: M) -> P:
         """Decide what to do."""
 
     @abstractmethod
-    async def _write_status(self, view: V, memory: M, plan: P, *, acts: bool) -> V:
-        """Write the status of the plan if it is due. Return the view after that. `acts`: children are changed next."""
+    async def _write_status(self, view: V, memory: M, plan: P, *, acts: bool) -> tuple[V, float | None]:
+        """Write the status of the plan if it is due. Return the view after that, and when the write is due otherwise.
+
+        `acts`: children are changed next.
+        """
 
     @abstractmethod
     def _is_finished(self, view: V) -> bool:
         """Return True if the job has ended."""
 
-    async def _maintain(self, view: V, memory: M, plan: P) -> None:
-        """Do what needs no confirmed view and delays nothing."""
+    async def _maintain(self, view: V, memory: M, plan: P) -> float | None:
+        """Do what needs no confirmed view and delays nothing. Return when to do it again."""
+        return None
 
     @abstractmethod
     async def _before_acting(self, view: V, memory: M, plan: P) -> None:
@@ -231,8 +276,9 @@ class Reconciler(ABC, Generic[J, M, V, P]):
     async def _delete(self, view: V, plan: P) -> None:
         """Delete children. Raises the first ApiError."""
 
-    async def _after_acting(self, view: V, plan: P) -> None:
-        """Do what comes last."""
+    async def _after_acting(self, view: V, plan: P) -> float | None:
+        """Do what comes last. Return when to do it again."""
+        return None
 
     @abstractmethod
     def _after_refusal(self, view: V, memory: M, message: str) -> V:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Generic, NamedTuple
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import (
     ConflictError,
     NamespaceTerminatingError,
@@ -23,10 +24,9 @@ from tfjob_operator.api.client.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from tfjob_operator.api.meta import Meta, meta_key
+from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.expectations import Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import J, PendingStatus, S
 from tfjob_operator.controller.jobs.writes import JobEvents
@@ -62,11 +62,9 @@ class _Refusal(NamedTuple):
 class StatusRefusals:
     """The jobs whose status was refused the last time, by UID."""
 
-    def __init__(self, events: JobEvents, metrics: JobMetrics, feed: Feed, clock: Clock) -> None:
-        """`feed` requeues the jobs."""
+    def __init__(self, events: JobEvents, metrics: JobMetrics, clock: Clock) -> None:
         self._events = events
         self._reported = metrics.refused_statuses
-        self._feed = feed
         self._clock = clock
         self._refused: dict[str, _Refusal] = {}
 
@@ -79,9 +77,8 @@ class StatusRefusals:
         """
         before = self._refused.get(job.uid)
         if before is not None and before.is_reported and before.resource_version == job.resource_version:
-            due_in_s = before.last_s + RETRY_S - self._clock.monotonic()
+            due_in_s = self.due_in_s(job.uid) or 0.0
             if due_in_s > 0:
-                self._feed.after(meta_key(job), due_in_s)
                 raise RequeueError(f"the API server refused the status; the next attempt is in {due_in_s:.0f}s")
         try:
             yield
@@ -91,6 +88,11 @@ class StatusRefusals:
             raise
         self.forget(job.uid)
 
+    def due_in_s(self, uid: str) -> float | None:
+        """Return when the status of a job is to be sent again; None if it was not refused."""
+        refusal = self._refused.get(uid)
+        return None if refusal is None else max(0.0, refusal.last_s + RETRY_S - self._clock.monotonic())
+
     def forget(self, uid: str) -> None:
         """Forget a job: its status was stored or needs no write, or the job is gone."""
         self._refused.pop(uid, None)
@@ -99,7 +101,6 @@ class StatusRefusals:
     def _note(self, job: Meta, error: StatusError) -> None:
         now, before = self._clock.monotonic(), self._refused.get(job.uid)
         refusal = self._refused[job.uid] = _Refusal(before.first_s if before else now, now, job.resource_version)
-        self._feed.after(meta_key(job), RETRY_S)
         if not refusal.is_reported:
             return
         self._reported.add(job.uid)
@@ -111,13 +112,12 @@ class StatusRefusals:
 class StatusWriter(ABC, Generic[J, S]):
     """Writes the statuses of the jobs of one kind."""
 
-    def __init__(self, events: JobEvents, metrics: JobMetrics, *, feed: Feed, clock: Clock) -> None:
-        """`feed` requeues a job whose status is delayed or refused, and knows whether other jobs are queued."""
+    def __init__(self, client: RestClient, events: JobEvents, metrics: JobMetrics, clock: Clock) -> None:
+        self._client = client
         self._events = events
         self._metrics = metrics
-        self._feed = feed
         self._clock = clock
-        self._refusals = StatusRefusals(events, metrics, feed, clock)
+        self._refusals = StatusRefusals(events, metrics, clock)
 
     async def write(self, job: J, status: S, events: Sequence[JobEvent], pending: PendingStatus[J, S]) -> J | None:
         """Write `status` to `job`, and record its events. Return the job as stored, or None if it is gone.
@@ -134,6 +134,10 @@ class StatusWriter(ABC, Generic[J, S]):
             for event in events:
                 self._events.post(job.metadata, event)
         return written
+
+    def due_in_s(self, uid: str) -> float | None:
+        """Return when the status of a job is to be sent again; None if it was not refused."""
+        return self._refusals.due_in_s(uid)
 
     def forget(self, uid: str) -> None:
         """Forget the refusals of a job: its status needs no write, or the job is gone."""

@@ -48,7 +48,8 @@ from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, WAS_REJECTED
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S, NO_LABELS, ChildMeta
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.expectations import Expectations, J
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.pending import J
 from tfjob_operator.controller.jobs.pods import ProblemKey, StartProblem
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.workqueue import Clock

@@ -12,6 +12,7 @@ from tfjob_operator.api.core_messages import BY_RESOURCE
 from tfjob_operator.api.meta import ObjectMeta, Resource, controller_of, meta_key
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
+from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.children import (
     CHILD_INDEXERS,
     ConfigMap,
@@ -19,10 +20,10 @@ from tfjob_operator.controller.jobs.children import (
     PodGroup,
     Service,
 )
-from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.handlers import C, ChildHandler, Feed
 from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS
 from tfjob_operator.controller.tfjob.apply.children import pod_group_kind
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildHandler
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import Gang
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory

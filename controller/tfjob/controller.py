@@ -14,8 +14,6 @@ In addition to what both dialects do:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.meta import ObjectMeta, meta_key, owner_uid_key
 from tfjob_operator.api.v1.conditions import is_finished
@@ -23,15 +21,16 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.blocked import BlockedChildren, Delays
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
-from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.handlers import ChildHandler, Feed, JobHandler
 from tfjob_operator.controller.jobs.metrics import JobMetrics, log_finished
 from tfjob_operator.controller.jobs.pods import is_rejected
-from tfjob_operator.controller.jobs.reconciler import Reconciler
+from tfjob_operator.controller.jobs.reconciler import Owned, Reconciler
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import CONFIG_MAP, POD, SERVICE, Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildHandler, Delays
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.apply.status_writer import TFJobStatusWriter
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
@@ -40,7 +39,7 @@ from tfjob_operator.controller.tfjob.nodes import LostPods, NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.view import JobMemory, LeadershipTerm, Permission, PrunedStatus, View, Views
-from tfjob_operator.workqueue import Clock, RateLimitingQueue
+from tfjob_operator.workqueue import Clock
 
 
 class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
@@ -51,7 +50,7 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
         caches: TFJobCaches,
         client: RestClient,
         recorder: EventRecorder,
-        queue: RateLimitingQueue[str],
+        feed: Feed,
         *,
         clock: Clock,
         metrics: JobMetrics,
@@ -65,29 +64,32 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
         nodes: NodeCache | None = None,
         logs: LogReader | None = None,
     ) -> None:
-        """Read these caches, write through `client`, and add keys to `queue`. Registers the handlers.
+        """Read these caches, write through `client`, and queue keys through `feed`. Registers the handlers.
 
         `leadership_term` is None if other processes may work on jobs at the same time; `domain` is the cluster's DNS domain if
         TF_CONFIG needs it. `ignore_alpha` is true if jobs of the alpha dialect have their own controller. `expectations` and
         `delays` are created unless given. Without `nodes`, the state of nodes is ignored, and without `logs`, no job stalls.
         """
-        feed, events = Feed(queue), JobEvents(TFJOBS, recorder, clock)
+        events = JobEvents(TFJOBS, recorder, clock)
         expectations = expectations or Expectations(clock)
         self._pruned_status = pruned = PrunedStatus(events)
         self._confirmer = confirmer = Confirmer(client)
-        self._status_writer = TFJobStatusWriter(client, confirmer, events, metrics, pruned, feed=feed, clock=clock)
+        self._status_writer = TFJobStatusWriter(client, events, metrics, clock, confirmer=confirmer, pruned=pruned)
+        self._delays = delays = delays or Delays(clock)
+        blocked = BlockedChildren(clock, delays)
         super().__init__(
-            caches.jobs, self._status_writer, feed=feed, events=events, expectations=expectations, metrics=metrics
+            caches.jobs,
+            self._status_writer,
+            feed=feed,
+            events=events,
+            expectations=expectations,
+            blocked=blocked,
+            metrics=metrics,
         )
         self._caches = caches
         self._clock = clock
         self._leadership_term = leadership_term
         self._nodes, self._logs = nodes, logs
-        for reader in (nodes, logs):
-            if reader is not None:
-                reader.feed = feed
-        self._delays = delays = delays or Delays(clock)
-        self._blocked = blocked = BlockedChildren(clock, delays)
         self._views = Views(
             caches,
             expectations,
@@ -117,7 +119,7 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
         )
         self._deleter = Deleter(client, events, expectations, gang=gang)
         self._repairer = ChildRepairer(client, events, delays)
-        self._lost_pods = LostPods(client, events, recorder, feed, clock)
+        self._lost_pods = LostPods(client, events, recorder, clock)
         caches.jobs.add_event_handler(JobHandler[TFJob](feed, self.forget))
         caches.pods.add_event_handler(ChildHandler[Pod](POD.name, feed, expectations, blocked))
         caches.services.add_event_handler(ChildHandler[Service](SERVICE.name, feed, expectations, blocked))
@@ -142,7 +144,6 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
         if self._logs is not None:
             self._logs.forget(meta_key(gone))
         self._delays.forget(owner_uid_key(gone))
-        self._blocked.forget(gone)
         self._pruned_status.forget(gone.uid)
         super().forget(gone)
 
@@ -155,14 +156,12 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
             self._logs.forget(key)
         return view
 
-    async def _own(self, view: View) -> bool:
+    async def _own(self, view: View) -> Owned:
         wait_s = await self._takeover.ensure_labelled(view)
         if wait_s is not None:
-            self._feed.after(view.key, wait_s)
-            return False
+            return Owned(is_visible=False, wait_s=wait_s)
         adoptions = await self._ref_manager.claim(view)
-        self._feed.after(view.key, adoptions.wait_s)
-        return not adoptions.any
+        return Owned(is_visible=not adoptions.any, wait_s=adoptions.wait_s)
 
     def _plan(self, view: View, memory: JobMemory) -> Plan:
         decided = plan(view)
@@ -171,23 +170,24 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
             self._logs.watch(view.key, decided.log_watch)
         return decided
 
-    async def _write_status(self, view: View, memory: JobMemory, plan: Plan, *, acts: bool) -> View:
-        self._feed.after(view.key, plan.requeue_after_s)
+    async def _write_status(
+        self, view: View, memory: JobMemory, plan: Plan, *, acts: bool
+    ) -> tuple[View, float | None]:
         await self._confirmer.confirm_restarts(view, plan.status)
         if plan.may_outlive is not None:
             holders = await self._confirmer.quota_holders(view.job, plan.may_outlive)
             await self._creator.wait_for_gone(view.job.metadata, holders)
         at_once = acts and view.permission is not Permission.FIRST
-        return await self._status_writer.write_if_due(view, memory, plan, at_once=at_once)
+        busy = self._feed.is_busy
+        return await self._status_writer.write_if_due(view, memory, plan, at_once=at_once, busy=busy)
 
     def _is_finished(self, view: View) -> bool:
         return is_finished(view.job.status)
 
-    async def _maintain(self, view: View, memory: JobMemory, plan: Plan) -> None:
+    async def _maintain(self, view: View, memory: JobMemory, plan: Plan) -> float | None:
         if self._is_finished(view) and memory.logs_end(view.job, self._clock.now()):
             log_finished(view.job)
-        if view.valid_spec is not None:
-            self._feed.after(view.key, await self._repairer.repair(view.job, view.valid_spec, plan))
+        return None if view.valid_spec is None else await self._repairer.repair(view.job, view.valid_spec, plan)
 
     async def _before_acting(self, view: View, memory: JobMemory, plan: Plan) -> None:
         if view.permission is Permission.UNCONFIRMED:
@@ -211,14 +211,11 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
             if deletion.decision is not None:
                 self._metrics.decided(job.namespace, *deletion.decision)
 
-    def _due_in_s(self, view: View) -> Iterable[float | None]:
-        return (*super()._due_in_s(view), self._blocked.next_due_in_s(view.job.metadata))  # the latter: U2
-
-    async def _after_acting(self, view: View, plan: Plan) -> None:
-        if plan.lost_pods:
-            await self._lost_pods.end(view.key, view.job.metadata, plan.lost_pods)
+    async def _after_acting(self, view: View, plan: Plan) -> float | None:
+        wait_s = await self._lost_pods.end(view.job.metadata, plan.lost_pods) if plan.lost_pods else None
         if plan.delete_job:
             await self._deleter.delete_job(view.job)
+        return wait_s
 
     def _after_refusal(self, view: View, memory: JobMemory, message: str) -> View:
         return view.after_refusal(message, memory.status)

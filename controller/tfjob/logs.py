@@ -21,7 +21,7 @@ from tfjob_operator.api.client.errors import ApiError, ForbiddenError
 from tfjob_operator.api.client.exchange import Limiter
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME
-from tfjob_operator.controller.jobs.expectations import Feed
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.tfjob.plan.silence import (
     NO_LOGS,
     LastLine,
@@ -92,14 +92,19 @@ class LogReader:
         self,
         client: RestClient,
         limiter: Limiter,
+        feed: Feed,
         clock: Clock,
         metrics: MetricsProvider = NO_METRICS,
         *,
         quotes: bool = True,
     ) -> None:
-        """`limiter` delays the first attempt of each read, `client` its retries. Without `quotes`, no line is kept."""
+        """`limiter` delays the first attempt of each read, `client` its retries. `feed` queues jobs.
+
+        Without `quotes`, no line is kept.
+        """
         self._client = client
         self._limiter = limiter
+        self._feed = feed
         self._clock = clock
         self._quotes = quotes
         self._jobs: dict[str, _Job] = {}
@@ -108,8 +113,6 @@ class LogReader:
         self._reading: set[_Place] = set()
         self._changed = asyncio.Event()
         self._is_forbidden = False
-        self.feed: Feed | None = None
-        """Where jobs are queued."""
         metrics.gauge(LAG, read=self._lag_s)
 
     def watch(self, key: str, watch: LogWatch | None) -> None:
@@ -193,9 +196,9 @@ class LogReader:
         job.failure = failure if failure or answer is not None else job.failure
         logs = job.logs
         found = is_stalled(job.watch, logs), has_progressed(job.watch, logs), job.failure
-        if found != job.reported and self.feed is not None:
+        if found != job.reported:
             job.reported = found
-            self.feed.add(key)
+            self._feed.add(key)
 
     def _line_at(self, place: _Place) -> LastLine | None:
         key, target = place

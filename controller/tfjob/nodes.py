@@ -30,7 +30,7 @@ from tfjob_operator.api.v1.constants import ANNOTATION_FORCE_DELETE, TFJOBS, Eve
 from tfjob_operator.api.v1.types import ConditionPattern, TaintPattern
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.expectations import Feed
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import LostPod
@@ -54,12 +54,18 @@ class NodeCache:
     """
 
     def __init__(
-        self, informer: Callable[[], SharedIndexInformer[Node]], client: RestClient, pods: Indexer[Pod], clock: Clock
+        self,
+        informer: Callable[[], SharedIndexInformer[Node]],
+        client: RestClient,
+        pods: Indexer[Pod],
+        feed: Feed,
+        clock: Clock,
     ) -> None:
-        """`informer` creates the node informer that `run` runs; `pods` is the cache of pods."""
+        """`informer` creates the node informer that `run` runs; `pods` is the cache of pods; `feed` queues jobs."""
         self._informer = informer
         self._client = client
         self._pods = pods
+        self._feed = feed
         self._clock = clock
         self._needed = asyncio.Event()
         self._states: dict[str, NodeState] = {}
@@ -67,8 +73,6 @@ class NodeCache:
         self._is_complete = False
         self._jobs: set[str] = set()
         self._failure = ""
-        self.feed: Feed | None = None
-        """Where jobs are queued."""
 
     async def run(self) -> None:
         """Wait until nodes are needed and may be read; then watch them until cancelled or the informer is stopped."""
@@ -129,8 +133,8 @@ class NodeCache:
                 self._queue(object_key(pod.metadata.namespace, owner.name))
 
     def _queue(self, key: str) -> None:
-        if self.feed is not None and key in self._jobs:
-            self.feed.add(key)
+        if key in self._jobs:
+            self._feed.add(key)
 
     async def _may_list(self) -> bool:
         """Return False if listing nodes is forbidden. Other errors are left to the informer."""
@@ -189,17 +193,17 @@ class _Annotated(Struct, frozen=True):
 class LostPods:
     """Marks pods on lost nodes as failed, and force-deletes terminating ones."""
 
-    def __init__(
-        self, client: RestClient, events: JobEvents, recorder: EventRecorder, feed: Feed, clock: Clock
-    ) -> None:
+    def __init__(self, client: RestClient, events: JobEvents, recorder: EventRecorder, clock: Clock) -> None:
         self._client = client
         self._events = events
         self._recorder = recorder
-        self._feed = feed
         self._clock = clock
 
-    async def end(self, key: str, job: ObjectMeta, lost: Sequence[LostPod]) -> None:
-        """Mark the pods as failed, or force-delete ended ones. Raises ApiError, but only reports a missing permission."""
+    async def end(self, job: ObjectMeta, lost: Sequence[LostPod]) -> float | None:
+        """Mark the pods as failed, or force-delete ended ones. Raises ApiError.
+
+        A missing permission is only reported; returns when to try again then.
+        """
         by_node: dict[str, list[LostPod]] = {}
         for each in lost:
             by_node.setdefault(each.pod.node, []).append(each)
@@ -210,8 +214,8 @@ class LostPods:
                 pod = pods[0].pod.metadata.name
                 text = f"Pod {pod} is kept although its node {name} is lost: {error}; to grant this, {REMEDY}"
                 self._events.warn(job, EventReason.NODES_UNAVAILABLE, text)
-                self._feed.after(key, RETRY_S)
-                return
+                return RETRY_S
+        return None
 
     async def _end_pods(self, job: ObjectMeta, name: str, pods: Sequence[LostPod]) -> None:
         """Mark or force-delete the pods on a node if the node is still lost. Raises ApiError."""

@@ -47,13 +47,13 @@ from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import BOUNDS, Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
+from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, Pod, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import POD
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.crd_check import REMEDY
 from tfjob_operator.controller.tfjob.logs import LogReader

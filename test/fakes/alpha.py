@@ -28,6 +28,7 @@ from tfjob_operator.controller.alpha.children import (
 from tfjob_operator.controller.alpha.controller import AlphaCaches, AlphaController
 from tfjob_operator.controller.alpha.plan import keys_of
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
@@ -200,7 +201,7 @@ class World:
             AlphaCaches(*informers),
             self.client,
             self.recorder,
-            self.queue,
+            Feed(self.queue),
             clock=self.clock,
             metrics=self.metrics,
         )

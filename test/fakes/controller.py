@@ -12,7 +12,7 @@ import msgspec
 from fakes.api import FakeClient
 from fakes.jobs import job, pod, service
 from fakes.objects import changed
-from fakes.recorder import FakeRecorder, job_events
+from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
@@ -21,14 +21,15 @@ from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.jobs.blocked import BlockedChildren, Delays
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
-from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.apply.status_writer import TFJobStatusWriter
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
@@ -98,7 +99,7 @@ class ControllerHarness:
         gang: GangScheduler | None = None,
         alone: bool = False,
         ignore_alpha: bool = False,
-        logs: LogReader | None = None,
+        logs: Callable[[Feed], LogReader] | None = None,
     ) -> None:
         """`jobs` are in the cache. `alone`: the controller holds a lease, and can have a `leadership_term`."""
         clock = self.clock = VirtualClock()
@@ -123,19 +124,20 @@ class ControllerHarness:
             pod_groups=PodGroupCache(gang, groups) if gang is not None else None,
         )
         nodes = cast("SharedIndexInformer[Node]", self.nodes)
-        self.node_cache = NodeCache(lambda: nodes, self.client, self.caches.pods.indexer, clock)
+        feed = Feed(self.queue)
+        self.node_cache = NodeCache(lambda: nodes, self.client, self.caches.pods.indexer, feed, clock)
         self.controller = TFJobController(
             self.caches,
             self.client,
             self.recorder,
-            self.queue,
+            feed,
             clock=clock,
             metrics=self.metrics,
             leadership_term=self.leadership_term,
             ignore_alpha=ignore_alpha,
             expectations=self.expectations,
             nodes=self.node_cache,
-            logs=logs,
+            logs=logs(feed) if logs is not None else None,
         )
         self.workers = Controller("tfjob", self.controller.sync, queue=self.queue, clock=clock)
         self.controller.feed()
@@ -239,7 +241,7 @@ class Parts:
         self.client = client or FakeClient()
         self.recorder = FakeRecorder()
         self.clock = FakeClock()
-        events = job_events(self.recorder)
+        events = JobEvents(TFJOBS, self.recorder, self.clock)
         delays = Delays(self.clock)
         self.expectations = Expectations(self.clock)
         self.blocked = BlockedChildren(self.clock, delays)
@@ -251,8 +253,7 @@ class Parts:
 
 def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetrics | None = None) -> TFJobStatusWriter:
     """Return a separate status writer."""
-    feed: Feed = Feed(RateLimitingQueue(ItemExponentialFailureRateLimiter()))
     events = JobEvents(TFJOBS, recorder, VirtualClock())
     pruned = PrunedStatus(events)
     confirmer, clock = Confirmer(client), VirtualClock()
-    return TFJobStatusWriter(client, confirmer, events, metrics or JobMetrics(), pruned, feed=feed, clock=clock)
+    return TFJobStatusWriter(client, events, metrics or JobMetrics(), clock, confirmer=confirmer, pruned=pruned)

@@ -39,18 +39,18 @@ def _views_are_believed() -> None:
 def _act_first(concerns: Callable[[Any], object]) -> None:
     """Write the status after the creates and deletes of these plans."""
     write, act = TFJobStatusWriter.write_if_due, TFJobController._create_and_delete
-    late: dict[int, tuple[Any, Any, Any, bool]] = {}
+    late: dict[int, tuple[Any, Any, Any, Any]] = {}
 
-    async def write_later(writer: Any, view: Any, memory: Any, plan: Any, *, at_once: bool) -> Any:
+    async def write_later(writer: Any, view: Any, memory: Any, plan: Any, **how: bool) -> Any:
         if concerns(plan) and view.may_act:
-            late[id(view)] = (writer, memory, plan, at_once)
-            return view
-        return await write(writer, view, memory, plan, at_once=at_once)
+            late[id(view)] = (writer, memory, plan, how)
+            return view, None
+        return await write(writer, view, memory, plan, **how)
 
     async def act_first(controller: Any, view: Any, plan: Any) -> None:
         await act(controller, view, plan)
         if (waiting := late.pop(id(view), None)) is not None:
-            await write(waiting[0], view, *waiting[1:3], at_once=waiting[3])
+            await write(waiting[0], view, *waiting[1:3], **waiting[3])
 
     _replace(TFJobStatusWriter, "write_if_due", write_later)
     _replace(TFJobController, "_create_and_delete", act_first)

@@ -87,7 +87,7 @@ _with_config_maps, _replicas_of, _until_deadline = actions.with_config_maps, rep
 _decide, _restart_attempt, _restart_all = attempts.decide, plan._restart_attempt, attempts.restart_all
 _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, cleanup.clean_up
 _decide_job, _finish, _conclude_job, _suspend = plan._decide, cleanup.finish, cleanup.conclude, plan.delete_all
-_is_due: Final = status_writer.TFJobStatusWriter._is_due
+_due_s: Final = status_writer.TFJobStatusWriter._due_s
 _FIRST_DUE: Final[WeakKeyDictionary[status_writer.TFJobStatusWriter, dict[str, float]]] = WeakKeyDictionary()
 _kept_s, _waited_for, _escalation = cleanup.kept_s, cleanup._waited_for, attempts._escalation
 _first_seen, _lost_since, _first_match = Observer.first_seen, NodeState.lost_since, nodes._first_match
@@ -106,14 +106,16 @@ async def _tell_later(recorder: EventRecorder, *event: Any, fact: str) -> None:
     recorder.event(*event)
 
 
-async def _go_on_without_it(writer: status_writer.TFJobStatusWriter, view: View, *given: Any, at_once: bool) -> View:
+async def _go_on_without_it(
+    writer: status_writer.TFJobStatusWriter, view: View, *given: Any, at_once: bool, busy: bool
+) -> Any:
     """Take a status that is refused for stored."""
     try:
-        return await _write_tfjob_if_due(writer, view, *given, at_once=at_once)
+        return await _write_tfjob_if_due(writer, view, *given, at_once=at_once, busy=busy)
     except StatusError as error:
         if isinstance(error, ConflictError) or error.code not in {403, 413, 422}:
             raise
-        return view
+        return view, None
 
 
 def _worker_first(specs: Any) -> str | None:
@@ -230,15 +232,14 @@ async def _nobody(*_: object) -> list[object]:
     return []
 
 
-def _decided_later(writer: Any, view: View, pending: Any, found: JobStatus) -> bool:
+def _decided_later(writer: Any, view: View, pending: Any, found: JobStatus, *, busy: bool) -> Any:
     """A decided end is written after four seconds, as if it could wait for more changes."""
     if end_record(found) != end_record(view.written):
         now = writer._clock.monotonic()
         left_s = _FIRST_DUE.setdefault(writer, {}).setdefault(view.job.metadata.uid, now) + 4 - now
         if left_s > 0:
-            writer._feed.after(view.key, left_s)
-            return False
-    return bool(_is_due(writer, view, pending, found))
+            return left_s
+    return _due_s(writer, view, pending, found, busy=busy)
 
 
 def _since_the_last_attempt(draft: Any, pods: Any, grace_s: int, decided: Any = None) -> Any:
@@ -535,7 +536,7 @@ BUGS: Final[dict[str, Row]] = {
     "a decision is delayed": (
         QUEUES_IN_TIME,
         status_writer.TFJobStatusWriter,
-        "_is_due",
+        "_due_s",
         _decided_later,
         "too late: .*end of|at rest, but",
     ),

@@ -32,10 +32,11 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.blocked import Delays
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.controller.tfjob.apply.conflicts import Delays
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.informers import EventHandler, Indexer, Tombstone
@@ -502,7 +503,7 @@ class Operator:
             TFJobCaches(jobs, pods, services, config_maps),
             self.client,
             self.recorder,
-            queue,
+            Feed(queue),
             clock=self.clock,
             metrics=JobMetrics(),
             leadership_term=cast("Any", leadership_term),

@@ -20,11 +20,11 @@ from tfjob_operator.api.v1.constants import ConditionReason, RestartPolicy, Succ
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs import pods
 from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.handlers import ChildHandler
 from tfjob_operator.controller.jobs.pods import is_final
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
-from tfjob_operator.controller.tfjob.apply.conflicts import ChildHandler
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import (
     attempts,
@@ -198,14 +198,14 @@ def _stopped_count(draft: Any, ending: Any, spec: Any, seen: Any, failure: Any =
     return replace(decided, status=msgspec.structs.replace(decided.status, replica_statuses=counts))
 
 
-async def _early(controller: Any, seen: View, memory: Any, decided: Plan) -> View | None:
+async def _early(controller: Any, seen: View, memory: Any, decided: Plan) -> Any:
     """Children are created before the write that would have shown that the view is stale."""
     if seen.may_act and seen.valid_spec is not None:
         await controller._creator.create(seen.job, seen.valid_spec, decided)
     return await _execute(controller, seen, memory, decided)
 
 
-async def _delete_first(controller: Any, seen: View, memory: Any, decided: Plan) -> View | None:
+async def _delete_first(controller: Any, seen: View, memory: Any, decided: Plan) -> Any:
     """Pods are deleted before the status says why: an operator that is killed in between never knows that a job restarts."""
     if seen.may_act:
         await controller._deleter.delete(seen.job, decided)

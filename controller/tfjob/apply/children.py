@@ -49,8 +49,8 @@ from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, ranges_of
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
+from tfjob_operator.controller.jobs.blocked import LONGEST_DELAY_S, BlockedChildren
 from tfjob_operator.controller.jobs.children import (
-    LINGER_LIMIT_S,
     NO_LABELS,
     ChildMeta,
     Pod,
@@ -72,7 +72,6 @@ from tfjob_operator.controller.jobs.writes import (
     resolve_name_conflict,
     restore_operator_label,
 )
-from tfjob_operator.controller.tfjob.apply.conflicts import LONGEST_DELAY_S, BlockedChildren
 from tfjob_operator.controller.tfjob.build.children import (
     GangScheduler,
     PodBuilder,
@@ -332,11 +331,15 @@ class Creator(ChildWriter):
         except ApiError as error:
             if _may_affect_one_replica(error):
                 taken = isinstance(error, NameTakenError)
-                self._blocked.refused(job, key.name, at_most_s=TAKEN_DELAY_S if taken else LONGEST_DELAY_S)
+                self._blocked.failed(job, key.name, at_most_s=TAKEN_DELAY_S if taken else LONGEST_DELAY_S)
             if not isinstance(error, NameTakenError) or not key.type:
                 raise
         else:
-            self._blocked.created(job, key.name)
+            self._created(job, key.name)
+
+    def _created(self, job: ObjectMeta, name: str) -> None:
+        self._blocked.created(job, name)
+        self._events.freed(job, name)
 
     async def _create_config_maps(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> dict[str, ApiError]:
         """Create the missing ConfigMaps. Return errors by hash."""
@@ -376,7 +379,7 @@ class Creator(ChildWriter):
             raise
         if is_new:
             self._events.record(job.metadata, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
-        self._blocked.created(job.metadata, name)
+        self._created(job.metadata, name)
 
     async def _resolve(self, job: ObjectMeta, kind: ChildKind, name: str) -> None:
         """Return normally if the object with this name is ours. Else raises NameTakenError, after a Warning if a user must act.
@@ -395,7 +398,7 @@ class Creator(ChildWriter):
                 hint=lambda found: _conflict_hint(job, found),
             )
         except NameTakenError as error:
-            if error.passes and self._blocked.refused_for_s(job, name) < LINGER_LIMIT_S:
+            if error.passes and not self._events.is_overdue(job, name):
                 log.info("name_taken", kind=kind.name, name=name, why=error.why or str(error))
             elif error.why:
                 taken = f"{kind.name} {name} already exists and is not controlled by this TFJob"

@@ -34,12 +34,12 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.controller.jobs.blocked import FIRST_DELAY_S, Delays
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, ChildKind, JobEvents
 from tfjob_operator.controller.tfjob.apply.children import POD, SERVICE
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
-from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import (

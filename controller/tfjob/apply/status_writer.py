@@ -21,7 +21,6 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.conditions import end_record
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob
-from tfjob_operator.controller.jobs.expectations import Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S, PendingStatus
 from tfjob_operator.controller.jobs.status_writer import StatusWriter
@@ -69,25 +68,25 @@ class TFJobStatusWriter(StatusWriter[TFJob, JobStatus]):
     def __init__(
         self,
         client: RestClient,
-        confirmer: Confirmer,
         events: JobEvents,
         metrics: JobMetrics,
-        pruned: PrunedStatus,
-        *,
-        feed: Feed,
         clock: Clock,
+        *,
+        confirmer: Confirmer,
+        pruned: PrunedStatus,
     ) -> None:
         """`pruned` remembers the fields that the API server prunes, which are restored in the job as stored."""
-        super().__init__(events, metrics, feed=feed, clock=clock)
-        self._client = client
+        super().__init__(client, events, metrics, clock)
         self._confirmer = confirmer
         self._pruned_status = pruned
 
-    async def write_if_due(self, view: View, memory: JobMemory, plan: Plan, *, at_once: bool) -> View:
+    async def write_if_due(
+        self, view: View, memory: JobMemory, plan: Plan, *, at_once: bool, busy: bool
+    ) -> tuple[View, float | None]:
         """Write the status of the plan if it has changed: now if `at_once` or due, else later.
 
-        Returns the view after the write. A delayed status is kept in `memory`, and the job is requeued for the time when the
-        write is due. Raises ApiError; ConflictError if the view is not the newest version.
+        Returns the view after the write or, if the status is delayed and kept in `memory`, when it is due. `busy`: other jobs
+        are queued. Raises ApiError; ConflictError if the view is not the newest version.
         """
         status, pending = plan.status, memory.status
         if status is None and view.job.status != view.written:
@@ -95,15 +94,15 @@ class TFJobStatusWriter(StatusWriter[TFJob, JobStatus]):
         pending.computed(status, plan.events)
         if status is None:
             self.forget(view.job.metadata.uid)
-            return view
-        if not (at_once or self._is_due(view, pending, status)):
-            return view
+            return view, None
+        if not at_once and (due_in_s := self._due_s(view, pending, status, busy=busy)):
+            return view, due_in_s
         if not memory.accelerators_confirmed and counts_accelerators(view.written, status):
             await self._confirmer.confirm_accelerators(view, plan.vanished)
             memory.accelerators_confirmed = True
         # The status of `view.job` may have conditions that were never written, and so not counted.
         job = msgspec.structs.replace(view.job, status=view.written)
-        return view.after_write(await self.write(job, status, plan.events, pending))
+        return view.after_write(await self.write(job, status, plan.events, pending)), None
 
     async def _replace(self, job: TFJob, status: JobStatus) -> TFJob | None:
         written = await replace_status(self._client, c.TFJOBS, job, status, _StatusResponse)
@@ -115,22 +114,21 @@ class TFJobStatusWriter(StatusWriter[TFJob, JobStatus]):
         self._metrics.spent(job.metadata.namespace, job.status.accelerator_seconds, status.accelerator_seconds)
         return newest
 
-    def _is_due(self, view: View, pending: PendingStatus[TFJob, JobStatus], status: JobStatus) -> bool:
-        busy = self._feed.is_busy
+    def _due_s(
+        self, view: View, pending: PendingStatus[TFJob, JobStatus], status: JobStatus, *, busy: bool
+    ) -> float | None:
+        """Return when a changed status is due; None for now."""
         if end_record(status) != end_record(view.written):
-            return True
+            return None
         if counts_end(view.written, status):
-            return True
+            return None
         complete = view.valid_spec is not None and all_active(status, view.valid_spec.sizes)
         waits_for_pods = view.may_wait and busy and not complete and has_only_initial_conditions(status)
         if status.conditions != view.written.conditions and not waits_for_pods:
-            return True
+            return None
         starts = waits_for_pods or only_starts(view.written, status)
         if complete and starts:
-            return True
+            return None
         left_s = pending.delayed_s(self._clock.monotonic(), starts=starts, busy=busy)
-        if left_s <= 0:
-            return True
-        # By then the queue may be empty, and nothing else would wake the job.
-        self._feed.after(view.key, min(left_s, COUNTER_WINDOW_S))
-        return False
+        # After the window the queue may be empty, and nothing else would wake the job.
+        return min(left_s, COUNTER_WINDOW_S) if left_s > 0 else None

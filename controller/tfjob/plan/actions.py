@@ -28,6 +28,8 @@ from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import (
     LINGER_LIMIT_S,
     NO_LABELS,
+    NONE_BLOCKED,
+    Blocked,
     ConfigMap,
     Pod,
     PodGroup,
@@ -109,23 +111,6 @@ class PodGroupResize:
 
     group: PodGroup
     min_member: int
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """The children that could not be created, by name (U2).
-
-    `refused` contains all of these children, `waiting` only those that must not be retried yet. `rejected` are replicas that
-    must not be replaced yet after a kubelet rejected their pods. `next_due_in_s` is the time until the first retry.
-    """
-
-    refused: frozenset[str] = frozenset()
-    waiting: frozenset[str] = frozenset()
-    rejected: frozenset[str] = frozenset()
-    next_due_in_s: float | None = None
-
-
-NONE_BLOCKED: Final = Blocked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,28 +231,30 @@ NOTHING: Final = Plan()
 
 
 def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
-    """Return the plan without children that must wait. Replica types without a refused child come first.
+    """Return the plan without children that are backing off. Replica types of which none has failed come first.
 
-    The first refusal ends a batch (SB-01): in another order, workers would wait for refused parameter servers. A rejected pod
-    that must wait is kept, since it shows the reason.
+    The first failure ends a batch (SB-01): in another order, workers would wait for parameter servers that cannot be created. A
+    pod that a kubelet rejected is kept until its replacement is due, since it shows the reason.
     """
-    if blocked.rejected:
-        kept = [each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected]
+    if blocked.rejected_by_kubelet:
+        kept = [
+            each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected_by_kubelet
+        ]
         if kept:
             deleted = tuple(each for each in plan.delete_pods if each not in kept)
             plan = replace(plan, delete_pods=deleted).requeued_within(blocked.next_due_in_s)
-    if not blocked.refused:
+    if not blocked.failed:
         return plan
     planned = (*plan.create_services, *plan.create_pods)
-    if any(key.name in blocked.waiting for key in planned):
+    if any(key.name in blocked.backing_off for key in planned):
         plan = plan.requeued_within(blocked.next_due_in_s)
-    if any(not key.type and key.name in blocked.waiting for key in plan.create_services):
+    if any(not key.type and key.name in blocked.backing_off for key in plan.create_services):
         return replace(plan, create_services=(), create_pods=())  # pods require the shared service
-    refused = {key.type for key in planned if key.name in blocked.refused}
+    failed = {key.type for key in planned if key.name in blocked.failed}
 
     def ready(keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
-        left = (key for key in keys if key.name not in blocked.waiting)
-        return tuple(sorted(left, key=lambda key: key.type in refused))
+        left = (key for key in keys if key.name not in blocked.backing_off)
+        return tuple(sorted(left, key=lambda key: key.type in failed))
 
     return replace(plan, create_services=ready(plan.create_services), create_pods=ready(plan.create_pods))
 

@@ -324,9 +324,9 @@ def _reconcile_children(
     any_terminating = any(each.terminating and each.index not in finished[each.type] for each in seen.replicas)
     problems = problems_of(seen.replicas)
     converged = not (missing_pods or any_terminating)
-    refused = [key.name for key in missing_pods if key.name in draft.refused]
+    failed = [key.name for key in missing_pods if key.name in draft.failed_creates]
     stuck = bool(problems)
-    _update_running_condition(draft, restarting, running=running, converged=converged, stuck=stuck, refused=refused)
+    _update_running_condition(draft, restarting, running=running, converged=converged, stuck=stuck, failed=failed)
     shares = spec.network is Network.SHARED and bool(keys or present)
     served = [ReplicaKey.of_all(name)] if shares else keys
     wanted = seen.services_in_use(name).union(served)
@@ -437,11 +437,11 @@ def _update_running_condition(
     running: bool,
     converged: bool,
     stuck: bool,
-    refused: Sequence[str],
+    failed: Sequence[str],
 ) -> None:
     """Set Running or Restarting. A restarting job is Running only once every replica has its pod again (B23).
 
-    `refused` replicas could not be created; a job may run without them. `stuck`: a pod cannot start (see the counters).
+    The creates of `failed` replicas failed; a job may run without them. `stuck`: a pod cannot start (see the counters).
     """
     name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, ConditionType.RESTARTING)
     if restarting:
@@ -452,8 +452,8 @@ def _update_running_condition(
             draft.emit(EventType.WARNING, ConditionReason.RESTARTING, message)
     elif running and (converged or not was_restarting):
         but = ", but not all of its replicas can start" if stuck else ""
-        if refused:
-            which = ranges_of(refused) if len(refused) <= MAX_NAMED else f"{len(refused)} replicas"
+        if failed:
+            which = ranges_of(failed) if len(failed) <= MAX_NAMED else f"{len(failed)} replicas"
             but = f" without {which}, which could not be created: see its Warnings"
         draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running{but}.")
 

@@ -471,7 +471,7 @@ class StatusDraft(Draft):
     Invariants: the job does not change; an event is emitted together with the change it reports.
     """
 
-    __slots__ = ("expected", "job", "log_watch", "logs", "observer", "refused", "waits", *_KEPT)
+    __slots__ = ("expected", "job", "log_watch", "logs", "observer", "failed_creates", "waits", *_KEPT)
     replica_statuses: dict[str, ReplicaStatus]
     finished_indices: dict[str, str]
     restarts: tuple[IndexRestarts, ...]
@@ -495,7 +495,7 @@ class StatusDraft(Draft):
         self.events += given.unreported
         self.job = job
         self.waits = waits
-        self.refused = given.blocked.refused
+        self.failed_creates = given.blocked.failed
         self.expected = given.expected
         self.observer = Observer(given.first_seen, given.now, given.monotonic_s)
         self.logs = given.logs

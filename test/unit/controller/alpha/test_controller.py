@@ -91,8 +91,7 @@ async def test_an_operator_that_was_killed_anywhere_goes_on_from_what_is_there()
     again.exists("services", "master-76no-0", MINE, uid="s")
     assert ("patch", "services", "master-76no-0") in await again.sync()
     again.exists("configmaps", "cm-ps-76no", MINE, uid="c")
-    with pytest.raises(NameTakenError, match="is recreated"):
-        await again.sync()
+    await again.sync()
     assert again.client.bodies["delete", "configmaps", "cm-ps-76no"]["uid"] == "c"
 
 
@@ -151,7 +150,7 @@ async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_
 ):
     world = World(job(SERVED))
     world.exists("services", "master-76no-0", THEIRS)
-    with pytest.raises(NameTakenError), capture_logs() as lines:
+    with capture_logs() as lines:
         await world.sync()
     assert ("create", "services", "ps-76no-0") in world.client.actions
     assert ("create", "configmaps", "cm-ps-76no") in world.client.actions
@@ -162,6 +161,7 @@ async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_
     assert world.recorder.events.count(("Warning", "FailedCreate", warned)) == 1
     while len(world.queue):
         world.queue.done(await world.queue.get())
+    assert ("create", "services", "master-76no-0") not in await world.sync()
     await asyncio.sleep(TAKEN_DELAY_S)
     assert len(world.queue) == 1, "nothing shows that the name is free again"
 
@@ -178,14 +178,13 @@ async def test_a_child_of_an_earlier_job_that_persists_is_reported_after_a_while
         world.observe_status()
 
     async def warnings() -> list[str]:
-        with pytest.raises(NameTakenError):
-            await world.sync()
+        await world.sync()
         return [message for type_, _, message in world.recorder.events if type_ == "Warning"]
 
     assert await warnings() == []
     await asyncio.sleep(LINGER_LIMIT_S - 1)
     assert await warnings() == []
-    await asyncio.sleep(1)
+    await asyncio.sleep(TAKEN_DELAY_S)
     (text,) = await warnings()
     assert f"{name} already exists and is being deleted (UID " in text
     assert await warnings() == [text]
@@ -208,22 +207,19 @@ NIGHTLY = "belongs to CronJob example-job; delete it or recreate the job under a
 
 
 @pytest.mark.parametrize(
-    ("kind", "error", "warned"),
+    ("kind", "warned"),
     [
-        ("TFJob", "left to the garbage collector", []),
-        ("CronJob", NIGHTLY, [f"Error creating: Service master-76no-0 already exists and {NIGHTLY}"]),
+        ("TFJob", []),
+        ("CronJob", [f"Error creating: Service master-76no-0 already exists and {NIGHTLY}"]),
     ],
 )
-async def test_children_of_an_earlier_job_of_this_name_are_waited_for_in_silence(
-    kind: str, error: str, warned: list[str]
-) -> None:
+async def test_children_of_an_earlier_job_of_this_name_are_waited_for_in_silence(kind: str, warned: list[str]) -> None:
     """The garbage collector is on its way. A CronJob of this name is no earlier job: its Service never goes."""
     world = World(job(ONE))
     world.exists(
         "services", "master-76no-0", {"kind": kind, "name": "example-job", "uid": "earlier", "controller": True}
     )
-    with pytest.raises(NameTakenError, match=error):
-        await world.sync()
+    await world.sync()
     assert world.recorder.events == [("Warning", "FailedCreate", text) for text in warned]
 
 

@@ -13,12 +13,12 @@ from fakes.transport import SlowServer
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient, errors
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.jobs.blocked import REPEAT_AFTER_S
 from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S, ReplicaKey
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import RefusedError
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
-from tfjob_operator.controller.tfjob.apply.conflicts import REPEAT_AFTER_S
 from tfjob_operator.controller.tfjob.build.children import labels_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 

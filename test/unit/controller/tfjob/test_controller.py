@@ -18,11 +18,11 @@ from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OwnerKey, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
+from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.informers import Tombstone
 
 ONE_WORKER = spec(Worker=1)

@@ -22,7 +22,7 @@ from tfjob_operator.api.client.errors import (
     TransportError,
 )
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.controller.jobs.expectations import Feed
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.tfjob.logs import LAG, MAX_AT_ONCE, READ_S, READS_PER_S, Limiters, LogReader
 from tfjob_operator.controller.tfjob.plan.silence import LogTarget, LogWatch
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue, TokenBucket
@@ -83,9 +83,9 @@ class Bench:
         self.metrics = FakeMetrics()
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         pace = TokenBucket(READS_PER_S, 1, clock=self.clock)
-        self.reader = LogReader(self.kubelets, pace, self.clock, self.metrics, quotes=quotes)
-        self.reader.feed = Feed(self.queue)
-        self.reader.feed.open([])
+        feed = Feed(self.queue)
+        self.reader = LogReader(self.kubelets, pace, feed, self.clock, self.metrics, quotes=quotes)
+        feed.open([])
 
     def watch(self, *names: str, key: str = KEY, deadline_s: int = DEADLINE_S, is_paused: bool = False) -> None:
         self.reader.watch(key, LogWatch(tuple(map(target, names)), deadline_s, is_paused))
@@ -394,8 +394,9 @@ async def controlled(**policy: Any) -> AsyncIterator[tuple[ControllerHarness, Ku
     """A job whose two workers run, with a reader of logs."""
     kubelets = Kubelets()
     clock = VirtualClock()
-    reader = LogReader(kubelets, TokenBucket(READS_PER_S, 1, clock=clock), clock)
-    world = ControllerHarness(job(given(**policy)), logs=reader)
+    pace = TokenBucket(READS_PER_S, 1, clock=clock)
+    world = ControllerHarness(job(given(**policy)), logs=lambda feed: LogReader(kubelets, pace, feed, clock))
+    reader = reader_of(world)
     for index in range(2):
         world.put_children("Worker", index)
     task = asyncio.create_task(reader.run())

@@ -15,10 +15,10 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.controller.jobs.blocked import FIRST_DELAY_S
 from tfjob_operator.controller.jobs.children import Pod, Service, index_orphans
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
-from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 from tfjob_operator.controller.tfjob.plan.replicas import claims, missing_children

@@ -17,14 +17,14 @@ from simulation.scenarios.memory import remembered
 from tfjob_operator.api.client.errors import ForbiddenError, NamespaceTerminatingError, StatusError
 from tfjob_operator.api.meta import ObjectMeta, meta_key, owner_uid_key
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
-from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.apply.conflicts import (
+from tfjob_operator.controller.jobs.blocked import (
     DELAY_RESET_S,
     FIRST_DELAY_S,
     LONGEST_DELAY_S,
     BlockedChildren,
     Delays,
 )
+from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion, without_blocked
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 
@@ -53,7 +53,7 @@ def test_a_replica_that_was_refused_waits_longer_each_time_and_the_others_do_not
     """U2: doubled from a second, as all delays."""
     for wait_s in (FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S):
         assert sorted(names(world.blocked)) == sorted(NAMES)
-        world.blocked.refused(META, "mnist-worker-1")
+        world.blocked.failed(META, "mnist-worker-1")
         assert world.blocked.next_due_in_s(META) == pytest.approx(wait_s)
         world.clock.step(wait_s - 0.01)
         assert names(world.blocked) == [name for name in NAMES if name != "mnist-worker-1"]
@@ -81,15 +81,15 @@ def test_a_replica_whose_pods_the_kubelet_rejects_waits_longer_each_time(world: 
         world.clock.step(wait_s + 0.01)
         assert world.blocked.next_due_in_s(META) is None
     world.blocked.rejected(META, "mnist-worker-1")
-    world.blocked.refused(META, "mnist-worker-0")
+    world.blocked.failed(META, "mnist-worker-0")
     world.blocked.created(META, "mnist-worker-0")  # another one
-    assert world.blocked.of(META).rejected == {"mnist-worker-1"}
-    assert not world.blocked.of(EDITED).rejected
+    assert world.blocked.of(META).rejected_by_kubelet == {"mnist-worker-1"}
+    assert not world.blocked.of(EDITED).rejected_by_kubelet
 
 
 def test_types_of_which_nothing_was_refused_come_first(world: Parts) -> None:
     """U2: a policy that refuses parameter servers ends the batch; it must not delay the workers."""
-    world.blocked.refused(META, "mnist-ps-0")
+    world.blocked.failed(META, "mnist-ps-0")
     world.clock.step(FIRST_DELAY_S)
     assert names(world.blocked)[-1] == "mnist-ps-0"
 
@@ -98,23 +98,23 @@ def test_a_name_that_becomes_free_is_taken_at_once(world: Parts) -> None:
     """B12, U2: nobody waits for a minute for a name whose holder was seen to go, whoever it belonged to."""
     blocked = world.blocked
     for _ in range(8):
-        blocked.refused(META, "mnist-worker-0")
+        blocked.failed(META, "mnist-worker-0")
     assert blocked.freed("ns", "mnist-worker-1") == blocked.freed("other", "mnist-worker-0") == []
     assert "mnist-worker-0" not in names(blocked)
     assert blocked.freed("ns", "mnist-worker-0") == ["ns/mnist"]
     assert "mnist-worker-0" in names(blocked)
-    blocked.refused(META, "mnist-worker-0")
+    blocked.failed(META, "mnist-worker-0")
     assert blocked.next_due_in_s(META) == pytest.approx(FIRST_DELAY_S)
-    blocked.refused(META, "mnist")  # the Service of all, or the PodGroup
+    blocked.failed(META, "mnist")  # the Service of all, or the PodGroup
     assert blocked.freed("ns", "mnist") == ["ns/mnist"]
 
 
 def test_an_edit_is_tried_at_once(world: Parts) -> None:
     """Whoever corrects a template does not wait for five minutes, which the old one had earned."""
     for _ in range(8):
-        world.blocked.refused(META, "mnist-worker-0")
+        world.blocked.failed(META, "mnist-worker-0")
     assert "mnist-worker-0" in names(world.blocked, EDITED)
-    world.blocked.refused(EDITED, "mnist-worker-0")
+    world.blocked.failed(EDITED, "mnist-worker-0")
     assert "mnist-worker-0" not in names(world.blocked, EDITED)
     assert world.blocked.next_due_in_s(EDITED) == pytest.approx(FIRST_DELAY_S)
 
@@ -133,7 +133,7 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
     limiter = ItemExponentialFailureRateLimiter()
     blocked = BlockedChildren(FakeClock(), Delays(FakeClock(), limiter))
     for name in ("mnist-worker-0", "mnist-worker-1"):
-        blocked.refused(META, name)
+        blocked.failed(META, name)
         blocked.should_warn(META, name, "taken")
     blocked.created(META, "mnist-worker-0")
     assert "mnist-worker-0" in names(blocked)
@@ -141,8 +141,8 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
     for index in (0, 1):
         blocked.created(META, f"mnist-worker-{index}")
     assert not remembered(blocked, {META.uid})
-    blocked.refused(META, "mnist-worker-1")
-    blocked.refused(AGAIN, "mnist-worker-2")
+    blocked.failed(META, "mnist-worker-1")
+    blocked.failed(AGAIN, "mnist-worker-2")
     assert "mnist-worker-1" in names(blocked, AGAIN)
     blocked.forget(META)  # the earlier job of this name; the event of its deletion may come late
     assert "mnist-worker-2" not in names(blocked, AGAIN)
@@ -154,7 +154,7 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
 
 def test_a_plan_without_a_child_that_waits_is_made_again_when_its_wait_is_over(world: Parts) -> None:
     """U2: the wait may end while the plan is executed, and then nothing else would wake the job."""
-    world.blocked.refused(META, "mnist-worker-1")
+    world.blocked.failed(META, "mnist-worker-1")
     due = world.blocked.of(META)
     assert without_blocked(PLAN, due).requeue_after_s == due.next_due_in_s == pytest.approx(FIRST_DELAY_S)
     assert without_blocked(PLAN.requeued_within(0.25), due).requeue_after_s == 0.25

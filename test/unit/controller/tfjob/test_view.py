@@ -215,7 +215,7 @@ async def test_permission_and_status_decide_which_calls_a_plan_makes(
         view = replace(opened(await views_of(world)), permission=permission)
         world.confirms("1")
         todo = Plan(status=status, create_pods=(ReplicaKey.of("mnist", "Worker", 0),))
-        assert await world.controller.execute(view, JobMemory(), todo) is None
+        assert (await world.controller.execute(view, JobMemory(), todo))[0] is None
         assert [f"{verb} {resource}" for verb, resource, _ in world.taken()] == expected, status
 
 

@@ -1,12 +1,12 @@
-"""Tracks children that could not be created: when each is retried, and which Warning was recorded (U2).
+"""Children that cannot be created now: when each is retried, and which Warning was recorded (U2).
 
 A name conflict, or a policy that rejects one pod, affects a single replica. That replica is retried with its own growing delay,
 regardless of what causes a sync of the job; other replicas are not affected. The same delays are used for orphans that cannot
-be adopted and repairs that are reverted (`ownership.py`); the work queue delays whole jobs. All of this may be lost with the
-process: a replica is then retried once, and one Warning is repeated.
+be adopted and repairs that are reverted (`tfjob/apply/ownership.py`); the work queue delays whole jobs. All of this may be lost
+with the process: a replica is then retried once, and one Warning is repeated.
 
-The event handlers of children are also defined here, since they detect that a name is free. They run on the loop and must not
-block it.
+Three words say why a child does not exist: its create *failed*, so the child is *backing off*; a kubelet *rejected* its pod;
+and the API server *refused* the spec of the job, which `RefusedError` reports and only an edit changes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from tfjob_operator.api.meta import Meta, ObjectMeta, OwnerKey, controller_of, meta_key, object_key, owner_uid_key
-from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.controller.jobs.children import ChildMeta, job_of_orphan
-from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed, OwnedChildHandler
+from tfjob_operator.api.meta import Meta, ObjectMeta, OwnerKey, meta_key, object_key, owner_uid_key
+from tfjob_operator.controller.jobs.children import NONE_BLOCKED, Blocked
 from tfjob_operator.controller.jobs.writes import EventDeduplicator
-from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, Blocked
 from tfjob_operator.workqueue import Clock
 from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter, RateLimiter
 
@@ -78,20 +75,18 @@ REPEAT_AFTER_S: Final = 600
 
 @dataclass(slots=True)
 class _BlockedJob:
-    """The records of one job.
-
-    `generation` is the job's generation in its latest view: earlier delays do not apply to an edited template. `children` maps
-    each child to the time of its first refusal; `rejected` are the replicas whose pods a kubelet rejected.
-    """
+    """The records of one job."""
 
     owner: OwnerKey
     generation: int
-    children: dict[str, float] = field(default_factory=dict)
+    """That of the latest view: earlier delays do not apply to an edited template."""
+    failed: dict[str, None] = field(default_factory=dict)
+    """In the order of their first failures."""
     rejected: set[str] = field(default_factory=set)
 
 
 class BlockedChildren:
-    """The children that could not be created, by job and name.
+    """The children that cannot be created now, by job and name.
 
     A job's records are dropped when the job is deleted (`forget`), and a child's records also when the child is created. Delays
     of rejected pods are kept after the create, since a kubelet rejects a pod only after its creation. So the number of records
@@ -99,13 +94,12 @@ class BlockedChildren:
     """
 
     def __init__(self, clock: Clock, delays: Delays) -> None:
-        self._clock = clock
         self._delays = delays
         self._warnings: EventDeduplicator[str] = EventDeduplicator(clock, REPEAT_AFTER_S)
         self._jobs: dict[str, _BlockedJob] = {}
 
     def of(self, job: ObjectMeta) -> Blocked:
-        """Return the children of this job that could not be created; after an edit, all may be retried immediately."""
+        """Return the children of this job that cannot be created now; after an edit, all may be retried immediately."""
         found = self._find(job)
         if found is None:
             return NONE_BLOCKED
@@ -114,23 +108,19 @@ class BlockedChildren:
             self._clear_delays(found)
             found.rejected.clear()
         waits = self._waits(found)
-        waiting = frozenset(name for name in found.children if name in waits)
+        backing_off = frozenset(name for name in found.failed if name in waits)
         rejected = frozenset(name for name in found.rejected if _rejection(name) in waits)
-        return Blocked(frozenset(found.children), waiting, rejected, min(waits.values(), default=None))
+        return Blocked(frozenset(found.failed), backing_off, rejected, min(waits.values(), default=None))
 
     def next_due_in_s(self, job: ObjectMeta) -> float | None:
         """Return the seconds until the next retry of a child of this job; None if none is waiting."""
         found = self._find(job)
         return None if found is None else min(self._waits(found).values(), default=None)
 
-    def refused(self, job: ObjectMeta, name: str, *, at_most_s: float = LONGEST_DELAY_S) -> None:
-        """Delay the next attempt to create a replica, longer each time."""
-        self._child(job, name)
+    def failed(self, job: ObjectMeta, name: str, *, at_most_s: float = LONGEST_DELAY_S) -> None:
+        """Delay the next attempt to create a child, longer each time."""
+        self._record(job).failed[name] = None
         self._delays.tried(owner_uid_key(job), name, at_most_s=at_most_s)
-
-    def refused_for_s(self, job: ObjectMeta, name: str) -> float:
-        """Return the seconds since a child was first refused."""
-        return self._clock.monotonic() - self._child(job, name)
 
     def rejected(self, job: ObjectMeta, name: str) -> None:
         """Record that a pod rejected by a kubelet is being replaced.
@@ -142,12 +132,13 @@ class BlockedChildren:
         self._delays.tried(owner_uid_key(job), _rejection(name))
 
     def created(self, job: ObjectMeta, name: str) -> None:
-        """Forget the refusals of a replica: its children exist."""
+        """Forget the failures of a child: it exists."""
         found = self._find(job)
-        if found is not None and found.children.pop(name, None) is not None:
+        if found is not None and name in found.failed:
+            del found.failed[name]
             self._delays.clear(found.owner, name)
             self._warnings.forget_subject(found.owner, name)
-            if not (found.children or found.rejected):
+            if not (found.failed or found.rejected):
                 del self._jobs[meta_key(job)]
 
     def freed(self, namespace: str, name: str) -> list[str]:
@@ -158,14 +149,14 @@ class BlockedChildren:
         keys, job = [], f"{name}-"
         while job := job.rpartition("-")[0]:  # the name of a child starts with that of its job
             found = self._jobs.get(key := object_key(namespace, job))
-            if found is not None and name in found.children:
+            if found is not None and name in found.failed:
                 self._delays.clear(found.owner, name)
                 keys.append(key)
         return keys
 
     def should_warn(self, job: Meta, name: str, message: str) -> bool:
         """Return True, and record the Warning, unless the same Warning was recorded recently."""
-        self._child(job, name)
+        self._record(job).failed[name] = None
         return self._warnings.should_emit(owner_uid_key(job), name, message)
 
     def forget(self, job: ObjectMeta) -> None:
@@ -175,17 +166,12 @@ class BlockedChildren:
             self._drop(meta_key(job), found)
 
     def _waits(self, job: _BlockedJob) -> dict[str, float]:
-        waits = (
-            (what, self._delays.wait_s(job.owner, what)) for what in (*job.children, *map(_rejection, job.rejected))
-        )
+        waits = ((what, self._delays.wait_s(job.owner, what)) for what in (*job.failed, *map(_rejection, job.rejected)))
         return {what: wait_s for what, wait_s in waits if wait_s > 0}
 
     def _find(self, job: ObjectMeta) -> _BlockedJob | None:
         found = self._jobs.get(meta_key(job))
         return found if found is not None and found.owner == owner_uid_key(job) else None
-
-    def _child(self, job: Meta, name: str) -> float:
-        return self._record(job).children.setdefault(name, self._clock.monotonic())
 
     def _record(self, job: Meta) -> _BlockedJob:
         key, owner = meta_key(job), owner_uid_key(job)
@@ -203,34 +189,10 @@ class BlockedChildren:
         del self._jobs[key]
 
     def _clear_delays(self, job: _BlockedJob) -> None:
-        for what in (*job.children, *map(_rejection, job.rejected)):
+        for what in (*job.failed, *map(_rejection, job.rejected)):
             self._delays.clear(job.owner, what)
 
 
 def _rejection(name: str) -> str:
     """Return the key of the delay that follows the rejection of a replica's pod."""
     return f"rejected {name}"
-
-
-class ChildHandler(OwnedChildHandler[C]):
-    """`OwnedChildHandler` for children of TFJobs: retries names that become free, and queues jobs that may adopt an orphan.
-
-    An orphan satisfies no expectation, but queues the job named by its labels (RM-01).
-    """
-
-    def __init__(self, kind: str, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
-        super().__init__(TFJOBS.kind, kind, feed, expectations)
-        self._blocked = blocked
-
-    def _seen(self, meta: ChildMeta) -> None:
-        if controller_of(meta) is not None:
-            super()._seen(meta)
-        elif (key := job_of_orphan(meta)) is not None:
-            self._feed.add(key)
-
-    def _gone(self, meta: ChildMeta) -> None:
-        super()._gone(meta)  # first, since an unsatisfied expectation delays its job for minutes
-        # Whoever owns the object, a child of another job may need its name (D15).
-        for key in (*self._blocked.freed(meta.namespace, meta.name), job_of_orphan(meta)):
-            if key is not None:
-                self._feed.add(key)
