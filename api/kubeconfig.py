@@ -243,14 +243,14 @@ def _plugin(where: str, entry: Mapping[str, Any], folder: Path, cluster: Mapping
         raise AccessError(f"{where}: exec.apiVersion must be one of {', '.join(_VERSIONS)}")
     if mode not in _MODES:
         raise AccessError(f"{where}: exec.interactiveMode must be one of {', '.join(_MODES)}")
-    listed = [each if isinstance(each, dict) else {} for each in read.get("env", ())]
+    listed = [variable if isinstance(variable, dict) else {} for variable in read.get("env", ())]
     env = [_fields(f"{where}: exec.env", each, {"name": str, "value": str}) for each in listed]
-    if not (all(isinstance(each, str) for each in args) and all("name" in each for each in env)):
+    if not (all(isinstance(argument, str) for argument in args) and all("name" in variable for variable in env)):
         raise AccessError(f"{where}: exec.args must be strings, and exec.env mappings with a name")
     return Plugin(
         command=(str(folder / command) if os.sep in command else command, *args),  # otherwise it is looked up in PATH
         api_version=str(version),
-        environment={each["name"]: each.get("value", "") for each in env},
+        environment={variable["name"]: variable.get("value", "") for variable in env},
         mode=mode,
         hint=read.get("installHint", ""),
         cluster=cluster if read.get("provideClusterInfo") else None,

@@ -5,7 +5,7 @@ are read, and are never written back.
 
 A controller reference identifies the owner by UID and has no namespace: as in the garbage collector, the owner is in the
 child's own namespace. Anyone who may create an object can write any UID into its owner references, so a UID alone proves
-nothing (D2).
+nothing.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _segment(part: str) -> str:
 
 
 def object_key(namespace: str, name: str) -> str:
-    """Return the key of an object: `namespace/name`, or `name` if cluster-scoped (ST-01). It does not include the UID."""
+    """Return the key of an object: `namespace/name`, or `name` if cluster-scoped. It does not include the UID."""
     return f"{namespace}/{name}" if namespace else name
 
 
@@ -241,7 +241,7 @@ def index_by_owner(child: Object) -> Sequence[str]:
 
 
 def controller_reference(kind: Resource, owner: Meta) -> dict[str, Any]:
-    """Return a controller reference to an owner of this kind; the garbage collector then deletes the child with it (RM-04).
+    """Return a controller reference to an owner of this kind; the garbage collector then deletes the child with it.
 
     The child must be in the owner's namespace, unless the owner is cluster-scoped; the garbage collector deletes any other. Use
     it in a create: a merge patch would replace the references of all other owners.

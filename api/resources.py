@@ -61,7 +61,10 @@ def pod_requests(template: JSON) -> Requests:
     spec = object_in(template, "spec")
     total = _effective(
         map(_of_container, _containers(spec, "containers")),
-        ((each.get("restartPolicy"), _of_container(each)) for each in _containers(spec, "initContainers")),
+        (
+            (container.get("restartPolicy"), _of_container(container))
+            for container in _containers(spec, "initContainers")
+        ),
     )
     total |= _of_pod(spec, total)
     _add(total, _quantities(object_in(spec, "overhead")))
@@ -73,10 +76,10 @@ def accelerators_of(spec: PodSpec) -> tuple[tuple[str, int], ...]:
 
     Names without a domain, and those with `kubernetes.io/`, are Kubernetes' own resources.
     """
-    resources = (each.resources for each in spec.all_containers)
-    if not any("/" in name for each in resources if each is not None for name in each.limits or ()):
+    resources = (container.resources for container in spec.all_containers)
+    if not any("/" in name for resource in resources if resource is not None for name in resource.limits or ()):
         return ()
-    init = ((each.restart_policy, _extended(each)) for each in spec.init_containers or ())
+    init = ((container.restart_policy, _extended(container)) for container in spec.init_containers or ())
     asked = _effective(map(_extended, spec.containers), init)
     return tuple(sorted((name, int(number)) for name, number in asked.items() if number >= 1))
 

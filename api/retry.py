@@ -1,11 +1,11 @@
-"""Which requests are repeated because the server asks for it, as client-go does (WR-06)."""
+"""Which requests are repeated because the server asks for it, as client-go does."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_REQUEST_RETRIES: Final = 10
-"""WR-06: client-go gives up after ten retries."""
+"""Client-go gives up after ten retries."""
 LONGEST_RETRY_AFTER_S: Final = 30.0
 """If a server asks for a longer delay, the error is returned to the caller, who can requeue. API servers ask for 1 to 10 s."""
 

@@ -22,7 +22,7 @@ queued in memory."""
 MAX_NAME: Final = 60
 """The most characters of a user-chosen key or name that are shown. DNS labels have 63."""
 
-LAST_WORDS_BYTES: Final = 500
+TAIL_BYTES: Final = 500
 """The most bytes of a process's last output: an error and its location, not a log."""
 
 _CONTROLS: Final = (
@@ -72,7 +72,7 @@ _NATIVE_FRAME: Final = re.compile(r" +@ +0x[0-9a-f]+ |\*\*\* Check failure stack
 """Lines of the stack trace that absl prints below a fatal message."""
 
 
-def last_words(text: str, limit: int = LAST_WORDS_BYTES) -> str:
+def tail_of(text: str, limit: int = TAIL_BYTES) -> str:
     """Return the last non-empty lines, joined, in at most `limit` bytes; a last line that is longer loses its end.
 
     Stack frames of native code are left out.
@@ -113,9 +113,9 @@ def without_values(text: str) -> str:
     text = _LABEL.sub(r"\1", text)
     kept: list[str] = []
     start = 0
-    while found := _VALUE_FOLLOWS.search(text, start):
-        kept.append(text[start : found.end(1)])
-        start = _end_of_value(text, found.end())
+    while match := _VALUE_FOLLOWS.search(text, start):
+        kept.append(text[start : match.end(1)])
+        start = _end_of_value(text, match.end())
     return "".join(kept) + text[start:]
 
 

@@ -223,9 +223,9 @@ class _EvidenceReader:
         selectors = {pod.spec.label_selector for pod in pods if not pod.spec.node_name} - {""}
         read, found = ResourceAttributes("list", objects.NODES), list[str]()
         with suppress(ApiServerError):  # few users may list nodes, and it only decides about the order of advice
-            for each in sorted(selectors)[:MAX_NODES] if read.is_granted(self._granted) else ():
-                page = _page(self._session.read(read.path, labelSelector=each, limit=1))
-                found += [each] if not page["items"] else []
+            for selector in sorted(selectors)[:MAX_NODES] if read.is_granted(self._granted) else ():
+                page = _page(self._session.read(read.path, labelSelector=selector, limit=1))
+                found += [selector] if not page["items"] else []
         return found
 
     def claims(self, names: Sequence[str]) -> list[objects.PersistentVolumeClaim]:
@@ -270,13 +270,13 @@ class _EvidenceReader:
         )
         if "leases" in self.forbidden and not self.deployments:
             return None, None  # the relevant Lease may be in another namespace
-        serving = {each.metadata.namespace for each in self.deployments if each.served in {"", here}}
+        serving = {deployment.metadata.namespace for deployment in self.deployments if deployment.served in {"", here}}
         if serving and not renewed:
             selector = "name=tf-job-operator"
             self.operator_pods = (
                 self.all(core.PODS, objects.PodDetails, "pods of the operator", labelSelector=selector) or []
             )
-        elsewhere = {each.metadata.namespace for each in self.deployments} - serving
+        elsewhere = {deployment.metadata.namespace for deployment in self.deployments} - serving
         dated = {
             each.spec.renew_time: each
             for each in found
@@ -309,7 +309,7 @@ class _EvidenceReader:
             version = self._session.get(f"/apis/{_VISIBILITY}")["preferredVersion"]["groupVersion"]
             where = f"/apis/{version}/namespaces/{self._session.namespace}/localqueues/{queue}/pendingworkloads"
             found = msgspec.json.decode(self._session.read(where), type=objects.PendingWorkloads)
-            return next((each for each in found.items or () if each.metadata.name == name), None)
+            return next((item for item in found.items or () if item.metadata.name == name), None)
         return None
 
     def pod_group(self, name: str) -> objects.PodGroupDetails | None:
@@ -498,9 +498,7 @@ def _as_v1(alpha: AlphaJob, whole: Mapping[str, Any]) -> TFJob:
 def _owners(alpha: AlphaEvidence) -> set[str] | None:
     """Return the UIDs of possible owners of an alpha job's pods; None if they are unknown."""
     return (
-        None
-        if alpha.batch_jobs is None
-        else {alpha.job.metadata.uid, *(each.metadata.uid for each in alpha.batch_jobs)}
+        None if alpha.batch_jobs is None else {alpha.job.metadata.uid, *(job.metadata.uid for job in alpha.batch_jobs)}
     )
 
 

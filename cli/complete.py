@@ -60,14 +60,14 @@ def argument_of(verb: str) -> str:
     """Return the metavar of a command's first argument, such as JOB; "" for none."""
     command = app.get_command(click.Context(app), verb)
     params = command.params if command is not None else ()
-    return next((each.metavar or "" for each in params if isinstance(each, click.Argument)), "")
+    return next((param.metavar or "" for param in params if isinstance(param, click.Argument)), "")
 
 
 def _options(verb: str | None, word: str) -> Iterator[str]:
     command = app if verb is None else app.get_command(click.Context(app), verb)
-    for each in command.params if command is not None else ():
-        if isinstance(each, click.Option):
-            yield from (f"{name}\t{each.help or ''}" for name in each.opts if name.startswith(word))
+    for param in command.params if command is not None else ():
+        if isinstance(param, click.Option):
+            yield from (f"{name}\t{param.help or ''}" for name in param.opts if name.startswith(word))
 
 
 def _jobs(before: Sequence[str], *, older: bool) -> list[str]:

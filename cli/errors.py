@@ -47,7 +47,9 @@ def show(error: click.ClickException) -> None:
         from difflib import get_close_matches
 
         name = error.option_name.lstrip("-")
-        near = [each for each in error.possibilities if get_close_matches(name, [each.lstrip("-")])]
+        near = [
+            possibility for possibility in error.possibilities if get_close_matches(name, [possibility.lstrip("-")])
+        ]
         error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     text = StringIO()
     error.show(text)

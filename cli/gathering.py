@@ -43,7 +43,7 @@ def snapshot(session: Session, name: str) -> Snapshot:
     """Read a job and its pods. Raises CliError."""
     body = jobs.get(session, name)
     found = find(session, body, Choice())
-    return Snapshot(body, job_from(body), [each.pod for each in found.replicas], found.version)
+    return Snapshot(body, job_from(body), [replica.pod for replica in found.replicas], found.version)
 
 
 def waits_of(session: Session, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Waits:
@@ -84,7 +84,7 @@ def events_of(session: Session, job: TimelineJob) -> list[EventDetails]:
         of_pods += _events(session, "involvedObject.kind=Job")
     return [
         *own,
-        *(each for each in of_pods if replica_of(None, name, each.involved_object.name, runtime_id) != ReplicaName()),
+        *(pod for pod in of_pods if replica_of(None, name, pod.involved_object.name, runtime_id) != ReplicaName()),
     ]
 
 

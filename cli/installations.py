@@ -50,7 +50,7 @@ def _installation(body: Mapping[str, Any]) -> Installation:
     container = next((each for each in containers if each.get("name") == _CONTAINER), next(iter(containers), {}))
     given = [container.get(key) for key in ("command", "args")]
     words = [each for part in given if isinstance(part, list) for each in part if isinstance(each, str)]
-    flags = {flag_name(each): each for each in _flags(words)}
+    flags = {flag_name(flag): flag for flag in _flags(words)}
     namespace = text(meta.get("namespace"))
     served = flags.get("--namespace", "").partition("=")[2]
     return Installation(

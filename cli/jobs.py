@@ -109,7 +109,7 @@ def _with_hint(session: Session, name: str, error: CliError) -> CliError:
     with suppress(CliError):
         where = f"/api/v1/namespaces/{session.namespace}/events"
         events = session.get(where, fieldSelector=f"involvedObject.name={name}", limit=_MOST).get("items") or ()
-        own = [each for each in events if str(_about(each).get("kind")).casefold() in _KINDS]
+        own = [event for event in events if str(_about(event).get("kind")).casefold() in _KINDS]
         hint = _deletion(own) or _similar(session, name)
     return ApiServerError(f"{error.message}{hint and ': '}{hint}", code=error.code, reason=error.reason)
 
@@ -124,7 +124,7 @@ def _similar(session: Session, name: str) -> str:
 
 def _deletion(events: Iterable[Mapping[str, Any]]) -> str:
     """Return how the last job with these events was deleted; "" without events."""
-    dated = sorted(((at, each) for each in events if (at := _event_time(each)) is not None), key=itemgetter(0))
+    dated = sorted(((at, event) for event in events if (at := _event_time(event)) is not None), key=itemgetter(0))
     if not dated:
         return ""
     own = [(at, each) for at, each in dated if _about(each).get("uid") == _about(dated[-1][1]).get("uid")]

@@ -113,9 +113,9 @@ def files_of(name: str) -> list[str]:
     """Return the files of a folder that kubectl reads with -f, or the name of a file itself. Raises CliError for none."""
     if not Path(name).is_dir():
         return [name]
-    files = sorted(str(each) for each in Path(name).iterdir() if each.suffix in _SUFFIXES)
+    files = sorted(str(path) for path in Path(name).iterdir() if path.suffix in _SUFFIXES)
     if not files:
-        raise CliError(f"{name} has no files named {', '.join(f'*{each}' for each in _SUFFIXES)}")
+        raise CliError(f"{name} has no files named {', '.join(f'*{suffix}' for suffix in _SUFFIXES)}")
     return files
 
 

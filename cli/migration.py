@@ -344,17 +344,17 @@ def _awakened(body: Mapping[str, Any], fields: Iterable[str]) -> str:
 
 
 def _entries(body: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of a replica type, in all spellings of its key."""
+    """Yield the entries of a replica type, in all misspelled_types of its key."""
     return (mapping(entry) for key, entry in mapping(body.get("tfReplicaSpecs")).items() if type_of(key) == kind)
 
 
 def _sidecars(job: Mapping[str, Any], kind: str) -> list[str]:
     """Return the containers beside the training container. Katib adds one to the chief, else to worker 0, of its trials."""
     templates = (mapping(mapping(entry.get("template")).get("spec")) for entry in _entries(spec_of(job), kind))
-    names = [text(each.get("name")) for template in templates for each in listed(template.get("containers"))]
+    names = [text(container.get("name")) for template in templates for container in listed(template.get("containers"))]
     found = [name for name in names if name != CONTAINER_NAME]
     owners = listed(mapping(job.get("metadata")).get("ownerReferences"))
-    is_trial = any(each.get("kind") == "Trial" for each in owners)
+    is_trial = any(owner.get("kind") == "Trial" for owner in owners)
     return [*found, "metrics collector of Katib"] if is_trial and kind in {*CHIEF_TYPES, WORKER} else found
 
 
@@ -384,8 +384,8 @@ def _at_the_end(
 
 def _own_policy(spec: TFJobSpec, body: Mapping[str, Any]) -> list[ReplicaSpec]:
     """Return the replica types with replicas whose restart policy does not come from the pod template."""
-    types = (each for each in spec.replicas.values() if each.replicas)
-    return [each for each in types if any(entry.get("restartPolicy") for entry in _entries(body, each.type))]
+    types = (replica for replica in spec.replicas.values() if replica.replicas)
+    return [kind for kind in types if any(entry.get("restartPolicy") for entry in _entries(body, kind.type))]
 
 
 def _of_restarts(spec: TFJobSpec, body: Mapping[str, Any]) -> Iterator[tuple[Difference, str]]:
@@ -398,9 +398,9 @@ def _of_restarts(spec: TFJobSpec, body: Mapping[str, Any]) -> Iterator[tuple[Dif
     if own and spec.backoff_limit:
         yield BACKOFF_LIMIT, f"{spec.backoff_limit} ({', '.join(each.type for each in own)})"
     by_template = [
-        each
-        for each in spec.replicas.values()
-        if each.replicas and each.restart_policy is not RestartPolicy.NEVER and each not in own
+        replica
+        for replica in spec.replicas.values()
+        if replica.replicas and replica.restart_policy is not RestartPolicy.NEVER and replica not in own
     ]
     if by_template:
         yield RESTART_POLICY, ", ".join(f"{each.type}: {each.restart_policy}" for each in by_template)

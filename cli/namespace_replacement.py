@@ -165,12 +165,12 @@ def _require_impersonation(operator: TrainingOperator) -> Iterator[str]:
 def _mark(found: Found, namespace: str) -> Iterator[str]:
     yield "# 1. Label the namespace. The webhook of training-operator no longer validates TFJobs of namespaces with this label."
     for config in webhook_configs(found):
-        (entry,) = (each for each in listed(config.get("webhooks")) if each.get("name") == TFJOB_ENTRY)
+        (entry,) = (webhook for webhook in listed(config.get("webhooks")) if webhook.get("name") == TFJOB_ENTRY)
         # A patch replaces the list.
         others = [
-            each
-            for each in listed(mapping(entry.get("namespaceSelector")).get("matchExpressions"))
-            if each.get("key") != MOVED
+            expression
+            for expression in listed(mapping(entry.get("namespaceSelector")).get("matchExpressions"))
+            if expression.get("key") != MOVED
         ]
         expressions = [*others, {"key": MOVED, "operator": "NotIn", "values": [_VALUE]}]
         patch: Mapping[str, Any] = {
@@ -210,8 +210,8 @@ def _bind_the_others(operator: TrainingOperator, bindings: list[tuple[str, str]]
     # Nothing can be created in a namespace that is being deleted.
     options = "--field-selector=status.phase=Active", "-o", "jsonpath={.items[*].metadata.name}"
     names = kubectl("get", "namespaces", f"--selector={MOVED}!={_VALUE}", *options)
-    for each in bindings:
-        command = bind(each, operator, _EACH).replace(f" {_EACH} ", ' "$namespace" ', 1)
+    for binding in bindings:
+        command = bind(binding, operator, _EACH).replace(f" {_EACH} ", ' "$namespace" ', 1)
         # zsh splits only substitutions of commands.
         yield if_read("namespaces", names, f'for namespace in $(echo "$namespaces"); do {command}; done')
 
@@ -259,10 +259,10 @@ def _back(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[
     yield kubectl("-n", namespace, "delete", "role,rolebinding", f"--selector={OURS}")
     yield "# Back 3: Give training-operator its permissions again, and restart it: denied writes are retried after up to 17m."
     yield kubectl("label", "namespace", namespace, f"{MOVED}-")
-    yield from (bind(each, operator, namespace) for each in bindings)
+    yield from (bind(binding, operator, namespace) for binding in bindings)
     yield kubectl(*within(operator), "rollout", "restart", f"deployment/{operator.name}")
     yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
     yield "# Back 4: When no namespace has the label, it gets its ClusterRoleBinding again."
     moved = kubectl("get", "namespaces", f"--selector={MOVED}={_VALUE}", "-o", "name")
-    restored = " && ".join([*(bind(each, operator) for each in bindings), forget_bindings(operator)])
+    restored = " && ".join([*(bind(binding, operator) for binding in bindings), forget_bindings(operator)])
     yield if_read("moved", moved, f'[ -n "$moved" ] || {{ {restored}; }}')

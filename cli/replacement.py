@@ -149,7 +149,7 @@ class TrainingOperator(NamedTuple):
     @property
     def schemes(self) -> list[str]:
         """The values of --enable-scheme. None are set if all kinds are served."""
-        return [each.lower() for each in flag_values(self.words, _SCHEME)]
+        return [value.lower() for value in flag_values(self.words, _SCHEME)]
 
     @property
     def only(self) -> str:
@@ -226,8 +226,11 @@ def training_operator(found: Found) -> TrainingOperator:
         for entry in listed(config.get("webhooks"))
         if entry.get("name") == TFJOB_ENTRY
     ]
-    preferred = [*(text(each.get("namespace")) for each in services), NAMESPACE]
-    known = {text(mapping(each.get("metadata")).get("namespace")): each for each in reversed(found.deployments or ())}
+    preferred = [*(text(service.get("namespace")) for service in services), NAMESPACE]
+    known = {
+        text(mapping(deployment.get("metadata")).get("namespace")): deployment
+        for deployment in reversed(found.deployments or ())
+    }
     body: Mapping[str, Any] = next(
         (known[each] for each in preferred if each in known), next(reversed([*known.values()]), {})
     )
@@ -270,8 +273,8 @@ def is_served(found: Found, namespace: str) -> bool:
         return False
     rivals = (each for each in map(read_deployment, found.deployments or ()) if each.serves_tfjobs)
     return not any(
-        each.only in {"", namespace} and (namespace not in found.moved or binding_objects(found, each))
-        for each in rivals
+        rival.only in {"", namespace} and (namespace not in found.moved or binding_objects(found, rival))
+        for rival in rivals
     )
 
 
@@ -425,8 +428,8 @@ def _missing_webhooks(found: Found) -> list[tuple[str, str]]:
 def _kept_kinds(found: Found, operator: TrainingOperator) -> list[str]:
     """Return the kinds that training-operator continues to serve, as values of --enable-scheme."""
     if operator.schemes:
-        return [each for each in operator.schemes if each != "tfjob"]
-    return [OTHER_KINDS[each] for each in OTHER_KINDS if each in {*found.kinds, *found.unknown_kinds}]
+        return [scheme for scheme in operator.schemes if scheme != "tfjob"]
+    return [OTHER_KINDS[kind] for kind in OTHER_KINDS if kind in {*found.kinds, *found.unknown_kinds}]
 
 
 def _remove_webhook(webhooks: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -487,7 +490,7 @@ def _restore_bindings(found: Found, operator: TrainingOperator) -> Iterator[str]
         yield "#    create them again from its manifests."
         return
     yield "#    It gets the permissions back that it lost when namespaces were moved one by one."
-    yield from (bind(each, operator) for each in bindings)
+    yield from (bind(binding, operator) for binding in bindings)
     yield forget_bindings(operator)
 
 
@@ -514,11 +517,14 @@ def binding_objects(found: Found, operator: TrainingOperator) -> list[Mapping[st
 
 def _bound_to(found: Found, namespace: str, account: str) -> list[Mapping[str, Any]]:
     """Return the ClusterRoleBindings of a service account."""
-    return [each for each in found.bindings or () if ("ServiceAccount", namespace, account) in _subjects(each)]
+    return [binding for binding in found.bindings or () if ("ServiceAccount", namespace, account) in _subjects(binding)]
 
 
 def _subjects(binding: Mapping[str, Any]) -> list[tuple[object, object, object]]:
-    return [(each.get("kind"), each.get("namespace"), each.get("name")) for each in listed(binding.get("subjects"))]
+    return [
+        (subject.get("kind"), subject.get("namespace"), subject.get("name"))
+        for subject in listed(binding.get("subjects"))
+    ]
 
 
 def _name(body: Mapping[str, Any]) -> str:
@@ -537,7 +543,7 @@ def bind(binding: tuple[str, str], operator: TrainingOperator, namespace: str | 
 
 def _set_schemes(operator: TrainingOperator, kinds: Iterable[str]) -> str:
     """Return the command that limits training-operator to these kinds."""
-    args = [*_without(operator.args, _SCHEME), *(f"--enable-scheme={each}" for each in kinds)]
+    args = [*_without(operator.args, _SCHEME), *(f"--enable-scheme={kind}" for kind in kinds)]
     changed: dict[str, Any] = {"args": args}
     if operator.command is not None and flag_values(operator.command, _SCHEME):
         changed["command"] = _without(operator.command, _SCHEME)
@@ -668,8 +674,8 @@ def unsupported(*scope: str) -> Iterator[str]:
     yield "#     In the unfinished jobs of the second list, finished replicas run again if their pods are gone."
     conditions = (".runPolicy.failurePolicy", '.runPolicy.network=="shared"', ".tensorBoard")
     name = '{.metadata.namespace}/{.metadata.name}{"\\n"}'
-    for fields in ([f".spec{each}" for each in conditions], [".status.finishedIndices"]):
-        path = "".join(f"{{range .items[?(@{each})]}}{name}{{end}}" for each in fields)
+    for fields in ([f".spec{condition}" for condition in conditions], [".status.finishedIndices"]):
+        path = "".join(f"{{range .items[?(@{field})]}}{name}{{end}}" for field in fields)
         yield kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
     yield "#     The condition Held of these is True. If a replica has failed meanwhile, the job FAILS when training-operator"
     yield "#     starts; its running pods continue unless the job sets cleanPodPolicy. What to correct before:"

@@ -147,7 +147,7 @@ def selector_of(job: Mapping[str, Any]) -> str:
 def replica_of(pod: dict[str, Any], job_uid: str) -> ReplicaPod | None:
     """Return the replica of a pod; None for a pod of another job, or without a replica."""
     meta = pod["metadata"]
-    owners = [each for each in meta.get("ownerReferences") or () if each.get("controller")]
+    owners = [reference for reference in meta.get("ownerReferences") or () if reference.get("controller")]
     if owners and owners[0].get("uid") != job_uid and not _is_of_alpha_pod(owners[0]):
         return None
     labels = meta.get("labels") or {}
@@ -216,9 +216,9 @@ def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> date
     """Return when the first of these replicas will be restarted; None if none of their restarts is delayed."""
     status = job.get("status") or {}
     times = [
-        jobs.time_of(each.get("nextTime"))
-        for each in status.get("restarts") or ()
-        if choice.takes(str(each.get("type")).lower(), each.get("index", -1))
+        jobs.time_of(restart.get("nextTime"))
+        for restart in status.get("restarts") or ()
+        if choice.takes(str(restart.get("type")).lower(), restart.get("index", -1))
     ]
     history, begun = status.get("attemptHistory") or [{}], status.get("begun") or {}
     if (ended := jobs.time_of(history[-1].get("endTime"))) is not None:  # for a delay of the whole job
@@ -229,9 +229,9 @@ def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> date
 def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:
     """Return the container `name` or, without a `name`, the training container. None if the pod has no such container."""
     spec = pod.get("spec") or {}
-    regular = [str(each["name"]) for each in spec.get("containers") or ()]
+    regular = [str(container["name"]) for container in spec.get("containers") or ()]
     if name is not None:
-        every = [*regular, *(str(each["name"]) for each in spec.get("initContainers") or ())]
+        every = [*regular, *(str(container["name"]) for container in spec.get("initContainers") or ())]
         return name if name in every else None
     return c.CONTAINER_NAME if c.CONTAINER_NAME in regular or not regular else regular[0]
 
@@ -252,7 +252,7 @@ def pod_lists(
     def read() -> tuple[dict[str, dict[str, Any]], Sequence[Watch]]:
         found = find(session, job, choice)
         watch = Watch(pods_path(session.namespace), found.version, selector_of(job))
-        return {each.uid: each.pod for each in found.replicas}, [watch]
+        return {replica.uid: replica.pod for replica in found.replicas}, [watch]
 
     for pods, _, event in watched(session, read, "its pods", pause=pause, warn=warn):
         if event is not None:

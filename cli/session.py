@@ -112,7 +112,7 @@ def check_object(found: object) -> None:
     for key, kind in _META.items():
         value = meta.get(key)
         texts = value.values() if isinstance(value, dict) else ()
-        if not isinstance(value, kind | None) or not all(isinstance(each, str) for each in texts):
+        if not isinstance(value, kind | None) or not all(isinstance(text, str) for text in texts):
             raise InvalidObjectError(f"invalid metadata.{key}")
 
 

@@ -31,11 +31,11 @@ def restarts_of(job: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """Yield type, index and number of restarts of each replica whose restarts the operator has counted."""
     status = job.get("status")
     records = status.get("restarts") if isinstance(status, dict) else None
-    for each in records if isinstance(records, list) else ():
-        if isinstance(each, dict) and isinstance(each.get("index"), int):
-            counts = (each.get(key, 0) for key in ("carried", "inPlace", "replaced"))
+    for record in records if isinstance(records, list) else ():
+        if isinstance(record, dict) and isinstance(record.get("index"), int):
+            counts = (record.get(key, 0) for key in ("carried", "inPlace", "replaced"))
             yield (
-                str(each.get("type", "")),
-                each["index"],
+                str(record.get("type", "")),
+                record["index"],
                 sum(int(count) for count in counts if isinstance(count, int)),
             )

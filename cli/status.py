@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tfjob_operator.api.meta import Struct
-from tfjob_operator.api.text import clean, last_words, quoted
+from tfjob_operator.api.text import clean, quoted, tail_of
 from tfjob_operator.api.v1.indices import format_indices
 from tfjob_operator.api.v1.states import ENDING
 from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt, execution_of
@@ -131,13 +131,13 @@ def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
         ended=utc(status.completion_time),
         conditions=tuple(
             ConditionSummary(
-                type=each.type,
-                status=each.status,
-                reason=each.reason,
-                message=each.message,
-                since=utc(each.last_transition_time),
+                type=condition.type,
+                status=condition.status,
+                reason=condition.reason,
+                message=condition.message,
+                since=utc(condition.last_transition_time),
             )
-            for each in status.conditions or ()
+            for condition in status.conditions or ()
         ),
         types=tuple(_types(seen)),
         attempt=status.attempt,
@@ -198,7 +198,7 @@ def _with_pod(replica: ReplicaSnapshot, pod: PodFacts) -> ReplicaSummary:
         restarts=replica.restarts,
         exit_code=pod.exit_code,
         reason=pod.exit_reason,
-        message=last_words(pod.message),
+        message=tail_of(pod.message),
     )
 
 
@@ -235,11 +235,11 @@ def tone_of(state: str) -> str:
 
 
 def render(
-    standing: JobSummary, now: datetime, paint: Paint, width: int = 80, signs: TreeSymbols = UNICODE
+    summary: JobSummary, now: datetime, paint: Paint, width: int = 80, signs: TreeSymbols = UNICODE
 ) -> list[str]:
     """Return the lines: the job and its conditions, then the replicas of each type with their last messages."""
     width = max(width, MIN_WIDTH)
-    return [*_head(standing, now, paint, width), "", *_tree(standing, now, paint, width, signs)]
+    return [*_head(summary, now, paint, width), "", *_tree(summary, now, paint, width, signs)]
 
 
 def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[str]:
@@ -251,10 +251,10 @@ def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[
     first, *rest = textwrap.wrap(plain, width, subsequent_indent="  ") or [""]
     yield first.replace(f": {state}", f": {paint(state, tone_of(job.state))}", 1)
     yield from rest
-    for each in job.conditions:
-        if each.status == "True":
-            when = f" {ago(now, each.since)}" if each.since is not None else ""
-            text = f"{quoted(each.type)}{when}: {_one_line(each.message) or quoted(each.reason)}"
+    for condition in job.conditions:
+        if condition.status == "True":
+            when = f" {ago(now, condition.since)}" if condition.since is not None else ""
+            text = f"{quoted(condition.type)}{when}: {_one_line(condition.message) or quoted(condition.reason)}"
             yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     if job.ending is not None:
         since, message = ago(now, utc(job.ending.time)), _one_line(job.ending.message)
@@ -273,10 +273,10 @@ def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:
         yield f"Execution {job.execution_attempt}, counting resumptions"
     if job.next_restart_time is not None and job.next_restart_time > now and job.ended is None:
         yield f"Next restart in {duration((job.next_restart_time - now).total_seconds())}"
-    for each in reversed(job.attempt_history):
-        start, end = utc(each.start_time), utc(each.end_time)
+    for attempt in reversed(job.attempt_history):
+        start, end = utc(attempt.start_time), utc(attempt.end_time)
         ran = f" after {duration((end - start).total_seconds())}" if start is not None and end is not None else ""
-        yield f"Attempt {each.number} ended {ago(now, end)}{ran}: {ended_by(each)}"
+        yield f"Attempt {attempt.number} ended {ago(now, end)}{ran}: {ended_by(attempt)}"
     nodes = list(avoided_now(job.avoided_nodes, now).values())
     if nodes and job.ended is None:
         more = f" and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
@@ -286,7 +286,7 @@ def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:
 
 
 def _tree(job: JobSummary, now: datetime, paint: Paint, width: int, signs: TreeSymbols) -> Iterator[str]:
-    rows = [_cells(each, now) for kind in job.types for each in kind.replicas]
+    rows = [_cells(replica, now) for kind in job.types for replica in kind.replicas]
     if not rows:
         yield "no replicas"
         return

@@ -92,7 +92,7 @@ def _sizes(asked: Submission, entries: Mapping[str, Any]) -> Iterable[tuple[str,
 
 def _resize(entries: dict[str, Any], kind: str, size: int) -> None:
     """Set the number of replicas of a type; a new type gets the first type's template."""
-    key = next((each for each in entries if each.lower() == kind.lower()), kind)
+    key = next((entry for entry in entries if entry.lower() == kind.lower()), kind)
     first: Any = next(iter(entries.values()), {})
     if not size:
         entries.pop(key, None)
@@ -125,8 +125,8 @@ def _replicas(asked: Submission, entry: dict[str, Any], *, is_server: bool) -> d
     if asked.node_selector:
         pod["nodeSelector"] = {**_dict(pod.get("nodeSelector")), **asked.node_selector}
     for key, more in (
-        ("tolerations", [dict(each) for each in asked.tolerations]),
-        ("imagePullSecrets", [{"name": each} for each in asked.image_pull_secrets]),
+        ("tolerations", [dict(toleration) for toleration in asked.tolerations]),
+        ("imagePullSecrets", [{"name": secret} for secret in asked.image_pull_secrets]),
     ):
         if more:
             pod[key] = [*(pod.get(key) or ()), *more]
@@ -136,7 +136,7 @@ def _replicas(asked: Submission, entry: dict[str, Any], *, is_server: bool) -> d
 
 def _volumes(mounts: Sequence[Mount], pod: Mapping[str, Any]) -> list[str]:
     """Return a name for the volume of each mount; the pod has no volume of that name yet."""
-    taken = {each.get("name") for each in pod.get("volumes") or ()}
+    taken = {volume.get("name") for volume in pod.get("volumes") or ()}
     free = [name for number in range(len(mounts) + len(taken)) if (name := f"volume-{number}") not in taken]
     return free[: len(mounts)]
 
@@ -150,10 +150,10 @@ def _container(
         container.pop("args", None)
         container["command"] = list(asked.command)
     if asked.env:
-        kept = [each for each in container.get("env") or () if each.get("name") not in asked.env]
+        kept = [variable for variable in container.get("env") or () if variable.get("name") not in asked.env]
         container["env"] = [*kept, *({"name": name, "value": value} for name, value in asked.env.items())]
     if asked.env_from_secrets:
-        secrets = ({"secretRef": {"name": each}} for each in asked.env_from_secrets)
+        secrets = ({"secretRef": {"name": secret}} for secret in asked.env_from_secrets)
         container["envFrom"] = [*(container.get("envFrom") or ()), *secrets]
     requests = {name: value for name, value in (("cpu", asked.cpu), ("memory", asked.memory)) if value}
     limits: dict[str, Any] = {"memory": asked.memory} if asked.memory else {}

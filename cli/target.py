@@ -34,7 +34,7 @@ class Target:
 
     def flags(self) -> list[str]:
         """Return the equivalent kubectl options."""
-        given = {f"--{each.name.rstrip('_').replace('_', '-')}": getattr(self, each.name) for each in fields(self)}
+        given = {f"--{field.name.rstrip('_').replace('_', '-')}": getattr(self, field.name) for field in fields(self)}
         given["--request-timeout"] = None if self.request_timeout is None else f"{self.request_timeout:g}s"
         return [
             f"{flag}={str(value).lower() if value is True else value}"

@@ -96,10 +96,10 @@ class LineReader:
         self._part.clear()
         if self._at_start and text:
             self._at_start = False
-            found = _TIMESTAMP.match(text)
-            if found is not None:
-                self._time = _time(found[1])
-                text = text[found.end() :]
+            match = _TIMESTAMP.match(text)
+            if match is not None:
+                self._time = _time(match[1])
+                text = text[match.end() :]
         if text and not text.isspace():
             yield Line(text, self._time)
 
@@ -174,10 +174,10 @@ class Counts(NamedTuple):
 def counts_of(text: str) -> Counts:
     """Return the first step and epoch in a line. Iterations count as steps. A global step wins over a local one."""
     found: dict[str, tuple[int, int | None]] = {}
-    for each in COUNT.finditer(text):
-        kind = each[1].lower().replace("_", " ")
+    for match in COUNT.finditer(text):
+        kind = match[1].lower().replace("_", " ")
         kind = "step" if kind.startswith("iter") else kind
-        found.setdefault(kind, (int(each[2]), int(each[3]) if each[3] else None))
+        found.setdefault(kind, (int(match[2]), int(match[3]) if match[3] else None))
     step, steps = found.get("global step") or found.get("step") or (None, None)
     epoch, epochs = found.get("epoch") or (None, None)
     return Counts(step, steps, epoch, epochs)
@@ -202,8 +202,8 @@ def keras_pairs_of(text: str) -> Iterator[tuple[str, float]]:
 
 def step_time_of(text: str) -> float | None:
     """Return the seconds per step of a Keras bar, None if it has none."""
-    found = KERAS_STEP_TIME.search(text)
-    return int(found[1]) * _SECONDS[found[2]] if found is not None else None
+    match = KERAS_STEP_TIME.search(text)
+    return int(match[1]) * _SECONDS[match[2]] if match is not None else None
 
 
 class LogReader:
@@ -238,18 +238,18 @@ class LogReader:
 
     def _numbers(self, text: str) -> Iterator[tuple[int, str, float]]:
         """Yield the numbers of a line in the first format that matches."""
-        found = KERAS_EPOCH.match(text)
-        if found is not None:
-            self._keras.begin(int(found[1]), int(found[2]))
+        match = KERAS_EPOCH.match(text)
+        if match is not None:
+            self._keras.begin(int(match[1]), int(match[2]))
             if self._keras.steps is None:
-                self.progress = Progress(int(found[1]) - 1, int(found[2]), EPOCH)
+                self.progress = Progress(int(match[1]) - 1, int(match[2]), EPOCH)
             return
         bar = KERAS_BAR.match(text)
         if bar is not None:
             yield from self._bar(bar, text)
         elif self._keras.epoch is not None and KERAS_END.match(text):
             self._step, self.progress = self._keras.epoch, Progress(self._keras.epoch, self._keras.epochs, EPOCH)
-            yield from ((self._step, *each) for each in keras_pairs_of(text))
+            yield from ((self._step, *pair) for pair in keras_pairs_of(text))
         else:
             yield from self._other(text)
 
@@ -264,7 +264,7 @@ class LogReader:
                 yield from ((self._step, EVALUATION + name, value) for name, value in keras_pairs_of(text))
             return
         self._step, self.progress = self._keras.advance(count, total)
-        yield from ((self._step, *each) for each in keras_pairs_of(text))
+        yield from ((self._step, *pair) for pair in keras_pairs_of(text))
         took = step_time_of(text)
         if took is not None:
             yield self._step, STEP_TIME, took
@@ -285,7 +285,7 @@ class LogReader:
             yield self._step, "loss", float(measured[3])
         elif (bar := TQDM.search(text)) is not None:
             self._at(int(bar[1]), int(bar[2]))
-            yield from ((self._step, *each) for each in pairs_of(text[bar.end() :]))
+            yield from ((self._step, *pair) for pair in pairs_of(text[bar.end() :]))
         elif (at := AT_STEP.search(text)) is not None:
             self._at(int(at[2]), None)
             yield self._step, at[1], float(at[3])
@@ -308,7 +308,7 @@ class LogReader:
             self._step, self.progress = counts.epoch, Progress(counts.epoch, counts.epochs, EPOCH)
         else:
             return
-        yield from ((self._step, *each) for each in pairs)
+        yield from ((self._step, *pair) for pair in pairs)
         if self._rate:
             yield self._step, STEP_TIME, 1 / self._rate
         self._rate = None

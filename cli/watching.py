@@ -179,7 +179,7 @@ class LiveJob:
             return
         self._look_again = self._clock() + _WAITS_S
         with suppress(CliError):  # the watches report it
-            self._update(waits=waits_of(self._sessions[2], job, [each.pod for each in replicas]))
+            self._update(waits=waits_of(self._sessions[2], job, [replica.pod for replica in replicas]))
 
     def _read_log(self, replica: ReplicaPod) -> None:
         session, reader = self._sessions[2], LogReader()
@@ -203,7 +203,7 @@ def job_summary_from(seen: LiveState, now: datetime) -> JobSummary | None:
     """Return the status of the job, or None until the job and its pods have been read."""
     if seen.job is None or seen.replicas is None:
         return None
-    return job_summary_of(job_from(seen.job), seen.job, [each.pod for each in seen.replicas], now, *seen.waits)
+    return job_summary_of(job_from(seen.job), seen.job, [replica.pod for replica in seen.replicas], now, *seen.waits)
 
 
 def progress_line(seen: LiveState, width: int = 0, bar: tuple[str, str] = ("#", ".")) -> str:
@@ -232,11 +232,11 @@ class Screen:
 
     def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Draw the part of the job that fits, or with `last` all of it."""
-        standing = job_summary_from(seen, now)
-        if standing is None:
+        summary = job_summary_from(seen, now)
+        if summary is None:
             return
         screen = self._terminal()
-        lines = render(standing, now, screen.paint, screen.width, UNICODE if screen.unicode else ASCII)
+        lines = render(summary, now, screen.paint, screen.width, UNICODE if screen.unicode else ASCII)
         signs = ("█", "░") if screen.unicode else ("#", ".")
         if progress := progress_line(seen, screen.width - 2, signs):
             lines.insert(lines.index(""), f"  {progress}"[: screen.width])
@@ -264,32 +264,34 @@ class Printer:
 
     def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Print what is new; a `last` call ends the output."""
-        standing = job_summary_from(seen, now)
-        if standing is None:
+        summary = job_summary_from(seen, now)
+        if summary is None:
             return
-        for line in (*self._warnings(seen), *self._changes(standing), *self._steps(seen, now, last=last)):
+        for line in (*self._warnings(seen), *self._changes(summary), *self._steps(seen, now, last=last)):
             echo(f"{now.astimezone():%H:%M:%S}  {line}")
 
     def _warnings(self, seen: LiveState) -> Sequence[str]:
         is_new, self._warning = seen.warning != self._warning, seen.warning
         return [_one_line(seen.warning)] if seen.warning and is_new else []
 
-    def _changes(self, standing: JobSummary) -> Sequence[str]:
+    def _changes(self, summary: JobSummary) -> Sequence[str]:
         lines = []
-        if standing.state != self._job:
-            self._job = standing.state
-            end = standing.ending
-            message = next((each.message for each in standing.conditions if each.type == standing.state), "")
+        if summary.state != self._job:
+            self._job = summary.state
+            end = summary.ending
+            message = next(
+                (condition.message for condition in summary.conditions if condition.type == summary.state), ""
+            )
             message = message if end is None else f"ends as {end.type}: {end.message}"
-            lines.append(f"{quoted(standing.name)} {quoted(standing.state)}{message and ': '}{_one_line(message)}")
-        reason = standing.reason if standing.full_reason.startswith(BACK_OFF) else standing.full_reason
-        if reason != self._reason and reason not in {"", standing.state}:
-            ready = f"{standing.ready} of {standing.wanted} ready"
-            why = f": {_one_line(standing.message)}" if standing.message else ""
-            lines.append(f"{quoted(standing.name)} {ready}, {quoted(reason)}{why}")
+            lines.append(f"{quoted(summary.name)} {quoted(summary.state)}{message and ': '}{_one_line(message)}")
+        reason = summary.reason if summary.full_reason.startswith(BACK_OFF) else summary.full_reason
+        if reason != self._reason and reason not in {"", summary.state}:
+            ready = f"{summary.ready} of {summary.wanted} ready"
+            why = f": {_one_line(summary.message)}" if summary.message else ""
+            lines.append(f"{quoted(summary.name)} {ready}, {quoted(reason)}{why}")
         self._reason = reason
         now: dict[str, str] = {}
-        for each in (replica for kind in standing.types for replica in kind.replicas):
+        for each in (replica for kind in summary.types for replica in kind.replicas):
             where = f" on {quoted(each.node)}" if each.node else ""
             code = f", exit {each.exit_code}" if each.exit_code is not None else ""
             again = f", {each.restarts} restart{'s' if each.restarts > 1 else ''}" if each.restarts else ""

@@ -234,7 +234,7 @@ class _Parts:
                 delays=options.restart_backoff,
                 completion_grace_s=int(options.completion_grace_s),
                 node_lost_timeout_s=int(options.node_lost_timeout_s),
-                last_words=options.fallback_to_logs,
+                fallback_to_logs=options.fallback_to_logs,
                 backend_variables=options.backend_variables,
                 retryable=options.retryable_exit_codes,
             ),

@@ -1,7 +1,7 @@
 """Decoding: turns list pages and watch lines of one resource into frozen structs.
 
 A list page, or the lines of a watch, are decoded into structs in one pass. If that fails because an object has a field of the
-wrong type (B01), each object is decoded separately. So an undecodable object does not keep other objects out of the cache, and
+wrong type, each object is decoded separately. So an undecodable object does not keep other objects out of the cache, and
 the common case has no overhead.
 """
 
@@ -32,7 +32,7 @@ PIECE: Final = 500
 """Objects decoded before yielding to the loop: 2 ms for pods."""
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-"""The annotation of the bookmark that follows the last object that existed when the watch started (RF-27)."""
+"""The annotation of the bookmark that follows the last object that existed when the watch started."""
 
 _TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 
@@ -114,7 +114,7 @@ class _RawPage(msgspec.Struct, frozen=True):
 class Codec(Generic[T]):
     """Decodes one resource into one type. Stateless, so informers may share it.
 
-    The type replaces client-go's transform function (SI-12): only the struct's fields are kept, in lists and watches alike.
+    The type replaces client-go's transform function: only the struct's fields are kept, in lists and watches alike.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Codec(Generic[T]):
         that arrive together are decoded in one pass. Otherwise each line is searched for the kind, which requires a copy of the
         line.
 
-        `on_undecodable(raw, error)` may return a substitute for an object that does not match the type (B01). Without it, or if
+        `on_undecodable(raw, error)` may return a substitute for an object that does not match the type. Without it, or if
         it raises, the object is skipped: the cache keeps the last decoded version, if any, and the reflector logs and counts
         the object. If a list contains an object with an unreadable name, no object is reported as deleted after that list.
 
@@ -161,7 +161,7 @@ class Codec(Generic[T]):
     async def decode_page(self, body: bytes) -> ListPage[T]:
         """Decode a page, yielding to the event loop between pieces.
 
-        Raises DecodeError if it is not a list of objects (RF-12).
+        Raises DecodeError if it is not a list of objects.
         """
         if len(body) <= ONE_PASS_BYTES:
             try:
@@ -328,8 +328,8 @@ def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview)
     except RecursionError:
         return after_first(values)
     except UNDECODABLE as error:
-        if (found := _TRAILING.search(str(error))) is not None:
-            return int(found[1])
+        if (match := _TRAILING.search(str(error))) is not None:
+            return int(match[1])
     return 0
 
 

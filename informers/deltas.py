@@ -39,9 +39,9 @@ class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="DELETED", 
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """Progress notification: there are no further changes up to this resourceVersion (RF-10).
+    """Progress notification: there are no further changes up to this resourceVersion.
 
-    `ends_initial_events`: all objects that existed when the watch started have been sent (RF-27). A server with streaming lists
+    `ends_initial_events`: all objects that existed when the watch started have been sent. A server with streaming lists
     sets this on every watch that started with synthetic adds.
     """
 
@@ -56,7 +56,7 @@ class Vanished(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """The whole collection, from a list (QF-03).
+    """The whole collection, from a list.
 
     `unreadable` contains the keys of objects that could not be decoded; their last known state is kept, as in a watch. If it
     contains "", the key of an object could not be read, and no object is treated as deleted.
@@ -68,7 +68,7 @@ class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class SyncAll(msgspec.Struct, frozen=True, gc=False):
-    """Resync: report every object in the store to the handlers that are due for a resync (QF-04)."""
+    """Resync: report every object in the store to the handlers that are due for a resync."""
 
 
 Change = Added[T] | Modified[T] | Deleted[T]
@@ -77,7 +77,7 @@ Delta = Added[T] | Modified[T] | Deleted[T] | Bookmark | Vanished | ReplacedAll[
 
 
 class Tombstone(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
-    """A deletion that no watch has observed. `object` is the last known state, which may be outdated (SI-11)."""
+    """A deletion that no watch has observed. `object` is the last known state, which may be outdated."""
 
     key: str
     object: T_co
@@ -89,16 +89,16 @@ def object_of(item: T | Tombstone[T]) -> T:
 
 
 def key_of(item: T | Tombstone[T]) -> str:
-    """Return the key of an object or of a tombstone (ST-02)."""
+    """Return the key of an object or of a tombstone."""
     return item.key if isinstance(item, Tombstone) else meta_key(item.metadata)
 
 
 BATCH: Final = 1000
-"""QF-05: client-go's limit. Here it is the number of deltas applied before yielding to the loop, about 3 ms of work."""
+"""Client-go's limit. Here it is the number of deltas applied before yielding to the loop, about 3 ms of work."""
 
 
 class FIFO(Generic[T]):
-    """Deltas in arrival order (QF-01), for one producer and one consumer.
+    """Deltas in arrival order, for one producer and one consumer.
 
     Invariants:
     - every delta put before `close` is returned exactly once, in order;

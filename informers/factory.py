@@ -157,7 +157,7 @@ class SharedInformerFactory:
 
     def missing(self) -> list[str]:
         """Return the names of the informers, required or not, whose resources the server does not serve."""
-        return [each.name for each in self._informers.values() if each.is_missing]
+        return [informer.name for informer in self._informers.values() if informer.is_missing]
 
     def disconnected(self, limit_s: float) -> dict[str, float]:
         """Map the name of each started informer without an open watch for over `limit_s` seconds to that time.

@@ -15,7 +15,7 @@ T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
 
 
 class EventHandler(Protocol[T_contra]):
-    """Receives the events of an informer, after the cache was updated (SI-01).
+    """Receives the events of an informer, after the cache was updated.
 
     The methods are plain functions that run on the event loop and must not block it: add a key to a queue and return. If one
     raises, the error is logged and counted, and the notification is lost.
@@ -31,7 +31,7 @@ class EventHandler(Protocol[T_contra]):
     def on_update(self, old: T_contra, new: T_contra, /) -> None:
         """Handle an update or a resync; in a resync, `old` and `new` are equal.
 
-        After a gap in the watch, their UIDs may differ (SI-11).
+        After a gap in the watch, their UIDs may differ.
         """
         ...
 
@@ -128,7 +128,7 @@ class UpdateNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
     @property
     def is_sync(self) -> bool:
-        """True for a resync, which reports the same version again (SI-10)."""
+        """True for a resync, which reports the same version again."""
         return self.old.metadata.resource_version == self.new.metadata.resource_version
 
 

@@ -1,6 +1,6 @@
 """Consumes the events of a watch for the reflector: forwards them to the FIFO and tracks the resourceVersion.
 
-A streaming list (WatchList, RF-27) is a watch with `sendInitialEvents`. It starts with the whole collection as synthetic adds
+A streaming list (WatchList) is a watch with `sendInitialEvents`. It starts with the whole collection as synthetic adds
 in any order, mixed with later changes. A bookmark marks the end of that part. These events are buffered until the bookmark; a
 warning is logged if it is late. After the bookmark, the stream is an ordinary watch.
 """
@@ -38,7 +38,7 @@ class Sink(Protocol[T]):
 class WatchProgress(Generic[T]):
     """What a watch has delivered so far.
 
-    `synthetic` is True while the watch has sent only objects that existed before it started (RF-11). For a streaming list,
+    `synthetic` is True while the watch has sent only objects that existed before it started. For a streaming list,
     `initial` is set until the list is complete.
     """
 
@@ -46,7 +46,7 @@ class WatchProgress(Generic[T]):
     initial: InitialEvents[T] | None = None
     opened: bool = False
     events: int = 0
-    short: bool = False  # RF-15
+    short: bool = False
 
     def was_interrupted(self, failure: ApiError | None) -> bool:
         """Return True if the stream was opened and then broke or was closed, but not immediately."""
@@ -56,7 +56,7 @@ class WatchProgress(Generic[T]):
 class Intake(Generic[T]):
     """Forwards lists and watch events to `sink`, and tracks `version`.
 
-    Invariant: `version` is that of the last list, event or bookmark accepted by the sink, never newer (RF-01).
+    Invariant: `version` is that of the last list, event or bookmark accepted by the sink, never newer.
     """
 
     def __init__(self, sink: Sink[T], on_skipped: Callable[[Skipped], None]) -> None:
@@ -116,14 +116,14 @@ class Intake(Generic[T]):
             self._sink.put(event)
             version = event.object.metadata.resource_version
         if progress.synthetic and isinstance(event, Added):
-            return  # RF-11: existing objects arrive in any order, so their versions do not indicate progress
+            return  # existing objects arrive in any order, so their versions do not indicate progress
         progress.synthetic = False
         if version:
             self.version = version
 
 
 LATE_S: Final = 10.0
-"""RF-28: client-go's interval."""
+"""Client-go's interval."""
 
 
 class NotStreamedError(ApiError):

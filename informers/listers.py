@@ -41,7 +41,7 @@ class Selector:
 
     @property
     def is_everything(self) -> bool:
-        """True if it matches every object, so that matching can be skipped (ST-09)."""
+        """True if it matches every object, so that matching can be skipped."""
         return not self.tests
 
     def matches(self, values: Mapping[str, str] | None) -> bool:
@@ -97,7 +97,7 @@ def _comparison(key: str, bound: str, text: str, *, greater: bool) -> Test:
 
 
 class Lister(Generic[T]):
-    """Reads the objects of a cache: of one namespace or, for "", of all namespaces (ST-08). Stateless.
+    """Reads the objects of a cache: of one namespace or, for "", of all namespaces. Stateless.
 
     As in `RestClient`, a cluster-scoped kind ignores the namespace.
     """

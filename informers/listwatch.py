@@ -1,4 +1,4 @@
-"""The source of a reflector: the protocol `ListerWatcher`, its implementation over the API client, and a pager (RF-08).
+"""The source of a reflector: the protocol `ListerWatcher`, its implementation over the API client, and a pager.
 
 API servers serve a list from their watch cache as a whole, ignoring the page size: 250 MB for the pods of one job with 2,500
 workers. To keep memory low, complete items are cut off and decoded as they arrive, and their bytes dropped. At startup, memory
@@ -112,14 +112,14 @@ class ListReader(Generic[T]):
 
 def _begin_of_items(text: bytes) -> int:
     """Return the offset of the first item of a list; 0 if unknown. Only the server controls the bytes before it."""
-    found = _ITEMS.search(text)
-    if found is None or text[found.end()] == ord("]"):
+    match = _ITEMS.search(text)
+    if match is None or text[match.end()] == ord("]"):
         return 0
     try:
-        envelope = msgspec.json.decode(text[: found.end()] + b"]}", type=_Envelope)
+        envelope = msgspec.json.decode(text[: match.end()] + b"]}", type=_Envelope)
     except UNDECODABLE:
         return 0
-    return found.end() if envelope.items == [] else 0
+    return match.end() if envelope.items == [] else 0
 
 
 PIECE: Final = 50
@@ -238,7 +238,7 @@ class ListWatch(Generic[T]):
         field_selector: str = "",
         idle_s: float = DEAD_PEER_S,
     ) -> None:
-        """List and watch through `client`. A watch silent for `idle_s` seconds is resumed on a new connection (RF-29)."""
+        """List and watch through `client`. A watch silent for `idle_s` seconds is resumed on a new connection."""
         self._client = client
         self._idle_s = idle_s
         self._codec = codec
@@ -293,7 +293,7 @@ async def _after(begin: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[by
 
 
 PAGE_SIZE: Final = 500
-"""RF-07: client-go's value. A page of 500 pods has 2.6 MB and decodes in about 2 ms."""
+"""Client-go's value. A page of 500 pods has 2.6 MB and decodes in about 2 ms."""
 
 
 class Pager(Generic[T]):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
-# An empty list takes 1 ms, and list requests time out after 60 s; watches end after 300 to 600 s (RF-09).
+# An empty list takes 1 ms, and list requests time out after 60 s; watches end after 300 to 600 s.
 LIST_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WATCH_BUCKETS = (1.0, 10.0, 60.0, 120.0, 300.0, 400.0, 500.0, 600.0, 1200.0)
 COUNT_BUCKETS = (0.0, 1.0, 10.0, 100.0, 500.0, 1000.0, 5000.0, 10_000.0, 50_000.0, 100_000.0)
@@ -72,7 +72,7 @@ class ReflectorMetrics:
         self._items_per_list.observe(items)
 
     def watched(self, seconds: float, events: int, *, short: bool) -> None:
-        """Record a watch that has ended; `short` if it was a very short one (RF-15)."""
+        """Record a watch that has ended; `short` if it was a very short one."""
         self._watches.inc()
         if short:
             self._short_watches.inc()

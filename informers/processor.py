@@ -1,8 +1,8 @@
 """Distributes changes of the store to the handlers: one listener per handler, each with a queue and a task.
 
-A handler receives its notifications in order and never concurrently; there is no order between handlers (SI-02). If a handler
-raises, it loses that notification; other handlers are not affected. This module also manages the resync period of each handler
-(SI-09), and contains `SyncGate`. Callers wait on it until a cache is filled or a handler has seen the whole cache (SI-08).
+A handler receives its notifications in order and never concurrently; there is no order between handlers. If a handler
+raises, it loses that notification; other handlers are not affected. This module also manages the resync period of each handler,
+and contains `SyncGate`. Callers wait on it until a cache is filled or a handler has seen the whole cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfjob_operator.workqueue.metrics import Counter
 
 
 class SyncGate:
-    """Closed until something has synced, then open permanently. `give_up` wakes waiters with an error (SI-08).
+    """Closed until something has synced, then open permanently. `give_up` wakes waiters with an error.
 
     Invariant: once opened it stays open.
     """
@@ -59,9 +59,9 @@ DELIVERIES_PER_TURN: Final = 256
 """Handler calls before yielding to the loop. A handler that adds a key to a queue takes about 1 us. Ten thousand initial adds
 without a pause would delay lease renewals and requests."""
 SLOW_TURN_S: Final = 0.1
-"""QF-08: a turn that takes longer is logged, since it blocks the loop."""
+"""A turn that takes longer is logged, since it blocks the loop."""
 MIN_RESYNC_S: Final = 1.0
-"""SI-09: shorter periods are raised to this."""
+"""Shorter periods are raised to this."""
 TIMER_SLACK_S: Final = 0.001
 """A timer may fire early by a rounding error; without slack, the resync would be delayed by a whole period."""
 logger = structlog.get_logger()
@@ -75,7 +75,7 @@ class Registration:
 
     @property
     def has_synced(self) -> bool:
-        """True once the informer has synced and the handler was called for every object of the initial list (SI-07)."""
+        """True once the informer has synced and the handler was called for every object of the initial list."""
         return self._gate.is_open
 
     async def wait_for_sync(self) -> None:
@@ -84,7 +84,7 @@ class Registration:
 
 
 class Listener(Generic[T]):
-    """A handler with its queue and task. The queue is unbounded, so a slow handler does not delay other handlers (SI-03).
+    """A handler with its queue and task. The queue is unbounded, so a slow handler does not delay other handlers.
 
     Invariants:
     - notifications put before `close` are delivered in order, once each;
@@ -122,12 +122,12 @@ class Listener(Generic[T]):
         self._wake.set()
 
     def close(self) -> None:
-        """Stop after delivering what is queued (SI-14)."""
+        """Stop after delivering what is queued."""
         self._closed = True
         self._wake.set()
 
     def discard(self) -> None:
-        """Drop what is queued, and stop (SI-06)."""
+        """Drop what is queued, and stop."""
         self._pending.clear()
         self.close()
         self.gate.give_up()
@@ -172,7 +172,7 @@ class Processor(Generic[T]):
     """All listeners of one informer.
 
     Invariant: between `start` and `close`, every listener that is not removed has a running task. Notifications distributed
-    before `start` are queued (SI-15).
+    before `start` are queued.
     """
 
     def __init__(self, *, name: str, check_period_s: float, clock: Clock, errors: Counter) -> None:
@@ -197,7 +197,7 @@ class Processor(Generic[T]):
         return registration, listener
 
     def remove(self, registration: Registration) -> None:
-        """Remove a handler: it is not called again. Removing an unknown or already removed handler does nothing (SI-06)."""
+        """Remove a handler: it is not called again. Removing an unknown or already removed handler does nothing."""
         listener = self._listeners.pop(registration, None)
         if listener is not None:
             listener.discard()
@@ -219,7 +219,7 @@ class Processor(Generic[T]):
             listener.gate.give_up()
 
     def distribute(self, changes: list[Notification[T]], everything: list[Notification[T]] | None = None) -> None:
-        """Queue notifications. Listeners due for a resync get `everything`, which includes the resync notifications (SI-10)."""
+        """Queue notifications. Listeners due for a resync get `everything`, which includes the resync notifications."""
         for listener in self._listeners.values():
             due = everything if listener.wants_syncs and everything is not None else changes
             if due:
@@ -231,7 +231,7 @@ class Processor(Generic[T]):
             listener.mark_synced()
 
     def should_resync(self) -> bool:
-        """Determine which listeners are due for a resync; return True if any is (RF-26)."""
+        """Determine which listeners are due for a resync; return True if any is."""
         now = self._clock.monotonic()
         for listener in self._listeners.values():
             listener.wants_syncs = listener.resync_s > 0 and now + TIMER_SLACK_S >= listener.next_resync
@@ -243,7 +243,7 @@ class Processor(Generic[T]):
         tasks.create_task(listener.run(), name=f"listener of {self._name}")
 
     def _clamp_resync(self, resync_s: float) -> float:
-        """Return the effective period (SI-09), at least the check period.
+        """Return the effective period, at least the check period.
 
         Before the start, a shorter period lowers the check period.
         """

@@ -8,7 +8,7 @@ It is a state machine with five states. Each state is a method that returns the 
                   |               |---unreachable, 429--> WATCH_LATER --> WATCHING
                   '--failed-------'---anything else-----> LIST_LATER ---> STREAMING
 
-Resource versions and transitions follow client-go (RF-01 to RF-28), with one difference. A server without streaming lists
+Resource versions and transitions follow client-go, with one difference. A server without streaming lists
 answers 422 or sends an ordinary watch. It is not asked for a streaming list again, and LISTING takes the place of STREAMING.
 client-go asks before every list. Here, a running process keeps using lists even after the server is upgraded.
 """
@@ -44,14 +44,14 @@ from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 from tfjob_operator.workqueue.rate_limiters import Backoff
 
 MIN_WATCH_TIMEOUT_S: Final = 300.0
-"""RF-09: watches request a timeout of 300 to 600 s, so that load rebalances to servers that have come back."""
+"""Watches request a timeout of 300 to 600 s, so that load rebalances to servers that have come back."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectorOptions:
     """How a reflector gets its collection.
 
-    With `stream_lists`, it uses a streaming list, or an ordinary list if the server has no streaming lists (RF-27). Without
+    With `stream_lists`, it uses a streaming list, or an ordinary list if the server has no streaming lists. Without
     `stream_lists`, it always uses an ordinary list.
     """
 
@@ -59,7 +59,7 @@ class ReflectorOptions:
 
 
 VERY_SHORT_WATCH_S: Final = 1.0
-"""RF-15: a stream that ends sooner and without events is a failure; reopening it immediately would be a hot loop."""
+"""A stream that ends sooner and without events is a failure; reopening it immediately would be a hot loop."""
 logger = structlog.get_logger()
 
 
@@ -77,10 +77,9 @@ class Reflector(Generic[T]):
     """Lists or streams, then watches. Runs in one task, which owns all of its state.
 
     Invariants:
-    - no request asks for an older version than the reflector has seen, unless the server declared that version unusable (RF-03,
-      RF-04);
+    - no request asks for an older version than the reflector has seen, unless the server declared that version unusable;
     - the reflector enters STREAMING or LISTING, or repeats a failed watch, only after the shared back-off. Exceptions are the
-      first attempt, its one retry with version "", and the one fallback from streaming to listing (RF-22).
+      first attempt, its one retry with version "", and the one fallback from streaming to listing.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class Reflector(Generic[T]):
         self._random = random
         self._backoff = Backoff(clock=self._clock, random=random)
         self.on_error: Callable[[errors.ApiError], None] | None = None
-        """Called for each failed list and each watch that cannot be opened, before the back-off (RF-24)."""
+        """Called for each failed list and each watch that cannot be opened, before the back-off."""
         self._metrics = ReflectorMetrics(
             metrics,
             name,
@@ -117,7 +116,7 @@ class Reflector(Generic[T]):
         self._version_unusable = False
         self._streams = (options or ReflectorOptions()).stream_lists
         self._stream_was_lost = False  # the previous streaming list, before it was complete
-        self._always_page = False  # the server has no watch cache for this resource (RF-07)
+        self._always_page = False  # the server has no watch cache for this resource
         self._retry_after_s = 0.0  # the server's Retry-After, if longer than the back-off
         self._state = self._initial_state
         self._steps: dict[ReflectorState, Callable[[], Awaitable[ReflectorState]]] = {
@@ -146,13 +145,13 @@ class Reflector(Generic[T]):
         return self._clock.monotonic() - self._disconnected_since
 
     async def run(self) -> NoReturn:
-        """Run until cancelled. Cancelling closes an open stream immediately, in every state (RF-13)."""
+        """Run until cancelled. Cancelling closes an open stream immediately, in every state."""
         self._disconnected_since = self._clock.monotonic()
         while True:
             try:
                 self._state = await self._step()
             except Exception as error:  # noqa: BLE001
-                # A crash in a list, a decoder or `on_error` is a bug. It must neither be lost (RF-25) nor stop the cache from
+                # A crash in a list, a decoder or `on_error` is a bug. It must neither be lost nor stop the cache from
                 # being updated: it is logged with its traceback, counted, and retried.
                 self._log.error("reflector_crashed", exc_info=error)
                 self._metrics.failures.inc()
@@ -169,7 +168,7 @@ class Reflector(Generic[T]):
         return ReflectorState.STREAMING if self._streams else ReflectorState.LISTING
 
     async def _streaming(self) -> ReflectorState:
-        """Request a streaming list; once complete, it continues as an ordinary watch (RF-27)."""
+        """Request a streaming list; once complete, it continues as an ordinary watch."""
         progress = WatchProgress[T](synthetic=True, initial=InitialEvents())
         late = LateBookmarkWarning(self._log, lambda: None if progress.initial is None else progress.events)
         try:
@@ -188,7 +187,7 @@ class Reflector(Generic[T]):
         return self._not_streamed(failure, progress)
 
     def _not_streamed(self, failure: errors.ApiError | None, progress: WatchProgress[T]) -> ReflectorState:
-        """Return the state after a stream that ended before it was complete (RF-28)."""
+        """Return the state after a stream that ended before it was complete."""
         if (
             isinstance(failure, (errors.ExpiredError, errors.TooLargeResourceVersionError))
             and not self._version_unusable
@@ -226,7 +225,7 @@ class Reflector(Generic[T]):
         try:
             page = await self._list()
         except (errors.ExpiredError, errors.TooLargeResourceVersionError) as error:
-            # RF-04: the server cannot serve this version; retry once with the newest.
+            # the server cannot serve this version; retry once with the newest.
             self._log.debug("list_version_unusable", resource_version=self._intake.version, error=str(error))
             self._version_unusable = True
             page = await self._list()
@@ -236,9 +235,9 @@ class Reflector(Generic[T]):
         return ReflectorState.WATCHING
 
     async def _list(self) -> ListPage[T]:
-        # "" is a quorum read; the first list accepts any version from the server's cache (RF-02).
+        # "" is a quorum read; the first list accepts any version from the server's cache.
         version = "" if self._version_unusable else self._intake.version or "0"
-        # For a known version the server answers from its watch cache, but only if no page size is given (RF-07).
+        # For a known version the server answers from its watch cache, but only if no page size is given.
         page_size = PAGE_SIZE if self._always_page or version in {"", "0"} else 0
         page, in_pages = await self._pager.list(ListOptions(resource_version=version), page_size)
         if in_pages and version == "0":
@@ -282,7 +281,7 @@ class Reflector(Generic[T]):
         return failure
 
     def _not_opened(self, error: errors.ApiError) -> ReflectorState:
-        if isinstance(error, errors.TooManyRequestsError) or _is_refused(error):  # RF-17
+        if isinstance(error, errors.TooManyRequestsError) or _is_refused(error):
             self._log.debug("watch_refused", error=str(error))
             self._remember_retry_after(error)
             return ReflectorState.WATCH_LATER
@@ -296,17 +295,17 @@ class Reflector(Generic[T]):
 
     def _after_stream(self, failure: errors.ApiError | None, *, short: bool) -> ReflectorState:
         """Return the state after a watch has ended."""
-        if isinstance(failure, errors.TooManyRequestsError):  # RF-18
+        if isinstance(failure, errors.TooManyRequestsError):
             self._remember_retry_after(failure)
             return ReflectorState.WATCH_LATER
-        if isinstance(failure, errors.ExpiredError):  # RF-16: the list tries our version once more
+        if isinstance(failure, errors.ExpiredError):  # the list tries our version once more
             self._log.debug("watch_expired", resource_version=self._intake.version, error=str(failure))
             return ReflectorState.LIST_LATER
-        if failure is not None and not isinstance(failure, errors.TransportError):  # RF-20
+        if failure is not None and not isinstance(failure, errors.TransportError):
             self._log.warning("watch_failed", resource_version=self._intake.version, error=str(failure))
             self._metrics.failures.inc()
             return ReflectorState.LIST_LATER
-        # The server closed the stream, the connection broke, or the peer became silent: all are handled alike (RF-14, RF-29).
+        # The server closed the stream, the connection broke, or the peer became silent: all are handled alike.
         if short:
             self._log.warning("watch_very_short", error=str(failure or "closed by the server"))
             return ReflectorState.LIST_LATER
@@ -314,9 +313,9 @@ class Reflector(Generic[T]):
         return ReflectorState.WATCHING
 
     def _failed(self, error: errors.ApiError) -> ReflectorState:
-        """Handle a failed list, or a watch that cannot be opened (RF-21)."""
+        """Handle a failed list, or a watch that cannot be opened."""
         expected = isinstance(error, (errors.ExpiredError, errors.ConnectionLostError))
-        log = self._log.debug if expected else self._log.warning  # RF-24
+        log = self._log.debug if expected else self._log.warning
         log("list_and_watch_failed", error=str(error))
         self._metrics.failures.inc()
         self.is_missing = _is_missing(error)

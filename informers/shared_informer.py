@@ -3,8 +3,8 @@
     ListerWatcher -> Reflector -> FIFO -> [process loop] -> Indexer, then Processor -> handlers
 
 The process loop is the only writer of the store. It updates the store and queues the notifications without an await in between.
-So a handler finds the cache at least as new as its notification (SI-01), and a handler that is added later receives all objects
-of the store and every later change, without gaps or duplicates (SI-04).
+So a handler finds the cache at least as new as its notification, and a handler that is added later receives all objects
+of the store and every later change, without gaps or duplicates.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SharedIndexInformer(Generic[T]):
     ) -> None:
         """Cache what `source` lists and watches.
 
-        `resync_s` is the default resync period of handlers and the period of checks for due resyncs (SI-09).
+        `resync_s` is the default resync period of handlers and the period of checks for due resyncs.
         """
         self.name = name or str(resource)
         self._resource = resource
@@ -157,13 +157,13 @@ class SharedIndexInformer(Generic[T]):
         self._indexer.add_indexers(indexers)
 
     def set_watch_error_handler(self, handler: Callable[[ApiError], None]) -> None:
-        """Call `handler` for each failed list or watch, before the back-off (RF-24). Raises RuntimeError once started."""
+        """Call `handler` for each failed list or watch, before the back-off. Raises RuntimeError once started."""
         if self._started:
             raise RuntimeError(f"informer {self.name} has started")
         self._reflector.on_error = handler
 
     def add_event_handler(self, handler: EventHandler[T], *, resync_s: float | None = None) -> Registration:
-        """Call `handler` for all current objects and all changes (SI-04). `resync_s` overrides the default; 0 disables it."""
+        """Call `handler` for all current objects and all changes. `resync_s` overrides the default; 0 disables it."""
         self._refuse_if_stopped()
         registration, listener = self._processor.add(handler, self._default_resync_s if resync_s is None else resync_s)
         listener.put([AddNotification(item, is_in_initial_list=True) for item in self._indexer.list()])
@@ -174,12 +174,12 @@ class SharedIndexInformer(Generic[T]):
     def remove_event_handler(self, registration: Registration) -> None:
         """Remove a handler and its queued notifications.
 
-        Removing an unknown or already removed handler does nothing (SI-06).
+        Removing an unknown or already removed handler does nothing.
         """
         self._processor.remove(registration)
 
     def stop(self) -> None:
-        """Make `run` end its parts in this order: reflector, queue, process loop, listeners (SI-14).
+        """Make `run` end its parts in this order: reflector, queue, process loop, listeners.
 
         May be called any time, repeatedly.
         """
@@ -190,8 +190,8 @@ class SharedIndexInformer(Generic[T]):
     async def run(self) -> None:
         """Fill the cache and keep it up to date until `stop` or cancellation. Cancelling does not drain the queues.
 
-        If `stop` was called before, `run` ends immediately. A second call logs a warning and returns (SI-05). An error of an
-        index function is raised in an ExceptionGroup, since the cache would be wrong (ST-05).
+        If `stop` was called before, `run` ends immediately. A second call logs a warning and returns. An error of an
+        index function is raised in an ExceptionGroup, since the cache would be wrong.
         """
         if self._started:
             self._log.warning("informer_started_twice")
@@ -225,7 +225,7 @@ class SharedIndexInformer(Generic[T]):
             raise InformerStoppedError(f"informer {self.name} has stopped")
 
     async def _resync_regularly(self) -> None:
-        """RF-26: resync independently of the watch, without requests. One timer, so resyncs cannot pile up."""
+        """Resync independently of the watch, without requests. One timer, so resyncs cannot pile up."""
         period = self._processor.check_period_s
         while period > 0:
             await asyncio.sleep(period)
@@ -287,7 +287,7 @@ class SharedIndexInformer(Generic[T]):
         if not syncs:
             self._processor.distribute(changes)
             return
-        real = [each for each in changes if not (isinstance(each, UpdateNotification) and each.is_sync)]
+        real = [change for change in changes if not (isinstance(change, UpdateNotification) and change.is_sync)]
         self._processor.distribute(real, changes)
 
     def _add_replacement_notifications(
@@ -305,7 +305,7 @@ class SharedIndexInformer(Generic[T]):
             changes.append(update)
 
     async def _replace_all(self, delta: ReplacedAll[T]) -> None:
-        """Replace the contents of the store with a list (QF-03).
+        """Replace the contents of the store with a list.
 
         Indexing ten thousand objects takes tens of milliseconds. So the new contents are built in pieces beside the old ones,
         and the loop runs after each piece. Only the process loop writes to the store, so it does not change meanwhile. Then the
@@ -333,4 +333,4 @@ class SharedIndexInformer(Generic[T]):
         self._processor.distribute([*gone, *changes, *end], [*gone, *everything, *end])
         if initial:
             self._processor.mark_synced()
-            self._gate.open()  # QF-06: only after the contents are in place
+            self._gate.open()  # only after the contents are in place

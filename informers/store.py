@@ -84,7 +84,7 @@ class Indexer(Generic[T]):
         return name in self._functions
 
     def add_indexers(self, functions: Mapping[str, IndexFunction[T]]) -> None:
-        """Add indices and fill them from the stored objects. Raises IndexerError, adding none, if a name is in use (ST-05)."""
+        """Add indices and fill them from the stored objects. Raises IndexerError, adding none, if a name is in use."""
         taken = self._functions.keys() & functions.keys()
         if taken:
             raise IndexerError(f"indices exist already: {', '.join(sorted(taken))}")
@@ -117,7 +117,7 @@ class Indexer(Generic[T]):
         return Replacement(self._functions)
 
     def replace(self, new: Replacement[T], resource_version: str) -> None:
-        """Replace all contents, including indices and version, with `new` (ST-06)."""
+        """Replace all contents, including indices and version, with `new`."""
         for name, function in self._functions.items():
             if name not in new.indices:  # added while `new` was being built
                 index: _Index = {}

@@ -10,7 +10,7 @@ from itertools import islice
 async def slow_start_batch(
     count: int, call: Callable[[int], Awaitable[object]], initial: int = 1, *, at_once: int
 ) -> tuple[int, BaseException | None]:
-    """Make up to `count` calls in batches that double in size, starting at `initial`, until a call fails (SB-01).
+    """Make up to `count` calls in batches that double in size, starting at `initial`, until a call fails.
 
     `call` receives the numbers 0, 1, 2, ... The calls of a batch run concurrently, and a failure does not stop the others.
     Returns the number of successful calls and the first error, or None. No further batch is started after a failure: if every
@@ -56,7 +56,7 @@ async def slow_start_batch(
 
 
 async def parallelize_until(workers: int, pieces: int, do_piece: Callable[[int], Awaitable[object]]) -> None:
-    """Process the pieces 0 .. `pieces` - 1 with up to `workers` of them in progress at a time (PL-01).
+    """Process the pieces 0 .. `pieces` - 1 with up to `workers` of them in progress at a time.
 
     Pieces are started in order. Cancelling the caller cancels the pieces in progress, starts no others, and waits for all to
     end. An exception from a piece has the same effect and is raised in an ExceptionGroup, as in any task group.

@@ -32,10 +32,10 @@ class ShutDown(Exception):  # noqa: N818 - the normal end of a worker, not an er
 
 
 class Queue(Generic[T]):
-    """A work queue of hashable items for any number of producers and consumers on one loop (WQ-01 .. WQ-07).
+    """A work queue of hashable items for any number of producers and consumers on one loop.
 
     Items wait in two lines. Items added with `low_priority` wait in the low line, so that events without news (an initial list,
-    a resync) do not delay real changes (PQ-04). An add at normal priority moves such an item to the tail of the normal line; an
+    a resync) do not delay real changes. An add at normal priority moves such an item to the tail of the normal line; an
     item's priority is never lowered.
 
     Invariants:
@@ -215,7 +215,7 @@ SUPERSEDED_ALLOWED = 64
 
 
 class DelayingQueue(Queue[T]):
-    """A `Queue` with `add_after` (DQ-01 .. DQ-05), for one loop.
+    """A `Queue` with `add_after`, for one loop.
 
     Invariants:
     - `_live` holds one entry for each delayed item, with the earliest time requested; this time is never postponed;
@@ -224,7 +224,7 @@ class DelayingQueue(Queue[T]):
     - while the heap has entries, one timer is set for its head; it is replaced only if the head changes;
     - after either kind of shutdown the timer is cancelled and the heap is empty: delayed items are dropped.
 
-    client-go's bounded channel (DQ-01) and heartbeat (DQ-03) synchronize goroutines. Here a single thread owns heap and timer,
+    client-go's bounded channel and heartbeat synchronize goroutines. Here a single thread owns heap and timer,
     so `add_after` never blocks and no timer is lost.
     """
 
@@ -267,7 +267,7 @@ class DelayingQueue(Queue[T]):
             self._set_timer()
 
     def _refuse_adds(self) -> None:
-        """Also drop delayed items and stop the timer (DQ-05)."""
+        """Also drop delayed items and stop the timer."""
         self._heap.clear()
         self._live.clear()
         self._set_timer()
@@ -298,7 +298,7 @@ class DelayingQueue(Queue[T]):
 
 
 class RateLimitingQueue(DelayingQueue[T]):
-    """A `DelayingQueue` with `add_rate_limited` (RL-06), for one loop.
+    """A `DelayingQueue` with `add_rate_limited`, for one loop.
 
     Invariant: limiter and queue are independent. `forget` does not finish an item and `done` does not reset its failures: a
     worker must call `done` after every `get`, and `forget` after every success.

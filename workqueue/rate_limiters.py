@@ -84,7 +84,7 @@ class TokenBucket:
 
 
 class ItemExponentialFailureRateLimiter:
-    """Per item: `base_delay_s * 2 ** failures`, at most `max_delay_s` (RL-01).
+    """Per item: `base_delay_s * 2 ** failures`, at most `max_delay_s`.
 
     Invariant: an item is stored from its first failure until `forget`, so callers must call `forget`.
     """
@@ -94,7 +94,7 @@ class ItemExponentialFailureRateLimiter:
     def __init__(self, base_delay_s: float = 0.005, max_delay_s: float = 1000.0) -> None:
         """Start with no failures.
 
-        RL-01: 5 ms suits a write conflict; after the cause of a failure is repaired, the retry comes within 1000 s.
+        5 ms suits a write conflict; after the cause of a failure is repaired, the retry comes within 1000 s.
         """
         self._base_delay = base_delay_s
         self._max_delay = max_delay_s
@@ -116,7 +116,7 @@ class ItemExponentialFailureRateLimiter:
 
 
 class BucketRateLimiter:
-    """One rate for all items; keeps no per-item state (RL-02)."""
+    """One rate for all items; keeps no per-item state."""
 
     __slots__ = ("_bucket",)
 
@@ -137,7 +137,7 @@ class BucketRateLimiter:
 
 
 class MaxOfRateLimiter(Generic[T_contra]):
-    """The strictest of several limiters; each counts every attempt (RL-03)."""
+    """The strictest of several limiters; each counts every attempt."""
 
     __slots__ = ("_limiters",)
 
@@ -160,7 +160,7 @@ class MaxOfRateLimiter(Generic[T_contra]):
 
 
 class WithMaxWaitRateLimiter(Generic[T_contra]):
-    """A limiter whose delays are capped at `max_delay_s` (RL-05)."""
+    """A limiter whose delays are capped at `max_delay_s`."""
 
     __slots__ = ("_limiter", "_max_delay")
 
@@ -185,7 +185,7 @@ class WithMaxWaitRateLimiter(Generic[T_contra]):
 def default_controller_rate_limiter(
     *, max_delay_s: float = 1000.0, clock: Clock | None = None
 ) -> MaxOfRateLimiter[Hashable]:
-    """Return client-go's default: exponential per item, and a bucket for all items (RL-01, RL-02, RL-03).
+    """Return client-go's default: exponential per item, and a bucket for all items.
 
     An item's own delay is at most `max_delay_s`. The bucket (10/s, bursts of 100) limits requeues only, not first adds: it
     matters when all items fail at once.
@@ -197,7 +197,7 @@ def default_controller_rate_limiter(
 
 
 class Backoff:
-    """Exponential back-off with jitter, reset after a quiet period (RF-22, RF-23).
+    """Exponential back-off with jitter, reset after a quiet period.
 
     Invariants:
     - the base of the first step is `initial_s`; each further base is `factor` times the previous one, at most `cap_s`;
@@ -212,11 +212,11 @@ class Backoff:
 
     def __init__(
         self,
-        initial_s: float = 0.8,  # RF-22: about the time that a server needs to restart
-        cap_s: float = 30.0,  # RF-22: bounds the delay after an outage has ended, before jitter
+        initial_s: float = 0.8,  # about the time that a server needs to restart
+        cap_s: float = 30.0,  # bounds the delay after an outage has ended, before jitter
         factor: float = 2.0,
-        jitter: float = 1.0,  # RF-22: up to twice the wait, to spread the reconnects of many clients
-        reset_after_s: float = 120.0,  # RF-23: twice the longest step, so a wait never counts as a time without failures
+        jitter: float = 1.0,  # up to twice the wait, to spread the reconnects of many clients
+        reset_after_s: float = 120.0,  # twice the longest step, so a wait never counts as a time without failures
         *,
         clock: Clock,
         random: Callable[[], float],

@@ -53,7 +53,7 @@ def encode_change(body: object) -> bytes:
     given: Mapping[object, object] = metadata if isinstance(metadata, dict) else {}
     operations = [each for each in body if isinstance(each, dict)] if isinstance(body, list) else []  # of a JSON patch
     for name in ("uid", "resourceVersion"):
-        tested = [each.get("value") for each in operations if each.get("path") == f"/metadata/{name}"]
+        tested = [operation.get("value") for operation in operations if operation.get("path") == f"/metadata/{name}"]
         if "" in (given.get(name), *tested):
             raise ValueError(
                 f"metadata.{name} is empty, which the server ignores: omit it, or pass the one of the object read"

@@ -17,11 +17,11 @@ ApiError                            communication with the API server failed
     +-- NotFoundError               reason NotFound, 404
     +-- ConflictError               reason Conflict, 409: the resourceVersion or a precondition did not match
     |   +-- AlreadyExistsError      reason AlreadyExists, 409 on create
-    +-- ExpiredError                reasons Expired and Gone, 410: the resourceVersion is too old (RF-06)
+    +-- ExpiredError                reasons Expired and Gone, 410: the resourceVersion is too old
     +-- InvalidError                reason Invalid, 422
     +-- TooManyRequestsError        429
     +-- ServerError                 any 5xx
-        +-- TooLargeResourceVersionError   504 with this cause: the version is newer than this server's data (RF-05)
+        +-- TooLargeResourceVersionError   504 with this cause: the version is newer than this server's data
 
 Classes that make a statement about an object (it is gone, its name is taken, it is invalid) are selected only by the reason in
 a Status. Proxies return the same codes, and so do webhooks that give no reason, so a code alone proves nothing.
@@ -154,7 +154,7 @@ class ForbiddenError(StatusError):
 
 
 class NamespaceTerminatingError(ForbiddenError):
-    """403 on create: the namespace is terminating, so the object would be deleted with it (SB-03)."""
+    """403 on create: the namespace is terminating, so the object would be deleted with it."""
 
 
 class NotFoundError(StatusError):
@@ -283,7 +283,7 @@ def _class_of(status: Status) -> type[StatusError]:
     causes = (status.details.causes if status.details else None) or ()
     if any(cause.reason == "NamespaceTerminating" for cause in causes):
         return NamespaceTerminatingError
-    # RF-05: servers before 1.19 give the reason only in the cause's message; before 1.17, only in the Status's message.
+    # servers before 1.19 give the reason only in the cause's message; before 1.17, only in the Status's message.
     too_large = "Too large resource version"
     if any(cause.reason == "ResourceVersionTooLarge" or too_large in cause.message for cause in causes):
         return TooLargeResourceVersionError

@@ -1,4 +1,4 @@
-"""A request and its response: rate-limited, retried if that is safe, checked and counted (WR-05, WR-06).
+"""A request and its response: rate-limited, retried if that is safe, checked and counted.
 
 As in client-go, a request is retried if the server asks for it, or if a GET lost its connection (see
 docs/design/client.md). All other errors are left to the caller, who knows the meaning of the request.
@@ -23,22 +23,22 @@ from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
 T = TypeVar("T")
 LOST_GET_DELAY_S: Final = 1.0
-"""WR-06: a GET that lost its connection is treated as if the server had asked for a delay of 1 s."""
+"""A GET that lost its connection is treated as if the server had asked for a delay of 1 s."""
 
 
 def request_retry_delay(error: errors.StatusError | errors.ConnectionLostError, request: Request) -> float | None:
-    """Return the delay in seconds before a request that failed with `error` is retried, or None if it must not be (WR-06)."""
+    """Return the delay in seconds before a request that failed with `error` is retried, or None if it must not be."""
     if isinstance(error, errors.ConnectionLostError):
         return LOST_GET_DELAY_S if request.method == "GET" else None
     if isinstance(error, errors.TooLargeResourceVersionError):
-        return None  # handled immediately by the reflector (RF-04); waiting would not help
+        return None  # handled immediately by the reflector; waiting would not help
     return retry_delay(error.code, error.retry_after_s)
 
 
 LONG_WAIT_S: Final = 0.05
-"""WR-05: shorter waits are normal, and not logged even at debug level."""
+"""Shorter waits are normal, and not logged even at debug level."""
 VERY_LONG_WAIT_S: Final = 1.0
-"""WR-05: from here on the client-side limit and not the server determines the throughput, so an administrator should raise
+"""From here on the client-side limit and not the server determines the throughput, so an administrator should raise
 it."""
 WARNING_EVERY_S: Final = 10.0
 """As in client-go: with a backlog every request waits, and one log line is enough."""

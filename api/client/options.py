@@ -123,7 +123,7 @@ class ListOptions:
 def with_page(options: ListOptions, *, continue_token: str) -> ListOptions:
     """Return the options for the next page.
 
-    The continue token includes the resourceVersion, so resourceVersion and resourceVersionMatch are cleared (RF-08).
+    The continue token includes the resourceVersion, so resourceVersion and resourceVersionMatch are cleared.
     """
     return replace(options, continue_token=continue_token, resource_version="", resource_version_match="")
 

@@ -52,7 +52,7 @@ LIST_S: Final = 70.0
 """The server's own request timeout is 60 s, which the list of a large collection may need."""
 
 DEAD_PEER_S: Final = 80.0
-"""The idle time after which a watch's peer is considered dead, and the watch is reopened (RF-29). A server sends a
+"""The idle time after which a watch's peer is considered dead, and the watch is reopened. A server sends a
 bookmark about every 60 s and caches events for 75 s, so by then something should have arrived and nothing is lost yet.
 Servers before `IDLE_BOOKMARKS` (hack/kubernetes_versions.py) send none for an idle collection: there a watch is
 reopened every 80 s at the cost of one request, since it resumes from the last version."""
@@ -90,9 +90,9 @@ class RestClient:
         list_s: float = LIST_S,
         watch_s: float = DEAD_PEER_S,
     ) -> None:
-        """Send requests through `transport`; `field_manager` identifies us in every write (WR-03).
+        """Send requests through `transport`; `field_manager` identifies us in every write.
 
-        `limiter` delays requests, but a watch only when it is retried (WR-05). An attempt takes at most `request_s` seconds, or
+        `limiter` delays requests, but a watch only when it is retried. An attempt takes at most `request_s` seconds, or
         `list_s` for a list; leases need a shorter limit than the default. The response head of a watch may take `watch_s`: some
         proxies delay it until the first byte of the body, which for an idle collection is the first bookmark. `server_clock` is
         shared by all clients of the server.
@@ -111,7 +111,7 @@ class RestClient:
         path = resource.path(namespace, name, options.get("subresource"))
         return await self._read(self._request("GET", path, options.get("query"), accept=options.get("accept")), into)
 
-    async def get_page(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    async def get_raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Read a path that is not a resource, such as `/openapi/v2`."""
         return await self._read(self._request("GET", path, query), bytes)
 
@@ -184,7 +184,7 @@ class RestClient:
     ) -> T:
         """Create an object.
 
-        AlreadyExistsError: the name is taken, by another object or by an earlier attempt whose response was lost (WR-07).
+        AlreadyExistsError: the name is taken, by another object or by an earlier attempt whose response was lost.
         """
         path = resource.path(namespace, options.get("name"), options.get("subresource"))
         if resource.namespaced and not namespace:
@@ -247,7 +247,7 @@ class RestClient:
         into: type[T] = _BYTES,
         **options: Unpack[ApplyOptions],
     ) -> T:
-        """Server-side apply (WR-04): set these fields and make us their owner.
+        """Server-side apply: set these fields and make us their owner.
 
         `body` has apiVersion, kind, metadata.name and the fields that we manage: a field that was applied before and is now
         missing is removed. An object that does not exist is created. ConflictError: another manager owns a field with a
@@ -271,7 +271,7 @@ class RestClient:
         resource_version: str | None = None,
         **options: Unpack[DeleteOptions],
     ) -> bytes:
-        """Delete an object. ConflictError: its UID or resourceVersion differs from the given one (WR-08)."""
+        """Delete an object. ConflictError: its UID or resourceVersion differs from the given one."""
         body = delete_body(uid, resource_version, **options)
         return await self._read(self._request("DELETE", resource.path(namespace, name), None, body), bytes)
 

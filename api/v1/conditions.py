@@ -28,7 +28,7 @@ _OVER: Final = {
     ConditionType.SUSPENDED: {ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.STALLED},
 }
 """Conditions under which no pod runs, and the conditions that become False with them. The latter take over the reason of
-the former (U14): clients of training-operator look there for TFJobSuspended."""
+the former: clients of training-operator look there for TFJobSuspended."""
 
 _NOT_STATES: Final = frozenset({ConditionType.HELD, ConditionType.STALLED})
 _REPLACES: Final = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
@@ -152,7 +152,7 @@ def set_true(
 def set_false(
     conditions: Conditions, condition_type: ConditionType, reason: str, message: str, now: datetime
 ) -> Conditions:
-    """Set a condition to False if it is True, and move the newest True condition to the end (B35).
+    """Set a condition to False if it is True, and move the newest True condition to the end.
 
     Other conditions are unchanged.
     """

@@ -370,8 +370,8 @@ class PodExit(NamedTuple):
 
 def exit_of(message: str) -> PodExit | None:
     """Return the exit in the message of an event ExitedWithCode; None if it has another form."""
-    found = _EXITED.match(message)
-    return None if found is None else PodExit(found[1], int(found[2]), found[3] or "")
+    match = _EXITED.match(message)
+    return None if match is None else PodExit(match[1], int(match[2]), match[3] or "")
 
 
 def attempt_in(label: str, current: int) -> int:

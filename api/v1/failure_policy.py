@@ -86,7 +86,7 @@ def _read_rule(reader: Reader, value: object, path: Path, number: int, types: Co
     action = reader.choice(value.get("action"), Path(path, "action"), RuleAction)
     if value.get("action") in {None, ""}:
         reader.error(Path(path, "action"), f"Required value: one of {', '.join(RuleAction)}")
-    matchers = [each for each in _MATCHERS if value.get(each) is not None]
+    matchers = [matcher for matcher in _MATCHERS if value.get(matcher) is not None]
     if len(matchers) > 1:
         reader.error(path, f"Forbidden: {' and '.join(matchers)} cannot be used together; write a rule for each")
     escalation = _read_escalation(reader, value.get("escalation"), Path(path, "escalation"))
@@ -288,10 +288,10 @@ def _expects(template: JSON, taint: TaintPattern) -> bool:
     """Return True if pods of a template are meant for nodes with this taint: they may be scheduled there."""
     spec: Any = template.get("spec") or {}
     return taint.effect in {"", "NoSchedule"} and any(
-        each.get("key") == taint.key
-        and each.get("effect") in {None, "", "NoSchedule"}
-        and (each.get("operator") == "Exists" or taint.value in {"", each.get("value")})
-        for each in spec.get("tolerations") or ()
+        toleration.get("key") == taint.key
+        and toleration.get("effect") in {None, "", "NoSchedule"}
+        and (toleration.get("operator") == "Exists" or taint.value in {"", toleration.get("value")})
+        for toleration in spec.get("tolerations") or ()
     )
 
 

@@ -179,7 +179,7 @@ def is_whole(value: object) -> bool:
 
 def join_names(names: Iterable[str], most: int = 5) -> str:
     """Return the first names as a list for a message."""
-    shown = [quoted(each) or "(no name)" for each in names]
+    shown = [quoted(name) or "(no name)" for name in names]
     rest = f" and {len(shown) - most} more" if len(shown) > most else ""
     return ", ".join(shown[:most]) + rest
 

@@ -369,7 +369,7 @@ def _has_topology(template: JSON) -> bool:
 
 
 def _named_ports(container: Mapping[str, Any]) -> tuple[Port, ...]:
-    """Return all named ports in order; `tfjob-port` is added if it is missing (B61)."""
+    """Return all named ports in order; `tfjob-port` is added if it is missing."""
     ports: list[Port] = []
     for port in container.get("ports") or ():
         name, number = port.get("name"), port.get("containerPort")

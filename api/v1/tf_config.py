@@ -75,7 +75,7 @@ def _digits_below(count: int) -> int:
     return total
 
 
-def is_surely_short(job: ObjectMeta, spec: TFJobSpec, domain: str) -> bool:
+def needs_no_config_map(job: ObjectMeta, spec: TFJobSpec, domain: str) -> bool:
     """Return True if the number of replicas alone shows that no pod needs a ConfigMap, as for all small jobs.
 
     A host is `"{job}-{type}-{index}.{namespace}.svc.{domain}:{port}",` with a type of at most 9 letters, an index of at most 5
@@ -135,12 +135,12 @@ class ClusterSpec:
     def is_alone(self) -> bool:
         """True if the job has a single replica.
 
-        This replica gets no TF_CONFIG, which would make it wait for other replicas (B59).
+        This replica gets no TF_CONFIG, which would make it wait for other replicas.
         """
         return self._spec.total_replicas == 1
 
     def gets_whole_cluster(self, replica_type: str) -> bool:
-        """Return True if replicas of this type get the whole cluster: all do, except those of an elastic job (B60)."""
+        """Return True if replicas of this type get the whole cluster: all do, except those of an elastic job."""
         return not (self._spec.dynamic_workers and replica_type in {c.WORKER, c.PS})
 
     @cached_property
@@ -218,7 +218,7 @@ class ClusterSpec:
         """Return TF_CONFIG of a replica, split around the long part.
 
         A worker of an elastic job needs only itself and the parameter servers, and a parameter server only itself, so no
-        replica has to restart when workers are added or removed (B60). TensorFlow reads a list of hosts, or an object that maps
+        replica has to restart when workers are added or removed. TensorFlow reads a list of hosts, or an object that maps
         indices to hosts.
         """
         kind = replica_type.lower()
@@ -239,7 +239,7 @@ def _quoted(kind: str) -> str:
 
 
 def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> Mistake | None:
-    """Return an error if this job's TF_CONFIG would make `execve` fail in every container, else None (U1)."""
+    """Return an error if this job's TF_CONFIG would make `execve` fail in every container, else None."""
     size = ClusterSpec(job, spec, domain).longest_variable
     if size <= c.MAX_VARIABLE:
         return None

@@ -272,7 +272,7 @@ class TFJob(Struct, frozen=True, tag_field="kind", tag=TFJOBS.kind):
 def tfjob_with_unreadable_status(raw: bytes, _error: Exception) -> TFJob:
     """Return a job whose status cannot be decoded, with the status fields that show the job's progress.
 
-    The status is rewritten (B01). The conditions are kept, so that a finished job never runs again, and the phase, which
+    The status is rewritten. The conditions are kept, so that a finished job never runs again, and the phase, which
     operators of the alpha dialect have written. Only a status written while the CRD had no schema can be unreadable. Raises
     msgspec.ValidationError if the metadata cannot be decoded either, which an API server prevents.
     """
@@ -481,7 +481,7 @@ class TFJobSpec:
     """A checked specification with defaults, its replicas in the order of `REPLICA_TYPES`.
 
     `sets_clean_pod_policy`: the policy was set explicitly. `warnings` are reported once per generation: fields that are set
-    twice with different values, unknown fields, no replicas. `spellings` are its replica type keys that are spelled differently
+    twice with different values, unknown fields, no replicas. `misspelled_types` are its replica type keys that are spelled differently
     from REPLICA_TYPES. `too_large` is the limit that the requested size exceeds; it is set if the job keeps its previous size.
     """
 
@@ -504,7 +504,7 @@ class TFJobSpec:
     completion_grace_s: int | None = None
     sets_clean_pod_policy: bool = False
     warnings: tuple[SpecWarning, ...] = ()
-    spellings: tuple[str, ...] = ()
+    misspelled_types: tuple[str, ...] = ()
     too_large: Mistake | None = None
 
     @property

@@ -59,7 +59,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     """Read the specification of the job called `name`: return it with defaults, or as invalid with its errors.
 
     `was_good`: the job had a valid spec before. An entry for workers that has only `replicas` is then an attempt to scale a job
-    without workers (U3). This does not check the size of a job; `BOUNDS` do.
+    without workers. This does not check the size of a job; `BOUNDS` do.
     """
     reader = Reader()
     spec = decode_spec(reader, raw)
@@ -111,17 +111,19 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
             *_policy_warnings(failure_policy, replicas, spec),
             *_deadline_warnings(failure_policy, policy),
         ),
-        spellings=tuple(key for key in reader.mapping(spec.get("tfReplicaSpecs"), "") if key not in c.REPLICA_TYPES),
+        misspelled_types=tuple(
+            key for key in reader.mapping(spec.get("tfReplicaSpecs"), "") if key not in c.REPLICA_TYPES
+        ),
     )
 
 
 def queue_warnings(labels: Mapping[str, str] | None, spec: TFJobSpec) -> tuple[SpecWarning, ...]:
     """Return a warning if Kueue ignores replica types of a queued job: Kueue knows only one spelling of each type."""
-    if not spec.spellings or c.LABEL_QUEUE not in (labels or {}):
+    if not spec.misspelled_types or c.LABEL_QUEUE not in (labels or {}):
         return ()
     text = (
-        f"Kueue does not count {join_names(spec.spellings)} in spec.tfReplicaSpecs, so these replicas run without quota: "
-        f"it knows the spellings {', '.join(c.REPLICA_TYPES)}"
+        f"Kueue does not count {join_names(spec.misspelled_types)} in spec.tfReplicaSpecs, so these replicas run without quota: "
+        f"it knows the misspelled_types {', '.join(c.REPLICA_TYPES)}"
     )
     return (SpecWarning(EventReason.NOT_QUEUED, text),)
 
@@ -219,30 +221,30 @@ def _read_replicas(
         del entries[c.WORKER]
         text = f"{path}.{c.WORKER} is ignored: it has nothing but replicas, and the job has no workers to scale"
         ignored = (SpecWarning(EventReason.NO_WORKERS, text),)
-    found = {name: _read_entries(reader, name, spellings, path) for name, spellings in entries.items()}
+    found = {name: _read_entries(reader, name, misspelled_types, path) for name, misspelled_types in entries.items()}
     _check_chiefs(reader, found, path)
     return {name: found[name] for name in c.REPLICA_TYPES if name in found}, ignored
 
 
-def _is_size_alone(spellings: Mapping[str, object]) -> bool:
+def _is_size_alone(misspelled_types: Mapping[str, object]) -> bool:
     """Return True if the only entry for workers is one that the scale subresource could have written."""
-    return spellings.keys() == {c.WORKER} and _is_size(spellings[c.WORKER])
+    return misspelled_types.keys() == {c.WORKER} and _is_size(misspelled_types[c.WORKER])
 
 
 def _is_size(entry: object) -> bool:
     return isinstance(entry, dict) and entry.keys() == {"replicas"}
 
 
-def _read_entries(reader: Reader, canonical: str, spellings: dict[str, object], path: str) -> ReplicaSpec:
-    """Read the entries of one replica type in all spellings of its name."""
-    size = spellings.get(canonical)
-    if len(spellings) > 1 and _is_size(size):
-        spellings = {key: entry for key, entry in spellings.items() if key != canonical}
-    first, *others = spellings
+def _read_entries(reader: Reader, canonical: str, misspelled_types: dict[str, object], path: str) -> ReplicaSpec:
+    """Read the entries of one replica type in all misspelled_types of its name."""
+    size = misspelled_types.get(canonical)
+    if len(misspelled_types) > 1 and _is_size(size):
+        misspelled_types = {key: entry for key, entry in misspelled_types.items() if key != canonical}
+    first, *others = misspelled_types
     for key in others:
         reader.error(f"{path}.{key}", f"Duplicate value: same replica type as {first}; keep one of them")
-    replica = _read_replica(reader, canonical, spellings[first], f"{path}.{first}")
-    if canonical not in spellings and isinstance(size, dict):
+    replica = _read_replica(reader, canonical, misspelled_types[first], f"{path}.{first}")
+    if canonical not in misspelled_types and isinstance(size, dict):
         count = reader.integer(size["replicas"], f"{path}.{canonical}.replicas", replica.replicas)
         replica = replace(replica, replicas=count or 0)
     return replica
@@ -320,8 +322,7 @@ _INLINE_POLICY: Final = {
     "activeDeadlineSeconds": "active_deadline_s",
     "ttlSecondsAfterFinished": "ttl_s",
 }
-"""Fields that kubeflow.org/v1 had directly in the spec before `runPolicy` existed. Both places are read, `runPolicy` wins
-(B08)."""
+"""Fields that kubeflow.org/v1 had directly in the spec before `runPolicy` existed. Both places are read, `runPolicy` wins."""
 SPEC_FIELDS: Final = frozenset(
     {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", "tensorBoard", *_INLINE_POLICY}
 )
@@ -431,8 +432,8 @@ def total(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
 
 
 def child_names(job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
-    """Return an error if the name of a Service or a label would exceed 63 characters (B05), else None."""
-    names = (child_name(job.name, each.type, max(each.replicas - 1, 0)) for each in spec.replicas.values())
+    """Return an error if the name of a Service or a label would exceed 63 characters, else None."""
+    names = (child_name(job.name, replica.type, max(replica.replicas - 1, 0)) for replica in spec.replicas.values())
     longest = max(names, key=len)
     excess = len(longest) - MAX_NAME_LENGTH
     if excess <= 0:

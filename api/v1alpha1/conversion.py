@@ -44,7 +44,7 @@ def to_v1(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> Conversion |
     if isinstance(spec, InvalidSpec):
         return spec.mistakes
     templates = templates_of(dialect, raw)
-    replicas = {V1_TYPES[each.type]: _replicas(each, spec, templates[each.type]) for each in spec.replicas}
+    replicas = {V1_TYPES[replica.type]: _replicas(replica, spec, templates[replica.type]) for replica in spec.replicas}
     converted: dict[str, Any] = {"runPolicy": {"cleanPodPolicy": spec.cleanup_policy}, "tfReplicaSpecs": replicas}
     if spec.managed_by:
         converted["runPolicy"]["managedBy"] = spec.managed_by

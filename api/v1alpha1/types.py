@@ -163,9 +163,9 @@ class AlphaSpec:
     @property
     def sizes(self) -> dict[str, int]:
         """The number of replicas by type."""
-        return {each.type: each.replicas for each in self.replicas}
+        return {replica.type: replica.replicas for replica in self.replicas}
 
     @property
     def has_servers(self) -> bool:
         """True if any parameter server runs the operator's own program."""
-        return any(each.gets_server and each.replicas > 0 for each in self.replicas)
+        return any(replica.gets_server and replica.replicas > 0 for replica in self.replicas)

@@ -215,11 +215,11 @@ def split_server(template: JSON) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """
     spec: Any = template.get("spec") or {}
     containers = list(spec.get("containers") or [])
-    if any((each or {}).get("name") == c.SERVER_VOLUME for each in spec.get("volumes") or ()):
+    if any((volume or {}).get("name") == c.SERVER_VOLUME for volume in spec.get("volumes") or ()):
         return containers, {}
     for container in containers:
         mounts = container.get("volumeMounts") or []
-        others = [each for each in mounts if (each or {}).get("name") != c.SERVER_VOLUME]
+        others = [mount for mount in mounts if (mount or {}).get("name") != c.SERVER_VOLUME]
         if container["name"] == v1.CONTAINER_NAME and others != mounts:
             return [each for each in containers if each is not container], container | {"volumeMounts": others}
     return containers, {}
@@ -267,7 +267,7 @@ def _read_runtime_id(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, 
     found = reader.text(spec.get("RuntimeId"), path)
     if not found:
         return ""
-    beside = [len(f"{each.type}--{max(each.replicas - 1, 0)}") for each in replicas.values()]
+    beside = [len(f"{replica.type}--{max(replica.replicas - 1, 0)}") for replica in replicas.values()]
     longest = MAX_NAME_LENGTH - max([_LONGEST_ELSE, *beside])
     if len(found) > longest:
         reader.error(path, f"must be no more than {longest} characters: it is part of the names of Jobs and Services")

@@ -60,7 +60,7 @@ def _for_cluster(diagnosis: Diagnosis, target: Target) -> Diagnosis:
     """Return the diagnosis with commands for the selected cluster, which may not be that of the current context."""
     return replace(
         diagnosis,
-        causes=tuple(replace(each, to_do=tuple(map(target.for_cluster, each.to_do))) for each in diagnosis.causes),
+        causes=tuple(replace(cause, to_do=tuple(map(target.for_cluster, cause.to_do))) for cause in diagnosis.causes),
     )
 
 
@@ -74,9 +74,9 @@ def render(diagnosis: Diagnosis, width: int = 80) -> list[str]:
     Text is wrapped at `width` columns. A command is never wrapped, since users copy it; it has a line of its own.
     """
     width = max(width, MIN_WIDTH)
-    lines = _wrap(diagnosis.standing, width, "", "  ")
-    for each in diagnosis.accelerators:
-        lines += _wrap(f"Ended pods held {each}", width, "", "  ")
+    lines = _wrap(diagnosis.state_line, width, "", "  ")
+    for accelerator in diagnosis.accelerators:
+        lines += _wrap(f"Ended pods held {accelerator}", width, "", "  ")
     if not diagnosis.causes:
         lines += _wrap("Nothing wrong was found.", width, "", "  ")
     for number, cause in enumerate(diagnosis.causes, 1):

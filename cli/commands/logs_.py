@@ -94,8 +94,8 @@ def command(
         if not replicas:
             raise no_pods_error(target, name, job, choice)
         first |= ({"previous": "true"} if previous else {}) | ({"timestamps": "true"} if timestamps else {})
-        formatter.expect(each.name for each in replicas)
-        read = [_print(session, each, container, formatter, first) for each in replicas]
+        formatter.expect(replica.name for replica in replicas)
+        read = [_print(session, replica, container, formatter, first) for replica in replicas]
     if not any(read):
         raise click.exceptions.Exit(1)
 

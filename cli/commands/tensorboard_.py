@@ -102,7 +102,7 @@ class Forwarding:
         while True:
             path = pods_path(self._session.namespace)
             pods = self._session.get(path, labelSelector=self._board.selector)["items"]
-            ready = next((each for each in pods if facts.pod_facts(each).ready), None)
+            ready = next((pod for pod in pods if facts.pod_facts(pod).ready), None)
             if ready is not None:
                 self._printed = ""
                 return dict(ready)
@@ -153,7 +153,7 @@ class Forwarding:
     def _is_there(self, uid: str) -> bool:
         path = pods_path(self._session.namespace)
         pods = self._session.get(path, labelSelector=self._board.selector)["items"]
-        return any(each["metadata"]["uid"] == uid and facts.pod_facts(each).ready for each in pods)
+        return any(pod["metadata"]["uid"] == uid and facts.pod_facts(pod).ready for pod in pods)
 
 
 def _drain(stream: IO[str]) -> None:

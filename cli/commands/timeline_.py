@@ -60,7 +60,7 @@ def _plain(value: Any) -> Any:
     """Return the values of a timeline as JSON, with names in camelCase."""
     if isinstance(value, datetime):
         return value.isoformat()
-    names = [each.name for each in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
+    names = [field.name for field in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
     if names:
         return {_camel(name): _plain(getattr(value, name)) for name in names}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value

@@ -43,7 +43,7 @@ def command(*, target: Target, choice: Choice, name: str, output: str | None) ->
         if not replicas:
             raise no_pods_error(target, name, job, choice)
         used = _usage(session, job)
-    rows = [_cells(each, used.get(each.pod_name)) for each in replicas]
+    rows = [_cells(replica, used.get(replica.pod_name)) for replica in replicas]
     if output == "json":
         print_value({"items": [dict(zip(_KEYS, row, strict=True)) for row in rows]}, output)
         return
@@ -59,7 +59,7 @@ def _usage(session: Session, job: Mapping[str, Any]) -> dict[str, list[dict[str,
         if error.code not in ABSENT:
             raise
         raise CliError(NOT_AVAILABLE) from error
-    return {each["metadata"]["name"]: each.get("containers") or [] for each in found.get("items") or ()}
+    return {item["metadata"]["name"]: item.get("containers") or [] for item in found.get("items") or ()}
 
 
 def _cells(replica: ReplicaPod, used: list[dict[str, Any]] | None) -> list[str]:
@@ -79,7 +79,7 @@ def _cells(replica: ReplicaPod, used: list[dict[str, Any]] | None) -> list[str]:
 
 def total(quantities: Iterable[object]) -> Decimal:
     """Return the sum of quantities such as `250m`, without invalid ones."""
-    return sum((number for each in quantities if (number := parse_quantity(each)) is not None), Decimal(0))
+    return sum((number for quantity in quantities if (number := parse_quantity(quantity)) is not None), Decimal(0))
 
 
 def _shown(resource: str, amount: Decimal) -> str:

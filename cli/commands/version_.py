@@ -111,7 +111,7 @@ def _listed(session: Session, api: str, plural: str, **query: str) -> list[dict[
 def _proven(session: Session, binding: str) -> set[str]:
     """Return in which namespaces an operator of the whole cluster runs: only cluster administrators write its binding."""
     found = session.get_if_allowed(binding) or {}
-    return {str(each.get("namespace")) for each in found.get("subjects") or ()}
+    return {str(subject.get("namespace")) for subject in found.get("subjects") or ()}
 
 
 def _word(text: str) -> str:
@@ -129,9 +129,9 @@ def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> 
     from tfjob_operator.cli.model.facts import listed, mapping, pod_facts, text
     from tfjob_operator.cli.model.objects import OperatorDeployment
 
-    for each in items:
+    for item in items:
         try:
-            found = msgspec.convert(each, OperatorDeployment)
+            found = msgspec.convert(item, OperatorDeployment)
             image = _word((found.spec.template.spec.containers or ())[0].image)
         except (msgspec.ValidationError, IndexError) as error:
             raise CliError("the server sent a Deployment without containers") from error
@@ -152,8 +152,8 @@ def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> 
 
 def _holders(items: list[dict[str, Any]], proven: set[str]) -> Iterator[str]:
     now = datetime.now(UTC)
-    for each in items:
-        spec, meta = each.get("spec") or {}, each["metadata"]
+    for item in items:
+        spec, meta = item.get("spec") or {}, item["metadata"]
         try:
             renewed = datetime.fromisoformat(spec["renewTime"])
             held = timedelta(seconds=spec["leaseDurationSeconds"])

@@ -131,11 +131,11 @@ def status(target: Target, name: str, output: str | None, no_color: bool) -> Non
         seen = snapshot(session, name)
         waits = waits_of(session, seen.body, seen.pods)
     now = datetime.now(UTC)
-    standing = job_summary_of(seen.job, seen.body, seen.pods, now, *waits)
+    summary = job_summary_of(seen.job, seen.body, seen.pods, now, *waits)
     if output is not None:
-        print_value(standing, output)
+        print_value(summary, output)
         return
     screen = terminal(no_color=no_color)
     signs = UNICODE if screen.unicode else ASCII
-    for line in render(standing, now, screen.paint, screen.width, signs):
+    for line in render(summary, now, screen.paint, screen.width, signs):
         echo(screen.shown(line))

@@ -176,8 +176,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _progress(facts: Facts) -> Iterator[Finding]:
     stalled = facts.condition(ConditionType.STALLED)
     if stalled is not None:
-        found = _SILENT.search(stalled.message)
-        pod = found[1] if found is not None else facts.shape.child(facts.name, WORKER, 0)
+        match = _SILENT.search(stalled.message)
+        pod = match[1] if match is not None else facts.shape.child(facts.name, WORKER, 0)
         values = {"words": shorten(value(stalled.message.partition(" is stalled: ")[2] or stalled.message)), "pod": pod}
         values |= {"container": CONTAINER_NAME, "previous": "false"}
         yield of_job(facts, STALLED, f"condition Stalled: {quote(stalled.message)}", **values)
@@ -196,7 +196,7 @@ def _ignored_request(facts: Facts) -> Iterator[Finding]:
 
 def _nodes(facts: Facts) -> Iterator[Finding]:
     for event in facts.job_events(EventReason.NODE_LOST):
-        node = found[1] if (found := _ON_NODE.search(event.message)) is not None else ""
+        node = match[1] if (match := _ON_NODE.search(event.message)) is not None else ""
         yield of_event(facts, NODE_LOST, event, key=node, node=node)
     for event in latest(facts.job_events(EventReason.NODES_UNAVAILABLE)):
         if not _acted_on_nodes_since(facts, event.at):
@@ -210,16 +210,16 @@ def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:
     The age of the NodesUnavailable event does not show this: the operator records it only once.
     """
     history = facts.job.status.attempt_history
-    times = [each.at for each in facts.job_events(EventReason.NODE_SICK, EventReason.NODE_LOST)]
-    times += [each.end_time for each in history if each.reason == EventReason.NODE_SICK]
+    times = [event.at for event in facts.job_events(EventReason.NODE_SICK, EventReason.NODE_LOST)]
+    times += [attempt.end_time for attempt in history if attempt.reason == EventReason.NODE_SICK]
     return since is not None and any(each is not None and seconds_between(since, each) > 0 for each in times)
 
 
 def history(facts: Facts) -> list[str]:
     """Return the finished attempts as lines of evidence, newest first."""
     return [
-        f"job: attempt {each.number} ended {ago(facts.now, each.end_time) or 'some time ago'}: {ended_by(each)}"
-        for each in reversed(facts.job.status.attempt_history)
+        f"job: attempt {attempt.number} ended {ago(facts.now, attempt.end_time) or 'some time ago'}: {ended_by(attempt)}"
+        for attempt in reversed(facts.job.status.attempt_history)
     ]
 
 
@@ -243,9 +243,9 @@ def _delayed(facts: Facts) -> Iterator[Finding]:
     left_s = -(facts.age_s(at) or 0.0)
     if at is not None and left_s > 0:
         waits = [
-            f"{safe_name(each.type).lower()}-{each.index}, {_restarts(facts, each)}: next pod in {duration(over_s)}"
-            for each in facts.job.status.restarts
-            if (over_s := -(facts.age_s(each.next_time) or 0.0)) > 0
+            f"{safe_name(restart.type).lower()}-{restart.index}, {_restarts(facts, restart)}: next pod in {duration(over_s)}"
+            for restart in facts.job.status.restarts
+            if (over_s := -(facts.age_s(restart.next_time) or 0.0)) > 0
         ]
         seen = (f"job: status.nextRestartTime is {at:%H:%M:%S} UTC", *waits, *history(facts)[:1])
         yield Finding(DELAYED, facts.name, seen, {"left": duration(left_s)})
@@ -257,7 +257,7 @@ def _restarts(facts: Facts, record: IndexRestarts) -> str:
         return format_restarts(record.total)
     name = facts.shape.child(facts.name, record.type, record.index)
     events = facts.job_events(EventReason.EXITED_WITH_CODE)
-    times = sum(each.times for each in events if (end := exit_of(each.message)) is not None and end.pod == name)
+    times = sum(event.times for event in events if (end := exit_of(event.message)) is not None and end.pod == name)
     count = f"{times} " if times else ""
     return f"{count}failure{'s' * (times != 1)} that a rule ignores"
 

@@ -156,7 +156,7 @@ class Diagnosis:
     """
 
     causes: tuple[Cause, ...]
-    standing: str
+    state_line: str
     unseen: str = ""
     accelerators: tuple[str, ...] = ()
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Final
 
-from tfjob_operator.api.text import last_words
+from tfjob_operator.api.text import tail_of
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
@@ -354,7 +354,9 @@ def _stopped_well(facts: Facts) -> Iterator[Finding]:
     """Yield replicas of a succeeded job that exited with 0 after the kubelet killed them."""
     values = {"container": CONTAINER_NAME, "previous": "false"}
     for pod in facts.pods:
-        training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+        training = next(
+            (status for status in pod.status.container_statuses or () if status.name == CONTAINER_NAME), None
+        )
         ended = training.state.terminated if training is not None and training.state is not None else None
         if ended is not None and ended.exit_code == 0:
             meta = pod.metadata
@@ -408,11 +410,11 @@ def _before_peer(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
     """Yield why replicas other than these failed until the job ended, as far as it is not about a peer."""
     ended_at = facts.job.status.completion_time
     for pod in facts.pods:
-        for each in list(exits_of(pod))[:1] if pod.metadata.name not in whom and pod.status.phase == "Failed" else ():
-            at = each.ended.finished_at
+        for end in list(exits_of(pod))[:1] if pod.metadata.name not in whom and pod.status.phase == "Failed" else ():
+            at = end.ended.finished_at
             if at is None or ended_at is None or seconds_between(ended_at, at) <= _SAME_S:
-                other = _classified(facts, _end_of(facts, each))
-                was_killed = each.ended.exit_code in _KILLED and each.ended.reason != "OOMKilled"
+                other = _classified(facts, _end_of(facts, end))
+                was_killed = end.ended.exit_code in _KILLED and end.ended.reason != "OOMKilled"
                 if not _is_about_peer(other) and not was_killed:
                     yield other
 
@@ -454,10 +456,10 @@ def _evicted(facts: Facts) -> Iterator[Finding]:
 
 def _waits(pod: PodDetails) -> str:
     """Return what keeps a container of a pod from starting, "" if nothing does."""
-    for each in pod.status.init_container_statuses or ():
-        if each.state is not None and each.state.running is not None:
-            return f"init container {each.name} has not ended"
-    waits = ((each.name, each.state.waiting) for each in statuses(pod) if each.state is not None)
+    for status in pod.status.init_container_statuses or ():
+        if status.state is not None and status.state.running is not None:
+            return f"init container {status.name} has not ended"
+    waits = ((status.name, status.state.waiting) for status in statuses(pod) if status.state is not None)
     said = (
         f"container {name} did not start: {why.reason}: {why.message}" for name, why in waits if why and why.message
     )
@@ -474,7 +476,7 @@ def _of_pod(facts: Facts, pod: PodDetails, container: str = "") -> Iterator[Find
             yield from matched(starting.REASONS_OF_START, waits, pod, seen)
         yield _taken(facts, name, status.reason, status.message, seen, waits=waits)
         return
-    ends = [each for each in exits_of(pod) if container in {"", each.container} and is_down_after(each, facts.now)]
+    ends = [end for end in exits_of(pod) if container in {"", end.container} and is_down_after(end, facts.now)]
     for each in ends[:1]:
         if each.ended.reason == "ContainerStatusUnknown" or (each.ended.reason == "StartError" and not _over(each)):
             continue
@@ -522,9 +524,9 @@ def _probes(facts: Facts, pod: str, uid: str, container: str, ended_at: datetime
     """
     events = facts.events_of("Pod", pod, uid)
     named = f"container {container} "
-    kills = [each for each in events if each.reason == "Killing" and named in f"{each.message.lower()} "]
-    failures = [each for each in events if kills and _PROBE.match(each.message) and _is_soon(each.at, ended_at)]
-    return latest([each for each in events if each in failures or (each in kills and _PROBE.search(each.message))])
+    kills = [event for event in events if event.reason == "Killing" and named in f"{event.message.lower()} "]
+    failures = [event for event in events if kills and _PROBE.match(event.message) and _is_soon(event.at, ended_at)]
+    return latest([event for event in events if event in failures or (event in kills and _PROBE.search(event.message))])
 
 
 def _by_probe(reason: str, probes: Sequence[EventDetails]) -> str:
@@ -538,7 +540,7 @@ def _failed_probe(facts: Facts, pod: str, kind: str) -> tuple[Problem, dict[str,
     if kind == "Liveness":
         return LIVENESS, {}
     reason = f"{kind} probe failed"
-    said = [each.message for each in facts.events_of("Pod", pod) if each.message.startswith(f"{reason}: ")]
+    said = [event.message for event in facts.events_of("Pod", pod) if event.message.startswith(f"{reason}: ")]
     return fallback.START, {
         "reason": reason,
         "words": shorten(value((said or [""])[-1].partition(": ")[2])) or "no message",
@@ -585,7 +587,7 @@ def memory_limit(pod: PodDetails, name: str) -> str:
 def _read(end: _End) -> tuple[str, reading.LastWords, str]:
     """Return the log of an exit, why the process ended by it, and the words for a title: the last lines if that is unknown."""
     joined = reading.plain(end.words)
-    joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.last_words
+    joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.tail_of
     last = reading.read(joined, logs.OF_CHILD if end.code in _KILLED else logs.RULES)
     last = last if last.problem is not None or end.code not in _KILLED else reading.LastWords()
     words = shorten(last.line) or _last_lines(reading.plain(end.words))
@@ -645,7 +647,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
 def _proofs(end: _End, problem: Problem, line: str) -> tuple[str, ...]:
     """Return the evidence of an exit, with the deciding line of its log if neither the title nor the end of the log has it."""
     begin = line[:_BEGINNING]
-    if "{name}" in problem.title or "{words}" in problem.title or any(begin in each for each in end.proofs):
+    if "{name}" in problem.title or "{words}" in problem.title or any(begin in proof for proof in end.proofs):
         return end.proofs
     return (*end.proofs[:1], f"log of {safe_name(end.pod)}: {shorten(value(line))}", *end.proofs[1:])
 
@@ -675,24 +677,24 @@ def _last_lines(log: str) -> str:
     lines = log.rstrip().split("\n")[-_LAST_WORDS:]
     kept = list(takewhile(lambda line: not reading.is_progress(line), reversed(lines)))[::-1]
     last = value(kept[-1]) if kept else ""
-    return shorten(last) if len(last.encode()) > _LAST_WORDS else last_words("\n".join(kept), _LAST_WORDS)
+    return shorten(last) if len(last.encode()) > _LAST_WORDS else tail_of("\n".join(kept), _LAST_WORDS)
 
 
 def _peer(facts: Facts, end: _End, task: str) -> str:
     """Return the replica of a task or process that a runtime names, else one with an earlier failure; "" if none is known."""
-    found = _TASK.match(task)
+    match = _TASK.match(task)
     if (process := _PROCESS.fullmatch(task)) is not None:
         others = list(filter(None, [facts.replica_of_process(int(process[1] or 0))]))
-    elif found is not None and int(found[2]) < {kind.lower(): size for kind, size in facts.sizes.items()}.get(
-        found[1], 0
+    elif match is not None and int(match[2]) < {kind.lower(): size for kind, size in facts.sizes.items()}.get(
+        match[1], 0
     ):
-        others = [child_name(facts.name, found[1], int(found[2]))]
+        others = [child_name(facts.name, match[1], int(match[2]))]
     else:
         failed = (
             (each.ended.finished_at or facts.now, pod.metadata.name) for pod in facts.pods for each in exits_of(pod)
         )
         others = [name for _, name in sorted(failed)] if not task else []
-        restarted = (each for each in facts.job.status.restarts if each.total and facts.finished and not task)
+        restarted = (restart for restart in facts.job.status.restarts if restart.total and facts.finished and not task)
         others += [facts.shape.child(facts.name, each.type, each.index) for each in restarted]
     return next((name for name in others if name != end.pod), "")
 
@@ -722,7 +724,10 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
     at, history = facts.job.status.next_restart_time, facts.job.status.attempt_history
     if at is None or (facts.age_s(at) or 0.0) >= 0:
         return
-    times = {facts.shape.child(facts.name, each.type, each.index): each.total for each in facts.job.status.restarts}
+    times = {
+        facts.shape.child(facts.name, restart.type, restart.index): restart.total
+        for restart in facts.job.status.restarts
+    }
     exits = {
         end.pod: (event, end)
         for event in facts.job_events(EventReason.EXITED_WITH_CODE)
@@ -744,15 +749,17 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
 
 def _restarted(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that were restarted and are running again."""
-    records = {facts.shape.child(facts.name, each.type, each.index): each for each in facts.job.status.restarts}
-    counted = max(sum(each.total for each in records.values()), facts.snapshot.restarts - facts.job.status.attempt)
+    records = {
+        facts.shape.child(facts.name, restart.type, restart.index): restart for restart in facts.job.status.restarts
+    }
+    counted = max(sum(record.total for record in records.values()), facts.snapshot.restarts - facts.job.status.attempt)
     endless = replace(FOR_EVER, to_do=FOR_EVER.to_do[:-1]) if _has_backoff_limit(facts) else FOR_EVER
     events = facts.job_events(EventReason.EXITED_WITH_CODE)
     for pod in facts.live_pods:
         name, replica = pod.metadata.name, facts.shape.replica_of(pod)
-        in_place = max((each.restart_count for each in statuses(pod)), default=0)
+        in_place = max((status.restart_count for status in statuses(pod)), default=0)
         times = max(_recorded_restarts(records.get(replica), pod, in_place), facts.earlier[replica] + in_place)
-        well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
+        well = next((status for status in statuses(pod) if status.name == CONTAINER_NAME and _ended_well(status)), None)
         if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
             how = f"container {safe_name(well.name)} exited with code 0, {format_restarts(well.restart_count)}"
             yield of_pod(AFTER_SUCCESS, pod, how, times=_often(well.restart_count))
@@ -794,10 +801,10 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
 
 def _restarts_seen(pod: PodDetails, container: str, times: int) -> Iterator[str]:
     """Yield the restarts of a replica, and the last exit of the container that was restarted most."""
-    own = sum(each.restart_count for each in statuses(pod))
+    own = sum(status.restart_count for status in statuses(pod))
     before = f", and {times - own} of earlier pods of the replica" if times > own else ""
     yield f"{format_restarts(min(own, times))}{before}"
-    for each in (each for each in exits_of(pod) if each.container == container):
+    for each in (end for end in exits_of(pod) if end.container == container):
         reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
         yield f"container {safe_name(each.container)} exited with code {each.ended.exit_code}{reason} before the restart"
 

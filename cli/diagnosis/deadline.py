@@ -48,7 +48,10 @@ def trouble(facts: Facts, failure: JobAttempt | None, proof: str) -> Iterator[tu
 
 
 def _by_events(facts: Facts) -> Iterator[tuple[Finding | None, str]]:
-    times = {facts.shape.child(facts.name, each.type, each.index): each.total for each in facts.job.status.restarts}
+    times = {
+        facts.shape.child(facts.name, restart.type, restart.index): restart.total
+        for restart in facts.job.status.restarts
+    }
     for pod in (pod for pod, total in times.items() if total >= _AGAIN):
         for event, found in _exits(facts, pod):
             finding = crashing.of_exit_event(facts, event, found, loops=times[pod])
@@ -105,5 +108,5 @@ def _is_recent(facts: Facts, at: datetime | None) -> bool:
 
 def _started_since(facts: Facts, pod: str, at: datetime | None) -> bool:
     """Return True if a container of a pod of this name started after that."""
-    started = [each.at for each in facts.events_of("Pod", pod) if each.reason == "Started"]
+    started = [event.at for event in facts.events_of("Pod", pod) if event.reason == "Started"]
     return at is None or any(each is not None and seconds_between(at, each) > 0 for each in started)

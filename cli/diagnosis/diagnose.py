@@ -50,7 +50,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     keep_pods = NOT_SERVED if operator.STOPPED & found else ON_HOLD if is_on_hold else ""
     causes: list[Cause] = []
     for group in ranked[:MAX_CAUSES]:
-        saved = any(REPLACED in step for each in causes for step in each.to_do)
+        saved = any(REPLACED in step for cause in causes for step in cause.to_do)
         causes.append(_cause(facts, group, keep_pods=keep_pods, saved=saved))
     held = tuple(accelerator_hours(facts.job.status.accelerator_seconds))
     return Diagnosis(tuple(causes), state_line(facts), _unseen(evidence), held)
@@ -156,7 +156,7 @@ def state_line(facts: Facts) -> str:
 def _replicas(seen: JobSnapshot) -> str:
     """Return how many replicas of each type are ready, of how many."""
     sizes = seen.job.sizes if (seen.has_pods or seen.job.manager) and not seen.job.is_suspended else {}
-    done = Counter(each.type for each in seen.replicas if each.has_succeeded)
+    done = Counter(replica.type for replica in seen.replicas if replica.has_succeeded)
     return "".join(
         f", {seen.ready_of(kind)} of {_counted(kind, size)} ready{f', {done[kind]} finished' if done[kind] else ''}"
         for kind, size in sizes.items()

@@ -75,7 +75,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     for pod in () if facts.suspended else _to_delete(facts):
         left_s, final = _sidecar_left_s(facts, pod), _final(pod)
         if left_s is not None:
-            working = [each.name for each in pod.spec.containers or () if each.name not in final]
+            working = [container.name for container in pod.spec.containers or () if container.name not in final]
             seen = f"{CONTAINER_NAME} has ended, still working: {join_some(working)}; {_deleted(left_s)}"
             yield of_pod(SIDECAR, pod, seen, **values)
     if facts.ending is not None:
@@ -126,7 +126,7 @@ def _wait(facts: Facts, pod: PodDetails) -> tuple[float, str]:
     if over_s is not None:
         passed = f"ended {duration(over_s)} ago" if over_s > 0 else f"ends in {duration(-over_s)}"
         return GIVE_UP_S - over_s, f"is being deleted; its grace period {passed}"
-    if _final(pod) == {each.name for each in pod.spec.containers or ()}:
+    if _final(pod) == {container.name for container in pod.spec.containers or ()}:
         return own_s + GIVE_UP_S - (facts.age_s(_decided_at(facts)) or 0.0), "only its native sidecars run"
     left_s, how = _sidecar_left_s(facts, pod), "its sidecar works"
     succeeds = facts.ending is not None and facts.ending.type == ConditionType.SUCCEEDED and _has_default(facts)
@@ -170,7 +170,7 @@ def _sidecar_left_s(facts: Facts, pod: PodDetails) -> float | None:
     """Return for how many seconds a pod is still kept for its sidecar; None if it is not kept for one."""
     target = condition_of(pod.status.conditions, "DisruptionTarget")
     taken = pod.metadata.deletion_timestamp is not None or (target is not None and target.status == "True")
-    final, every = _final(pod), {each.name for each in pod.spec.containers or ()}
+    final, every = _final(pod), {container.name for container in pod.spec.containers or ()}
     if taken or pod.status.phase in _TERMINAL or CONTAINER_NAME not in final or final == every:
         return None
     ages = [age_s for each in _recorded_ends(facts, pod) if (age_s := facts.age_s(each)) is not None]
@@ -181,8 +181,10 @@ def _recorded_ends(facts: Facts, pod: PodDetails) -> Iterator[datetime | None]:
     status = facts.job.status
     if facts.finished:
         yield _decided_at(facts)
-    yield from (each.failed_at for each in status.restarts if each.pod == pod.metadata.uid)
-    yield from (each.end_time for each in status.attempt_history if each.number == attempt_of(pod, status.attempt))
+    yield from (restart.failed_at for restart in status.restarts if restart.pod == pod.metadata.uid)
+    yield from (
+        attempt.end_time for attempt in status.attempt_history if attempt.number == attempt_of(pod, status.attempt)
+    )
 
 
 def _decided_at(facts: Facts) -> datetime | None:
@@ -195,8 +197,12 @@ def _decided_at(facts: Facts) -> datetime | None:
 
 def _final(pod: PodDetails) -> set[str]:
     """Return the ordinary containers that have terminated and will not be restarted."""
-    own = {each.name: each.restart_policy or pod.spec.restart_policy for each in pod.spec.containers or ()}
-    return {each.name for each in pod.status.container_statuses or () if _is_final(each, own.get(each.name, ""))}
+    own = {
+        container.name: container.restart_policy or pod.spec.restart_policy for container in pod.spec.containers or ()
+    }
+    return {
+        status.name for status in pod.status.container_statuses or () if _is_final(status, own.get(status.name, ""))
+    }
 
 
 def _is_final(container: ContainerStatusDetails, policy: str) -> bool:

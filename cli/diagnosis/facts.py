@@ -170,7 +170,7 @@ def _alpha(job: TFJob, found: AlphaEvidence) -> Shape:
     if isinstance(read, InvalidSpec):
         spec = read
     else:
-        sizes = {alpha.V1_TYPES[each.type]: each.replicas for each in read.replicas}
+        sizes = {alpha.V1_TYPES[replica.type]: replica.replicas for replica in read.replicas}
         spec = TFJobSpec(
             replicas={},
             clean_pod_policy=read.cleanup_policy,
@@ -242,7 +242,7 @@ class Facts:
         job = evidence.body or msgspec.json.decode(
             msgspec.json.encode(evidence.alpha.job if evidence.alpha else self.job)
         )
-        pods = None if "pods" in evidence.forbidden else [msgspec.to_builtins(each) for each in evidence.pods]
+        pods = None if "pods" in evidence.forbidden else [msgspec.to_builtins(pod) for pod in evidence.pods]
         events = map(msgspec.to_builtins, evidence.events)
         workload = msgspec.to_builtins(evidence.workload) if evidence.workload is not None else None
         return snapshot_of(job, pods, self.now.timestamp(), events, workload)
@@ -288,7 +288,7 @@ class Facts:
             known = {pod.status.pod_ip for pod in self.pods}
             is_unknown = "" in known or len(known) < sum(self.sizes.values())
             return name == "127" or host in known or (is_unknown and not by_http)
-        known_names = {each.metadata.name for each in self.evidence.services or ()} | {self.name}
+        known_names = {service.metadata.name for service in self.evidence.services or ()} | {self.name}
         runtime_id = self.shape.runtime_id or ""
         is_named = name in known_names or replica_of(None, self.name, name, runtime_id) != ReplicaName()
         if domain[:1] == [self.name]:  # the pods of a shared network have the Service's name as their domain

@@ -132,7 +132,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """For each replica that is not ready, yield the message that explains it, if there is one."""
     if not facts.wanted:
         return
-    names = {each.pod.name for each in facts.snapshot.replicas if each.pod is not None and each.ready}
+    names = {replica.pod.name for replica in facts.snapshot.replicas if replica.pod is not None and replica.ready}
     for pod in (*facts.pods, *facts.evidence.former):
         if facts.shape.replica_of(pod) in facts.wanted and pod.metadata.deletion_timestamp is not None:
             names.add(pod.metadata.name)
@@ -162,7 +162,11 @@ def terminating(facts: Facts, pod: PodDetails) -> tuple[str, str]:
     meta = pod.metadata
     grace_s = meta.deletion_grace_period_seconds or 0
     age = duration(max((facts.age_s(meta.deletion_timestamp) or 0.0) + grace_s, 0.0))
-    hooks = [each.name for each in pod.spec.containers or () if each.lifecycle is not None and each.lifecycle.pre_stop]
+    hooks = [
+        container.name
+        for container in pod.spec.containers or ()
+        if container.lifecycle is not None and container.lifecycle.pre_stop
+    ]
     why = f"grace period {duration(grace_s)}"
     why += f", preStop of container {', '.join(map(safe_name, hooks[:3]))}" if hooks else ""
     why += f", finalizers {', '.join(map(safe_name, meta.finalizers[:3]))}" if meta.finalizers else ""
@@ -170,21 +174,21 @@ def terminating(facts: Facts, pod: PodDetails) -> tuple[str, str]:
 
 
 def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
-    inits = {each.name for each in pod.status.init_container_statuses or ()}
-    for each in exits_of(pod):
-        beside = each.container != CONTAINER_NAME and each.container not in inits
+    inits = {status.name for status in pod.status.init_container_statuses or ()}
+    for end in exits_of(pod):
+        beside = end.container != CONTAINER_NAME and end.container not in inits
         if beside and pod.status.phase == "Running":
-            log, code = facts.log(pod.metadata.name, each.container), str(each.ended.exit_code)
-            code += f" ({safe_name(each.ended.reason)})" * (each.ended.reason not in _PLAIN)
-            last = quote((log or each.ended.message).strip().rpartition("\n")[2])
-            seen = f"container {safe_name(each.container)} exited with code {code}{last and ': '}{last}"
-            values = {"container": each.container, "code": code, "previous": str(not each.now).lower()}
-            return of_pod(SIDECAR, pod, seen, key=each.container, words=last and f": {shorten(last)}", **values)
+            log, code = facts.log(pod.metadata.name, end.container), str(end.ended.exit_code)
+            code += f" ({safe_name(end.ended.reason)})" * (end.ended.reason not in _PLAIN)
+            last = quote((log or end.ended.message).strip().rpartition("\n")[2])
+            seen = f"container {safe_name(end.container)} exited with code {code}{last and ': '}{last}"
+            values = {"container": end.container, "code": code, "previous": str(not end.now).lower()}
+            return of_pod(SIDECAR, pod, seen, key=end.container, words=last and f": {shorten(last)}", **values)
     return None
 
 
 def _start(facts: Facts, pod: PodDetails) -> Finding | None:
-    is_killed = any(each.ended.exit_code in _KILLED for each in exits_of(pod))
+    is_killed = any(end.ended.exit_code in _KILLED for end in exits_of(pod))
     for event in reversed(facts.pod_events(pod, "FailedPostStartHook")):
         # The kubelet stops repeating the event, but the containers that it killed for that reason are still down.
         if is_killed or event in _recent(facts, pod):
@@ -193,15 +197,10 @@ def _start(facts: Facts, pod: PodDetails) -> Finding | None:
         if "failed startup probe" in event.message and (is_killed or event in _recent(facts, pod)):
             probes = [each for each in facts.pod_events(pod) if each.message.startswith("Startup probe failed")]
             return _quoted(facts, pod, (probes or [event])[-1], START, "Startup probe failed")
-    probed = {each.name for each in pod.spec.containers or () if each.startup_probe is not None}
-    for each in exits_of(pod):  # events are kept for an hour
-        if (
-            each.container in probed
-            and each.ended.exit_code in _KILLED
-            and each.restarts
-            and each.ended.reason in _PLAIN
-        ):
-            words = f"exit code {each.ended.exit_code}, and the container has a startupProbe"
+    probed = {container.name for container in pod.spec.containers or () if container.startup_probe is not None}
+    for end in exits_of(pod):  # events are kept for an hour
+        if end.container in probed and end.ended.exit_code in _KILLED and end.restarts and end.ended.reason in _PLAIN:
+            words = f"exit code {end.ended.exit_code}, and the container has a startupProbe"
             return of_pod(START, pod, words, reason="Startup probe may have failed", words=words)
     return None
 
@@ -209,7 +208,7 @@ def _start(facts: Facts, pod: PodDetails) -> Finding | None:
 def _status(pod: PodDetails) -> Finding | None:
     status, waits = pod.status, [each.state.waiting for each in statuses(pod) if each.state is not None]
     reasons = [(status.reason or status.phase, status.message)] if status.message or status.reason else []
-    reasons += [(each.reason, each.message) for each in waits if each is not None and each.reason not in _USUAL]
+    reasons += [(wait.reason, wait.message) for wait in waits if wait is not None and wait.reason not in _USUAL]
     for reason, message in reasons[:1]:
         seen = f"{safe_name(reason)}: {quote(message)}"
         return of_pod(STATUS, pod, seen, key=reason, reason=reason, words=shorten(message) or "no message")
@@ -241,7 +240,8 @@ def _warned(facts: Facts, pod: PodDetails) -> Finding | None:
 
 def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
     known = next(
-        (each.pod for each in facts.snapshot.replicas if each.pod and each.pod.name == pod.metadata.name), None
+        (replica.pod for replica in facts.snapshot.replicas if replica.pod and replica.pod.name == pod.metadata.name),
+        None,
     )
     ready = condition_of(pod.status.conditions, "Ready")
     if known is None or not known.is_up or known.has_succeeded or ready is None or ready.status == "True":
@@ -251,7 +251,7 @@ def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
     node = safe_name(pod.spec.node_name)
     words = f"its containers are ready, and its node {node} is not" if known.is_on_lost_node else quote(ready.message)
     seen = f"condition Ready is {safe_name(ready.status)} {safe_name(ready.reason)}: {quote(ready.message)}"
-    by_probe = not known.is_on_lost_node and any(each.readiness_probe for each in pod.spec.containers or ())
+    by_probe = not known.is_on_lost_node and any(container.readiness_probe for container in pod.spec.containers or ())
     problem = replace(NOT_READY, to_do=_OF_READINESS) if by_probe and is_up(pod) else NOT_READY
     return of_pod(problem, pod, seen, words=words or "its condition Ready is False", node=node or "NODE")
 
@@ -291,15 +291,15 @@ def _why_recreated(
 
 def _node_name(facts: Facts) -> str:
     """Return the nodeName in a template, "" if none is set."""
-    found = _NODE_NAME.search(bytes(facts.job.spec))
-    return value(found[1].decode(errors="replace")) if found else ""
+    match = _NODE_NAME.search(bytes(facts.job.spec))
+    return value(match[1].decode(errors="replace")) if match else ""
 
 
 def _recent(facts: Facts, pod: PodDetails) -> list[EventDetails]:
     """Return the recent events about the current pod, newest last."""
     age_s = facts.age_s(pod.metadata.creation_timestamp)
     most_s = _RECENT_S if age_s is None else min(_RECENT_S, age_s + 1)
-    return [each for each in facts.pod_events(pod) if (facts.age_s(each.at) or 0.0) <= most_s]
+    return [event for event in facts.pod_events(pod) if (facts.age_s(event.at) or 0.0) <= most_s]
 
 
 def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, problem: Problem, reason: str) -> Finding:

@@ -155,7 +155,7 @@ def _waiting(facts: Facts, group: PodGroupDetails | None) -> Iterator[Finding]:
             words.append(event.message)
             if len(proofs) < 3 and first_match(_RULES, event.message):
                 proofs.append(facts.line(event))
-        words.extend(each.message for each in pod.status.conditions or () if each.type == "PodScheduled")
+        words.extend(condition.message for condition in pod.status.conditions or () if condition.type == "PodScheduled")
     found = first_match(_RULES, "\n".join(words))
     members = str(group.spec.min_member) if group is not None else str(len(facts.wanted))
     if found is not None:
@@ -171,7 +171,9 @@ def _group_words(facts: Facts, group: PodGroupDetails) -> tuple[list[str], list[
     where = f"podgroup {safe_name(name)}"
     events = latest([each for each in facts.events_of("PodGroup", name, group.metadata.uid) if each.type == "Warning"])
     unschedulable = [
-        each for each in group.status.conditions or () if each.status == "True" and each.type == "Unschedulable"
+        condition
+        for condition in group.status.conditions or ()
+        if condition.status == "True" and condition.type == "Unschedulable"
     ]
     lines = [f"{where}: phase {safe_name(group.status.phase) or 'not set'}, minMember {group.spec.min_member}"]
     lines += [f"{where}: {safe_name(each.reason)}: {quote(each.message)}" for each in unschedulable] or [

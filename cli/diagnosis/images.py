@@ -155,7 +155,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     for pod in facts.live_pods:
         if not pod.spec.node_name:
             continue
-        states = ((each, each.state.waiting) for each in statuses(pod) if each.state is not None)
+        states = ((status, status.state.waiting) for status in statuses(pod) if status.state is not None)
         found = next(((each, wait) for each, wait in states if wait and wait.reason in IMAGE_REASONS), None)
         if found is not None:
             yield from _of(facts, pod, *found)
@@ -167,7 +167,7 @@ def _of(
     facts: Facts, pod: PodDetails, status: ContainerStatusDetails, wait: ContainerStateWaiting
 ) -> Iterator[Finding]:
     containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-    image = status.image or next((each.image for each in containers if each.name == status.name), "")
+    image = status.image or next((container.image for container in containers if container.name == status.name), "")
     # Before 1.29 ImagePullBackOff does not contain the reason; the event of the pull does.
     pull_events = facts.pod_events(pod, "Failed", "InspectFailed")
     events = latest([each for each in pull_events if "image" in each.message and image in each.message])

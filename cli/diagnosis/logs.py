@@ -507,10 +507,10 @@ _HOSTLESS: Final = re.compile(r"\[Errno (-\d|1\d\d)\]|\bgetaddrinfo\b")
 
 def host_in(line: str) -> tuple[str, bool]:
     """Return the host in a message, "" if there is none, and True if the message is that of an HTTP client or has a URL."""
-    found = _HOST.search(line)
-    if found is None:
+    match = _HOST.search(line)
+    if match is None:
         return "", False
-    return found["host"] or found["urllib"] or found["url"], not found["host"]
+    return match["host"] or match["urllib"] or match["url"], not match["host"]
 
 
 def is_about_any_host(line: str) -> bool:

@@ -252,7 +252,7 @@ def _refused(facts: Facts) -> Iterator[Finding]:
     """Yield why the status is refused, unless one was written since."""
     status = facts.job.status
     for event in latest(facts.job_events(EventReason.STATUS_REFUSED)):
-        writes = [status.last_reconcile_time, *(each.last_transition_time for each in status.conditions)]
+        writes = [status.last_reconcile_time, *(condition.last_transition_time for condition in status.conditions)]
         is_over = any(at is not None and event.at is not None and seconds_between(event.at, at) > 0 for at in writes)
         found = first_match(_REFUSALS, event.message)
         if found is not None and not is_over and (facts.age_s(event.at) or 0.0) < _REPEATED_S:
@@ -303,7 +303,7 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
     lease, is_new = evidence.lease, not facts.job.status.conditions and not facts.job.status.phase
     is_absent = is_new and facts.is_absent("Lease", "tf-operator")
     is_down, has_all = lease is None or not is_renewed(lease, facts.now), "deployments" not in evidence.forbidden
-    serving = [each for each in evidence.deployments if each.served in {"", facts.namespace}]
+    serving = [deployment for deployment in evidence.deployments if deployment.served in {"", facts.namespace}]
     if (is_new or is_down) and has_all and evidence.deployments and not serving:
         yield _elsewhere(facts)
     elif is_down and serving and not any(each.status.ready_replicas for each in serving):
@@ -340,27 +340,30 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
     for pod in facts.pods:
         if pod.status.phase != "Succeeded" or facts.shape.replica_of(pod) not in facts.wanted:
             continue
-        states = [each.state.terminated for each in statuses(pod) if each.state is not None and each.state.terminated]
+        states = [
+            status.state.terminated for status in statuses(pod) if status.state is not None and status.state.terminated
+        ]
         ages = [age for each in states if (age := facts.age_s(each.finished_at)) is not None]
         if ages and min(ages) > _GRACE_S and pod.metadata.deletion_timestamp is None:
             yield of_pod(END_UNSEEN, pod, "phase Succeeded, not in status.finishedIndices", age=duration(min(ages)))
 
 
+def _named(deployment: OperatorDeployment) -> str:
+    return f"deployment {deployment.metadata.namespace}/{safe_name(deployment.metadata.name)}"
+
+
 def _elsewhere(facts: Facts) -> Finding:
     seen = [
-        f"deployment {each.metadata.namespace}/{safe_name(each.metadata.name)}: serves namespace {safe_name(each.served)}"
-        for each in facts.evidence.deployments
+        f"{_named(deployment)}: serves namespace {safe_name(deployment.served)}"
+        for deployment in facts.evidence.deployments
     ]
-    served = sorted({safe_name(each.served) for each in facts.evidence.deployments})
+    served = sorted({safe_name(deployment.served) for deployment in facts.evidence.deployments})
     return of_job(facts, ELSEWHERE, served=", ".join(served[:5])).seen_in(*seen)
 
 
 def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Finding:
-    seen = [
-        f"deployment {each.metadata.namespace}/{safe_name(each.metadata.name)}: 0 of {each.spec.replicas} pods ready"
-        for each in deployments
-    ]
-    meta, wanted = deployments[0].metadata, sum(each.spec.replicas for each in deployments)
+    seen = [f"{_named(deployment)}: 0 of {deployment.spec.replicas} pods ready" for deployment in deployments]
+    meta, wanted = deployments[0].metadata, sum(deployment.spec.replicas for deployment in deployments)
     if wanted == 0:
         return of_job(facts, SCALED_TO_ZERO, operators=meta.namespace, deployment=meta.name).seen_in(*seen)
     for pod in facts.evidence.operator_pods:

@@ -220,10 +220,10 @@ def last_exception(log: str, *, logged: bool = True) -> str:
 
     With `logged`, one that a logger printed counts too.
     """
-    found = _AT_END.search(plain(log)[-_LONGEST:].rstrip())
-    before = (found["before"] or "").lstrip("\n") if found is not None else ""
+    match = _AT_END.search(plain(log)[-_LONGEST:].rstrip())
+    before = (match["before"] or "").lstrip("\n") if match is not None else ""
     is_logged = _LOGGED.search(before) is not None and not before.startswith(_IN_THREAD)
-    return "" if found is None or (is_logged and not logged) else found["line"]
+    return "" if match is None or (is_logged and not logged) else match["line"]
 
 
 def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str, str]:
@@ -250,8 +250,8 @@ def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str,
             return "a program was killed or crashed", line
         if is_near and _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
             return "a program rejected its arguments", line
-        if _EXCEPTION.match(line) and (found := _AT_END.search("\n".join(lines[:number]))) is not None:
-            header = (found["before"] or "").strip()
+        if _EXCEPTION.match(line) and (match := _AT_END.search("\n".join(lines[:number]))) is not None:
+            header = (match["before"] or "").strip()
             if is_near and _gave_up(header):
                 return "the training may have failed", line
             is_last = bool(_XTRACE.match("".join(lines[number : number + 1])))
@@ -279,7 +279,7 @@ def is_progress(line: str) -> bool:
     reader = LogReader()
     values = [each.value for each in reader.feed(f"{line}\n".encode(errors="replace"))]
     return (
-        reader.progress is not None and all(abs(each) < float("inf") for each in values) and not _TROUBLE.search(line)
+        reader.progress is not None and all(abs(value) < float("inf") for value in values) and not _TROUBLE.search(line)
     )
 
 
@@ -292,8 +292,8 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     that a rule knows.
     """
     messages = _messages(log)
-    ends = [each for each in reversed(messages) if each.level in {"X", "F"}]
-    ends += [each for each in reversed(messages) if each.level == "J"]
+    ends = [message for message in reversed(messages) if message.level in {"X", "F"}]
+    ends += [message for message in reversed(messages) if message.level == "J"]
     last = next((each for each in ends if not _is_of_launcher(messages, each)), ends[0] if ends else None)
     candidates: list[_Message] = []
     if last is not None:
@@ -302,20 +302,20 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
         last = candidates[0]
     if last is None or last.level == "J":
         candidates += _lines(messages)
-    for each in candidates:
-        found = first_match(rules, each.text())
+    for candidate in candidates:
+        found = first_match(rules, candidate.text())
         if found is not None and found[0] in _OF_PEERS and not found[1]:
             others = (first_match(rules, other.text()) for other in messages if _OF_SERVICE.search(other.lines[0]))
             found = next((other for other in others if other and other[0] in _OF_PEERS and other[1]), found)
         if found is not None:
-            return LastWords(each.reason(), *found)
+            return LastWords(candidate.reason(), *found)
     if last is None and _BY_HYDRA in log:
         return LastWords(_of_hydra(log[-_LONGEST:]))
     if last is None:
         where = _crashed_in(log[-_LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
         return LastWords(f"crashed in {where}" if where else "")
-    line = next((each.reason() for each in candidates if "NCCL WARN" in each.lines[0]), last.reason())
-    handled = [each for each in messages if each.is_handled and first_match(rules, each.text()) is not None]
+    line = next((candidate.reason() for candidate in candidates if "NCCL WARN" in candidate.lines[0]), last.reason())
+    handled = [message for message in messages if message.is_handled and first_match(rules, message.text()) is not None]
     if handled and last.level == "X":
         line = f"{line}, while handling {handled[-1].reason()}"
     if (other := _just_before(messages, last)) is not None:
@@ -365,7 +365,9 @@ def _before_abort(messages: Sequence[_Message], abort: _Message) -> _Message:
 
     At its exit, a process of JAX waits for the others, and is aborted if they do not exit too.
     """
-    before = (each for each in reversed(messages[: messages.index(abort)]) if each.level not in {"I", "W", "E", "F"})
+    before = (
+        message for message in reversed(messages[: messages.index(abort)]) if message.level not in {"I", "W", "E", "F"}
+    )
     raised = next(before, abort)
     known = first_match(RULES, raised.text())
     return abort if raised.level != "X" or _went_on(raised) or (known and known[0] in _OF_PEERS) else raised
@@ -375,7 +377,7 @@ def _is_of_launcher(messages: Sequence[_Message], one: _Message) -> bool:
     """Return True for the exception of a launcher about a process that it started."""
     if _OF_CHILD.match(one.lines[0]) is None:
         return _OF_LAUNCHER.match(one.lines[0]) is not None
-    raised = [each for each in messages if each.level == "X"]
+    raised = [message for message in messages if message.level == "X"]
     before = raised[-2] if len(raised) > 1 and raised[-1] is one else None
     return before is not None and not (before.is_handled or before.is_cause or _went_on(before))
 
@@ -387,28 +389,28 @@ def _went_on(raised: _Message) -> bool:
 
 def _first_member(messages: Sequence[_Message]) -> _Message:
     """Return the first member of the last ExceptionGroup: it was raised first, and may have caused the others."""
-    outermost = min(each.margin for each in messages if each.margin)
+    outermost = min(message.margin for message in messages if message.margin)
     found: list[_Message] = []
-    for each in messages:
-        if "Group: " in each.lines[0]:
-            found = [] if each.margin == outermost else found
-        elif each.margin:
-            found.append(each)
+    for message in messages:
+        if "Group: " in message.lines[0]:
+            found = [] if message.margin == outermost else found
+        elif message.margin:
+            found.append(message)
     return found[0] if found else messages[-1]
 
 
 def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
     """Yield the deciding message, the exceptions from which it was raised, and what explains it if it is vague."""
     yield last
-    chain = [each for each in messages if each.level == "X"]
+    chain = [message for message in messages if message.level == "X"]
     for each in reversed(chain[:-1] if last.level == "X" else []):
         if not each.is_cause:
             break
         yield each
     if _VAGUE.match(last.lines[0]):
-        yield from (each for each in reversed(messages) if _ROOT.search(each.lines[0]))
+        yield from (message for message in reversed(messages) if _ROOT.search(message.lines[0]))
     if "No matching distribution found for " in last.lines[0]:  # by pip, also if it cannot reach its index
-        yield from (each for each in reversed(messages) if "Retrying (Retry(" in each.lines[0])
+        yield from (message for message in reversed(messages) if "Retrying (Retry(" in message.lines[0])
     if "CalledProcessError" in last.lines[0]:
         yield from _lines(messages)
 
@@ -416,11 +418,11 @@ def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
 def _lines(messages: Sequence[_Message]) -> Iterator[_Message]:
     """Yield the lines of the program, and errors of native code after them; earlier ones did not end the program."""
     ended = True
-    for each in reversed(messages):
-        is_early = _CHILD_KILLED.match(each.lines[0]) is not None  # that of the end is a fatal message
-        if (each.level == "" and not is_early) or (each.level == "E" and ended):
-            yield each
-        ended = ended and each.level != ""
+    for message in reversed(messages):
+        is_early = _CHILD_KILLED.match(message.lines[0]) is not None  # that of the end is a fatal message
+        if (message.level == "" and not is_early) or (message.level == "E" and ended):
+            yield message
+        ended = ended and message.level != ""
 
 
 def _messages(log: str) -> list[_Message]:
@@ -492,8 +494,8 @@ def _begun(line: str, *, left: int, is_said: bool) -> _Message | None:
 
 def _error_of(line: str) -> list[str] | None:
     """Return the message of an error in a structured log (JSON or logfmt) as lines; None if the line is not such an error."""
-    if (found := _LOGFMT.match(line)) is not None:
-        return [(found["quoted"] or found["word"] or "").replace('\\"', '"')]
+    if (match := _LOGFMT.match(line)) is not None:
+        return [(match["quoted"] or match["word"] or "").replace('\\"', '"')]
     if not line.startswith("{") or not line.endswith("}"):
         return None
     try:

@@ -139,7 +139,7 @@ def _port_in_use(facts: Facts, problem: Problem, pod: str, container: str) -> Pr
 
 def _module_missing(problem: Problem, words: str) -> Problem:
     """Return the problem with other advice than to install a package that is there: Python names the package alone if not."""
-    name = found["name"].rstrip(".") if (found := _MODULE.search(words)) is not None else ""
+    name = match["name"].rstrip(".") if (match := _MODULE.search(words)) is not None else ""
     if "is not a package" in words:
         change = "use an image in which no script or folder has the name of the package"
     elif "cannot be directly executed" in words:
@@ -164,18 +164,20 @@ def _limits_memory(facts: Facts, spec: Mapping[str, Any], container: str) -> boo
     """Return True if a container, or its pod, has a memory limit, or if that is unknown."""
     own = [each for each in listed(spec.get("containers")) if each.get("name") == container]
     limits = [mapping(mapping(each.get("resources")).get("limits")) for each in (*own, spec)]
-    return not own or bool(facts.evidence.limit_ranges) or any("memory" in each for each in limits)
+    return not own or bool(facts.evidence.limit_ranges) or any("memory" in limit for limit in limits)
 
 
 def _sets_tf_config(spec: Mapping[str, Any]) -> bool:
     """Return True if a container of a template sets TF_CONFIG, or if that is unknown."""
-    names = [each.get("name") for one in listed(spec.get("containers")) for each in listed(one.get("env"))]
+    names = [variable.get("name") for one in listed(spec.get("containers")) for variable in listed(one.get("env"))]
     return not spec or "TF_CONFIG" in names
 
 
 def _has_accelerator(spec: Mapping[str, Any]) -> bool:
     """Return True if a container requests a GPU or the like, or if that is unknown."""
-    resources = [mapping(each.get("resources")) for each in listed(spec.get("containers"))]
-    amounts = [name for each in resources for kind in ("limits", "requests") for name in mapping(each.get(kind))]
+    resources = [mapping(container.get("resources")) for container in listed(spec.get("containers"))]
+    amounts = [
+        name for resource in resources for kind in ("limits", "requests") for name in mapping(resource.get(kind))
+    ]
     has_claims = bool(spec.get("resourceClaims"))
     return not spec or has_claims or any(map(_ACCELERATOR.search, amounts))

@@ -37,9 +37,9 @@ def first_match(rules: Iterable[MessageRule], text: str) -> tuple[Problem, dict[
     """Return the problem of the first rule that matches, and the values in the text; None if none matches."""
     text = text[:_LONGEST]
     for each in rules:
-        found = each.pattern.search(text)
-        if found is not None:
-            return each.problem, {name: value(text) for name, text in found.groupdict().items() if text}
+        match = each.pattern.search(text)
+        if match is not None:
+            return each.problem, {name: value(text) for name, text in match.groupdict().items() if text}
     return None
 
 
@@ -50,7 +50,7 @@ def value(text: str) -> str:
 
 def shorten(text: str, most: int = MAX_QUOTED) -> str:
     """Shorten a message for a title: cut before a word, with the number of characters that are left out."""
-    cut = next((each for each in CUT.finditer(text) if each.end() == len(text)), None)
+    cut = next((match for match in CUT.finditer(text) if match.end() == len(text)), None)
     whole, left_out = (text, 0) if cut is None else (text[: cut.start()], int(cut[1]))
     if len(whole) <= most:
         return text

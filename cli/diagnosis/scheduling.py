@@ -280,9 +280,9 @@ def _by_message(facts: Facts, pod: PodDetails, message: str, proofs: tuple[str, 
 def _avoided_until(facts: Facts, names: Collection[str]) -> str:
     """Return these avoided nodes with their expiration times: `node-1 until 12:55:00 UTC`."""
     avoided = []
-    for each in facts.job.status.avoided_nodes:
-        if each.name in names:
-            shown = _TIME_OF_DAY if -(facts.age_s(each.expiration_time) or 0.0) < _DAY_S else _DATE_AND_TIME
-            avoided.append(f"{safe_name(each.name)} until {each.expiration_time:{shown}} UTC")
+    for node in facts.job.status.avoided_nodes:
+        if node.name in names:
+            shown = _TIME_OF_DAY if -(facts.age_s(node.expiration_time) or 0.0) < _DAY_S else _DATE_AND_TIME
+            avoided.append(f"{safe_name(node.name)} until {node.expiration_time:{shown}} UTC")
     more = f" and {len(avoided) - _MAX_NODES} more" if len(avoided) > _MAX_NODES else ""
     return f"{', '.join(avoided[:_MAX_NODES])}{more}"

@@ -213,10 +213,12 @@ def find(facts: Facts) -> Iterator[Finding]:
             seen = f"{safe_name(reason)}: {message}"
             yield of_pod(REJECTED, pod, seen, key=reason, reason=reason, words=words and f": {words}")
         elif pod.status.phase == "Failed" and not any(map(_has_ended, statuses(pod))):
-            yield from next(filter(None, (list(_of_container(pod, each)) for each in statuses(pod))), ())
+            yield from next(filter(None, (list(_of_container(pod, status)) for status in statuses(pod))), ())
     for pod in facts.live_pods:
         if pod.spec.node_name:
-            yield from next(filter(None, (list(_of_container(pod, each)) for each in statuses(pod))), _slow(facts, pod))
+            yield from next(
+                filter(None, (list(_of_container(pod, status)) for status in statuses(pod))), _slow(facts, pod)
+            )
 
 
 def _is_rejected(pod: PodDetails) -> bool:
@@ -270,8 +272,10 @@ def _slow(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     if age_s is None or age_s < _LONG_S:
         return
     # Slow image pulls and mounts are reported elsewhere.
-    reported = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}
-    waits = {each.state.waiting.reason for each in statuses(pod) if each.state is not None and each.state.waiting}
+    reported = {"Pulling", "FailedMount", "FailedAttachVolume"} & {event.reason for event in facts.pod_events(pod)}
+    waits = {
+        status.state.waiting.reason for status in statuses(pod) if status.state is not None and status.state.waiting
+    }
     if not reported and not waits & (IMAGE_REASONS | REASONS | {"CrashLoopBackOff"}):
         seen = (
             f"bound to node {safe_name(pod.spec.node_name)} {duration(age_s)} ago, phase {safe_name(pod.status.phase)}"

@@ -166,7 +166,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolumeClaim]) -> Iterator[Finding]:
     mounted = {
-        each.persistent_volume_claim.claim_name for each in pod.spec.volumes or () if each.persistent_volume_claim
+        volume.persistent_volume_claim.claim_name for volume in pod.spec.volumes or () if volume.persistent_volume_claim
     }
     absent = {each for each in mounted if each not in claims and facts.is_absent("PersistentVolumeClaim", each)}
     for name in sorted(mounted):

@@ -187,7 +187,7 @@ def _by_kueue(facts: Facts, workload: Workload, values: dict[str, str]) -> Itera
     if wait is Wait.QUEUED and is_true(raw, "QuotaReserved"):
         return  # Kueue is about to resume the job
     patterns = (*_NAMED, *([UNRESERVED[wait]] if wait in UNRESERVED else ()))
-    named = [found.groupdict() for pattern in patterns if (found := pattern.search(message[:LONGEST])) is not None]
+    named = [match.groupdict() for pattern in patterns if (match := pattern.search(message[:LONGEST])) is not None]
     more = {name: value(text) for each in named for name, text in each.items() if text}
     problem = _PROBLEMS[wait]
     if wait is Wait.QUEUED and not more:

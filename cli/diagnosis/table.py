@@ -81,7 +81,7 @@ def _ids(name: str) -> frozenset[str]:
 
 SUPERSEDED_BY: Final[Mapping[str, frozenset[str]]] = {
     problem.id: frozenset(
-        each for name in problem.unless for each in _ids(name) if problem.id not in {each, *PROBLEMS[each].unless}
+        id_ for name in problem.unless for id_ in _ids(name) if problem.id not in {id_, *PROBLEMS[id_].unless}
     )
     for problem in PROBLEMS.values()
 }

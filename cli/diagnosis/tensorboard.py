@@ -105,5 +105,5 @@ def _takes_back(success: EventDetails, complaint: EventDetails) -> bool:
 
 
 def _child(event: EventDetails) -> str:
-    found = _CHILD.search(event.message)
-    return found[0] if found is not None else ""
+    match = _CHILD.search(event.message)
+    return match[0] if match is not None else ""

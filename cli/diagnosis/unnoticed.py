@@ -85,7 +85,9 @@ def _succeeded(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that exited with 0, and whose log says that a program failed."""
     for pod in facts.pods:
         name = pod.metadata.name
-        training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+        training = next(
+            (status for status in pod.status.container_statuses or () if status.name == CONTAINER_NAME), None
+        )
         ended = training.state.terminated if training is not None and training.state is not None else None
         log = facts.log(name, CONTAINER_NAME)
         if ended is not None and ended.exit_code == 0:
@@ -149,26 +151,30 @@ def _was_down(facts: Facts, kind: str, name: str) -> bool:
     at = facts.job.status.completion_time
     if any(pod.metadata.name == name and pod.status.phase == "Failed" for pod in facts.pods):
         return True
-    records = (each for each in facts.job.status.restarts if each.type == kind and each.replaced)
-    if any(facts.shape.child(facts.name, kind, each.index) == name for each in records):
+    records = (restart for restart in facts.job.status.restarts if restart.type == kind and restart.replaced)
+    if any(facts.shape.child(facts.name, kind, record.index) == name for record in records):
         return True
-    delays = [each for each in facts.events_of("Pod", name) if each.reason == "BackOff"]
-    return any(at and each.at and seconds_between(each.at, at) < _DELAY_S for each in delays)
+    delays = [event for event in facts.events_of("Pod", name) if event.reason == "BackOff"]
+    return any(at and delay.at and seconds_between(delay.at, at) < _DELAY_S for delay in delays)
 
 
 def _failing(facts: Facts, kind: str, done: Container[int]) -> Iterator[tuple[str, str, str]]:
     """Yield the replicas of a type that had failed at the success, with words and evidence: by pod, restarts, or events."""
     pods = {pod.metadata.name: pod for pod in facts.pods}
-    times = {each.index: each.total for each in facts.job.status.restarts if each.type == kind and each.total}
+    times = {
+        restart.index: restart.total for restart in facts.job.status.restarts if restart.type == kind and restart.total
+    }
     events = facts.job_events(EventReason.EXITED_WITH_CODE)
-    ended = [(end, crashing.words_of(each, end)) for each in events if (end := exit_of(each.message)) is not None]
+    ended = [(end, crashing.words_of(event, end)) for event in events if (end := exit_of(event.message)) is not None]
     of_gone = {end.pod: (end.code, words) for end, words in ended if end.code}
     for index in range(facts.sizes.get(kind, 0)):
         name, restarts = facts.shape.child(facts.name, kind, index), times.get(index, 0)
         exits = [(each.ended.exit_code, each.ended.message) for each in exits_of(pods[name])] if name in pods else []
         exits = exits[:1] or ([of_gone[name]] if name in of_gone else [])
         loops = [
-            each for each in facts.events_of("Pod", name) if each.reason == "BackOff" and "restarting" in each.message
+            event
+            for event in facts.events_of("Pod", name)
+            if event.reason == "BackOff" and "restarting" in event.message
         ]
         if index in done or not (exits or restarts or loops):
             continue

@@ -42,7 +42,11 @@ def run_state_of(status: Mapping[str, Any], container: str) -> RunState:
     is_running = state.get("running") is not None
     ended = state.get("terminated") or last.get("terminated")
     if not is_running and not ended:
-        places = {each.get("type"): each for each in status.get("conditions") or () if each.get("status") == "False"}
+        places = {
+            condition.get("type"): condition
+            for condition in status.get("conditions") or ()
+            if condition.get("status") == "False"
+        }
         waiting, unscheduled = (
             (each or {}).get("reason") for each in (state.get("waiting"), places.get("PodScheduled"))
         )

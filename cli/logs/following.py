@@ -120,23 +120,23 @@ class Following:
     def _take(self, replicas: Sequence[ReplicaPod], first: Mapping[str, str | int] | None = None) -> None:
         """Start to read the logs of new pods, by default from the beginning; pass newer states to the logs that are read."""
         self._replicas = replicas
-        self._formatter.expect(each.name for each in replicas)
+        self._formatter.expect(replica.name for replica in replicas)
         containers, states = {}, {}
-        for each in replicas:
-            container = containers[each.name] = container_of(each.pod, self._container) or ""
-            states[each.name] = each.uid, run_state_of(each.pod.get("status") or {}, container)
+        for replica in replicas:
+            container = containers[replica.name] = container_of(replica.pod, self._container) or ""
+            states[replica.name] = replica.uid, run_state_of(replica.pod.get("status") or {}, container)
             if not container:
-                self._leave_out(each, f"container {self._container} not found in pod {each.pod_name}")
+                self._leave_out(replica, f"container {self._container} not found in pod {replica.pod_name}")
         opened = {log.name: log for log in self._logs.update(states)}
-        for each in replicas:
-            if each.name in opened:
-                session = self._sessions[each.name] = self._session.another()
-                options = {"container": containers[each.name], **(first or {})}
-                read = partial(self._read, opened[each.name], session, each.pod_name, options)
+        for replica in replicas:
+            if replica.name in opened:
+                session = self._sessions[replica.name] = self._session.another()
+                options = {"container": containers[replica.name], **(first or {})}
+                read = partial(self._read, opened[replica.name], session, replica.pod_name, options)
                 Thread(target=read, daemon=True).start()
-            elif each.name not in self._logs.open:
-                message = f"{each.name} is not followed: increase --max-log-requests (now {self._most})"
-                self._leave_out(each, message)
+            elif replica.name not in self._logs.open:
+                message = f"{replica.name} is not followed: increase --max-log-requests (now {self._most})"
+                self._leave_out(replica, message)
         self._wake()
 
     def _leave_out(self, replica: ReplicaPod, message: str) -> None:

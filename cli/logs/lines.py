@@ -105,18 +105,18 @@ class Position:
 
 def split(raw: bytes) -> LogLine:
     """Split a raw line with timestamp into its time and its text."""
-    found = _STAMP.match(raw)
-    if found is None:
+    match = _STAMP.match(raw)
+    if match is None:
         return LogLine(b"", raw)
-    return LogLine(raw[: found.end(3)], raw[found.end() :])
+    return LogLine(raw[: match.end(3)], raw[match.end() :])
 
 
 def _time(stamp: bytes) -> tuple[float, int]:
     """Return seconds since the epoch and nanoseconds; a kubelet may omit trailing zeros."""
-    found = _STAMP.match(stamp)
-    if found is None:
+    match = _STAMP.match(stamp)
+    if match is None:
         return 0.0, 0
-    day, fraction, zone = found.groups()
+    day, fraction, zone = match.groups()
     try:
         seconds = datetime.fromisoformat(f"{day.decode()}{zone.decode()}").timestamp()
     except ValueError:

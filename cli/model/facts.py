@@ -193,7 +193,9 @@ def end_record(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def state_of(job: Mapping[str, Any]) -> str:
     """Return the state of a job, see `states`."""
     status = status_of(job)
-    pairs = ((str(each.get("type")), str(each.get("status"))) for each in listed(status.get("conditions")))
+    pairs = (
+        (str(condition.get("type")), str(condition.get("status"))) for condition in listed(status.get("conditions"))
+    )
     phase, outcome = text(status.get("phase")), text(status.get("state"))
     return states.state_of(pairs, is_ending=decided_end(job) is not None, phase=phase, outcome=outcome)
 
@@ -229,7 +231,9 @@ def job_facts(job: Mapping[str, Any], *, gone: bool = False) -> JobFacts:
         failed_at=dict(_times_of(status, "failedAt")),
         attempt=number(status.get("attempt")),
         attempt_ends=[
-            at for each in listed(status.get("attemptHistory")) if (at := seconds(each.get("endTime"))) is not None
+            at
+            for attempt in listed(status.get("attemptHistory"))
+            if (at := seconds(attempt.get("endTime"))) is not None
         ],
         created=seconds(meta.get("creationTimestamp")),
         started=seconds(status.get("startTime")),
@@ -261,8 +265,8 @@ def sizes_of(job: Mapping[str, Any]) -> dict[str, int]:
     has_begun = bool(mapping(status_of(job).get("begun")))
     if has_begun and len(found) > 1 and not _has_workers(entries):
         found.pop("Worker", None)
-    for each in listed(spec.get("replicaspecs")):
-        given = {str(key).casefold(): value for key, value in each.items()}
+    for replica in listed(spec.get("replicaspecs")):
+        given = {str(key).casefold(): value for key, value in replica.items()}
         kind = type_of(text(given.get("tfreplicatype")) or "Master")
         found[kind] = found.get(kind, 0) + _size(given)
     return found
@@ -284,10 +288,10 @@ def _counts_of(statuses: object) -> dict[str, Counters]:
         type_of(kind): Counters(*(number(mapping(each).get(key)) for key in Counters._fields))
         for kind, each in mapping(statuses).items()
     }
-    for each in listed(statuses):
-        states_of_type = mapping(each.get("ReplicasStates"))
+    for status in listed(statuses):
+        states_of_type = mapping(status.get("ReplicasStates"))
         numbers = (number(states_of_type.get(key)) for key in ("Running", SUCCEEDED, FAILED))
-        found[type_of(text(each.get("tf_replica_type")))] = Counters(*numbers)
+        found[type_of(text(status.get("tf_replica_type")))] = Counters(*numbers)
     return found
 
 
@@ -298,18 +302,18 @@ def restarts_of(status: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     if the pod still exists (`JobFacts.at_limit`).
     """
     last = _failure_at_limit(status)
-    for each in listed(status.get("restarts")):
-        if isinstance(each.get("index"), int):
-            kind, index = text(each.get("type")), each["index"]
+    for restart in listed(status.get("restarts")):
+        if isinstance(restart.get("index"), int):
+            kind, index = text(restart.get("type")), restart["index"]
             keys = ("carried", "inPlace") if last == (kind, index) else ("carried", "inPlace", "replaced")
-            yield kind, index, sum(int(count) for key in keys if isinstance(count := each.get(key), int))
+            yield kind, index, sum(int(count) for key in keys if isinstance(count := restart.get(key), int))
 
 
 def _at_limit(status: Mapping[str, Any]) -> Iterator[str]:
     last = _failure_at_limit(status)
-    for each in listed(status.get("restarts")) if last is not None else ():
-        if each.get("replaced") is True and last != (each.get("type"), each.get("index")):
-            yield text(each.get("pod"))
+    for restart in listed(status.get("restarts")) if last is not None else ():
+        if restart.get("replaced") is True and last != (restart.get("type"), restart.get("index")):
+            yield text(restart.get("pod"))
 
 
 def _failure_at_limit(status: Mapping[str, Any]) -> tuple[object, object] | None:
@@ -321,9 +325,9 @@ def _failure_at_limit(status: Mapping[str, Any]) -> tuple[object, object] | None
 
 def _times_of(status: Mapping[str, Any], key: str) -> Iterator[tuple[ReplicaName, float]]:
     """Yield the replicas whose record of restarts has this time."""
-    for each in listed(status.get("restarts")):
-        if isinstance(each.get("index"), int) and (at := seconds(each.get(key))) is not None:
-            yield ReplicaName(type_of(text(each.get("type"))), each["index"]), at
+    for restart in listed(status.get("restarts")):
+        if isinstance(restart.get("index"), int) and (at := seconds(restart.get(key))) is not None:
+            yield ReplicaName(type_of(text(restart.get("type"))), restart["index"]), at
 
 
 def job_of_pod(pod: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -336,14 +340,14 @@ def job_of_pod(pod: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def controller_of(meta: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the owner that controls an object, empty if there is none."""
-    return next((each for each in listed(meta.get("ownerReferences")) if each.get("controller")), {})
+    return next((reference for reference in listed(meta.get("ownerReferences")) if reference.get("controller")), {})
 
 
 def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> PodFacts:
     """Return the facts of a pod. `job` and `runtime_id` help to find its replica if its labels were removed."""
     meta, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
     owner, phase, name = controller_of(meta), text(status.get("phase")), text(meta.get("name"))
-    conditions = {each.get("type"): each for each in listed(status.get("conditions"))}
+    conditions = {condition.get("type"): condition for condition in listed(status.get("conditions"))}
     regular = listed(status.get("containerStatuses"))
     every = [*listed(status.get("initContainerStatuses")), *regular]
     training = _training(regular)
@@ -388,7 +392,7 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
 
 def _training(statuses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the status of the training container, or of the first one if there is none."""
-    return next((each for each in statuses if each.get("name") == CONTAINER), statuses[0] if statuses else {})
+    return next((status for status in statuses if status.get("name") == CONTAINER), statuses[0] if statuses else {})
 
 
 def last_exit(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -415,7 +419,7 @@ def _starting(phase: str, statuses: Iterable[Mapping[str, Any]]) -> str:
     """Return how far a pod has come that has not started, "" if it has."""
     if phase not in {"", "Pending"}:
         return ""
-    waiting = (text(mapping(mapping(each.get("state")).get("waiting")).get("reason")) for each in statuses)
+    waiting = (text(mapping(mapping(status.get("state")).get("waiting")).get("reason")) for status in statuses)
     return next(filter(None, waiting), "Pending")
 
 

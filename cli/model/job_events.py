@@ -75,8 +75,8 @@ class JobEvents:
         self._counted.pop(uid, None)
 
     def _count(self, uid: str, reason: str, event: Mapping[str, Any]) -> bool:
-        found = _POD[reason].match(text(event.get("message")))
-        if found is None:  # it names several pods
+        match = _POD[reason].match(text(event.get("message")))
+        if match is None:  # it names several pods
             return False
         meta, series = mapping(event.get("metadata")), event.get("series")
         times = max(number(mapping(series or event).get("count")), 1)
@@ -87,7 +87,7 @@ class JobEvents:
         )
         at = next((at for each in last if (at := seconds(each)) is not None), 0.0)
         first = seconds(event.get("firstTimestamp"))
-        pod, words = (*found.groups(), "", "")[:2]
+        pod, words = (*match.groups(), "", "")[:2]
         made = CountedEvent(pod, reason, words, times, at if first is None else first, at)
         self._counted[uid][text(meta.get("name"))] = made
         return True

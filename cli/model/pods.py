@@ -54,7 +54,7 @@ def statuses(pod: PodDetails) -> Iterator[ContainerStatusDetails]:
 
 def is_up(pod: PodDetails) -> bool:
     """Return True if the training container is running. In CrashLoopBackOff the phase is also Running."""
-    training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+    training = next((status for status in pod.status.container_statuses or () if status.name == CONTAINER_NAME), None)
     down = training is not None and training.state is not None and training.state.running is None
     return pod.status.phase == "Running" and not down
 
@@ -62,26 +62,26 @@ def is_up(pod: PodDetails) -> bool:
 def lookup_location(pod: PodDetails, container: str) -> str:
     """Return where the program of a container was looked up, as words for a title."""
     here = next((one for one in pod.spec.containers or () if one.name == container), ContainerDetails())
-    if "PATH" in {each.name for each in here.env or ()}:
+    if "PATH" in {variable.name for variable in here.env or ()}:
         return "in PATH (PATH is set in env of the template)"
-    hidden = _PROGRAMS & {each.mount_path.rstrip("/") for each in here.volume_mounts or ()}
+    hidden = _PROGRAMS & {mount.mount_path.rstrip("/") for mount in here.volume_mounts or ()}
     return f"{IN_IMAGE} (a volume is mounted at {min(hidden)} and hides it)" if hidden else IN_IMAGE
 
 
 def running_since(pod: PodDetails) -> datetime | None:
     """Return when the training container started, None if it is not running."""
-    training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+    training = next((status for status in pod.status.container_statuses or () if status.name == CONTAINER_NAME), None)
     running = training.state.running if training is not None and training.state is not None else None
     return running.started_at if running is not None else None
 
 
 def running_inits(pod: PodDetails) -> dict[str, datetime | None]:
     """Return the init containers for which a pod waits while they run, without native sidecars, and when they started."""
-    native = {each.name for each in pod.spec.init_containers or () if each.restart_policy == "Always"}
+    native = {container.name for container in pod.spec.init_containers or () if container.restart_policy == "Always"}
     return {
-        each.name: each.state.running.started_at
-        for each in pod.status.init_container_statuses or ()
-        if each.state is not None and each.state.running is not None and each.name not in native
+        status.name: status.state.running.started_at
+        for status in pod.status.init_container_statuses or ()
+        if status.state is not None and status.state.running is not None and status.name not in native
     }
 
 

@@ -108,7 +108,9 @@ def is_true(workload: Mapping[str, Any], kind: str) -> bool:
 
 
 def _conditions(workload: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {str(each.get("type")): each for each in (workload.get("status") or {}).get("conditions") or ()}
+    return {
+        str(condition.get("type")): condition for condition in (workload.get("status") or {}).get("conditions") or ()
+    }
 
 
 def _told_by(checks: Sequence[Mapping[str, Any]], state: str) -> str:

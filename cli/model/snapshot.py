@@ -274,7 +274,7 @@ class JobSnapshot:
     def _missing(self) -> int:
         """How many replicas have neither succeeded nor a pod. Older operators only counted those that have succeeded."""
         pods = sum(not pod.has_succeeded for pod in self._newest)
-        done = sum(each.succeeded for each in self.job.counts.values())
+        done = sum(count.succeeded for count in self.job.counts.values())
         return max(self.wanted - pods - max(sum(map(len, self._done.values())), done), 0)
 
     @property

@@ -7,14 +7,14 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.api.text import quoted, tail_of
 from tfjob_operator.api.v1.conditions import TRUE
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, NOT_LOST, AttemptReason, EventReason
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails
 
-MAX_WORDS: Final = 400
+MAX_MESSAGE_BYTES: Final = 400
 """The most bytes of a message in a line of evidence: three terminal lines."""
 _SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", EventReason.NODE_SICK, *AttemptReason})
 """Attempt reasons that add nothing to the rest of the line, or to its message."""
@@ -47,7 +47,7 @@ def format_amount(resource: str, number: Decimal) -> str:
 
 def quote(text: str) -> str:
     """Sanitize a message and put it on one line."""
-    return last_words(text, MAX_WORDS) or last_words(text[:MAX_WORDS], MAX_WORDS)
+    return tail_of(text, MAX_MESSAGE_BYTES) or tail_of(text[:MAX_MESSAGE_BYTES], MAX_MESSAGE_BYTES)
 
 
 def safe_name(name: str) -> str:
@@ -86,11 +86,11 @@ def ended_by(attempt: JobAttempt) -> str:
 def avoided_now(nodes: Sequence[AvoidedNode], now: datetime) -> dict[str, str]:
     """Return the nodes that a job currently avoids, with failures and remaining time: `1 failure, 58m left`."""
     found = {}
-    for each in nodes:
-        left_s = 0.0 if each.expiration_time is None else seconds_between(now, each.expiration_time)
+    for node in nodes:
+        left_s = 0.0 if node.expiration_time is None else seconds_between(now, node.expiration_time)
         if left_s > 0:
-            times = f"{each.failures} failure{'s' * (each.failures != 1)}"
-            found[each.name] = f"{safe_name(each.name)} ({times}, {duration(left_s)} left)"
+            times = f"{node.failures} failure{'s' * (node.failures != 1)}"
+            found[node.name] = f"{safe_name(node.name)} ({times}, {duration(left_s)} left)"
     return found
 
 

@@ -48,7 +48,7 @@ class ClusterPageOptions:
     """
 
     read: Read
-    on: socket.socket
+    listener: socket.socket
     namespace: str = ""
     hosts: frozenset[str] = frozenset()
     audiences: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ async def serving(plan: ClusterPageOptions) -> AsyncIterator[None]:
         )
         page = Page(authenticator, parts)
         try:
-            async with background_tasks(_reload(tls, plan.certificate)), listening(page, plan.on, tls):
+            async with background_tasks(_reload(tls, plan.certificate)), listening(page, plan.listener, tls):
                 yield
         finally:
             await reviews.close()
@@ -146,10 +146,10 @@ HELP: Final = (
 def command(**given: Any) -> None:
     """Serve until SIGTERM."""
     certificate, proxies = _certificate(given), _proxies(given)
-    with _listen(given["bind_address"], given["port"]) as on:
+    with _listen(given["bind_address"], given["port"]) as listener:
         plan = ClusterPageOptions(
             Target(kubeconfig=given["kubeconfig"], namespace=given["namespace"]).access,
-            on,
+            listener,
             namespace=given["namespace"],
             hosts=frozenset(each.lower() for each in given["hosts"]),
             audiences=given["audiences"],
@@ -173,7 +173,7 @@ async def _serve(plan: ClusterPageOptions) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     scheme = "https" if plan.certificate is not None else "http"
-    host, port = plan.on.getsockname()[:2]
+    host, port = plan.listener.getsockname()[:2]
     echo(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}", err=True)
     with contextlib.suppress(asyncio.CancelledError):
         async with serving(plan):

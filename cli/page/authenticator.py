@@ -38,9 +38,9 @@ def read_files() -> dict[str, File]:
     """Return all files by name."""
     folder = files("tfjob_operator.cli.page").joinpath("static")
     return {
-        each.name: File(each.read_bytes(), _TYPES[each.name.rpartition(".")[2]])
-        for each in folder.iterdir()
-        if each.name.rpartition(".")[2] in _TYPES
+        path.name: File(path.read_bytes(), _TYPES[path.name.rpartition(".")[2]])
+        for path in folder.iterdir()
+        if path.name.rpartition(".")[2] in _TYPES
     }
 
 

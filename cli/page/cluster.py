@@ -105,12 +105,12 @@ class _Groups(msgspec.Struct):
 async def served(client: RestClient) -> frozenset[Resource]:
     """Return the served ones of `APIS`, and Kueue's Workloads in the version that it prefers. Raises ApiError."""
     try:
-        found = msgspec.json.decode(await client.get_page("/apis"), type=_Groups)
+        found = msgspec.json.decode(await client.get_raw("/apis"), type=_Groups)
     except msgspec.MsgspecError as error:
         raise errors.DecodeError(f"not a list of API groups: {error}") from error
     versions = {group.name: [each.get("version", "") for each in group.versions or ()] for group in found.groups or ()}
     kueue = [replace(WORKLOADS, version=version) for version in versions.get(WORKLOADS.group, ())[:1]]
-    return frozenset([*(each for each in APIS if each.version in versions.get(each.group, ())), *kueue])
+    return frozenset([*(api for api in APIS if api.version in versions.get(api.group, ())), *kueue])
 
 
 _IN_ORDER: Final = (errors.ExpiredError, errors.InvalidError, errors.TooLargeResourceVersionError)
@@ -208,7 +208,7 @@ class Cluster:
         self.scope = scope
         self.read_errors: dict[str, errors.ApiError] = {}
         """The last error by what was read, such as "pods", until reading succeeds."""
-        self._apis = {each: JobCaches(each) for each in APIS}
+        self._apis = {api: JobCaches(api) for api in APIS}
         self._pods, self._pods_handled = self._informer(
             "pods", PODS, Codec(PODS, PodDetails), by_job_of_pod, labels=POD_SELECTOR
         )
@@ -223,7 +223,7 @@ class Cluster:
     def has_synced(self) -> bool:
         """True if jobs and pods are complete, or cannot be read."""
         pods = self._pods_handled.has_synced or self._pods.name in self.read_errors
-        return pods and all(each.is_complete for each in self._apis.values())
+        return pods and all(api.is_complete for api in self._apis.values())
 
     @property
     def places(self) -> frozenset[str]:
@@ -281,7 +281,7 @@ class Cluster:
         ]
 
     def _served(self) -> list[JobInformers]:
-        return [each.informers for each in self._apis.values() if each.informers is not None]
+        return [api.informers for api in self._apis.values() if api.informers is not None]
 
     async def _read_jobs(self, api: JobCaches) -> None:
         """Read the jobs of an API until cancelled. An API that is not served is only checked periodically."""
@@ -406,10 +406,16 @@ class Cluster:
 def _by_owner(workload: Workload) -> Sequence[str]:
     """Index Workloads by the key of the job that they belong to."""
     owner = controller_of(workload.metadata)
-    resources = [each for each in APIS if owner is not None and each.kind == owner.kind]
-    return [str(JobKey(each, workload.metadata.namespace, owner.name)) for each in resources if owner is not None]
+    resources = [api for api in APIS if owner is not None and api.kind == owner.kind]
+    return [
+        str(JobKey(resource, workload.metadata.namespace, owner.name)) for resource in resources if owner is not None
+    ]
 
 
 def _may_be_of(pod: ObjectDetails, uid: str) -> bool:
-    owners = [each.uid for each in pod.metadata.owner_references or () if each.controller and each.kind in _OWNERS]
+    owners = [
+        reference.uid
+        for reference in pod.metadata.owner_references or ()
+        if reference.controller and reference.kind in _OWNERS
+    ]
     return not (uid and owners) or uid in owners

@@ -97,7 +97,7 @@ class Details:
                 if error.code in ABSENT:
                     return None
                 raise
-            return {each.metadata.name: _usage(each) for each in found.items or ()}
+            return {item.metadata.name: _usage(item) for item in found.items or ()}
 
         return (await self._usages.get(namespace, ask, lambda _: USAGE_S)).value
 
@@ -119,5 +119,5 @@ class Details:
 
 
 def _usage(pod: _PodMetrics) -> Usage:
-    used = [each.usage or {} for each in pod.containers or ()]
+    used = [container.usage or {} for container in pod.containers or ()]
     return {name: float(total(each.get(name) for each in used)) for name in ("cpu", "memory")}

@@ -20,7 +20,7 @@ from tfjob_operator.cli.logs.lines import LogLine
 from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.replicas import ReplicaName, order_of
 from tfjob_operator.cli.page.cluster import Cluster, background_tasks
-from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, newest_of
+from tfjob_operator.cli.page.views import MAX_TEXT_BYTES, LogLines, newest_of
 from tfjob_operator.cli.training import Curves, LogReader
 
 MAX_LOGS: Final = 50
@@ -269,7 +269,7 @@ class Run:
             "pod": self._pod,
             "error": self._error,
             "curves": {
-                clean(name, MAX_WORDS): [(point.step, point.value) for point in points]
+                clean(name, MAX_TEXT_BYTES): [(point.step, point.value) for point in points]
                 for name, points in self._curves.by_name.items()
             },
             "progress": progress and progress._asdict(),
@@ -288,7 +288,7 @@ def state_of(pod: PodDetails) -> RunState:
 
 
 def _container(pod: PodDetails) -> str:
-    names = [each.name for each in pod.spec.containers or ()]
+    names = [container.name for container in pod.spec.containers or ()]
     return c.CONTAINER_NAME if c.CONTAINER_NAME in names else names[0] if names else ""
 
 

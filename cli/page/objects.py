@@ -57,7 +57,7 @@ def read_key(key: str) -> JobKey:
 
 def namespaces_in(places: Iterable[str], resource: Resource) -> frozenset[str]:
     """Return the namespaces of the places (API and namespace) that belong to this API."""
-    found = (read_key(f"{each}/") for each in places)
+    found = (read_key(f"{place}/") for place in places)
     return frozenset(each.namespace for each in found if each.resource == resource)
 
 

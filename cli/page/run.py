@@ -42,29 +42,34 @@ Read = Callable[[str | None], Access]
 """Returns the access to the server for a namespace; None selects the namespace of the context."""
 
 
-async def run(target: Target, on: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None) -> None:
+async def run(
+    target: Target, listener: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None
+) -> None:
     """Serve until cancelled, see `serving`. Raises CliError if the API server cannot be reached."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the page shows errors
     logging.lastResort = TerminalHandler(logging.WARNING)
-    async with serving(target.access, on, print_link, everywhere=everywhere, flags=target.shown):
+    async with serving(target.access, listener, print_link, everywhere=everywhere, flags=target.shown):
         await asyncio.Event().wait()
 
 
 @asynccontextmanager
 async def serving(
-    read: Read, on: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None, flags: str = ""
+    read: Read, listener: socket.socket, print_link: Callable[[str], None], *, everywhere: bool | None, flags: str = ""
 ) -> AsyncIterator[None]:
     """Serve on a loopback socket within the context. Raises CliError. `flags` are the options of commands on the page.
 
     `print_link` is called with the link to open in a browser, and with a new link each time a link has been used.
     """
-    host, port = on.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
 
     def print_new_link() -> None:
         print_link(f"http://{host}:{port}/#token={authenticator.token}")
 
     authenticator = LocalAuthenticator(port, print_new_link)
-    async with reading(read, everywhere=everywhere, flags=flags) as parts, listening(Page(authenticator, parts), on):
+    async with (
+        reading(read, everywhere=everywhere, flags=flags) as parts,
+        listening(Page(authenticator, parts), listener),
+    ):
         print_new_link()
         yield
 
@@ -103,7 +108,7 @@ async def reading(
 
 
 @asynccontextmanager
-async def listening(page: Page, on: socket.socket, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+async def listening(page: Page, listener: socket.socket, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
     """Handle requests within the context."""
     logger = logging.getLogger(__name__)
     logger.addFilter(_is_ours)
@@ -112,7 +117,7 @@ async def listening(page: Page, on: socket.socket, tls: ssl.SSLContext | None = 
     )
     await runner.setup()
     try:
-        await web.SockSite(runner, on, ssl_context=tls).start()
+        await web.SockSite(runner, listener, ssl_context=tls).start()
         yield
     finally:
         await runner.cleanup()

@@ -20,8 +20,7 @@ from tfjob_operator.api.meta import object_key
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.commands.top_ import NOT_AVAILABLE, POD_METRICS
-from tfjob_operator.cli.errors import ApiServerError as Refusal
-from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.page.authenticator import HEADERS, INTERNAL_PREFIX, ONLY_READS, LocalAuthenticator, read_files
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster
@@ -33,7 +32,7 @@ from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, TENSORFLOW_V1AL
 from tfjob_operator.cli.page.reviews import DENIED_TTL_S, ReviewFailedError
 from tfjob_operator.cli.page.streams import Streams
 from tfjob_operator.cli.page.viewers import DeniedError, UnauthenticatedError, Viewer
-from tfjob_operator.cli.page.views import MAX_WORDS
+from tfjob_operator.cli.page.views import MAX_TEXT_BYTES
 from tfjob_operator.cli.permissions import ResourceAttributes
 
 JSON: Final = "application/json"
@@ -213,7 +212,7 @@ class Page:
 
         async def messages() -> AsyncGenerator[bytes, None]:
             yield b""
-            for run in [each for each in reads if each not in allowed]:
+            for run in [read for read in reads if read not in allowed]:
                 yield b"event: curves\ndata: %b\n\n" % Run(run, "you are not allowed to read its logs").body()
             async with aclosing(self._parts.logs.curves(allowed)) as changes:
                 async for body in changes:
@@ -226,7 +225,7 @@ class Page:
 def require_name(name: str) -> None:
     """Raise HTTPBadRequest if this is not a DNS name: it becomes part of API paths and access reviews."""
     if not _NAME.fullmatch(name):
-        raise web.HTTPBadRequest(text=f"{clean(name, MAX_WORDS)!r} is not a valid name")
+        raise web.HTTPBadRequest(text=f"{clean(name, MAX_TEXT_BYTES)!r} is not a valid name")
 
 
 def _job(request: web.Request) -> JobKey:
@@ -237,12 +236,12 @@ def _job(request: web.Request) -> JobKey:
 def _keys(request: web.Request, field: str) -> list[str]:
     """Return the unique keys of jobs in a query. Raises HTTPBadRequest."""
     keys = [*dict.fromkeys(each for each in request.query.getall(field, []) if each)]
-    for each in keys:
-        job = read_key(each)
+    for key in keys:
+        job = read_key(key)
         require_name(job.namespace)
         require_name(job.name)
-        if str(job) != each:
-            raise web.HTTPBadRequest(text=f"{clean(each, MAX_WORDS)!r} is not a job")
+        if str(job) != key:
+            raise web.HTTPBadRequest(text=f"{clean(key, MAX_TEXT_BYTES)!r} is not a job")
     return keys
 
 
@@ -281,6 +280,6 @@ def _refusal(code: int, message: str) -> web.Response:
 
 def _failure(error: ApiError | CliError) -> web.Response:
     """Return the response for an error of the API server or the connection to it: 400, 403 and 404 as is, others as 502."""
-    code = error.code if isinstance(error, (StatusError, Refusal)) else 0
+    code = error.code if isinstance(error, (StatusError, ApiServerError)) else 0
     message = error.status_message if isinstance(error, StatusError) else error.message
     return _refusal(code if code in {400, 403, 404} else 502, message)

@@ -55,11 +55,11 @@ def spec_summary_of(job: PageJob) -> SpecSummary:
     if job.is_alpha:
         dialect = alpha.TENSORFLOW if job.resource == alpha.TENSORFLOW.resource else alpha.KUBEFLOW
         old = read_alpha_spec(dialect, facts.name, job.spec)
-        mistakes = clean(old.text, MAX_WORDS) if isinstance(old, InvalidSpec) else ""
+        mistakes = clean(old.text, MAX_TEXT_BYTES) if isinstance(old, InvalidSpec) else ""
         return SpecSummary(facts, facts.queue, mistakes)
     spec = read_spec(facts.name, job.spec, was_good=job.status.begun is not None)
     if isinstance(spec, InvalidSpec):
-        return SpecSummary(facts, facts.queue, clean(spec.text, MAX_WORDS))
+        return SpecSummary(facts, facts.queue, clean(spec.text, MAX_TEXT_BYTES))
     most = spec.failure_policy.max_restarts if spec.failure_policy is not None else None
     return SpecSummary(facts, facts.queue or spec.scheduling.queue, max_restarts=most)
 
@@ -72,7 +72,7 @@ def snapshot_of(
     waits: tuple[str, str] | None = None,
 ) -> JobSnapshot:
     """Return the snapshot of a job; `pods` is None without permission to list them."""
-    read = (each for each in events if each.type == "Warning" or each.involved_object.kind == TFJOBS.kind)
+    read = (event for event in events if event.type == "Warning" or event.involved_object.kind == TFJOBS.kind)
     return JobSnapshot(summary.facts, pods, now, events=JobEvents(map(msgspec.to_builtins, read)), waits=waits)
 
 
@@ -95,13 +95,13 @@ def row_of(job: PageJob, summary: SpecSummary, seen: JobSnapshot) -> dict[str, A
         "uid": facts.uid,
         "state": seen.state,
         "since": facts.since,
-        "note": clean(BACK_OFF.rstrip(":") if is_delayed else seen.reason, MAX_WORDS),
+        "note": clean(BACK_OFF.rstrip(":") if is_delayed else seen.reason, MAX_TEXT_BYTES),
         "until": facts.next_restart if is_delayed else None,
         "quiet": seen.is_quiet,
         "why": " ".join(clean(seen.message, MAX_WHY).split()) if seen.reason else "",
         "replicas": _counts(seen),
         "restarts": seen.restarts,
-        "queue": clean(summary.queue, MAX_WORDS),
+        "queue": clean(summary.queue, MAX_TEXT_BYTES),
         "created": facts.created,
         "started": facts.started if seen.lasted_s is not None else None,
         "ended": facts.ended,
@@ -117,8 +117,8 @@ def job_view(
     held, spec = summary.facts.held, msgspec.json.decode(job.spec)
     return {
         "row": row_of(job, summary, seen),
-        "message": clean(str((summary.facts.stalled or summary.facts.condition).get("message") or ""), MAX_WORDS),
-        "held": clean(str(held.get("message") or ""), MAX_WORDS) if held is not None else "",
+        "message": clean(str((summary.facts.stalled or summary.facts.condition).get("message") or ""), MAX_TEXT_BYTES),
+        "held": clean(str(held.get("message") or ""), MAX_TEXT_BYTES) if held is not None else "",
         "mistakes": summary.mistakes,
         "tensorboard": isinstance(spec, dict) and any(key.lower() == "tensorboard" for key in spec),
         "replicas": _replicas(job, summary, pods, seen),
@@ -140,35 +140,39 @@ def _attempts(job: PageJob, summary: SpecSummary) -> dict[str, Any]:
         "next": seconds(status.next_restart_time),
         "history": [
             {
-                "number": each.number,
-                "start": seconds(each.start_time),
-                "end": seconds(each.end_time),
-                "why": clean(ended_by(each), MAX_WORDS),
+                "number": attempt.number,
+                "start": seconds(attempt.start_time),
+                "end": seconds(attempt.end_time),
+                "why": clean(ended_by(attempt), MAX_TEXT_BYTES),
             }
-            for each in status.attempt_history
+            for attempt in status.attempt_history
         ],
         "avoided": [
-            {"name": clean(each.name, MAX_WORDS), "failures": each.failures, "until": seconds(each.expiration_time)}
-            for each in status.avoided_nodes
-            if each.expiration_time is not None
+            {
+                "name": clean(node.name, MAX_TEXT_BYTES),
+                "failures": node.failures,
+                "until": seconds(node.expiration_time),
+            }
+            for node in status.avoided_nodes
+            if node.expiration_time is not None
         ],
     }
 
 
 def _counts(seen: JobSnapshot) -> list[dict[str, Any]]:
     found: dict[str, list[ReplicaSnapshot]] = {kind: [] for kind, size in seen.job.sizes.items() if size}
-    for each in seen.replicas:
-        if each.index < seen.job.sizes.get(each.type, 0):
-            found[each.type].append(each)
+    for replica in seen.replicas:
+        if replica.index < seen.job.sizes.get(replica.type, 0):
+            found[replica.type].append(replica)
     return [
         {
             "type": kind,
             "wanted": seen.job.sizes[kind],
             "ready": seen.ready_of(kind) if seen.has_pods or seen.job.manager else None,
             "succeeded": max(
-                sum(each.has_succeeded for each in replicas), seen.job.counts.get(kind, Counters()).succeeded
+                sum(replica.has_succeeded for replica in replicas), seen.job.counts.get(kind, Counters()).succeeded
             ),
-            "failed": sum(each.pod is not None and each.pod.has_failed for each in replicas),
+            "failed": sum(replica.pod is not None and replica.pod.has_failed for replica in replicas),
         }
         for kind, replicas in found.items()
     ]
@@ -182,10 +186,10 @@ def _replicas(
         return []
     details = {pod.metadata.uid: pod for pod in pods}
     return [
-        replica_view(each, each.pod, details[each.pod.uid])
-        if each.pod is not None
-        else missing_view(each, _name_of(job, summary, each.type, each.index))
-        for each in seen.replicas
+        replica_view(replica, replica.pod, details[replica.pod.uid])
+        if replica.pod is not None
+        else missing_view(replica, _name_of(job, summary, replica.type, replica.index))
+        for replica in seen.replicas
     ]
 
 
@@ -201,17 +205,17 @@ def _events(job: PageJob, events: Iterable[EventDetails]) -> list[dict[str, Any]
     created = seconds(job.metadata.creation_timestamp) or 0
     shown: list[dict[str, Any]] = [
         {
-            "id": each.metadata.uid,
-            "type": clean(each.type, MAX_WORDS),
-            "reason": clean(each.reason, MAX_WORDS),
-            "message": clean(each.message),
-            "object": each.involved_object.name if each.involved_object.kind != own else "",
-            "count": each.series.count if each.series is not None else max(each.count, 1),
-            "at": seconds(each.at),
+            "id": event.metadata.uid,
+            "type": clean(event.type, MAX_TEXT_BYTES),
+            "reason": clean(event.reason, MAX_TEXT_BYTES),
+            "message": clean(event.message),
+            "object": event.involved_object.name if event.involved_object.kind != own else "",
+            "count": event.series.count if event.series is not None else max(event.count, 1),
+            "at": seconds(event.at),
         }
-        for each in events
-        if each.involved_object.kind != own or each.involved_object.uid in {"", job.metadata.uid}
-        if (seconds(each.at) or created) >= created - 1  # pods of an earlier job had the same names
+        for event in events
+        if event.involved_object.kind != own or event.involved_object.uid in {"", job.metadata.uid}
+        if (seconds(event.at) or created) >= created - 1  # pods of an earlier job had the same names
     ]
     return sorted(shown, key=lambda each: (-(each["at"] or 0), each["id"]))[:MAX_EVENTS]
 
@@ -232,15 +236,15 @@ def timeline_view(job: PageJob, pods: Sequence[PodDetails], events: Sequence[Eve
         "end": seconds(timeline.end),
         "lanes": [_lane(timeline.replicas[place], timeline.start) for place in sorted(worst[:MAX_LANES])],
         "more": max(0, len(timeline.replicas) - MAX_LANES),
-        "attempts": [_plain(each) for each in timeline.attempts],
+        "attempts": [_plain(attempt) for attempt in timeline.attempts],
         "spans": [
-            {"kind": kind, **_plain(each)}
+            {"kind": kind, **_plain(span)}
             for kind, spans in (
                 ("suspended", timeline.suspensions),
                 ("held", timeline.holds),
                 ("ending", [timeline.ending] if timeline.ending is not None else []),
             )
-            for each in spans
+            for span in spans
         ],
     }
 
@@ -278,7 +282,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return seconds(value)
     if isinstance(value, str):
-        return clean(value, MAX_WORDS)
+        return clean(value, MAX_TEXT_BYTES)
     if isinstance(value, PodHistory | Interval | Span | AttemptSpan):
         names = _OF_LIFE if isinstance(value, PodHistory) else value._fields
         return {name: _plain(getattr(value, name)) for name in names}
@@ -287,7 +291,7 @@ def _plain(value: Any) -> Any:
 
 MAX_WHY: Final = 200
 """The most bytes of a message in a row of the list."""
-MAX_WORDS: Final = 600
+MAX_TEXT_BYTES: Final = 600
 """The most bytes of a message in a table: the events have the rest."""
 
 
@@ -314,7 +318,7 @@ def replica_view(replica: ReplicaSnapshot, facts: PodFacts, pod: PodDetails) -> 
         "exit": facts.exit_code,
         "created": seconds(pod.metadata.creation_timestamp),
         "started": seconds(running.started_at if running is not None else pod.status.start_time),
-        "message": clean(facts.message or facts.problem_message, MAX_WORDS),
+        "message": clean(facts.message or facts.problem_message, MAX_TEXT_BYTES),
         "containers": [each.name for each in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))],
         "inPlace": main.restart_count if main is not None else 0,
     }
@@ -329,7 +333,7 @@ def missing_view(replica: ReplicaSnapshot, name: str) -> dict[str, Any]:
         "index": max(replica.index, 0),
         "state": replica.state,
         "ready": replica.ready,
-        "trouble": clean(replica.why, MAX_WORDS),
+        "trouble": clean(replica.why, MAX_TEXT_BYTES),
         "node": "",
         "restarts": replica.restarts,
         "exit": 0 if replica.has_succeeded else None,

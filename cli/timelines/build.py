@@ -268,16 +268,16 @@ def timeline_of(
 
 def _state(job: values.TimelineJob) -> str:
     status = job.status
-    pairs = ((each.type, each.status) for each in status.conditions or ())
+    pairs = ((condition.type, condition.status) for condition in status.conditions or ())
     return states.state_of(pairs, is_ending=is_ending(status), phase=status.phase, outcome=status.state)
 
 
 def _attempts(job: values.TimelineJob, end: datetime | None) -> Iterator[values.AttemptSpan]:
     history = (job.status.attempt_history or ()) if job.status.attempt else ()
-    for each in history:
-        start, over = utc(each.start_time), utc(each.end_time)
+    for attempt in history:
+        start, over = utc(attempt.start_time), utc(attempt.end_time)
         if start is not None and over is not None:
-            yield values.AttemptSpan(each.number, start, max(over, start), ended_by(each))
+            yield values.AttemptSpan(attempt.number, start, max(over, start), ended_by(attempt))
     ended = utc(history[-1].end_time) if history and history[-1].number < job.status.attempt else None
     if ended is not None:
         delay_s = job.status.begun.delay_s if job.status.begun is not None else 0
@@ -301,7 +301,14 @@ def _end(job: values.TimelineJob) -> datetime | None:
 
 
 def _written(job: values.TimelineJob) -> datetime | None:
-    ended = next((each for each in job.status.conditions or () if each.type in _ENDS and each.status == "True"), None)
+    ended = next(
+        (
+            condition
+            for condition in job.status.conditions or ()
+            if condition.type in _ENDS and condition.status == "True"
+        ),
+        None,
+    )
     return utc(ended.last_transition_time) if ended is not None else None
 
 
@@ -498,7 +505,7 @@ def _happenings(
     reasons = [*(each.message for each in reported), *(each.message for each in own)]
     for attempt, (words, at) in zip(history, restarts, strict=True):
         restarted = attempt.number < job.status.attempt  # otherwise a rule has ended the job
-        if at is not None and restarted and not any(words in each for each in reasons):  # its event has expired
+        if at is not None and restarted and not any(words in reason for reason in reasons):  # its event has expired
             text = f"{words.strip()}: {ended_by(attempt)}"
             reported.append(values.Happening(at, name, EventReason.RESTARTED_ALL, text, is_warning=bool(attempt.rule)))
     found: dict[tuple[str, ...], values.Happening] = {}

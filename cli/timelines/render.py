@@ -118,9 +118,9 @@ class _Chart:
     def __init__(
         self, start: float, end: float, timeline: Timeline, frame: Frame, paint: Callable[[str, str], str]
     ) -> None:
-        labels = [_label(each) for each in timeline.replicas] + ["suspended"]
+        labels = [_label(replica) for replica in timeline.replicas] + ["suspended"]
         self._label = min(max(map(len, labels)), _LABEL, frame.width // 3)
-        notes = [_note(each) for each in timeline.replicas]
+        notes = [_note(replica) for replica in timeline.replicas]
         self._note = max(map(len, notes), default=0) if frame.width >= 2 * MIN_WIDTH else 0
         self._columns = frame.width - self._label - 1 - (self._note and self._note + 1)
         self._start, self._end = start, end
@@ -138,7 +138,9 @@ class _Chart:
         for word, spans in (("suspended", timeline.suspensions), ("held", timeline.holds), ("ending", ending)):
             if spans:
                 yield f"{word[: self._label]:<{self._label}} {self._painted(self._spanned(spans))}".rstrip()
-        used = {each.state for replica in timeline.replicas for life in replica.lives for each in life.intervals}
+        used = {
+            interval.state for replica in timeline.replicas for life in replica.lives for interval in life.intervals
+        }
         yield from self._legend(state for state in PodState if state in used)
 
     def _legend(self, states: Iterable[PodState]) -> Iterator[str]:
@@ -182,19 +184,19 @@ class _Chart:
 
     def _spanned(self, spans: Iterable[Span]) -> list[_Cell]:
         cells: list[_Cell] = [(" ", "")] * self._columns
-        for each in spans:
-            first = min(self._place(each.start), self._columns - 1)
-            last = max(self._place(each.end), first + 1)
+        for span in spans:
+            first = min(self._place(span.start), self._columns - 1)
+            last = max(self._place(span.end), first + 1)
             cells[first:last] = [(self._frame.signs.span, "blue")] * (last - first)
         return cells
 
     def _numbered(self, attempts: Sequence[AttemptSpan]) -> list[_Cell]:
         """Return a line of attempts, each numbered at its start if there is room; the last one is always numbered."""
-        cells = self._spanned(Span(each.start, each.end) for each in attempts)
+        cells = self._spanned(Span(attempt.start, attempt.end) for attempt in attempts)
         end = self._columns
-        for each in reversed(attempts):
-            number = str(each.number)
-            first = min(self._place(each.start), self._columns - (len(number) if each is attempts[-1] else 1))
+        for attempt in reversed(attempts):
+            number = str(attempt.number)
+            first = min(self._place(attempt.start), self._columns - (len(number) if attempt is attempts[-1] else 1))
             if first + len(number) <= end:
                 cells[first : first + len(number)] = [(sign, "blue") for sign in number]
                 end = first

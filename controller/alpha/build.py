@@ -70,11 +70,11 @@ Hosts = dict[str, list[str]]
 def hosts_of(spec: AlphaSpec, runtime_id: str) -> Hosts:
     """Return the addresses of all replicas."""
     return {
-        each.type.lower(): [
-            f"{replica_key(runtime_id, each.type, index).name}:{each.port}" for index in range(each.replicas)
+        replica.type.lower(): [
+            f"{replica_key(runtime_id, replica.type, index).name}:{replica.port}" for index in range(replica.replicas)
         ]
-        for each in sorted(spec.replicas, key=lambda each: each.type)
-        if each.replicas > 0
+        for replica in sorted(spec.replicas, key=lambda each: each.type)
+        if replica.replicas > 0
     }
 
 
@@ -156,7 +156,7 @@ def build_service(
     dialect: Dialect, job: ObjectMeta, spec: AlphaSpec, runtime_id: str, key: ReplicaKey
 ) -> dict[str, Any]:
     """Return the service of a replica. It has a cluster IP, as with earlier operators, and publishes unready addresses."""
-    port = next(each.port for each in spec.replicas if each.type == key.type)
+    port = next(replica.port for replica in spec.replicas if replica.type == key.type)
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -201,7 +201,7 @@ class JobBuilder:
         self._job = job.metadata
         self._spec = spec
         self._runtime_id = runtime_id
-        self._replicas = {each.type.value: each for each in spec.replicas}
+        self._replicas = {replica.type.value: replica for replica in spec.replicas}
         self._templates: dict[str, JSON] = {kind.value: each for kind, each in templates_of(dialect, job.spec).items()}
         self._hosts = hosts_of(spec, runtime_id)
 

@@ -352,7 +352,7 @@ class AlphaTakeover:
         meta = job.metadata
         options = ListOptions(meta.namespace, label_selector=selector_of_hidden(meta, spec))
         page = await self._client.list_page(PODS, options, _PodMetadataList)
-        pods = [each.metadata for each in page.items or () if _is_controlled_by(each.metadata, meta)]
+        pods = [item.metadata for item in page.items or () if _is_controlled_by(item.metadata, meta)]
         hidden = [pod for pod in pods if not is_ours(pod)]
         await self._label(job, spec, hidden)
         if hidden:

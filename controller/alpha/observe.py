@@ -15,7 +15,7 @@ from typing import Final
 
 from tfjob_operator.api.core import Condition, ContainerStateTerminated, ContainerStatus, PodPhase
 from tfjob_operator.api.meta import controller_of
-from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.api.text import quoted, tail_of
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, RETRYABLE_EXIT_CODES
 from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, AlphaState
 from tfjob_operator.controller.alpha.children import BatchJob, Children
@@ -102,7 +102,7 @@ def replicas_of(children: Children) -> dict[str, AlphaReplica]:
 
 def training_of(pod: Pod) -> ContainerStatus | None:
     """Return the status of the container `tensorflow`, None if not reported."""
-    return next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+    return next((status for status in pod.status.container_statuses or () if status.name == CONTAINER_NAME), None)
 
 
 def last_end(training: ContainerStatus) -> ContainerStateTerminated | None:
@@ -172,7 +172,7 @@ def judge(chief: AlphaReplica | None) -> AlphaVerdict:
         return AlphaVerdict(succeeded=True, at=next((ended.finished_at for ended in ends if ended is not None), None))
     if chief.job is not None and chief.failure is not None:
         failure = chief.failure
-        message = last_words(failure.message)
+        message = tail_of(failure.message)
         detail = f": {message}" if message else ""
         return AlphaVerdict(failed=f"Job {chief.job.metadata.name} has failed, {quoted(failure.reason)}{detail}")
     failures = (found for pod in chief.pods if (found := _failure_of(pod)) is not None)
@@ -200,7 +200,7 @@ def _failure_of(pod: Pod) -> AlphaVerdict | None:
 def _exit_of(ended: ContainerStateTerminated) -> str:
     """Return how the training ended: exit code, reason, and the end of its termination message."""
     reason = f" ({quoted(ended.reason)})" if ended.reason not in {"", "Error"} else ""
-    message = last_words(ended.message)
+    message = tail_of(ended.message)
     return f"container {CONTAINER_NAME} exited with code {ended.exit_code}{reason}{f': {message}' if message else ''}"
 
 
@@ -223,7 +223,7 @@ def derived_runtime_id(uid: str, attempt: int = 0) -> str:
 def next_runtime_id(uid: str, taken: str) -> str:
     """Return the RuntimeId to try after `taken`, whose names are in use."""
     ids = _distinct(uid)
-    if any(each == taken for each in ids):  # the rest of the iterator follows it
+    if any(id_ == taken for id_ in ids):  # the rest of the iterator follows it
         return next(ids, derived_runtime_id(uid))
     return derived_runtime_id(uid)
 

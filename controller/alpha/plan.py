@@ -102,7 +102,7 @@ class AlphaStatusDraft(Draft):
     def begin(self, spec: AlphaSpec, children: Children) -> None:
         """Record that Jobs exist, or are about to be created. If a record was lost, the generation is unknown."""
         self.start()
-        sizes = {V1_TYPES[each.type]: each.replicas for each in spec.replicas}
+        sizes = {V1_TYPES[replica.type]: replica.replicas for replica in spec.replicas}
         generation = 0 if children.jobs else self.job.metadata.generation
         self.begun = msgspec.structs.replace(self.begun or StartRecord(generation), replicas=sizes)
         self.phase, self.state = Phase.RUNNING, AlphaState.RUNNING
@@ -218,8 +218,8 @@ _FINISHED_PHASES: Final = frozenset({Phase.CLEAN_UP, Phase.FAILED, Phase.DONE})
 def is_finished(status: AlphaStatus) -> bool:
     """Return True if the job has finished. Earlier operators, which had no conditions, only set the phase."""
     return status.phase in _FINISHED_PHASES or any(
-        each.type in {ConditionType.SUCCEEDED, ConditionType.FAILED} and each.status == conditions.TRUE
-        for each in status.conditions or ()
+        condition.type in {ConditionType.SUCCEEDED, ConditionType.FAILED} and condition.status == conditions.TRUE
+        for condition in status.conditions or ()
     )
 
 
@@ -270,9 +270,9 @@ def to_clean_up(policy: str, children: Children) -> tuple[Child, ...]:
     kept = set()
     if policy != CleanPodPolicy.ALL:
         kept = {name for name, replica in found.items() if replica.has_ended}
-    jobs = [each for each in children.jobs if each.metadata.name not in kept]
-    services = [each for each in children.services if each.metadata.name not in kept]
-    bare = [each for name, pods in children.bare.items() if name not in kept for each in pods]
+    jobs = [job for job in children.jobs if job.metadata.name not in kept]
+    services = [service for service in children.services if service.metadata.name not in kept]
+    bare = [pod for name, pods in children.bare.items() if name not in kept for pod in pods]
     every: list[Child] = [*jobs, *bare, *services, *children.config_maps]
     return tuple(each for each in every if each.metadata.deletion_timestamp is None)
 
@@ -302,7 +302,9 @@ def run(draft: AlphaStatusDraft, spec: AlphaSpec, children: Children, taken: Col
 
 def keys_of(spec: AlphaSpec, runtime_id: str) -> list[ReplicaKey]:
     """Return the replicas in the spec."""
-    return [replica_key(runtime_id, each.type, index) for each in spec.replicas for index in range(each.replicas)]
+    return [
+        replica_key(runtime_id, replica.type, index) for replica in spec.replicas for index in range(replica.replicas)
+    ]
 
 
 def _reconcile_children(
@@ -315,7 +317,7 @@ def _reconcile_children(
     running: bool,
 ) -> AlphaPlan:
     """Create missing children, and delete surplus ones. `without_job` are the replicas that need a Job."""
-    services = {each.metadata.name for each in children.services}
+    services = {service.metadata.name for service in children.services}
     config_maps = {each.metadata.name for each in children.config_maps}
     missing = tuple(key for key in wanted if key.name not in services)
     program = config_map_name(draft.runtime_id) if spec.has_servers else ""
@@ -365,9 +367,9 @@ def _has_succeeded(draft: AlphaStatusDraft, key: ReplicaKey) -> bool:
 def _surplus(children: Children, wanted: Collection[str], program: str) -> tuple[Child, ...]:
     """Return the children without a replica: its type was scaled down, or the job changed its RuntimeId."""
     every: list[Child] = [
-        *(each for each in children.jobs if each.metadata.name not in wanted),
-        *(each for name, pods in children.bare.items() if name not in wanted for each in pods),
-        *(each for each in children.services if each.metadata.name not in wanted),
+        *(job for job in children.jobs if job.metadata.name not in wanted),
+        *(pod for name, pods in children.bare.items() if name not in wanted for pod in pods),
+        *(service for service in children.services if service.metadata.name not in wanted),
         *(each for each in children.config_maps if each.metadata.name != program),
     ]
     return tuple(each for each in every if each.metadata.deletion_timestamp is None)

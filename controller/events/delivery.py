@@ -1,4 +1,4 @@
-"""Retries a write until it succeeds, cannot succeed, or the recorder stops (EV-08); counts dropped events."""
+"""Retries a write until it succeeds, cannot succeed, or the recorder stops; counts dropped events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Drop(enum.StrEnum):
 
     INVALID = "invalid"  # neither Normal nor Warning
     OVERFLOW = "overflow"  # the buffer was full
-    SPAM = "spam"  # rate-limited per object (EV-05); the count is part of the next write
+    SPAM = "spam"  # rate-limited per object; the count is part of the next write
     REFUSED = "refused"  # the API server rejected it
     UNREACHABLE = "unreachable"  # twelve attempts without a valid response
     SHUTDOWN = "shutdown"  # recorded after `stop`, or queued when `run` was cancelled
@@ -69,7 +69,7 @@ class Drops:
 
 MAX_TRIES: Final = 12
 RETRY_S: Final = 10.0
-"""EV-08: twelve attempts ten seconds apart outlast a restart of the API server."""
+"""Twelve attempts ten seconds apart outlast a restart of the API server."""
 RETRIABLE: Final = (errors.TransportError, errors.DecodeError, errors.NoStatusError)
 """Errors that do not concern the event itself: no response, or one from a proxy."""
 
@@ -110,7 +110,7 @@ class Delivery:
         except RETRIABLE as error:
             return DeliveryFailure(Drop.UNREACHABLE, error)
         except (errors.AlreadyExistsError, errors.NamespaceTerminatingError):
-            pass  # written by an attempt whose response was lost, or no longer needed (EV-08)
+            pass  # written by an attempt whose response was lost, or no longer needed
         except errors.StatusError as error:
             return DeliveryFailure(Drop.REFUSED, error)
         except errors.ApiError as error:

@@ -1,16 +1,16 @@
 """Writes core/v1 events, which `kubectl describe` shows, without blocking a sync.
 
-`event` only appends to a bounded buffer (EV-01); the task of `run` correlates and sends the events. If the buffer is full,
+`event` only appends to a bounded buffer; the task of `run` correlates and sends the events. If the buffer is full,
 Warnings displace Normal events, since Warnings matter most during an outage of the API server. Dropped events are counted;
 dropped Warnings are also logged. `write` is for an event that must be on the API server before the caller continues.
 
 A correlator decides what happens to an event: a new object on the API server, a higher count of an existing one, or nothing. It
-is pure except for its bounded memory (EV-06): no I/O, and time comes from the given clock. Events pass three stages in this
-order (EV-07):
+is pure except for its bounded memory: no I/O, and time comes from the given clock. Events pass three stages in this
+order:
 
-1. aggregate: many events that differ only in their message become one, "(combined from similar events): ..." (EV-03);
-2. count: a repeated event becomes an update of its record (EV-04);
-3. spam filter: too many events about one object are suppressed (EV-05).
+1. aggregate: many events that differ only in their message become one, "(combined from similar events): ...";
+2. count: a repeated event becomes an update of its record;
+3. spam filter: too many events about one object are suppressed.
 
 The filter comes last so that counting continues while nothing is written: the next write contains the whole count.
 """
@@ -86,12 +86,12 @@ CLEAN_UP_S: Final = 300.0
 server keeps events."""
 SIMILAR_EVENTS: Final = 10
 SIMILAR_WITHIN_S: Final = 600.0
-"""EV-03: from the tenth message on, they are combined; after ten quiet minutes, they are new again."""
+"""From the tenth message on, they are combined; after ten quiet minutes, they are new again."""
 SPAM_BURST: Final = 25
 SPAM_REFILL_S: Final = 300.0
-"""EV-05: 25 writes in a burst per object, then one every five minutes, so a permanently broken object costs little."""
+"""25 writes in a burst per object, then one every five minutes, so a permanently broken object costs little."""
 CACHE_SIZE: Final = 4096
-"""EV-06: maximum number of objects and events remembered; client-go's value."""
+"""Maximum number of objects and events remembered; client-go's value."""
 COMBINED: Final = "(combined from similar events): "
 
 
@@ -204,7 +204,7 @@ def _source_and_object(event: Event) -> tuple[str, ...]:
 
 
 def _group_key(event: Event) -> tuple[str, ...]:
-    """Return the common key of similar events: everything except the message (EV-03)."""
+    """Return the common key of similar events: everything except the message."""
     reporter = (event.reporting_component, event.reporting_instance)
     return (*_source_and_object(event), event.type, event.reason, *reporter)
 
@@ -298,7 +298,7 @@ class EventBuffer:
 
 
 BUFFER_SIZE: Final = 10_000
-"""EV-01. client-go's value is 1,000, which the events of a hundred simultaneous jobs exceed: a job with five replicas has
+"""Client-go's value is 1,000, which the events of a hundred simultaneous jobs exceed: a job with five replicas has
 eleven. This many events are written in half a minute, and take 5 MB."""
 MAX_RESPONSES: Final = MAX_TRIES
 """After this many retriable responses (429, 5xx), `write` drops an event: rate limiting, or a broken webhook, may lose an
@@ -365,7 +365,7 @@ class EventRecorder:
             self._drop(event, Drop.REFUSED, error)
 
     async def run(self) -> None:
-        """Write events until `stop`, then each queued event once (EV-09). Cancelling drops queued events."""
+        """Write events until `stop`, then each queued event once. Cancelling drops queued events."""
         try:
             while await self._record_next():
                 self._correlator.forget_old()
@@ -430,7 +430,7 @@ class EventRecorder:
         await self._client.create(EVENTS, meta.namespace, msgspec.json.encode(event))
 
     def _delay(self, tried: int) -> float:
-        """EV-08: the first delay is random, so that recorders do not all return to a restarted API server at once."""
+        """Return a random first delay, so that recorders do not all return to a restarted API server at once."""
         return RETRY_S * self._random() if tried == 1 else RETRY_S
 
     def _drop(self, event: Event, why: Drop, error: Exception | None = None) -> None:

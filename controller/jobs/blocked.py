@@ -1,4 +1,4 @@
-"""Children that cannot be created now: when each is retried, and which Warning was recorded (U2).
+"""Children that cannot be created now: when each is retried, and which Warning was recorded.
 
 A name conflict, or a policy that rejects one pod, affects a single replica. That replica is retried with its own growing delay,
 regardless of what causes a sync of the job; other replicas are not affected. The same delays are used for orphans that cannot
@@ -22,7 +22,7 @@ from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLim
 
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0
-"""Equal to the kubelet's longest back-off and the timeout of an expectation (EX-02). A longer delay would look like a hang."""
+"""Equal to the kubelet's longest back-off and the timeout of an expectation. A longer delay would look like a hang."""
 DELAY_RESET_S: Final = LONGEST_DELAY_S
 """An entry that is not retried for this long after it was due starts with the first delay again."""
 
@@ -142,7 +142,7 @@ class BlockedChildren:
                 del self._jobs[meta_key(job)]
 
     def freed(self, namespace: str, name: str) -> list[str]:
-        """Allow immediate retries for this name, since the conflicting object is gone (B12).
+        """Allow immediate retries for this name, since the conflicting object is gone.
 
         Return the keys of the waiting jobs.
         """

@@ -53,9 +53,9 @@ class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class ChildLabels(Struct, frozen=True):
-    """The labels that identify job and replica of a child; those with prefixed names are the newer family (RM-01).
+    """The labels that identify job and replica of a child; those with prefixed names are the newer family.
 
-    `cluster_spec` is set on pods that read a ConfigMap; `restart_policy` is the replica's when the pod was created (U15);
+    `cluster_spec` is set on pods that read a ConfigMap; `restart_policy` is the replica's when the pod was created;
     `attempt` and `execution` are the numbers of the attempt and the execution. Labels do not determine ownership.
     """
 
@@ -127,7 +127,7 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
         if self.spec.node_name:
             force_setattr(self, "node", _SHARED[self.spec.node_name])
             force_setattr(self.spec, "node_name", "")
-        if limited := [each for each in self.spec.all_containers if each.resources is not None]:
+        if limited := [container for container in self.spec.all_containers if container.resources is not None]:
             force_setattr(self, "accelerators", _SHARED[accelerators_of(self.spec)])
             for each in limited:
                 force_setattr(each, "resources", None)

@@ -1,18 +1,18 @@
 """Our own creates and deletes that the cache does not reflect yet.
 
 A cache lags behind our own writes. Until the creates and deletes of a sync are observed, another sync would repeat them. So
-while a job has unsatisfied expectations, its status is computed, but nothing is created or deleted (EX-09). Unlike client-go's
+while a job has unsatisfied expectations, its status is computed, but nothing is created or deleted. Unlike client-go's
 counters, expectations identify the children: creations by name, deletions by UID.
 
 If a watch was interrupted for too long, a list replaces it. That list does not contain a child that was created and deleted in
-between. So a list also satisfies the expectation of a creation, if it is at least as new as the response to the create (EX-10).
+between. So a list also satisfies the expectation of a creation, if it is at least as new as the response to the create.
 An older list, from a stale watch cache, does not.
 
 Invariants:
 
-- An event that comes twice, or belongs to another child, does not satisfy the expectation of a missing child (B11, B18).
-- Records belong to a job's namespace and UID. So a job that is deleted and recreated starts without records (EX-06, EX-08), and
-  objects of other namespaces satisfy no expectation (D2).
+- An event that comes twice, or belongs to another child, does not satisfy the expectation of a missing child.
+- Records belong to a job's namespace and UID. So a job that is deleted and recreated starts without records, and
+  objects of other namespaces satisfy no expectation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tfjob_operator.api.meta import (
 from tfjob_operator.workqueue.clock import Clock
 
 EXPIRY_S: Final = 300.0
-"""EX-02: an event that has not arrived after five minutes was lost. Continuing is better than blocking."""
+"""An event that has not arrived after five minutes was lost. Continuing is better than blocking."""
 EXPIRY_SLACK_S: Final = 0.1
 """Delay after the expiry at which a job is queued, since a timer may fire early by a rounding error."""
 
@@ -56,7 +56,7 @@ class Expectations:
         """The version of the last list, by kind."""
 
     def satisfied(self, owner: OwnerKey) -> bool:
-        """Return True if nothing is outstanding, or it has expired (EX-01). Call this before reading the cache (EX-04)."""
+        """Return True if nothing is outstanding, or it has expired. Call this before reading the cache."""
         record = self._records.get(owner)
         if record is None or self._drop_if_missed(owner, record):
             return True
@@ -81,7 +81,7 @@ class Expectations:
         return max(0.0, record.born + EXPIRY_S - self._clock.monotonic()) + EXPIRY_SLACK_S
 
     def expect_creations(self, owner: OwnerKey, kind: str, names: Iterable[str]) -> None:
-        """Record creates before the first of them is sent (EX-04)."""
+        """Record creates before the first of them is sent."""
         self._record(owner).creations.update((_key(kind, name), None) for name in names)
         self._drop_if_met(owner)
 
@@ -91,7 +91,7 @@ class Expectations:
         self._drop_if_met(owner)
 
     def creation_answered(self, job: Meta, kind: str, name: str, version: str) -> None:
-        """Record the resourceVersion in the response to a create; its event may have arrived earlier (EX-10)."""
+        """Record the resourceVersion in the response to a create; its event may have arrived earlier."""
         record = self._records.get(owner_uid_key(job))
         if record is not None and (key := _key(kind, name)) in record.creations:
             record.creations[key] = version_number(version)
@@ -116,13 +116,13 @@ class Expectations:
             self._drop_if_met(owner)
 
     def deletion_observed(self, owner: OwnerKey, kind: str, uid: str) -> None:
-        """Satisfy an expectation: the child is gone or terminating, or its delete failed. Idempotent (EX-07)."""
+        """Satisfy an expectation: the child is gone or terminating, or its delete failed. Idempotent."""
         if record := self._records.get(owner):
             record.deletions.discard(_key(kind, uid))
             self._drop_if_met(owner)
 
     def forget(self, owner: OwnerKey) -> None:
-        """Forget all state of a deleted owner (EX-08)."""
+        """Forget all state of a deleted owner."""
         self._records.pop(owner, None)
 
     def _record(self, owner: OwnerKey) -> _Record:

@@ -27,14 +27,14 @@ from tfjob_operator.workqueue import RateLimitingQueue
 
 
 class Feed:
-    """Queues keys, but only while the workers of this process run: until then they would not be processed (D6)."""
+    """Queues keys, but only while the workers of this process run: until then they would not be processed."""
 
     def __init__(self, queue: RateLimitingQueue[str]) -> None:
         self._queue = queue
         self._open = False
 
     def open(self, jobs: Iterable[Object]) -> None:
-        """Queue keys from now on, and the cached jobs now, with low priority (PQ-04)."""
+        """Queue keys from now on, and the cached jobs now, with low priority."""
         if not self._open:
             self._open = True
             for job in jobs:
@@ -80,12 +80,12 @@ class JobHandler(Generic[J]):
         self._takes: Callable[[J], bool] = takes
 
     def on_add(self, job: J, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
-        """Queue a new job. Those of the initial list have low priority (PQ-04)."""
+        """Queue a new job. Those of the initial list have low priority."""
         if self._takes(job):
             self._feed.add(meta_key(job.metadata), low_priority=is_in_initial_list)
 
     def on_update(self, old: J, new: J, /) -> None:
-        """Queue a changed job. If the UID differs, the job was deleted and recreated unobserved (EX-08, SI-11)."""
+        """Queue a changed job. If the UID differs, the job was deleted and recreated unobserved."""
         if old.metadata.uid != new.metadata.uid:
             self._forget(old.metadata)
         if self._takes(new):
@@ -100,7 +100,7 @@ class OwnedChildHandler(Generic[C]):
     """Satisfies expectations from the events of one kind of children, and queues the job that controls them.
 
     Expectations are found by the owner's UID in the child's namespace. So an expectation is not satisfied by a child of an
-    earlier job of the same name (EX-06), or by a child in another namespace that names our job as owner (D2).
+    earlier job of the same name, or by a child in another namespace that names our job as owner.
     """
 
     def __init__(self, owner_kind: str, kind: str, feed: Feed, expectations: Expectations) -> None:
@@ -125,7 +125,7 @@ class OwnedChildHandler(Generic[C]):
         self._gone(object_of(gone).metadata)
 
     def on_list(self, resource_version: str, /) -> None:
-        """Satisfy the expectations of children missing from a list, and queue their jobs (EX-10)."""
+        """Satisfy the expectations of children missing from a list, and queue their jobs."""
         for job in self._expectations.listed(self._kind, resource_version):
             self._feed.add(job)
 
@@ -133,7 +133,7 @@ class OwnedChildHandler(Generic[C]):
         owner = controller_of(meta)
         if owner is None or owner.kind != self._owner_kind:
             return
-        if meta.deletion_timestamp is not None:  # terminating counts as deleted (EX-05)
+        if meta.deletion_timestamp is not None:  # terminating counts as deleted
             self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
         else:
             self._expectations.creation_observed(key_of_owner(meta, owner), self._kind, meta.name)
@@ -150,7 +150,7 @@ class OwnedChildHandler(Generic[C]):
 class ChildHandler(OwnedChildHandler[C]):
     """`OwnedChildHandler` for children of TFJobs: retries names that become free, and queues jobs that may adopt an orphan.
 
-    An orphan satisfies no expectation, but queues the job named by its labels (RM-01).
+    An orphan satisfies no expectation, but queues the job named by its labels.
     """
 
     def __init__(self, kind: str, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
@@ -165,7 +165,7 @@ class ChildHandler(OwnedChildHandler[C]):
 
     def _gone(self, meta: ChildMeta) -> None:
         super()._gone(meta)  # first, since an unsatisfied expectation delays its job for minutes
-        # Whoever owns the object, a child of another job may need its name (D15).
+        # Whoever owns the object, a child of another job may need its name.
         for key in (*self._blocked.freed(meta.namespace, meta.name), job_of_orphan(meta)):
             if key is not None:
                 self._feed.add(key)

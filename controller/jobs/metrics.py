@@ -92,7 +92,7 @@ def index_by_state(job: TFJob | AlphaJob) -> Sequence[str]:
 def state_of(job: TFJob | AlphaJob) -> str:
     """Return the state of a job, see `states`."""
     status = job.status
-    pairs = ((each.type, each.status) for each in status.conditions or ())
+    pairs = ((condition.type, condition.status) for condition in status.conditions or ())
     outcome = status.state if isinstance(status, AlphaStatus) else ""
     return states.state_of(pairs, is_ending=conditions.is_ending(status), phase=status.phase, outcome=outcome)
 
@@ -278,7 +278,7 @@ def log_finished(job: TFJob) -> None:
         else None,
         duration_s=int((ended - started).total_seconds()) if started is not None and ended is not None else None,
         attempts=status.attempt + 1,
-        restarts=sum(each.total for each in status.restarts),
+        restarts=sum(restart.total for restart in status.restarts),
         accelerator_seconds=msgspec.json.encode(status.accelerator_seconds).decode(),
     )
 

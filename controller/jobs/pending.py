@@ -20,7 +20,7 @@ COUNTER_WINDOW_S: Final = 1.0
 """How long a status is delayed if only counters changed."""
 START_WINDOW_S: Final = 5.0
 """How long it is delayed if pods have only become active and other jobs are queued: in a burst, the pods of a job start one
-after another, and one write reports them all. If no other job is queued, COUNTER_WINDOW_S applies (U12). The end of a pod is
+after another, and one write reports them all. If no other job is queued, COUNTER_WINDOW_S applies. The end of a pod is
 never delayed that long."""
 
 

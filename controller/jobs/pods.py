@@ -4,7 +4,7 @@ The phase, containers, conditions and deletion of a pod, and the restart policie
 container terminations are final, when the pod has ended, and whether the end was caused externally.
 
 Why a pod does not start is reported as an event on the job: for example an image that cannot be pulled, or an unschedulable
-pod. The conditions of the job do not change, since nothing has happened yet (B34). The event text is the same as in the Go
+pod. The conditions of the job do not change, since nothing has happened yet. The event text is the same as in the Go
 operators.
 """
 
@@ -121,7 +121,9 @@ def deletion_grace_exceeds_spec(pod: Pod) -> bool:
 def native_sidecars(spec: core.PodSpec) -> frozenset[str]:
     """Return the names of the init containers that run alongside the others (Kubernetes 1.29)."""
     return frozenset(
-        each.name for each in spec.init_containers or () if each.restart_policy == core.PodRestartPolicy.ALWAYS
+        container.name
+        for container in spec.init_containers or ()
+        if container.restart_policy == core.PodRestartPolicy.ALWAYS
     )
 
 
@@ -133,7 +135,14 @@ def container_policy_forbids_restart(pod: Pod, container: str, exit_code: int) -
 
 def _condition(pod: Pod, kind: str) -> core.Condition | None:
     """Return this condition of the pod if it is True."""
-    return next((each for each in pod.status.conditions or () if each.type == kind and each.status == "True"), None)
+    return next(
+        (
+            condition
+            for condition in pod.status.conditions or ()
+            if condition.type == kind and condition.status == "True"
+        ),
+        None,
+    )
 
 
 def is_rejected(pod: Pod) -> bool:
@@ -223,18 +232,20 @@ def pending_state(pod: Pod) -> str:
 def _pending_container(pod: Pod) -> str:
     """Return the first container that the others of a pod wait for, and its state."""
     native, started = native_sidecars(pod.spec), ""
-    for each in pod.status.init_container_statuses or ():
-        waiting = each.state.waiting
+    for status in pod.status.init_container_statuses or ():
+        waiting = status.state.waiting
         if waiting is not None and waiting.reason != _INITIALIZING:
-            return f"init container {each.name} is waiting: {_in_words(waiting.reason, waiting.message)}"
-        if waiting is None and each.state.terminated is None:
-            if each.name not in native:
-                return f"init container {each.name} is running"
-            started = each.name
-    waits = [(each.name, each.state.waiting) for each in pod.status.container_statuses or () if each.state.waiting]
+            return f"init container {status.name} is waiting: {_in_words(waiting.reason, waiting.message)}"
+        if waiting is None and status.state.terminated is None:
+            if status.name not in native:
+                return f"init container {status.name} is running"
+            started = status.name
+    waits = [
+        (status.name, status.state.waiting) for status in pod.status.container_statuses or () if status.state.waiting
+    ]
     if not waits:
         return f"its phase is {pod.status.phase}"
-    name, waiting = next((each for each in waits if each[1].reason != _INITIALIZING), waits[0])
+    name, waiting = next((wait for wait in waits if wait[1].reason != _INITIALIZING), waits[0])
     # The next container starts after the startup probe of a native sidecar.
     if started and waiting.reason == _INITIALIZING:
         return f"init container {started} has not started"

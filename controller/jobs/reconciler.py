@@ -198,7 +198,7 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         """Forget all state of a deleted job, and count its deletion.
 
         Only jobs that this process has worked on are counted: standby replicas observe the deletion too, and jobs of another
-        controller are not ours (B75).
+        controller are not ours.
         """
         self._expectations.forget(owner_uid_key(gone))
         self._blocked.forget(gone)
@@ -229,7 +229,7 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         return None
 
     def _due_in_s(self, job: ObjectMeta) -> Iterable[float | None]:
-        """Return when expectations expire (EX-02), and when a failed create and a refused status are tried again."""
+        """Return when expectations expire, and when a failed create and a refused status are tried again."""
         expire_s = self._expectations.expires_in_s(owner_uid_key(job))
         return expire_s, self._blocked.next_due_in_s(job), self._writer.due_in_s(job.uid)
 

@@ -155,7 +155,7 @@ class JobEvents:
         self._log(event.type, event.reason, event.message)
 
     def report(self, job: Meta, problems: Iterable[StartProblem], *, finished: bool = False) -> None:
-        """Record the problems not reported yet. No state is kept for a finished job (D17)."""
+        """Record the problems not reported yet. No state is kept for a finished job."""
         for problem in problems:
             others = (key for key in self._problems.subjects(job.uid) if key != problem.key)
             alike = sum(key[-1] == problem.key[-1] for key in others)
@@ -231,7 +231,7 @@ async def resolve_name_conflict(
     jobs: Resource,
     hint: Callable[[W], str] = lambda found: conflict_hint(controller_of(found.metadata)),
 ) -> W:
-    """Return the object with this name if the job controls it: then the response to the create was lost (WR-07).
+    """Return the object with this name if the job controls it: then the response to the create was lost.
 
     `jobs` is the kind of the job; `hint` returns what a user can do about any other object, or "". Raises NameTakenError if the
     job does not control the object. Also raises any ApiError of the read.
@@ -253,7 +253,7 @@ async def resolve_name_conflict(
 
 
 async def restore_operator_label(client: RestClient, resource: Resource, meta: Meta, value: str) -> None:
-    """Restore the label by which our watches select children, so that this child enters the cache (D13). Raises ApiError."""
+    """Restore the label by which our watches select children, so that this child enters the cache. Raises ApiError."""
     body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: value}}}
     await client.patch(resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
 
@@ -299,9 +299,9 @@ class ChildWriter:
         try:
             written = await self._client.create(kind.resource, job.namespace, body)
         except NamespaceTerminatingError:
-            raise  # no event (SB-03)
+            raise  # no event
         except AlreadyExistsError:
-            # The cache may have contained it for a long time, so no event is expected (B76).
+            # The cache may have contained it for a long time, so no event is expected.
             self._expectations.creation_observed(owner_uid_key(job), kind.name, name)
             await resolve(kind, name)
             return False
@@ -314,7 +314,7 @@ class ChildWriter:
         return True
 
     def _warn(self, job: Meta, kind: ChildKind, name: str, why: str) -> None:
-        """Record why a child could not be created, unless this was recorded recently, as creates are retried (U2)."""
+        """Record why a child could not be created, unless this was recorded recently, as creates are retried."""
         self._events.warn(job, kind.failed_create, f"Error creating: {why}")
 
     async def _delete_all(self, job: Meta, targets: Sequence[Target], failures: list[ApiError]) -> bool:
@@ -339,7 +339,7 @@ class ChildWriter:
         return changed
 
     async def _delete(self, job: Meta, kind: ChildKind, meta: ChildMeta, event: JobEvent | None) -> bool:
-        """Delete one child, unless it is gone (B14). Return False if it has changed, or another object has its name."""
+        """Delete one child, unless it is gone. Return False if it has changed, or another object has its name."""
         if event is not None:
             await self._events.write(job, event, fact=f"{event.reason} {meta.uid}")
         version = meta.resource_version if kind.holds_outcome else None

@@ -13,7 +13,7 @@
     await elector.run(lead)            # raises LeadershipLostError: exit and restart
 
 Guarantees beyond client-go's elector: writes of two leaders do not overlap, even if a leader was frozen (`Fence`); the work has
-ended when `run` returns; the lease is released only after the work has ended. Coordinated election (LE-15) is not implemented:
+ended when `run` returns; the lease is released only after the work has ended. Coordinated election is not implemented:
 it is alpha, and not available on 1.20. The only third-party imports are structlog and msgspec.
 """
 

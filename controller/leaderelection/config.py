@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 
 JITTER: Final = 1.2
-"""LE-03: a candidate sleeps between 1 and 2.2 retry periods, so that candidates that started together diverge."""
+"""A candidate sleeps between 1 and 2.2 retry periods, so that candidates that started together diverge."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionConfig:
-    """The times of an election, in seconds (LE-02).
+    """The times of an election, in seconds.
 
     lease_duration_s: how long others wait without a renewal before they take over. Whole seconds, as in the record.
     renew_deadline_s: how long the leader tries to renew before it gives up.
     retry_period_s: the pause between attempts.
-    release: whether to release the lease when the work has ended, so that others need not wait for it to expire (LE-11).
+    release: whether to release the lease when the work has ended, so that others need not wait for it to expire.
 
     Invariant: lease_duration_s > renew_deadline_s > 1.2 * retry_period_s > 0. Raises ValueError otherwise.
     """
@@ -40,7 +40,7 @@ class LeaderElectionConfig:
 
     @property
     def call_timeout_s(self) -> float:
-        """LE-14: the timeout of one request, short enough that a hanging request does not lose the lease."""
+        """The timeout of one request, short enough that a hanging request does not lose the lease."""
         return max(1.0, self.renew_deadline_s / 2)
 
     @property
@@ -58,5 +58,5 @@ class LeaderElectionConfig:
 
 
 def hostname_uuid() -> str:
-    """Return an identity unique to this process, even among later ones on the same host (LE-14)."""
+    """Return an identity unique to this process, even among later ones on the same host."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"

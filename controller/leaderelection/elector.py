@@ -1,10 +1,9 @@
 """Leader election: of all processes with an elector on the same lock, one is active at a time.
 
 Clocks of different machines are never compared. A candidate watches the record. If the record stays unchanged for the lease
-duration that it states, measured by the candidate's own monotonic clock, the candidate takes over (LE-04). A leader counts the
+duration that it states, measured by the candidate's own monotonic clock, the candidate takes over. A leader counts the
 same duration from before it sent its last renewal. A candidate can observe that renewal only later. The leader closes its fence
-a margin before that duration ends. The liveness probe fails if a process is still active as leader after its lease ended
-(LE-13).
+a margin before that duration ends. The liveness probe fails if a process is still active as leader after its lease ended.
 
 A claim makes single attempts to acquire, renew and release the lock; the elector decides when to retry.
 """
@@ -38,7 +37,7 @@ T = TypeVar("T")
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 RELEASE_TRIES: Final = 5
 RELEASE_RETRY_S: Final = 0.01
-"""LE-11: a conflict with a renewal whose response was lost is resolved by the next read."""
+"""A conflict with a renewal whose response was lost is resolved by the next read."""
 log = structlog.get_logger(__name__)
 
 
@@ -57,7 +56,7 @@ class AttemptResult(enum.Enum):
 
 
 class LeaseClaim:
-    """The last observed record, and until when it is valid by our clock (LE-04).
+    """The last observed record, and until when it is valid by our clock.
 
     Invariants: the validity of another process's record counts from when we received the record, so no holder loses time; only
     this class opens the fence, after a successful write; our own lease counts from before we sent that write, so we consider it
@@ -100,7 +99,7 @@ class LeaseClaim:
             self._note(record)
 
     async def release(self) -> None:
-        """Release the lock if it is ours (LE-11). If that fails, it expires by itself."""
+        """Release the lock if it is ours. If that fails, it expires by itself."""
         failure: Exception | None = None
         try:
             async with asyncio.timeout(self._config.renew_deadline_s):
@@ -117,7 +116,7 @@ class LeaseClaim:
         log.warning("lease_not_released", lease=str(self._lock), error=str(failure))
 
     async def _attempt_from_memory(self) -> AttemptResult | None:
-        """Renew without a read if the last observed record is ours (LE-06). Return None if the lease must be read."""
+        """Renew without a read if the last observed record is ours. Return None if the lease must be read."""
         observed = self._observed
         if observed is None or not self._is_ours(observed) or self._clock.monotonic() >= self.expires_at:
             return None
@@ -143,7 +142,7 @@ class LeaseClaim:
         return await self._write(self._lock.update, self._successor(record))
 
     def _note(self, record: LeaderElectionRecord) -> None:
-        # A record without a duration (LE-05) is treated like ours.
+        # A record without a duration is treated like ours.
         lasts = min(record.lease_duration_s, LONGEST_LEASE_S) or self._config.lease_duration_s
         self._observed, self.expires_at = record, self._clock.monotonic() + lasts
 
@@ -169,7 +168,7 @@ class LeaseClaim:
         log.info("lease_released", lease=str(self._lock))
 
     def _successor(self, old: LeaderElectionRecord | None) -> LeaderElectionRecord:
-        """Return our record that follows `old`. The transition count grows only when the holder changes (LE-08)."""
+        """Return our record that follows `old`. The transition count grows only when the holder changes."""
         now = self._clock.now()
         acquired, transitions = now, 0
         if old is not None and self._is_ours(old):
@@ -179,7 +178,7 @@ class LeaseClaim:
         return LeaderElectionRecord(self._lock.identity, int(self._config.lease_duration_s), acquired, now, transitions)
 
     async def _bounded(self, call: Awaitable[T]) -> T:
-        """Limit the duration of one request, so that it cannot use up the whole renew deadline (LE-14)."""
+        """Limit the duration of one request, so that it cannot use up the whole renew deadline."""
         limit = self._config.call_timeout_s
         try:
             async with asyncio.timeout(limit):
@@ -196,7 +195,7 @@ def _age(record: LeaderElectionRecord) -> tuple[int, datetime]:
 
 
 class LeadershipLostError(Exception):
-    """The lease could not be renewed. The process should exit, since its state may be outdated (LE-14)."""
+    """The lease could not be renewed. The process should exit, since its state may be outdated."""
 
 
 class LeaderElector:
@@ -206,9 +205,9 @@ class LeaderElector:
     - the work runs only after the lease was acquired; it is cancelled when the lease is lost, and `run` returns only after it
       has ended;
     - `fence` is open only while no other process can hold the lease;
-    - `on_stopped_leading` is called exactly once per `run`, however `run` ends, even if this process never led (LE-10). When
+    - `on_stopped_leading` is called exactly once per `run`, however `run` ends, even if this process never led. When
       the lease is lost it is called immediately, before the work has ended;
-    - the lease is released only after the work, and all its writes through the fence, have ended (LE-11).
+    - the lease is released only after the work, and all its writes through the fence, have ended.
 
     Use it in one event loop; calls of `run` must not overlap.
     """
@@ -237,7 +236,7 @@ class LeaderElector:
         name: labels the metrics; by default that of the lock.
         random: returns a float in [0, 1), like `random.random`.
 
-        Raises ValueError if the lock has no identity (LE-02).
+        Raises ValueError if the lock has no identity.
         """
         if not lock.identity:
             raise ValueError("the lock needs an identity")
@@ -275,7 +274,7 @@ class LeaderElector:
         return self._claim.leader
 
     def overdue_s(self) -> float:
-        """Return for how long the work has continued after the end of the lease, in seconds; normally 0 (LE-13)."""
+        """Return for how long the work has continued after the end of the lease, in seconds; normally 0."""
         return max(0.0, self._clock.monotonic() - self._claim.expires_at) if self._working else 0.0
 
     async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
@@ -314,7 +313,7 @@ class LeaderElector:
             self._claim.watched(record)
 
     async def _pause(self) -> None:
-        """LE-03: wait until the next attempt is due, but at most until the lease expires or is observed to be free."""
+        """Wait until the next attempt is due, but at most until the lease expires or is observed to be free."""
         pause_s = self._config.retry_period_s * (1 + JITTER * self._random())
         valid_s = self._claim.expires_at - self._clock.monotonic()
         with contextlib.suppress(TimeoutError):
@@ -366,7 +365,7 @@ class LeaderElector:
         log.error("lease_lost", lease=self._name, leader=self.leader, outcome=outcome.name.lower())
 
     async def _renew(self) -> AttemptResult:
-        """Try until it is clear whether the lease is still ours, or the time is up (LE-07)."""
+        """Try until it is clear whether the lease is still ours, or the time is up."""
         # Not past the end of the fence, when writing is no longer possible. A process that was frozen for longer gets one
         # attempt, in case the lease was not taken.
         limit = max(min(self._config.renew_deadline_s, self.fence.remaining()), self._config.call_timeout_s)
@@ -395,7 +394,7 @@ class LeaderElector:
                 self._on_stopped_leading()
 
     def _report_transition(self) -> None:
-        """LE-12: report a new leader in a separate callback, which can neither delay a renewal nor break it."""
+        """Report a new leader in a separate callback, which can neither delay a renewal nor break it."""
         leader = self._claim.leader
         if leader == self._reported_leader:
             return
@@ -424,7 +423,7 @@ def _failure(task: asyncio.Task[None]) -> BaseException | None:
 
 
 TOLERANCE_S: Final = 20.0
-"""LE-13: how long after the end of the lease a leader may still be active before it counts as stuck; kube-controller-manager's
+"""How long after the end of the lease a leader may still be active before it counts as stuck; kube-controller-manager's
 value."""
 
 

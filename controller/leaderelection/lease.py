@@ -1,4 +1,4 @@
-"""The lock of an election: a Lease of coordination.k8s.io/v1, as used by all Kubernetes clients (LE-01).
+"""The lock of an election: a Lease of coordination.k8s.io/v1, as used by all Kubernetes clients.
 
 An elector needs a record that all candidates can read, and writes that only one of them can win (`ResourceLock`). A watch shows
 immediately that a lease was renewed or released; polling takes up to 2.2 retry periods longer. The watch is only a hint: a
@@ -25,7 +25,7 @@ from tfjob_operator.api.meta import Struct
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionRecord:
-    """The current leader. An empty `holder_identity` means that the lock is free; times are informational (LE-04)."""
+    """The current leader. An empty `holder_identity` means that the lock is free; times are informational."""
 
     holder_identity: str = ""
     lease_duration_s: int = 0
@@ -35,7 +35,7 @@ class LeaderElectionRecord:
 
 
 class ResourceLock(Protocol):
-    """A record on the server with optimistic locking (LE-09). All methods raise only ApiError."""
+    """A record on the server with optimistic locking. All methods raise only ApiError."""
 
     @property
     def identity(self) -> str:
@@ -58,7 +58,7 @@ class ResourceLock(Protocol):
 class LeaseLock:
     """`ResourceLock` on one lease.
 
-    Invariants: writes have the resourceVersion of the last response, so of two writers one gets a ConflictError (LE-09); only
+    Invariants: writes have the resourceVersion of the last response, so of two writers one gets a ConflictError; only
     our five fields and our labels are modified, everything else is preserved (`strategy`, `preferredHolder`, annotations); a
     failed request changes no state here.
 

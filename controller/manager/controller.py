@@ -193,7 +193,7 @@ class Controller:
 
         `key_of` returns one key, several, or None. An update queues the keys of both the old and the new object, so that a
         former owner is notified (like controller-runtime's EnqueueRequestsFromMapFunc). Objects of the informer's first list
-        have low priority (PQ-04).
+        have low priority.
         """
 
         def keys(item: T | Tombstone[T]) -> Iterable[str]:
@@ -312,8 +312,8 @@ class Controller:
 def _flatten(error: BaseException) -> Iterator[BaseException]:
     """Yield the error, or the errors of a group, including nested groups."""
     if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _flatten(each)
+        for exception in error.exceptions:
+            yield from _flatten(exception)
     else:
         yield error
 

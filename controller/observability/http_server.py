@@ -3,7 +3,7 @@
 This is intentional: a blocked loop fails its liveness probe, and gauges can be read without locks. Requests are parsed by
 llhttp (`httptools`), which the client needs anyway. aiohttp would cost 11 MB and 0.1 s at import, a third of the process.
 
-The number of connections of all clients, and the lifetime of each, are limited (D11). Anyone who can reach the port may open
+The number of connections of all clients, and the lifetime of each, are limited. Anyone who can reach the port may open
 connections and send nothing, or half a request, or never read the response. Each connection uses a file descriptor; if none is
 left, neither the kubelet nor our own client can connect. Anyone may also request the metrics in a loop. So metrics are rendered
 at most once a second. At most METRICS_RATE pages a second are sent, to client addresses in turn. A client that requests them in

@@ -52,7 +52,7 @@ class _ChildList(Struct, frozen=True):
 class TensorBoards(Generic[J]):
     """Provides the TensorBoards requested by the jobs of one kind.
 
-    Invariant: no key is queued before the workers of this process run, since none would process it (D6).
+    Invariant: no key is queued before the workers of this process run, since none would process it.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class TensorBoards(Generic[J]):
             self._executor.forget(job.uid)
 
     def _add_all(self) -> None:
-        """Queue all jobs that may request a TensorBoard, with low priority (PQ-04)."""
+        """Queue all jobs that may request a TensorBoard, with low priority."""
         for job in self._jobs.indexer.list():
             self._add(job, low_priority=True)
 

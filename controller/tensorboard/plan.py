@@ -138,7 +138,10 @@ def _of_deployment(child: BoardDeployment, body: Any) -> JSON:
     """
     given = child.metadata.annotations.hash if child.metadata.annotations is not None else ""
     wanted: JSON = body["spec"]
-    containers = [(each.name, each.image, list(each.command or ())) for each in child.spec.template.spec.containers]
+    containers = [
+        (container.name, container.image, list(container.command or ()))
+        for container in child.spec.template.spec.containers
+    ]
     is_same = (
         given == body["metadata"]["annotations"][HASH_ANNOTATION]
         and child.spec.replicas == wanted["replicas"]

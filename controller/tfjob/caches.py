@@ -52,7 +52,7 @@ class PodGroupCache:
         self._informer.add_event_handler(ChildHandler[PodGroup](kind.name, feed, expectations, blocked))
 
     def gang_of(self, job: ObjectMeta) -> Gang:
-        """Return the state of a job's PodGroup. A PodGroup of the same name that the job does not control is ignored (B13)."""
+        """Return the state of a job's PodGroup. A PodGroup of the same name that the job does not control is ignored."""
         group = self._informer.indexer.get(meta_key(job))
         owner = controller_of(group.metadata) if group is not None else None
         if owner is None or owner.uid != job.uid:

@@ -114,7 +114,7 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
             domain=domain,
             gang=gang,
             config=config,
-            last_words=defaults.last_words,
+            fallback_to_logs=defaults.fallback_to_logs,
             backend_variables=defaults.backend_variables,
         )
         self._deleter = Deleter(client, events, expectations, gang=gang)
@@ -161,7 +161,7 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
         if wait_s is not None:
             return Owned(is_visible=False, wait_s=wait_s)
         adoptions = await self._ref_manager.claim(view)
-        return Owned(is_visible=not adoptions.any, wait_s=adoptions.wait_s)
+        return Owned(is_visible=not adoptions.adopted, wait_s=adoptions.wait_s)
 
     def _plan(self, view: View, memory: JobMemory) -> Plan:
         decided = plan(view)

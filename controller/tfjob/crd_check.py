@@ -1,4 +1,4 @@
-"""Checks the CRDs at startup: TFJobs must be served, in all versions and with all status fields (D3).
+"""Checks the CRDs at startup: TFJobs must be served, in all versions and with all status fields.
 
 It reads discovery and OpenAPI. Every account may read them, so the check needs no permission for CRDs. It only logs.
 `controller.tfjob.view` restores the status fields that were pruned. While a CRD is missing, the informers retry and `/readyz`
@@ -109,21 +109,21 @@ async def _check_schema(client: RestClient) -> None:
 
 async def _is_served(client: RestClient, group: str, version: str) -> bool:
     try:
-        body = await client.get_page(f"/apis/{group}/{version}")
+        body = await client.get_raw(f"/apis/{group}/{version}")
     except StatusError as error:
         if error.code != 404:
             raise
         return False
-    return any(each.name == TFJOBS.plural for each in msgspec.json.decode(body, type=_ResourceList).resources)
+    return any(resource.name == TFJOBS.plural for resource in msgspec.json.decode(body, type=_ResourceList).resources)
 
 
 async def _openapi(client: RestClient) -> bytes:
     try:
-        return await client.get_page(OPENAPI_V3)
+        return await client.get_raw(OPENAPI_V3)
     except StatusError as error:
         if error.code != 404:  # sent without a Status for unknown paths
             raise
-        return await client.get_page(OPENAPI_V2)
+        return await client.get_raw(OPENAPI_V2)
 
 
 def missing_fields(document: bytes) -> list[str]:

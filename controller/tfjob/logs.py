@@ -63,8 +63,8 @@ class Limiters:
 
     async def wait(self) -> None:
         """Return when the next request may be sent."""
-        for each in self._limiters:
-            await each.wait()
+        for limiter in self._limiters:
+            await limiter.wait()
 
 
 @dataclass(slots=True, eq=False)

@@ -164,9 +164,10 @@ def state_of(node: Node, before: NodeState | None, monotonic_s: float) -> NodeSt
     same way.
     """
     conditions = {
-        ConditionPattern(each.type, each.status): each.last_transition_time for each in node.status.conditions or ()
+        ConditionPattern(condition.type, condition.status): condition.last_transition_time
+        for condition in node.status.conditions or ()
     }
-    taints = {TaintPattern(each.key, each.value, each.effect): each.time_added for each in node.spec.taints or ()}
+    taints = {TaintPattern(taint.key, taint.value, taint.effect): taint.time_added for taint in node.spec.taints or ()}
     before = before or NodeState({}, {})
     return NodeState(_since(conditions, before.conditions, monotonic_s), _since(taints, before.taints, monotonic_s))
 

@@ -6,7 +6,7 @@ the job again. So most views are confirmed by a read (`apply.confirmer`) before 
 resourceVersion from our own leadership term and an empty status needs no confirmation (`LeadershipTerm`): controllers write the
 status before anything else, and no other process has been active since.
 
-API servers prune status fields that the CRD lacks because it is outdated or belongs to another operator (D3). The pruned fields
+API servers prune status fields that the CRD lacks because it is outdated or belongs to another operator. The pruned fields
 are then restored in the view (`PrunedStatus`); otherwise each sync would find the status incomplete and write it again.
 
 Invariants:
@@ -15,13 +15,13 @@ Invariants:
   Two cases need no confirmation: a job whose end is decided, since that is final; and the first action on a job whose
   resourceVersion is from our leadership term and whose status is empty, if we never tried to write a status.
 - A resourceVersion from before we acquired the lease is never mistaken for one of our term.
-- Expectations are checked before the caches are read. While they are not satisfied, nothing is created or deleted (EX-04,
-  EX-09): a child that arrives between check and read delays the job but is never created twice.
+- Expectations are checked before the caches are read. While they are not satisfied, nothing is created or deleted: a child
+  that arrives between check and read delays the job but is never created twice.
 - Our own status write replaces the cached version until the watch delivers it. Resource versions are compared only for
   equality, except to determine whether one is from our leadership term.
 - Observed facts that are not written yet are part of the view: a replica has succeeded even if its pod is gone.
 - A restart record is not moved to a pod that does not exist on the server: the view may be stale, and the restarts of that pod
-  may be counted already (B36).
+  may be counted already.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class JobMemory:
     def logs_end(self, job: TFJob, now: datetime) -> bool:
         """Return True once for a finished job that ended in the last hour: an operator killed then may not have logged it."""
         first, self.end_logged = not self.end_logged, True
-        ends = [each.last_transition_time for each in job.status.conditions if conditions.is_end(each)]
+        ends = [condition.last_transition_time for condition in job.status.conditions if conditions.is_end(condition)]
         return first and all(end is not None and (now - end).total_seconds() < LOGGED_AGAIN_S for end in ends)
 
 
@@ -334,7 +334,7 @@ class Views:
         return self._nodes.of(key, pods)
 
     def _parsed_spec(self, job: TFJob, memory: JobMemory) -> TFJobSpec | InvalidSpec:
-        """Return the spec, parsed once per generation, and dropped when the job has finished (D17)."""
+        """Return the spec, parsed once per generation, and dropped when the job has finished."""
         spec, reading = memory.spec, spec_cache_key(job)
         if memory.reading != reading:
             spec = read(job)
@@ -381,7 +381,7 @@ def _restarted(status: JobStatus, unwritten: JobStatus) -> JobStatus:
     """
     if not conditions.is_over(unwritten):
         return msgspec.structs.replace(status, conditions=unwritten.conditions)
-    history = tuple(each for each in status.attempt_history if each.number < status.attempt)
+    history = tuple(attempt for attempt in status.attempt_history if attempt.number < status.attempt)
     return msgspec.structs.replace(status, attempt_history=history)
 
 

@@ -189,7 +189,7 @@ def test_how_jobs_fail_and_what_befalls_them_is_on_line_one(stage: Stage, capsys
     """On a hollow node, which ends processes as told; and then that node is lost. Nothing is wrong with a healthy job."""
     with stage.cluster.operator(), stage.cluster.node():
         stage.jobs([Problem("healthy", one())])
-        eventually(lambda: stage.explain("healthy").standing.endswith("1 of 1 worker ready"), "it runs")
+        eventually(lambda: stage.explain("healthy").state_line.endswith("1 of 1 worker ready"), "it runs")
         assert stage.explain("healthy").causes == ()
         judge(capsys, stage, LIVES)
         path = f"pods/{POD.format('stuck-terminating')}"

@@ -49,7 +49,7 @@ class Origin:
         return cls(parts.scheme, host, port, parts.path.rstrip("/"), basic)
 
     def __str__(self) -> str:
-        """Return the address for display, without user, password and query, which may be secrets (D18)."""
+        """Return the address for display, without user, password and query, which may be secrets."""
         return f"{self.scheme}://{self.host_header}{self.path}"
 
     @property

@@ -47,12 +47,12 @@ Address: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, 
 """An address as returned by `socket.getaddrinfo`: family, type, protocol, name, and the socket address with the port."""
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 9))
 """Seconds of inactivity before the first probe, seconds between probes, and the number of failed probes: the values of
-Go's dialer (RF-29). Probes also keep idle connections in the tables of NAT devices and load balancers."""
+Go's dialer. Probes also keep idle connections in the tables of NAT devices and load balancers."""
 _NEXT_ADDRESS_S: Final = 0.25
 """The delay after which the next address is tried in parallel: RFC 8305, for networks with broken IPv6."""
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 """Discards unacknowledged data with the connection. Otherwise the kernel would keep sending an abandoned write for minutes
-across a network partition, after another client may have written (LE-10)."""
+across a network partition, after another client may have written."""
 
 
 async def look_up(host: str, port: int) -> list[Address]:
@@ -385,7 +385,7 @@ class Pool:
 
 
 CONNECT_S: Final = 10.0
-"""TCP and TLS together. Go's clients allow 10 s for TLS alone (RF-29), and a reachable server responds in milliseconds."""
+"""TCP and TLS together. Go's clients allow 10 s for TLS alone, and a reachable server responds in milliseconds."""
 POOL_S: Final = 20.0
 """Waiting for a free connection and creating one, together. At the server's thousand writes per second such a wait means a
 queue of twenty thousand requests, where no pool can help."""
@@ -482,7 +482,7 @@ class HttpTransport:
         try:
             return await connection.exchange(request, data, until)
         except ConnectionLostError:
-            # WR-06: only a GET is resent automatically; for other methods only the caller knows whether that is safe.
+            # only a GET is resent automatically; for other methods only the caller knows whether that is safe.
             if request.method != "GET" or not connection.stale:
                 raise
         connection = await pool.acquire(context, until, fresh=True)

@@ -5,14 +5,14 @@ already, can be created later, or can never be created.
 
 Invariants:
 
-- The PodGroup is created first, then ConfigMaps, then each replica's service before its pod (B65, B63).
+- The PodGroup is created first, then ConfigMaps, then each replica's service before its pod.
 - An expectation is set before the create is sent. It is lowered if the create fails or is not sent; otherwise the informers'
-  events satisfy it (EX-04).
-- A replica whose name is taken does not delay other replicas (U2).
-- Objects controlled by another object are neither adopted nor deleted (B13).
+  events satisfy it.
+- A replica whose name is taken does not delay other replicas.
+- Objects controlled by another object are neither adopted nor deleted.
 - The last event about a pod is on the API server before the pod is deleted: the pod is the only evidence for it. So the event
-  bypasses the recorder's queue (U13). If that write fails temporarily, the pod is not deleted yet.
-- A delete specifies the UID, so it never affects another object of the same name (WR-08). Deletes of pods and jobs also specify
+  bypasses the recorder's queue. If that write fails temporarily, the pod is not deleted yet.
+- A delete specifies the UID, so it never affects another object of the same name. Deletes of pods and jobs also specify
   the resourceVersion that was evaluated: a newer version may show a success or failure that is not recorded yet. When that
   version reaches the cache, the job is synced again.
 - If a pod has a newer version, only pods are deleted before the next sync. Whether a service is deleted depends on its pod: if
@@ -139,7 +139,7 @@ def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
 
 MIN_BATCHED: Final = 16
 """If at least this many replicas of a type are created together, their events are batched. Hundreds of single events are not
-readable, each is stored for an hour, and rate limiting would drop most of them (EV-03, EV-05)."""
+readable, each is stored for an hour, and rate limiting would drop most of them."""
 BATCH: Final = 64
 """Maximum number of replicas per event. A batch is emitted when its last replica is created."""
 
@@ -215,27 +215,27 @@ class Creator(ChildWriter):
         domain: str = "",
         gang: GangScheduler | None = None,
         config: ConfigSource = NO_CONFIG,
-        last_words: bool = True,
+        fallback_to_logs: bool = True,
         backend_variables: bool = True,
     ) -> None:
         """`domain` is the cluster's DNS domain if TF_CONFIG needs it; `gang` the enabled gang scheduler, if any.
 
-        `last_words` and `backend_variables` are passed to `PodBuilder`.
+        `fallback_to_logs` and `backend_variables` are passed to `PodBuilder`.
         """
         super().__init__(client, events, expectations)
         self._blocked = blocked
         self._domain = domain
         self._gang = gang
         self._config = config
-        self._last_words = last_words
+        self._fallback_to_logs = fallback_to_logs
         self._backend_variables = backend_variables
 
     async def create(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
-        """Create the missing children of the plan, many replicas concurrently in growing batches (SB-01).
+        """Create the missing children of the plan, many replicas concurrently in growing batches.
 
         Raises the first ApiError other than a name conflict, and starts no further create after it. Raises RefusedError if the
-        API server rejects a child as invalid. A namespace that is being deleted is not an error (SB-03): the expectation of the
-        rejected create remains, so that no later sync repeats it (D12).
+        API server rejects a child as invalid. A namespace that is being deleted is not an error: the expectation of the
+        rejected create remains, so that no later sync repeats it.
         """
         try:
             if self._gang is not None:
@@ -249,7 +249,7 @@ class Creator(ChildWriter):
                 domain=self._domain,
                 gang=self._gang,
                 accelerators=accelerators,
-                last_words=self._last_words,
+                fallback_to_logs=self._fallback_to_logs,
                 backend_variables=self._backend_variables,
             )
             failures = await self._create_config_maps(job, plan, builder.cluster)
@@ -367,7 +367,7 @@ class Creator(ChildWriter):
             log.info("pod_group_resized", min_member=plan.resize_pod_group.min_member)
 
     async def _create_awaited(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
-        """Create a child that pods require. Its expectation remains if the namespace is being deleted (D12)."""
+        """Create a child that pods require. Its expectation remains if the namespace is being deleted."""
         owner = owner_uid_key(job.metadata)
         self._expectations.expect_creations(owner, kind.name, [name])
         try:
@@ -386,7 +386,7 @@ class Creator(ChildWriter):
 
         If the object is expected to disappear, the Warning is emitted only if the object persists.
         """
-        into: type[Pod | Service | _MetadataOnly] = _SLICES.get(kind.name, _MetadataOnly)
+        into: type[Pod | Service | _MetadataOnly] = _STRUCTS.get(kind.name, _MetadataOnly)
         try:
             found = await resolve_name_conflict(
                 self._client,
@@ -404,7 +404,7 @@ class Creator(ChildWriter):
                 taken = f"{kind.name} {name} already exists and is not controlled by this TFJob"
                 self._warn(job, kind, name, f"{taken}: it {error.why}")
             raise
-        if kind.name in _SLICES and (found.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
+        if kind.name in _STRUCTS and (found.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
             await self._restore_label(job, kind, found.metadata)
 
     async def wait_for_gone(self, job: ObjectMeta, pods: Sequence[Pod]) -> None:
@@ -439,7 +439,7 @@ class _MetadataOnly(Struct, frozen=True):
     metadata: ChildMeta
 
 
-_SLICES: Final[dict[str, type[Pod | Service]]] = {POD.name: Pod, SERVICE.name: Service}
+_STRUCTS: Final[dict[str, type[Pod | Service]]] = {POD.name: Pod, SERVICE.name: Service}
 """The kinds that our watches select by label, with their structs; for other kinds the metadata suffices."""
 
 

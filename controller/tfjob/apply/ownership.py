@@ -7,12 +7,12 @@ or is reverted by another edit, is repeated with growing delays; nothing waits f
 
 Invariants:
 
-- Nothing is adopted before the job was read from the API server (RM-02).
-- Every patch of a child specifies its UID: another object of the same name is not modified (RM-03).
+- Nothing is adopted before the job was read from the API server.
+- Every patch of a child specifies its UID: another object of the same name is not modified.
 - An adoption counts as an expected create until the cache contains the child. A failed adoption is reported as an event and
-  delays nothing (D14).
+  delays nothing.
 - A job started by another operator is not planned before its children are in our caches.
-- Objects controlled by another object are not modified (B13).
+- Objects controlled by another object are not modified.
 - A rejected repair is reported as an event and not raised.
 """
 
@@ -57,13 +57,12 @@ log = structlog.get_logger(__name__)
 
 
 class Adoptions(NamedTuple):
-    """`any` is True if something was adopted: another sync follows when the caches show the adoption.
+    """What came of the adoptions of a sync."""
 
-    `wait_s` is the time until the next adoption is due, or None.
-    """
-
-    any: bool
+    adopted: bool
+    """True if something was adopted: another sync follows when the caches show it."""
     wait_s: float | None
+    """The time until the next adoption is due."""
 
 
 class RefManager:
@@ -88,7 +87,7 @@ class RefManager:
         meta = view.job.metadata
         ends = meta.deletion_timestamp is not None or conditions.is_over(view.job.status)
         if ends or not view.may_act or view.valid_spec is None:
-            return Adoptions(any=False, wait_s=None)
+            return Adoptions(adopted=False, wait_s=None)
         claimed: tuple[Pod | Service, ...] = (
             *claims(meta.name, view.pods, view.orphan_pods),
             *claims(meta.name, view.services, view.orphan_services),
@@ -203,9 +202,9 @@ class Takeover:
     async def _label(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, key: ReplicaKey) -> bool:
         """Label the child of this replica. Return False if it does not exist, is not ours, is terminating, or has the label."""
         meta = job.metadata
-        slice_of_kind: type[Pod | Service] = Pod if kind is POD else Service
+        struct_of_kind: type[Pod | Service] = Pod if kind is POD else Service
         try:
-            child = await self._client.get(kind.resource, meta.namespace, key.name, slice_of_kind)
+            child = await self._client.get(kind.resource, meta.namespace, key.name, struct_of_kind)
         except NotFoundError:
             return False
         owner = controller_of(child.metadata)

@@ -48,7 +48,7 @@ def only_starts(written: JobStatus, status: JobStatus) -> bool:
 
 def has_only_initial_conditions(status: JobStatus) -> bool:
     """Return True if `status` has no conditions besides Created and Running."""
-    return all(each.type in {ConditionType.CREATED, ConditionType.RUNNING} for each in status.conditions)
+    return all(condition.type in {ConditionType.CREATED, ConditionType.RUNNING} for condition in status.conditions)
 
 
 def all_active(status: JobStatus, sizes: Mapping[str, int]) -> bool:

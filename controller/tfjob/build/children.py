@@ -67,12 +67,12 @@ def labels_of_all(job: ObjectMeta) -> dict[str, str]:
 
 
 def owner_reference(job: ObjectMeta) -> dict[str, Any]:
-    """Return the controller reference to the job, by which the garbage collector deletes the child (RM-04)."""
+    """Return the controller reference to the job, by which the garbage collector deletes the child."""
     return controller_reference(TFJOBS, job)
 
 
 def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, Any]:
-    """Return the headless service of a replica, or of a job with a shared network; it publishes not-ready pods (B63)."""
+    """Return the headless service of a replica, or of a job with a shared network; it publishes not-ready pods."""
     labels = labels_of(job, spec, key)
     return {
         "apiVersion": "v1",
@@ -157,15 +157,15 @@ class PodBuilder:
         domain: str = "",
         gang: GangScheduler | None = None,
         accelerators: Accelerators | None = None,
-        last_words: bool = True,
+        fallback_to_logs: bool = True,
         backend_variables: bool = True,
     ) -> None:
         """`domain` is the cluster's DNS domain if TF_CONFIG needs it; `gang` the enabled gang scheduler, if any.
 
-        With `last_words`, the end of the log becomes the termination message of a training container that fails without one.
+        With `fallback_to_logs`, the end of the log becomes the termination message of a training container that fails without one.
         With `backend_variables`, a training container gets the variables of Keras 3 and JAX beside TF_CONFIG.
         """
-        self._last_words = last_words
+        self._fallback_to_logs = fallback_to_logs
         self._backend_variables = backend_variables
         self._job = job.metadata
         self._spec = spec
@@ -175,7 +175,7 @@ class PodBuilder:
         self._gang = gang
         # A gang scheduler or topology places the pods of a job together, so no nodes may be excluded here.
         self._avoided = (
-            [] if gang is not None else [each.name for each in job.status.avoided_nodes if each.expiration_time]
+            [] if gang is not None else [node.name for node in job.status.avoided_nodes if node.expiration_time]
         )
         self._templates = templates_of(job.spec)
         if accelerators:
@@ -227,7 +227,7 @@ class PodBuilder:
         facts = self._spec.replicas[key.type].template
         ports += [{"name": port.name, "containerPort": port.number} for port in facts.ports if port.name not in present]
         changed = container | {"ports": ports}
-        if self._last_words and not container.get("terminationMessagePolicy"):
+        if self._fallback_to_logs and not container.get("terminationMessagePolicy"):
             changed["terminationMessagePolicy"] = "FallbackToLogsOnError"
         given = container.get("env") or []
         names = {each.get("name") for each in given}
@@ -301,7 +301,7 @@ class GangScheduler:
     name: the `schedulerName` of pods.
     pod_groups: the PodGroup resource that it reads.
     admits: whether the phase of a group determines when its pods may be created; pods created earlier are scheduled
-        individually, without the group (B65).
+        individually, without the group.
     """
 
     name: str
@@ -329,7 +329,7 @@ def gang_scheduler(name: str) -> GangScheduler:
 def build_pod_group(
     job: ObjectMeta, spec: TFJobSpec, templates: Mapping[str, JSON], scheduler: GangScheduler, min_member: int
 ) -> dict[str, Any]:
-    """Return the PodGroup of a job. Fields that the user did not set are omitted, so the scheduler's defaults apply (B66)."""
+    """Return the PodGroup of a job. Fields that the user did not set are omitted, so the scheduler's defaults apply."""
     asked = spec.scheduling
     resources = min_resources(spec, templates, min_member) if asked.min_resources is None else asked.min_resources
     fields: dict[str, Any] = {"minMember": min_member, "minResources": resources}

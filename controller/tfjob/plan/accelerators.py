@@ -118,15 +118,15 @@ class _Counter:
         self._draft = draft
         self._ends = plan.ends(draft.job)
         self._is_suspended = conditions.is_true(plan.status or draft.job.status, ConditionType.SUSPENDED)
-        self._deleted = {each.pod.metadata.uid: each.restarts for each in plan.delete_pods}
+        self._deleted = {pod.pod.metadata.uid: pod.restarts for pod in plan.delete_pods}
         self._counted = {*before.counted}
-        self._unseen = {(each.type, each.index): each for each in running_pods(before)}
+        self._unseen = {(pod.type, pod.index): pod for pod in running_pods(before)}
         self._running: dict[tuple[str, int], RunningPod] = {}
         self._marks: set[str] = set()
         self._places: set[tuple[str, int]] = set()
 
     def count(self, replicas: Iterable[Replica]) -> None:
-        """Count the pods that have ended or are about to. Of several pods of a replica, only the first is counted (D7)."""
+        """Count the pods that have ended or are about to. Of several pods of a replica, only the first is counted."""
         for replica in replicas:
             mark, place = replica.uid[-_MARK:], (replica.type, replica.index)
             if mark in self._counted:
@@ -211,8 +211,8 @@ class _Counter:
 def _ended_at(replica: Replica, now: datetime) -> datetime:
     """Return when the last ordinary container of a pod ended; now if one still runs, or the kubelet did not report its end."""
     ends = [
-        None if each.state.terminated is None else each.state.terminated.finished_at
-        for each in replica.pod.status.container_statuses or ()
+        None if status.state.terminated is None else status.state.terminated.finished_at
+        for status in replica.pod.status.container_statuses or ()
     ]
     known = [each for each in ends if each is not None]
     return max(known) if replica.has_ended and known and len(known) == len(ends) else now

@@ -3,7 +3,7 @@
 With gang scheduling, the pods of a job are scheduled all together or not at all. A job has one PodGroup, with the job's name.
 It is created before any pod, specifies the minimum useful number of pods, and is deleted when the job ends or is suspended. In
 an existing group, the operator updates only `minMember` and the resources computed from it. Another component may have changed
-the group's queue (B66).
+the group's queue.
 
 The ConfigMap of a large cluster spec is immutable and named by a hash of its content and the job's UID. So a scaled job gets a
 new one, and a new job of the same name cannot conflict with the old one. Pods carry the hash in a label. A kubelet reads the
@@ -23,7 +23,7 @@ from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.conditions import is_over
 from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES, EventReason
-from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
+from tfjob_operator.api.v1.tf_config import ClusterSpec, needs_no_config_map
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import (
     LINGER_LIMIT_S,
@@ -49,7 +49,7 @@ class Defaults(NamedTuple):
     """The operator's defaults for fields that a job does not set.
 
     `delays`: restarts of failed programs are delayed. `completion_grace_s`: how long workers may continue after the job has
-    succeeded. `node_lost_timeout_s`: a node that is not ready for this long is lost; 0 disables this. `last_words`: a container
+    succeeded. `node_lost_timeout_s`: a node that is not ready for this long is lost; 0 disables this. `fallback_to_logs`: a container
     that fails without a termination message reports the end of its log. `backend_variables`: containers get the variables of
     Keras 3 and JAX. `retryable`: the exit codes after which the restart policy ExitCode restarts a replica.
     """
@@ -57,7 +57,7 @@ class Defaults(NamedTuple):
     delays: bool = True
     completion_grace_s: int = 30
     node_lost_timeout_s: int = 0
-    last_words: bool = True
+    fallback_to_logs: bool = True
     backend_variables: bool = True
     retryable: frozenset[int] = RETRYABLE_EXIT_CODES
 
@@ -161,43 +161,45 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about a job. `status` is None if it does not change.
-
-    `requeue_after_s` is the time until another plan may be due even without an event; None for never. `delete_job` is true if
-    the TTL has expired. `label_drift` are children whose labels do not match their names, `selector_drift` services that do not
-    select their pods. `create_pod_group` is the `minMember` of the group to create. The group and the ConfigMaps in
-    `create_config_maps`, given by hash, are created before any pod. `begins_attempt` is true if the created pods are the first
-    of an attempt: they are created only if the API server has no pod of an earlier attempt. `create_later` is the number of
-    missing pods left to a later plan. `lost_pods` are on lost nodes: those still running are marked as failed, those being
-    deleted are force-deleted. `may_outlive` is None unless the status ends a queued job: it is then written only if no pods but
-    these, by UID, hold quota on the API server. `first_seen` is an input of the next plan (`clocks`). `log_watch` are the logs
-    to read for the next plans; None for none. `vanished` are the pods that the status counts although the view does not show
-    them (`accelerators`).
-    """
+    """What to do about a job."""
 
     create_services: tuple[ReplicaKey, ...] = ()
     create_pods: tuple[ReplicaKey, ...] = ()
     status: JobStatus | None = None
+    """None if it does not change."""
     events: tuple[JobEvent, ...] = ()
     delete_pods: tuple[PodDeletion, ...] = ()
     delete_services: tuple[Service, ...] = ()
     delete_job: bool = False
+    """True if its TTL has expired."""
     label_drift: tuple[Drift, ...] = ()
+    """Children whose labels do not match their names."""
     selector_drift: tuple[Drift, ...] = ()
+    """Services that do not select their pods."""
     problems: tuple[StartProblem, ...] = ()
     create_pod_group: int | None = None
+    """The `minMember` of the group to create, which precedes the pods, as the ConfigMaps do."""
     resize_pod_group: PodGroupResize | None = None
     delete_pod_group: PodGroup | None = None
     create_config_maps: tuple[str, ...] = ()
+    """By hash."""
     delete_config_maps: tuple[ConfigMap, ...] = ()
     requeue_after_s: float | None = None
+    """The time until another plan may be due even without an event; None for never."""
     begins_attempt: bool = False
+    """True if the created pods are the first of an attempt: the API server must have no pod of an earlier one."""
     create_later: int = 0
+    """The number of missing pods that are left to a later plan."""
     lost_pods: tuple[LostPod, ...] = ()
+    """Pods on lost nodes: those still running are marked as failed, those being deleted are force-deleted."""
     may_outlive: frozenset[str] | None = None
+    """Not None if the status ends a queued job: no pods but these, by UID, may hold quota on the API server then."""
     first_seen: FirstSeen = field(default_factory=dict)
+    """An input of the next plan (`clocks`)."""
     log_watch: LogWatch | None = None
+    """The logs to read for the next plans."""
     vanished: tuple[RunningPod, ...] = ()
+    """The pods that the status counts although the view does not show them (`accelerators`)."""
 
     @property
     def acts(self) -> bool:
@@ -233,15 +235,15 @@ NOTHING: Final = Plan()
 def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
     """Return the plan without children that are backing off. Replica types of which none has failed come first.
 
-    The first failure ends a batch (SB-01): in another order, workers would wait for parameter servers that cannot be created. A
+    The first failure ends a batch: in another order, workers would wait for parameter servers that cannot be created. A
     pod that a kubelet rejected is kept until its replacement is due, since it shows the reason.
     """
     if blocked.rejected_by_kubelet:
         kept = [
-            each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected_by_kubelet
+            pod for pod in plan.delete_pods if pod.restarts and pod.pod.metadata.name in blocked.rejected_by_kubelet
         ]
         if kept:
-            deleted = tuple(each for each in plan.delete_pods if each not in kept)
+            deleted = tuple(pod for pod in plan.delete_pods if pod not in kept)
             plan = replace(plan, delete_pods=deleted).requeued_within(blocked.next_due_in_s)
     if not blocked.failed:
         return plan
@@ -287,7 +289,7 @@ def with_gang(
 
 
 def without_pod_group(plan: Plan, gang: Gang) -> Plan:
-    """Return the plan for a job that needs no PodGroup: it deletes an existing one that is not yet terminating (B55)."""
+    """Return the plan for a job that needs no PodGroup: it deletes an existing one that is not yet terminating."""
     if gang.group is None or plan.delete_job or _is_terminating(gang.group):
         return plan
     return replace(plan, delete_pod_group=gang.group)
@@ -420,7 +422,7 @@ def with_config_maps(
     if isinstance(spec, InvalidSpec) or plan.delete_job or conditions.is_ending(job.status):
         return plan
     readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
-    if not (readers or owned) and (not plan.create_pods or is_surely_short(job.metadata, spec, domain)):
+    if not (readers or owned) and (not plan.create_pods or needs_no_config_map(job.metadata, spec, domain)):
         return plan
     deleted_pods = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
     needed = {

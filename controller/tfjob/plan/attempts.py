@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tfjob_operator.api.core import ContainerStateTerminated, EventType
-from tfjob_operator.api.text import last_words
+from tfjob_operator.api.text import tail_of
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
@@ -48,7 +48,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     failure_order,
     last_exit,
 )
-from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures, stranded_types
+from tfjob_operator.controller.tfjob.plan.nodes import NO_NODE_MATCHES, NodeMatches, count_failures, stranded_types
 from tfjob_operator.controller.tfjob.plan.placement import Nodes
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, problems_of
 from tfjob_operator.controller.tfjob.plan.silence import Stall
@@ -74,26 +74,30 @@ class LateReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The result of evaluating the rules against the failures of a job.
-
-    `action` is the action on the whole job, or None. `rule` is the rule that matched. `key` is the replica that caused the
-    decision, and `failure` its pod, if any. `handled` maps pod UIDs to rules with actions on single replicas. `late` are
-    replicas that did not start in time and that no rule matches; `not_running` is the number of replicas that are not running,
-    including those whose time is not over. `next_in_s` is the time until the next escalation or node hit. `cause` is why pods
-    must be deleted although none has failed, and `reason` is that in one word; `hits` are all pods on unhealthy nodes.
-    """
+    """The result of evaluating the rules against the failures of a job."""
 
     action: RuleAction | None = None
+    """The action on the whole job."""
     rule: Rule | None = None
+    """The rule that matched."""
     key: ReplicaKey | None = None
+    """The replica that caused the decision."""
     failure: Replica | None = None
+    """Its pod, if it has one."""
     handled: Mapping[str, Rule] = field(default_factory=dict)
+    """The rules with actions on single replicas, by UID of their pods."""
     late: Sequence[LateReplica] = ()
+    """Replicas that did not start in time and that no rule matches."""
     not_running: int = 0
+    """The number of replicas that are not running, including those whose time is not over."""
     next_in_s: float | None = None
+    """The time until the next escalation or match of a node."""
     cause: str = ""
+    """Why pods must be deleted although none has failed."""
     reason: str = ""
-    hits: Hits = NO_HITS
+    """The same in one word."""
+    node_matches: NodeMatches = NO_NODE_MATCHES
+    """All pods on unhealthy nodes."""
 
 
 NO_DECISION: Final = Decision()
@@ -106,14 +110,14 @@ def decide(
     draft: StatusDraft,
     start: Decision,
     *,
-    hits: Hits = NO_HITS,
+    node_matches: NodeMatches = NO_NODE_MATCHES,
     stall: Stall | None = None,
 ) -> Decision:
     """Evaluate the rules against the failures of the current attempt. `start` is the result of `past_start_deadline`.
 
-    `hits` are the hits of node rules. `stall` is set if the job is stalled, which only rules that name it match. A pod that is
-    being deleted because of a rule is not evaluated again, even if something else deletes it meanwhile. A late replica without
-    a pod matches only rules with an action on the whole job.
+    `stall` is set if the job is stalled, which only rules that name it match. A pod that is being deleted because of a rule is
+    not evaluated again, even if something else deletes it meanwhile. A late replica without a pod matches only rules with an
+    action on the whole job.
     """
     late: Sequence[LateReplica] = start.late
     present = unfinished(replicas, finished)
@@ -122,29 +126,43 @@ def decide(
     left = sorted(failures, key=failure_order)
     handled: dict[str, Rule] = {}
     for rule in spec.failure_policy.rules if spec.failure_policy is not None else ():
-        sick = [hit for hit in hits.by_rule.get(rule.name, ()) if hit.replica.pod.metadata.uid not in handled]
-        if sick and rule.action in JOB_ACTIONS:
-            replica, cause = sick[0].replica, sick[0].cause
+        unhealthy = [
+            match for match in node_matches.by_rule.get(rule.name, ()) if match.replica.pod.metadata.uid not in handled
+        ]
+        if unhealthy and rule.action in JOB_ACTIONS:
+            replica, cause = unhealthy[0].replica, unhealthy[0].cause
             return Decision(
-                rule.action, rule, replica.key, replica, cause=cause, reason=EventReason.NODE_SICK, hits=hits
+                rule.action,
+                rule,
+                replica.key,
+                replica,
+                cause=cause,
+                reason=EventReason.NODE_SICK,
+                node_matches=node_matches,
             )
         if stall is not None and stall.key.type in rule.targets and stall.reason in rule.reasons:
-            return Decision(rule.action, rule, stall.key, cause=stall.cause, reason=stall.reason, hits=hits)
-        matched = [hit.replica for hit in sick] or [replica for replica in left if matches(rule, replica)]
+            return Decision(
+                rule.action, rule, stall.key, cause=stall.cause, reason=stall.reason, node_matches=node_matches
+            )
+        matched = [match.replica for match in unhealthy] or [replica for replica in left if matches(rule, replica)]
         late_ones = [each for each in late if each.key.type in rule.targets and _is_about_late(rule)]
         if rule.action not in JOB_ACTIONS:
             late_ones = [each for each in late_ones if each.replica is not None]
         if (matched or late_ones) and rule.action in JOB_ACTIONS:
             first = LateReplica(matched[0].key, matched[0]) if matched else late_ones[0]
-            return Decision(rule.action, rule, *first, hits=hits)
+            return Decision(rule.action, rule, *first, node_matches=node_matches)
         matched += [each.replica for each in late_ones if each.replica is not None]
         handled |= {replica.pod.metadata.uid: rule for replica in matched if not replica.terminating}
         gone, keys = {replica.uid for replica in matched}, {each.key for each in late_ones}
         left = [replica for replica in left if replica.uid not in gone]
         late = [each for each in late if each.key not in keys]
-    next_in_s = min((each for each in (start.next_in_s, hits.next_in_s) if each is not None), default=None)
+    next_in_s = min((each for each in (start.next_in_s, node_matches.next_in_s) if each is not None), default=None)
     return _escalation(
-        spec, finished, present, draft, replace(start, handled=handled, late=late, next_in_s=next_in_s, hits=hits)
+        spec,
+        finished,
+        present,
+        draft,
+        replace(start, handled=handled, late=late, next_in_s=next_in_s, node_matches=node_matches),
     )
 
 
@@ -243,8 +261,8 @@ def matches(rule: Rule, replica: Replica) -> bool:
     if rule.exit_codes is not None:
         return any(rule.exit_codes.matches(name, ended.exit_code) for name, ended in ended_containers(pod))
     if rule.pod_conditions:
-        present = {(each.type, each.status) for each in pod.status.conditions or ()}
-        return any(each in present for each in rule.pod_conditions)
+        present = {(condition.type, condition.status) for condition in pod.status.conditions or ()}
+        return any(condition in present for condition in rule.pod_conditions)
     return not rule.reasons or not rule.reasons.isdisjoint(reasons_of(pod))
 
 
@@ -255,9 +273,9 @@ def reasons_of(pod: Pod) -> Iterator[FailureReason]:
     if pod.status.reason == DEADLINE_EXCEEDED:
         yield FailureReason.DEADLINE_EXCEEDED
     found = {pod.status.reason}
-    for each in pod.status.conditions or ():
-        if each.type == DISRUPTION_TARGET and each.status == conditions.TRUE:
-            found.add(each.reason)
+    for condition in pod.status.conditions or ():
+        if condition.type == DISRUPTION_TARGET and condition.status == conditions.TRUE:
+            found.add(condition.reason)
     yield from (reason for reason, names in _REASONS.items() if not names.isdisjoint(found))
 
 
@@ -291,7 +309,9 @@ def _escalation(
         since = max(*_restart_times(draft, record), seen)
         left_s = rule.escalation.after_s - (draft.now - since).total_seconds()
         if left_s <= 0:
-            return Decision(rule.escalation.action, rule, key, replica, decision.handled, hits=decision.hits)
+            return Decision(
+                rule.escalation.action, rule, key, replica, decision.handled, node_matches=decision.node_matches
+            )
         due.append(left_s)
     if decision.next_in_s is not None:
         due.append(decision.next_in_s)
@@ -322,7 +342,7 @@ def restart_requested(draft: StatusDraft, replicas: Iterable[Replica]) -> bool:
     wanted = "" if ignored_request(draft.job, draft.now) else _annotation(draft.job)
     if len(draft.observed_restart_request) > MAX_LENGTH:  # recorded by an older release
         draft.observed_restart_request = ""
-    attempt = min((each.attempt for each in replicas), default=0)
+    attempt = min((replica.attempt for replica in replicas), default=0)
     if not draft.observed_restart_request and draft.attempt < attempt:
         draft.attempt = attempt
         draft.observed_restart_request = wanted
@@ -367,7 +387,7 @@ def attempt_of_end(draft: StatusDraft, ending: Ending) -> JobAttempt | None:
         if failure is not None and describe_last_failure(failure.pod):
             return _attempt(draft, Decision(key=ending.key, failure=failure), at_limit=True)
         found = _attempt(draft, Decision(key=ending.key, failure=failure))
-        message = last_words(f"was not running: {ending.why}", MAX_MESSAGE)
+        message = tail_of(f"was not running: {ending.why}", MAX_MESSAGE)
         return msgspec.structs.replace(found, reason=AttemptReason.NOT_RUNNING, message=message)
     by_restarts = ending.event_reason is not EventReason.START_DEADLINE_EXCEEDED
     return _attempt(draft, Decision(key=ending.key, failure=ending.failure), at_limit=by_restarts)
@@ -396,7 +416,7 @@ def count_on_nodes(
     disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
     every = (*seen.replicas, *seen.surplus)
     stranded = stranded_types(draft.job, spec, nodes.cluster if nodes is not None else None)
-    return count_failures(draft, spec, [*causes, *disrupted], decision.hits, every, stranded=stranded)
+    return count_failures(draft, spec, [*causes, *disrupted], decision.node_matches, every, stranded=stranded)
 
 
 def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
@@ -416,7 +436,7 @@ def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Colle
 def drop_delays(draft: StatusDraft) -> None:
     """Forget delays that an operator has recorded which delays restarts, unlike this one."""
     if draft.has_delays:
-        draft.restarts = tuple(msgspec.structs.replace(each, next_time=None) for each in draft.restarts)
+        draft.restarts = tuple(msgspec.structs.replace(restart, next_time=None) for restart in draft.restarts)
         draft.next_restart_time = None
         draft.begun = draft.begun and msgspec.structs.replace(draft.begun, delay_s=0)
 
@@ -434,7 +454,7 @@ def restart_all(
     if delays and draft.attempt_history and failure is not None and not (failure.disrupted or decision.cause):
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
     draft.begin_execution()
-    draft.attempt = max([draft.attempt, *(each.attempt for each in pods)])
+    draft.attempt = max([draft.attempt, *(pod.attempt for pod in pods)])
     _add_to_history(draft, decision)
     draft.next_restart_time = draft.timestamp + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:
@@ -483,7 +503,7 @@ def _attempt(draft: StatusDraft, decision: Decision, *, at_limit: bool = False) 
         node_name="" if failure is None else failure.pod.node,
         container_name=container,
         exit_code=None if ended is None else ended.exit_code,
-        message=last_words(message, MAX_MESSAGE),
+        message=tail_of(message, MAX_MESSAGE),
     )
 
 

@@ -166,7 +166,7 @@ def conclude(
 def _policy(
     spec: TFJobSpec | InvalidSpec, reason: str, *, stopped: bool, otherwise: str = CleanPodPolicy.RUNNING
 ) -> str:
-    """Return the effective clean-up policy: a job `stopped` by a limit leaves nothing running (B47).
+    """Return the effective clean-up policy: a job `stopped` by a limit leaves nothing running.
 
     `reason` is that of the final condition. A spec that was never valid has no policy. `otherwise` applies if the policy cannot
     be read.
@@ -410,5 +410,5 @@ def _recounted(
 
 def _end_written_at(draft: StatusDraft) -> datetime | None:
     """Return when the end was written; the TTL counts from then, even if the job ended while no operator was running."""
-    ends = (each.last_transition_time for each in draft.conditions if conditions.is_end(each))
+    ends = (condition.last_transition_time for condition in draft.conditions if conditions.is_end(condition))
     return next(ends, None) or draft.completion_time

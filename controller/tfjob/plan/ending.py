@@ -18,7 +18,7 @@ from tfjob_operator.api.core import (
     EventType,
     PodRestartPolicy,
 )
-from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.api.text import quoted, tail_of
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import (
@@ -72,7 +72,7 @@ def exit_event(pod: Pod, ended: ContainerStateTerminated | None, rule: Rule | No
     if ended is None:
         return None
     meta, status = pod.metadata, pod.status
-    # The pod's log is deleted with it, so the event keeps what the pod reports about its end (B57).
+    # The pod's log is deleted with it, so the event keeps what the pod reports about its end.
     parts = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
     if status.reason:  # what ended the whole pod, such as an eviction
         parts = [status.reason, status.message.strip()]
@@ -133,7 +133,7 @@ def container_not_created(pod: Pod) -> tuple[str, ContainerStateWaiting] | None:
     """
     if next(ended_containers(pod), None) is not None:
         return None
-    waits = ((each.name, each.state.waiting) for each in _statuses(pod) if each.restart_count == 0)
+    waits = ((status.name, status.state.waiting) for status in _statuses(pod) if status.restart_count == 0)
     return next(((name, why) for name, why in waits if why is not None and why.reason in WAITING_REASONS), None)
 
 
@@ -149,7 +149,7 @@ def _pod_level_cause(pod: Pod) -> str:
 
 
 def _with_message(reason: str, message: str) -> str:
-    detail = last_words(message, _MAX_POD_MESSAGE)
+    detail = tail_of(message, _MAX_POD_MESSAGE)
     return f"{reason} ({detail})" if detail else reason
 
 
@@ -166,7 +166,7 @@ def ended_containers(pod: Pod) -> Iterator[tuple[str, ContainerStateTerminated]]
 
 def _failed_container(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
     """Return the container that failed first: later ones may have failed because the pod was being terminated."""
-    failed = [each for each in ended_containers(pod) if each[1].exit_code != 0]
+    failed = [container for container in ended_containers(pod) if container[1].exit_code != 0]
     return min(failed, key=lambda each: each[1].finished_at or _NEVER, default=None)
 
 
@@ -179,7 +179,7 @@ def last_exit(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
     if failed is not None and (has_ended(pod) or is_not_restarted(pod.spec, failed[0], failed[1].exit_code)):
         return failed
     times = restarts_by_container(pod)
-    ends = [(each.name, ended) for each in _statuses(pod) if each.name in times and (ended := _last_end(each))]
+    ends = [(status.name, ended) for status in _statuses(pod) if status.name in times and (ended := _last_end(status))]
     return max(ends, key=lambda each: times[each[0]], default=failed)
 
 
@@ -191,7 +191,7 @@ def _last_end(status: ContainerStatus) -> ContainerStateTerminated | None:
 
 def failure_between_runs(pod: Pod) -> ContainerStateTerminated | None:
     """Return how the training container last failed, if it is down until the kubelet restarts it; else None."""
-    training = next((each for each in pod.status.container_statuses or () if each.name == c.CONTAINER_NAME), None)
+    training = next((status for status in pod.status.container_statuses or () if status.name == c.CONTAINER_NAME), None)
     if training is None or (training.state.waiting is None and training.state.terminated is None):
         return None
     ended = _last_end(training)
@@ -210,7 +210,7 @@ def _describe_exit(container: str, ended: ContainerStateTerminated) -> str:
 
 
 def _with_words(text: str, message: str) -> str:
-    words = last_words(message)
+    words = tail_of(message)
     return f"{text}{': ' if words else ''}{words}"
 
 
@@ -371,11 +371,11 @@ def _is_final_failure(replica: Replica, restarting: Collection[str]) -> bool:
 def should_restart(replica: Replica, spec: TFJobSpec, retryable: Collection[int] = c.RETRYABLE_EXIT_CODES) -> bool:
     """Return True if a failed pod is to be deleted and recreated under the same name.
 
-    A pod keeps the policy with which it was created; edits apply to later pods (U15). Under Always and OnFailure the kubelet
-    restarts containers in place, but not a pod that is itself Failed because of an eviction or a lost node (B38). Under
+    A pod keeps the policy with which it was created; edits apply to later pods. Under Always and OnFailure the kubelet
+    restarts containers in place, but not a pod that is itself Failed because of an eviction or a lost node. Under
     ExitCode, those with a `retryable` exit code are, and all disrupted ones: their exit code only reflects the reaction to
     SIGTERM. If the container's own policy forbids a restart, Always and OnFailure recreate only disrupted pods. Even under
-    Never, disrupted workers of an elastic job (B50) and any disrupted replica that exited with 0 are recreated.
+    Never, disrupted workers of an elastic job and any disrupted replica that exited with 0 are recreated.
     """
     policy = replica.restart_policy or _policy_without_label(replica, spec)
     if replica.outcome is not Outcome.FAILED:

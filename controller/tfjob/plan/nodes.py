@@ -1,6 +1,6 @@
 """Unhealthy and lost nodes: the affected pods, and the nodes that a job avoids. Pure.
 
-A pod hits a rule with `onNodes` if its node has had one of the rule's conditions or taints for `MIN_DURATION_S`, even if the
+A pod matches a rule with `onNodes` if its node has had one of the rule's conditions or taints for `MIN_DURATION_S`, even if the
 pod is still running. The time counts from when this process first saw the condition or taint, or the start of the pod, if that
 is later; the clocks of nodes do not count (`clocks`). Rules that depend on pods only are too slow for unhealthy nodes: in
 collective training one slow or silent worker blocks all others.
@@ -54,8 +54,8 @@ _NOT_ABOUT_NODE: Final = frozenset({"PreemptionByScheduler", "EvictionByEviction
 """Disruption reasons that are unrelated to the node."""
 
 
-class NodeHit(NamedTuple):
-    """A pod on an unhealthy node, the start time of the hit, and the condition or taint."""
+class NodeMatch(NamedTuple):
+    """A pod on an unhealthy node, the start time of the match, and the condition or taint."""
 
     at: datetime
     replica: Replica
@@ -68,50 +68,52 @@ class NodeHit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Hits:
-    """The hits by rule name, earliest first. `by_pod` maps a pod UID to the hit of the first rule that this pod hits.
+class NodeMatches:
+    """The pods that match rules with `onNodes`, by rule name, earliest first.
 
-    `next_in_s` is when further hits may become due.
+    `by_pod` maps a pod UID to the match of the first rule. `next_in_s` is when further matches may become due.
     """
 
-    by_rule: Mapping[str, Sequence[NodeHit]] = field(default_factory=dict)
-    by_pod: Mapping[str, NodeHit] = field(default_factory=dict)
+    by_rule: Mapping[str, Sequence[NodeMatch]] = field(default_factory=dict)
+    by_pod: Mapping[str, NodeMatch] = field(default_factory=dict)
     next_in_s: float | None = None
 
 
-NO_HITS: Final = Hits()
+NO_NODE_MATCHES: Final = NodeMatches()
 
 
-def find_hits(draft: StatusDraft, policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes) -> Hits:
+def find_node_matches(
+    draft: StatusDraft, policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes
+) -> NodeMatches:
     """Return the pods that run or failed on nodes matched by rules. `replicas` are the unfinished ones."""
-    found: dict[str, list[NodeHit]] = {}
+    found: dict[str, list[NodeMatch]] = {}
     due: list[float] = []
     present = [each for each in replicas if each.pod.node in nodes.states and not each.terminating]
     for rule in policy.rules:
-        hits = found.setdefault(rule.name, [])
+        node_matches = found.setdefault(rule.name, [])
         for replica in present if rule.is_about_nodes else ():
             pod = replica.pod
-            sick = _first_match(rule, nodes.states[pod.node])
-            if sick is None or replica.type not in rule.targets:
+            unhealthy = _first_match(rule, nodes.states[pod.node])
+            if unhealthy is None or replica.type not in rule.targets:
                 continue
-            seen_s, what = sick
+            seen_s, what = unhealthy
             at = max(draft.observer.wall(seen_s), draft.observer.first_seen(Fact.STARTED, replica.uid, pod.started))
             left_s = MIN_DURATION_S - (draft.now - at).total_seconds()
             if left_s > 0:
                 due.append(left_s)
             else:
-                hits.append(NodeHit(at, replica, f"its node {pod.node} has {what}"))
-        hits.sort(key=lambda hit: (hit.at, hit.replica.type, hit.replica.index))
-    by_pod = {hit.replica.uid: hit for hits in reversed([*found.values()]) for hit in hits}
-    return Hits(found, by_pod, min(due, default=None)) if by_pod or due else NO_HITS
+                node_matches.append(NodeMatch(at, replica, f"its node {pod.node} has {what}"))
+        node_matches.sort(key=lambda match: (match.at, match.replica.type, match.replica.index))
+    by_pod = {match.replica.uid: match for node_matches in reversed([*found.values()]) for match in node_matches}
+    return NodeMatches(found, by_pod, min(due, default=None)) if by_pod or due else NO_NODE_MATCHES
 
 
 def _first_match(rule: Rule, node: NodeState) -> tuple[float, str] | None:
     """Return the condition or taint of a node that a rule matches and that was seen first, with that time."""
     found = [
-        (node.conditions[each].seen_s, f"condition {each.type}={each.status}")
-        for each in rule.node_conditions
-        if each in node.conditions
+        (node.conditions[condition].seen_s, f"condition {condition.type}={condition.status}")
+        for condition in rule.node_conditions
+        if condition in node.conditions
     ]
     for taint, since in node.taints.items():
         if any(_matches_taint(pattern, taint) for pattern in rule.node_taints):
@@ -130,18 +132,22 @@ Stranded = Callable[[str, Collection[str]], Sequence[str]]
 def stranded_types(job: TFJob, spec: TFJobSpec, cluster: Cluster | None) -> Stranded:
     """Return a function that finds the replica types whose last node a node is, as far as nodes can be read.
 
-    A node that a rule of the type matches is no alternative: a rule may match all nodes, sick or not.
+    A node that a rule of the type matches is no alternative: a rule may match all nodes, unhealthy or not.
     """
     if cluster is None:
         return lambda _node, _avoided: ()
     templates = cache(lambda: templates_of(job.spec))  # most plans avoid no further node
     rules = spec.failure_policy.rules if spec.failure_policy is not None else ()
-    placed = [each.type for each in spec.replicas.values() if each.replicas and not each.template.has_topology]
+    placed = [
+        replica.type for replica in spec.replicas.values() if replica.replicas and not replica.template.has_topology
+    ]
 
     def is_alternative(kind: str, name: str) -> bool:
         state = cluster.states[name]
-        sick = any(kind in rule.targets and _first_match(rule, state) is not None for rule in rules)
-        return not (sick or state.lost_since()) and suits(templates()[kind], name, cluster.shapes[name], state.taints)
+        unhealthy = any(kind in rule.targets and _first_match(rule, state) is not None for rule in rules)
+        return not (unhealthy or state.lost_since()) and suits(
+            templates()[kind], name, cluster.shapes[name], state.taints
+        )
 
     def stranded(node: str, avoided: Collection[str]) -> Sequence[str]:
         shape = cluster.shapes.get(node)
@@ -158,12 +164,12 @@ def count_failures(
     draft: StatusDraft,
     spec: TFJobSpec,
     failures: Iterable[Replica],
-    hits: Hits,
+    node_matches: NodeMatches,
     replicas: Sequence[Replica],
     *,
     stranded: Stranded,
 ) -> Collection[str]:
-    """Count failures and hits on their nodes, once per pod, and decide which nodes are avoided from now on.
+    """Count failures and matches on their nodes, once per pod, and decide which nodes are avoided from now on.
 
     `replicas` are all replicas of the job; their pods tell which nodes it uses. A node that is no longer avoided stays in the
     list while pods that were created to avoid it are pending, or not in the cache yet. Returns the UIDs of the
@@ -171,12 +177,12 @@ def count_failures(
     """
     avoidance = spec.node_avoidance
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
-    sick = {uid: hit.replica.pod.node for uid, hit in hits.by_pod.items()}
-    new = dict.fromkeys((uid, node, True) for uid, node in sick.items() if uid not in counted)
+    unhealthy = {uid: match.replica.pod.node for uid, match in node_matches.by_pod.items()}
+    new = dict.fromkeys((uid, node, True) for uid, node in unhealthy.items() if uid not in counted)
     if avoidance is not None:
         for replica in failures:
             pod, uid = replica.pod, replica.uid
-            if pod.node and uid not in counted and uid not in sick and not _is_not_about_node(pod):
+            if pod.node and uid not in counted and uid not in unhealthy and not _is_not_about_node(pod):
                 new[uid, pod.node, replica.ended is None or replica.disrupted] = None
     is_pending = draft.expected or pods_avoiding_expired_nodes(draft, spec, replicas)
     found = {each.name: each for each in draft.avoided_nodes if is_pending or not _is_over(each, draft.now)}
@@ -193,14 +199,14 @@ def count_failures(
         until = draft.timestamp + timedelta(seconds=usual.expiration_s)
         used = {replica.pod.node for replica in replicas if replica.pod.node} | found.keys()
         most = (len(used) + 1) // 2
-        struck, hit = {node for _, node, _ in new}, set(sick.values())
+        struck, match = {node for _, node, _ in new}, set(unhealthy.values())
         # Nodes with the most failures first, since not all may fit.
-        for node in sorted(found, key=lambda name: (name not in hit, -found[name].failures)):
+        for node in sorted(found, key=lambda name: (name not in match, -found[name].failures)):
             each = found[node]
             avoided = sum(other.expiration_time is not None for other in found.values())
             failed_often = avoidance is not None and each.failures >= avoidance.threshold
             is_avoided = each.expiration_time is not None
-            if node in hit or (is_avoided and node in struck) or (failed_often and not is_avoided and avoided < most):
+            if node in match or (is_avoided and node in struck) or (failed_often and not is_avoided and avoided < most):
                 others = {
                     each.name for each in found.values() if each.expiration_time and not _is_over(each, draft.now)
                 }
@@ -223,11 +229,11 @@ def limit_avoidance(draft: StatusDraft, spec: TFJobSpec) -> None:
     usual = spec.node_avoidance or NodeAvoidance()
     until = draft.timestamp + timedelta(seconds=usual.expiration_s if asks else 0)
     draft.avoided_nodes = tuple(
-        each
-        if each.expiration_time is None or each.expiration_time <= until
-        else AvoidedNode(each.name, each.failures, until)
-        for each in draft.avoided_nodes
-        if asks or each.expiration_time is not None
+        node
+        if node.expiration_time is None or node.expiration_time <= until
+        else AvoidedNode(node.name, node.failures, until)
+        for node in draft.avoided_nodes
+        if asks or node.expiration_time is not None
     )
 
 
@@ -239,7 +245,7 @@ def pods_avoiding_expired_nodes(draft: StatusDraft, spec: TFJobSpec, replicas: I
     newer would wait forever.
     """
     nodes = (*draft.job.status.avoided_nodes, *draft.avoided_nodes)
-    if not any(_is_over(each, draft.now) for each in nodes):
+    if not any(_is_over(node, draft.now) for node in nodes):
         return []
     elsewhere = {name for name, replica in spec.replicas.items() if replica.template.has_topology}
     return [
@@ -280,7 +286,7 @@ def with_avoidance(
         by = "a gang scheduler" if gang is not None else "Kueue's topology-aware scheduling"
         text = f"status.avoidedNodes has no effect on {', '.join(placed_elsewhere)}: {by} decides where their pods run"
         plan = replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_NOT_AVOIDED, text)))
-    old = [each for each in pods_avoiding_expired_nodes(draft, spec, replicas) if each.type not in placed_elsewhere]
+    old = [node for node in pods_avoiding_expired_nodes(draft, spec, replicas) if node.type not in placed_elsewhere]
     if not old or is_over(draft):
         return plan
     gone = {deletion.pod.metadata.uid for deletion in plan.delete_pods}

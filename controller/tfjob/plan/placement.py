@@ -106,8 +106,8 @@ def _matches_term(term: JSON, name: str, labels: Mapping[str, str]) -> bool:
     expressions, fields = _objects(term, "matchExpressions"), _objects(term, "matchFields")
     return (
         bool(expressions or fields)
-        and all(_matches(each, labels) for each in expressions)
-        and all(_matches(each, {"metadata.name": name}) for each in fields)
+        and all(_matches(expression, labels) for expression in expressions)
+        and all(_matches(field, {"metadata.name": name}) for field in fields)
     )
 
 

@@ -88,8 +88,8 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     until_deadline,
 )
 from tfjob_operator.controller.tfjob.plan.nodes import (
-    NO_HITS,
-    find_hits,
+    NO_NODE_MATCHES,
+    find_node_matches,
     limit_avoidance,
     observe_pods,
     with_avoidance,
@@ -131,7 +131,7 @@ def plan(given: PlanInput) -> Plan:
     """Decide what to do about a job.
 
     A job being deleted is left to the garbage collector. A job managed by another controller is left to that controller, even
-    if the job is invalid (B75).
+    if the job is invalid.
 
     All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
@@ -172,7 +172,7 @@ def _with_children(decided: Plan, draft: StatusDraft, given: PlanInput, seen: Ob
 
 
 def _with_warnings(decided: Plan, job: TFJob, spec: TFJobSpec, now: datetime) -> Plan:
-    warnings = queue_warnings(job.metadata.labels, spec) if spec.spellings else ()
+    warnings = queue_warnings(job.metadata.labels, spec) if spec.misspelled_types else ()
     if job.metadata.annotations is not None and (why := ignored_request(job, now)):
         warnings = (SpecWarning(EventReason.RESTART_REQUEST_IGNORED, why), *warnings)
     problems = tuple(problem_of_job(*warning) for warning in warnings)
@@ -208,10 +208,10 @@ def run(
         keys = unfinished_keys(draft.job.metadata.name, spec, finished)
         decision = past_start_deadline(draft, spec.start_deadline_s, keys, seen)
     if spec.failure_policy is not None:
-        hits = NO_HITS
+        node_matches = NO_NODE_MATCHES
         if nodes is not None and spec.has_node_rules:
-            hits = find_hits(draft, spec.failure_policy, unfinished(seen.replicas, finished), nodes)
-        decision = decide(spec, seen.replicas, finished, draft, decision, hits=hits, stall=stall)
+            node_matches = find_node_matches(draft, spec.failure_policy, unfinished(seen.replicas, finished), nodes)
+        decision = decide(spec, seen.replicas, finished, draft, decision, node_matches=node_matches, stall=stall)
     handled = decision.handled
     restarting = [
         replica
@@ -225,7 +225,7 @@ def run(
     whole = decision.action is not None or requested
     if draft.avoided_nodes:
         limit_avoidance(draft, spec)
-    counts = spec.node_avoidance is not None or decision.hits is not NO_HITS or draft.avoided_nodes
+    counts = spec.node_avoidance is not None or decision.node_matches is not NO_NODE_MATCHES or draft.avoided_nodes
     on_nodes: Collection[str] = ()
     if counts and not whole:
         on_nodes = count_on_nodes(draft, spec, decision, seen, finished=finished, causes=restarting, nodes=nodes)
@@ -362,7 +362,9 @@ def _next_due_s(draft: StatusDraft, spec: TFJobSpec, decision: Decision) -> floa
     times = [until_deadline(draft, spec.active_deadline_s), decision.next_in_s]
     if draft.next_restart_time is not None or draft.avoided_nodes:
         moments = (draft.next_restart_time, *(node.expiration_time for node in draft.avoided_nodes))
-        times += [(each - draft.now).total_seconds() for each in moments if each is not None and each > draft.now]
+        times += [
+            (moment - draft.now).total_seconds() for moment in moments if moment is not None and moment > draft.now
+        ]
     known = [each for each in times if each is not None]
     return min(known) if known else None
 
@@ -439,7 +441,7 @@ def _update_running_condition(
     stuck: bool,
     failed: Sequence[str],
 ) -> None:
-    """Set Running or Restarting. A restarting job is Running only once every replica has its pod again (B23).
+    """Set Running or Restarting. A restarting job is Running only once every replica has its pod again.
 
     The creates of `failed` replicas failed; a job may run without them. `stuck`: a pod cannot start (see the counters).
     """
@@ -460,9 +462,9 @@ def _update_running_condition(
 
 def _restart(replica: Replica, decision: Decision) -> PodDeletion:
     uid = replica.pod.metadata.uid
-    rule, hit = decision.handled.get(uid), decision.hits.by_pod.get(uid)
+    rule, match = decision.handled.get(uid), decision.node_matches.by_pod.get(uid)
     decided = None if rule is None else (rule.name, rule.action.value, replica.type)
-    event = exit_event(replica.pod, replica.ended, rule) if hit is None else hit.event
+    event = exit_event(replica.pod, replica.ended, rule) if match is None else match.event
     return PodDeletion(replica.pod, event, restarts=True, decision=decided)
 
 

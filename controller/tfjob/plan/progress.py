@@ -50,7 +50,9 @@ def find_stall(draft: StatusDraft, spec: TFJobSpec, finished: Finished, seen: Ob
         return None
     keys = unfinished_keys(name, spec, finished)
     chosen = _observed_keys(spec, keys)
-    running = {} if seen.older else {each.key: target for each in seen.replicas if (target := _target_of(each))}
+    running = (
+        {} if seen.older else {replica.key: target for replica in seen.replicas if (target := _target_of(replica))}
+    )
     targets = tuple(running[key] for key in chosen if key in running)
     watch = LogWatch(targets, spec.progress_deadline_s, is_paused=any(key not in running for key in keys))
     draft.log_watch = watch
@@ -103,7 +105,7 @@ def _target_of(replica: Replica) -> LogTarget | None:
     if replica.terminating or replica.outcome is not Outcome.ACTIVE:
         return None
     statuses: Iterable[ContainerStatus] = replica.pod.status.container_statuses or ()
-    training = next((each for each in statuses if each.name == CONTAINER_NAME), None)
+    training = next((status for status in statuses if status.name == CONTAINER_NAME), None)
     if training is None or training.state.waiting is not None or training.state.terminated is not None:
         return None
     return LogTarget(replica.pod.metadata.name, replica.uid, training.restart_count)

@@ -8,7 +8,7 @@ sidecar does not fail a replica whose `tensorflow` is still running.
 
 Orphans are adopted as in client-go's ControllerRefManager, but children are never released. Apart from adoption, ownership
 depends only on the controller reference; labels are used only to find orphans. Children controlled by another object are never
-modified (RM-01).
+modified.
 
 All TFJob operators have used the same names for pods and services. Their labels changed over the years, and our watches select
 by a label introduced in 2022; so the children of a job started by another operator are looked up by name.
@@ -54,7 +54,7 @@ _TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 def key_of(job: str, child: ChildMeta) -> ReplicaKey | None:
     """Return the replica of an owned child: by its name, else by its labels; None if neither is conclusive.
 
-    So editing its labels does not turn a pod into another replica (U9).
+    So editing its labels does not turn a pod into another replica.
     """
     key = key_of_name(job, child.name)
     if key is not None or not names_no_other(job, child):
@@ -138,7 +138,7 @@ class Replica:
 
     @property
     def restart_policy(self) -> str:
-        """The replica's policy when the pod was created; "" for pods of older releases, which do not record it (U15)."""
+        """The replica's policy when the pod was created; "" for pods of older releases, which do not record it."""
         policy = (self.pod.metadata.labels or NO_LABELS).restart_policy
         return policy if policy in _POLICIES else ""
 
@@ -149,7 +149,7 @@ class Replica:
 
     @property
     def terminating(self) -> bool:
-        """True if the pod is being deleted: it does not count as failed, and is not replaced before it is gone (B43)."""
+        """True if the pod is being deleted: it does not count as failed, and is not replaced before it is gone."""
         return self.pod.metadata.deletion_timestamp is not None
 
     @property
@@ -219,7 +219,7 @@ def replicas_of(
 ) -> tuple[list[Replica], list[Replica]]:
     """Determine replica and outcome of each pod that the job controls. Return one pod per replica, and the surplus.
 
-    Surplus pods are never evaluated or counted (D7). `records` and `attempt` are those of the job's status; the records contain
+    Surplus pods are never evaluated or counted. `records` and `attempt` are those of the job's status; the records contain
     facts that pods no longer show.
     """
     stopped = {record.pod for record in records if record.stopped}
@@ -261,7 +261,9 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
     # A failed sidecar makes the pod Failed, but the replica succeeded if `tensorflow` exited with 0. A pod with a reason was
     # terminated as a whole (by a deadline or an eviction); an exit code of 0 may then be the reaction to that. Under Always
     # this operator restarts it as the kubelet would have, unless the container has its own policy.
-    own = next((each.restart_policy for each in pod.spec.containers if each.name == c.CONTAINER_NAME), "")
+    own = next(
+        (container.restart_policy for container in pod.spec.containers if container.name == c.CONTAINER_NAME), ""
+    )
     policy = (pod.metadata.labels or NO_LABELS).restart_policy
     restarts_always = policy == RestartPolicy.ALWAYS and pod.spec.restart_policy == PodRestartPolicy.NEVER and not own
     did_its_work = not restarts_always and (
@@ -273,7 +275,7 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
 
 
 def _training(pod: Pod) -> ContainerStatus | None:
-    return next((each for each in pod.status.container_statuses or () if each.name == c.CONTAINER_NAME), None)
+    return next((status for status in pod.status.container_statuses or () if status.name == c.CONTAINER_NAME), None)
 
 
 def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, ReplicaStatus]:
@@ -307,7 +309,7 @@ def unfinished_keys(job: str, spec: TFJobSpec, finished: Finished) -> list[Repli
 
 
 def count_pods(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
-    """Count pods for the types in `finished`; a succeeded replica remains counted when its pod is gone (B22).
+    """Count pods for the types in `finished`; a succeeded replica remains counted when its pod is gone.
 
     It counts only once: a restarted kubelet can turn a Succeeded pod into a Failed one (kubernetes#126341).
     """
@@ -418,7 +420,7 @@ C = TypeVar("C", Pod, Service)
 def is_adoptable(job: str, child: Pod | Service) -> bool:
     """Return True if all labels identify an orphan as the pod or service of a replica of this job.
 
-    A terminated pod is not adopted: it is the outcome of another job (D15). A service is adopted only under its replica's name.
+    A terminated pod is not adopted: it is the outcome of another job. A service is adopted only under its replica's name.
     """
     meta = child.metadata
     labels = meta.labels or NO_LABELS
@@ -437,11 +439,11 @@ def is_adoptable(job: str, child: Pod | Service) -> bool:
 
 
 def claims(job: str, owned: Sequence[C], orphans: Sequence[C]) -> tuple[C, ...]:
-    """Return the orphans, of one kind, that an active job adopts (RM-01).
+    """Return the orphans, of one kind, that an active job adopts.
 
     `owned` are the children that the job controls; `orphans` are found by `ORPHAN_INDEX`. One orphan is adopted per replica,
     preferably that with the replica's name; none if the replica has a child already. Owned children are never released,
-    whatever their labels; they are deleted with the job (U9).
+    whatever their labels; they are deleted with the job.
     """
     if not orphans:
         return ()
@@ -514,7 +516,7 @@ def adoption_patch(
 def find_label_drift(
     job: str, replicas: Iterable[Replica], services: Iterable[tuple[ReplicaKey, Service]]
 ) -> Iterator[Drift]:
-    """Yield the children whose labels do not match the replica given by their names (U9).
+    """Yield the children whose labels do not match the replica given by their names.
 
     Children with other names are identified by their labels alone and are not changed.
     """
@@ -525,7 +527,7 @@ def find_label_drift(
 
 
 def find_selector_drift(job: str, services: Iterable[tuple[ReplicaKey, Service]]) -> Iterator[Drift]:
-    """Yield the services that do not select the pod of their replica (U17)."""
+    """Yield the services that do not select the pod of their replica."""
     for key, service in services:
         if service.spec is None or service.metadata.deletion_timestamp is not None:
             continue

@@ -109,15 +109,15 @@ def quoted_line(answer: bytes) -> str:
 
 def is_stalled(watch: LogWatch, logs: Logs) -> bool:
     """Return True if all observed replicas have been silent for as long as the job allows."""
-    silences = [logs.silences.get(each) for each in watch.targets]
-    is_silent = all(each is not None and each.lasted_s >= watch.deadline_s for each in silences)
+    silences = [logs.silences.get(target) for target in watch.targets]
+    is_silent = all(silence is not None and silence.lasted_s >= watch.deadline_s for silence in silences)
     return bool(silences) and is_silent and not watch.is_paused
 
 
 def has_progressed(watch: LogWatch, logs: Logs) -> bool:
     """Return True if this process has seen a new line, and less time has passed since than the job allows."""
-    silences = (logs.silences.get(each) for each in watch.targets)
-    return any(each is not None and each.changed and each.lasted_s < watch.deadline_s for each in silences)
+    silences = (logs.silences.get(target) for target in watch.targets)
+    return any(silence is not None and silence.changed and silence.lasted_s < watch.deadline_s for silence in silences)
 
 
 class Stall(NamedTuple):

@@ -79,7 +79,7 @@ def fit(plan: Plan, job: TFJob, seen: Observed) -> Plan:
     withheld = reduction.withheld
     if not withheld:
         return plan
-    kept = tuple(each for each in plan.delete_pods if each.pod.metadata.uid not in withheld)
+    kept = tuple(pod for pod in plan.delete_pods if pod.pod.metadata.uid not in withheld)
     return replace(plan, delete_pods=kept, delete_services=()).requeued_within(WITHHELD_RETRY_S)
 
 
@@ -101,12 +101,12 @@ def _go_size(encoded: bytes) -> int:
 def _bound(status: JobStatus) -> int:
     """Return an upper bound of the size, in a fraction of the time: few jobs need the exact one."""
     ending = status.begun.ending if status.begun is not None else None
-    texts = [status.observed_restart_request, *(each.message for each in status.conditions)]
+    texts = [status.observed_restart_request, *(condition.message for condition in status.conditions)]
     attempts = list(status.attempt_history)
     if ending is not None:
         texts.append(ending.message)
         attempts += [ending.failure] if ending.failure is not None else []
-    texts += [text for each in attempts for text in (each.message, each.reason)]
+    texts += [text for attempt in attempts for text in (attempt.message, attempt.reason)]
     # A character has up to four bytes, and a control character is escaped in six.
     text = _ESCAPED * sum(map(len, texts))
     indices = sum(map(len, status.finished_indices.values())) + _bound_of_accelerators(status.accelerator_pods)
@@ -134,13 +134,13 @@ class _Reduction:
         self.withheld: set[str] = set()
         self._status = status
         self._excess = excess
-        self._before = {_place(each): each for each in before.restarts}
-        self._records = {_place(each): each for each in status.restarts}
+        self._before = {_place(restart): restart for restart in before.restarts}
+        self._records = {_place(restart): restart for restart in status.restarts}
         self._is_over = is_over(status)
         found = () if is_over(before) else (*seen.replicas, *seen.surplus)
         self._pods = {each.uid: each for each in found if each.attempt >= status.attempt}
-        self._deleted = {each.pod.metadata.uid for each in deletions} & self._pods.keys()
-        self._active = {(each.type, each.index) for each in seen.replicas if each.outcome is Outcome.ACTIVE}
+        self._deleted = {deletion.pod.metadata.uid for deletion in deletions} & self._pods.keys()
+        self._active = {(replica.type, replica.index) for replica in seen.replicas if replica.outcome is Outcome.ACTIVE}
         self._finished: dict[str, Collection[int]] = {
             kind: parse_indices(text, MAX_REPLICAS) for kind, text in status.finished_indices.items()
         }

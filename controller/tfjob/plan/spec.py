@@ -2,7 +2,7 @@
 
 A spec is parsed once per generation. Whether it takes effect also depends on the status: whether it was valid before, the job's
 size, and whether the API server rejected it. A spec that exceeds a limit is invalid, and a job created with it fails. A job
-that has started keeps its size instead; only the scale-up is held (D16). It also keeps its network (one service per replica, or
+that has started keeps its size instead; only the scale-up is held. It also keeps its network (one service per replica, or
 one for all): pods learn each other's service names at startup, so after a change old and new pods could not find each other.
 """
 

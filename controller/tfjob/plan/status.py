@@ -78,7 +78,7 @@ def _set_held(draft: StatusDraft, reason: ConditionReason, mistakes: str) -> Non
 
 
 def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
-    """Report the spec's warnings when it is first seen, and template warnings when Created is set (B56)."""
+    """Report the spec's warnings when it is first seen, and template warnings when Created is set."""
     job = draft.job
     if job.status.observed_generation != job.metadata.generation:
         for reason, message in spec.warnings:
@@ -190,7 +190,7 @@ def moved_records(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts
 
 def reset_for_new_attempt(records: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
     """Return the records without delays and escalations, which apply only to pods of the earlier attempt."""
-    return tuple(msgspec.structs.replace(each, next_time=None, rule="") for each in records)
+    return tuple(msgspec.structs.replace(record, next_time=None, rule="") for record in records)
 
 
 def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
@@ -225,7 +225,7 @@ def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...
     """Merge two lists of avoided nodes: the larger counts and the later times apply."""
     if nodes == others:
         return nodes
-    found = {each.name: each for each in nodes}
+    found = {node.name: node for node in nodes}
     for other in others:
         each = found.get(other.name, other)
         times = [time for time in (each.expiration_time, other.expiration_time) if time is not None]
@@ -234,9 +234,9 @@ def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...
 
 
 def in_place_restarts(pod: Pod) -> int:
-    """Return how often the kubelet restarted containers of this pod, including init containers (B37).
+    """Return how often the kubelet restarted containers of this pod, including init containers.
 
-    Native sidecars count too, except in pods with the policy Never: the kubelet restarts them even there (M7).
+    Native sidecars count too, except in pods with the policy Never: the kubelet restarts them even there.
     """
     return sum(restarts_by_container(pod).values())
 
@@ -245,7 +245,9 @@ def restarts_by_container(pod: Pod) -> dict[str, int]:
     """Return how often the kubelet restarted each container that counts and was restarted, see `in_place_restarts`."""
     spared = native_sidecars(pod.spec) if pod.spec.restart_policy == PodRestartPolicy.NEVER else frozenset()
     statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
-    return {each.name: each.restart_count for each in statuses if each.restart_count and each.name not in spared}
+    return {
+        status.name: status.restart_count for status in statuses if status.restart_count and status.name not in spared
+    }
 
 
 SCHEME: Final = "1-"
@@ -305,7 +307,7 @@ def _tf_config_inputs(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple
 
 
 def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Sequence[Replica]) -> Finished:
-    """Return the replicas that have succeeded, according to the status or to their pods (B42)."""
+    """Return the replicas that have succeeded, according to the status or to their pods."""
     found = {name: parse_indices(status.finished_indices.get(name, ""), size) for name, size in sizes.items()}
     for replica in replicas:
         if replica.outcome is Outcome.SUCCEEDED:
@@ -356,7 +358,7 @@ def has_started(status: JobStatus, *, has_children: bool) -> bool:
 
 
 def _has_run(status: JobStatus) -> bool:
-    return any(each.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for each in status.conditions)
+    return any(condition.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for condition in status.conditions)
 
 
 def begun(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> StartRecord | None:
@@ -530,8 +532,8 @@ class StatusDraft(Draft):
     def restore_execution(self, pods: Iterable[Replica]) -> None:
         """Continue with the number in the labels of the pods, if a release that does not know it dropped it from the status."""
         known = execution_of(self.attempt, self.execution_attempt)
-        labels = {(each.pod.metadata.labels or NO_LABELS).execution for each in pods} - {"", str(known)}
-        found = max((c.attempt_in(each, known) for each in labels), default=0)
+        labels = {(pod.pod.metadata.labels or NO_LABELS).execution for pod in pods} - {"", str(known)}
+        found = max((c.attempt_in(label, known) for label in labels), default=0)
         if found > known:
             self.execution_attempt = found
 

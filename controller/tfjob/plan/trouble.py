@@ -70,7 +70,7 @@ def _rank(replica: Replica | None, record: IndexRestarts | None) -> int | None:
     if replica.outcome is Outcome.WAITING:
         return _HINDERED if problems_of([replica]) or describe_last_failure(replica.pod) else _STARTS
     statuses = replica.pod.status.container_statuses or ()
-    training = next((each.state for each in statuses if each.name == CONTAINER_NAME), None)
+    training = next((status.state for status in statuses if status.name == CONTAINER_NAME), None)
     is_down = training is not None and (training.waiting is not None or training.terminated is not None)
     return _CRASHES if is_down else None
 

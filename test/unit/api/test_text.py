@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from fakes.recordings import VERSIONS, texts
 from fakes.refusals import SECRET, refused_pods
 from tfjob_operator.api.text import (
-    LAST_WORDS_BYTES,
     MAX_BYTES,
     MAX_NAME,
+    TAIL_BYTES,
     clean,
     clean_end,
-    last_words,
     quoted,
+    tail_of,
     without_values,
 )
 
@@ -89,23 +89,23 @@ def test_a_name_is_shown_on_one_line_and_cut() -> None:
 
 def test_last_words_are_the_last_lines_that_say_something() -> None:
     """U8: the end of a log, on one line."""
-    assert last_words("Epoch 1\n\nTraceback:\n   File x\nValueError: shapes differ\n\n") == (
+    assert tail_of("Epoch 1\n\nTraceback:\n   File x\nValueError: shapes differ\n\n") == (
         "Epoch 1 / Traceback: / File x / ValueError: shapes differ"
     )
-    many = last_words("\n".join(f"line {number}" for number in range(1000)))
+    many = tail_of("\n".join(f"line {number}" for number in range(1000)))
     assert many.endswith("line 998 / line 999")
-    assert LAST_WORDS_BYTES - 20 < len(many) <= LAST_WORDS_BYTES
-    assert last_words(" \n\t\n") == ""
+    assert TAIL_BYTES - 20 < len(many) <= TAIL_BYTES
+    assert tail_of(" \n\t\n") == ""
     native = (
         "F1129 3:36 client.h:80] it died\n*** Check failure stack trace: ***\n    @     0x7fd5c4027236  absl::Flush()"
     )
-    assert last_words(native) == "F1129 3:36 client.h:80] it died"
+    assert tail_of(native) == "F1129 3:36 client.h:80] it died"
 
 
 def test_a_long_last_line_is_cut_at_its_end() -> None:
     """U8: an error begins with its type."""
-    words = last_words("before\n" + "ResourceExhaustedError: OOM " + "x" * 5000)
-    assert len(words) == LAST_WORDS_BYTES
+    words = tail_of("before\n" + "ResourceExhaustedError: OOM " + "x" * 5000)
+    assert len(words) == TAIL_BYTES
     assert words.startswith("ResourceExhaustedError: OOM xxx")
 
 
@@ -113,7 +113,7 @@ def test_a_long_last_line_is_cut_at_its_end() -> None:
 @given(any_text, st.integers(60, 600))
 def test_last_words_are_clean_and_short(text: str, limit: int) -> None:
     """U8: whatever a process has written."""
-    words = last_words(text * 9, limit)
+    words = tail_of(text * 9, limit)
     assert len(words.encode()) <= limit
     assert "\n" not in words
     assert clean(words, limit) == words

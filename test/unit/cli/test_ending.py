@@ -147,14 +147,14 @@ def test_a_suspended_ending_job_waits_for_no_queue(server: Server) -> None:
     assert "Queued" not in server.run("list").stdout
 
 
-def standing(*pods: dict[str, Any], outcome: str = "Succeeded") -> list[str]:
+def state_line(*pods: dict[str, Any], outcome: str = "Succeeded") -> list[str]:
     body = an_ending(outcome)
     summary = job_summary_of(job_from(body), body, pods, NOW)
     return render(summary, NOW, lambda text, _: text, 80, ASCII)
 
 
 def test_status_says_how_the_job_ends_and_that_no_replica_is_missing(server: Server) -> None:
-    shown = standing(succeeded(), a_pod("mnist-ps-0"))
+    shown = state_line(succeeded(), a_pod("mnist-ps-0"))
     assert shown[0] == "mnist in team: Ending, created 70s ago"
     assert shown[3] == f"  Ends as Succeeded, decided 10s ago: {SUCCEEDS}"
     assert [line.split()[1:] for line in shown if "worker-0" in line] == [["worker-0", "No", "pod"]]
@@ -264,7 +264,7 @@ def test_explain_says_how_the_job_ends_and_for_which_pods_it_waits_how_long(
     given: list[dict[str, Any]], until: float, how: str
 ) -> None:
     found = diagnosed(succeeded(), *given)
-    assert found.standing == "mnist: Ending for 10s, will be Succeeded"
+    assert found.state_line == "mnist: Ending for 10s, will be Succeeded"
     name = given[0]["metadata"]["name"]
     assert cause(found).title == f"Ending: will be Succeeded when pod {name} has ended, within {until}s"
     assert cause(found).evidence == (f"pod {name}: {how}",)

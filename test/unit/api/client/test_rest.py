@@ -56,7 +56,7 @@ VERBS = [
     (lambda c: c.patch(PODS, "ns", "a", {}, dry_run=True), ("PATCH", f"{PATH}/a", OURS | DRY)),
     (lambda c: c.get(PODS, "ns", "a", subresource="status"), ("GET", f"{PATH}/a/status", {})),
     (lambda c: c.get(PODS, "ns", "a", query={"pretty": "true"}), ("GET", f"{PATH}/a", {"pretty": "true"})),
-    (lambda c: c.get_page("/version", {"timeout": "1s"}), ("GET", "/version", {"timeout": "1s"})),
+    (lambda c: c.get_raw("/version", {"timeout": "1s"}), ("GET", "/version", {"timeout": "1s"})),
     (lambda c: c.create(PODS, "ns", {}, name="a", subresource="eviction", query={"fieldValidation": "Strict"}),
         ("POST", f"{PATH}/a/eviction", OURS | {"fieldValidation": "Strict"})),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, job, replica
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec, is_surely_short, too_long
+from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec, needs_no_config_map, too_long
 from tfjob_operator.api.v1.types import TFJob
 
 ALL = {"tfReplicaSpecs": {"Worker": replica(2), "PS": replica(1), "Chief": replica(1), "Evaluator": replica(1)}}
@@ -120,12 +120,12 @@ def test_a_job_that_is_surely_short_has_no_config_map(
     tfjob = job(body, name=name, namespace=namespace)
     spec = good_spec(tfjob)
     is_long = ClusterSpec(tfjob.metadata, spec, domain).size > INLINE_BYTES
-    assert not (is_long and is_surely_short(tfjob.metadata, spec, domain))
+    assert not (is_long and needs_no_config_map(tfjob.metadata, spec, domain))
 
 
 def test_a_small_job_is_surely_short() -> None:
     tfjob = job(ALL)
-    assert is_surely_short(tfjob.metadata, good_spec(tfjob), "cluster.local")
+    assert needs_no_config_map(tfjob.metadata, good_spec(tfjob), "cluster.local")
 
 
 def workers(count: int, name: str = "mnist", *, env: list[dict[str, Any]] | None = None, **spec: Any) -> TFJob:

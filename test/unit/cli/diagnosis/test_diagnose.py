@@ -11,7 +11,7 @@ import pytest
 
 from fakes.recordings import kueue
 from support.cases import for_each
-from tfjob_operator.api.text import last_words
+from tfjob_operator.api.text import tail_of
 from tfjob_operator.api.v1 import validation
 from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake
@@ -47,7 +47,7 @@ def test_without_permission_to_read_pods_none_is_called_missing() -> None:
     world = world_of()
     world.pods, world.forbidden = {}, ["pods"]
     found = diagnose(world.evidence())
-    assert (ids_of(world), found.standing) == ([], "mnist: Running for 1h")
+    assert (ids_of(world), found.state_line) == ([], "mnist: Running for 1h")
     assert found.unseen.endswith("no permission to read: pods")
 
 
@@ -206,7 +206,7 @@ def test_a_job_that_multikueue_runs_elsewhere_is_healthy() -> None:
     """Its counts are those that MultiKueue copies from the other cluster; replacing the job would end a training."""
     world = world_of("managed-by-multikueue")
     found = diagnose(world.evidence())
-    assert found.standing == "mnist: Running for 1h, 1 of 1 PS ready, 2 of 2 workers ready"
+    assert found.state_line == "mnist: Running for 1h, 1 of 1 PS ready, 2 of 2 workers ready"
     assert [cause.severity for cause in found.causes] == [Severity.INFO]
     assert found.causes[0].title == "MultiKueue runs the job in another cluster: west-1"
     assert not re.search("replace|managedBy:", " ".join(found.causes[0].to_do))
@@ -1081,7 +1081,7 @@ def test_a_command_that_fails_after_an_exception_of_the_training_is_not_the_caus
     }
     for error, problem in own.items():
         world, log = Troubled(), f"{OF_TRAINING}{error}\n{line}\n"
-        world.failed(1, message=last_words(log)) if is_gone else world.failed(1, log=log)
+        world.failed(1, message=tail_of(log)) if is_gone else world.failed(1, log=log)
         if is_gone:
             del world.pods[WORKER]
         first = first_of(world)
@@ -1367,7 +1367,7 @@ def test_a_finished_job_took_as_long_as_list_and_status_show() -> None:
     world.status.update(startTime=ago(81 / 60), completionTime=ago(20 / 60))
     for millis in (0, 64, 900):
         later = replace(world.evidence(), now=NOW + timedelta(milliseconds=millis))
-        assert diagnose(later).standing == "mnist: Failed 20s ago, after 61s"
+        assert diagnose(later).state_line == "mnist: Failed 20s ago, after 61s"
 
 
 def test_failures_that_a_rule_ignores_are_told_and_are_no_restarts() -> None:
@@ -1387,7 +1387,7 @@ def test_a_job_that_failed_is_explained_when_its_pods_are_gone() -> None:
     world.pods = {}
     found = diagnose(world.evidence())
     assert found.causes[0].id == "out-of-memory"
-    assert found.standing == "mnist: Failed 10m ago, after 50m"
+    assert found.state_line == "mnist: Failed 10m ago, after 50m"
     for resources, id_ in (({}, "memory-without-limit"), ({"limits": {"memory": "1Gi"}}, "out-of-memory")):
         containers = [{"name": "tensorflow", "resources": resources}]
         world.spec["tfReplicaSpecs"]["Worker"]["template"] = {"spec": {"containers": containers}}
@@ -1965,7 +1965,7 @@ def test_nothing_is_wrong_with_a_healthy_job_of_the_alpha_dialect(dialect: Diale
     world.alpha(dialect)
     found = diagnose(world.evidence())
     assert found.causes == ()
-    assert found.standing == "mnist: Running for 1h, 1 of 1 master ready, 2 of 2 workers ready"
+    assert found.state_line == "mnist: Running for 1h, 1 of 1 master ready, 2 of 2 workers ready"
 
 
 def alpha_world(dialect: Dialect = KUBEFLOW, *, without: str = "") -> Troubled:
@@ -2090,7 +2090,7 @@ def test_a_job_that_an_operator_of_2018_has_ended_has_ended() -> None:
     world.job["status"] = {"phase": "Done", "state": "Succeeded", "runtimeId": "x7ab"}
     world.pods = {}
     found = diagnose(world.evidence())
-    assert (found.standing, found.causes) == ("mnist: Succeeded", ())
+    assert (found.state_line, found.causes) == ("mnist: Succeeded", ())
 
 
 def test_pods_that_are_killed_at_their_memory_limit_and_recreated_are_out_of_memory() -> None:
@@ -2372,7 +2372,7 @@ def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_a
         world.container("mnist-worker-0")["state"]["terminated"]["exitCode"] = 1
     world.logs["mnist-worker-0", "tensorflow"] = log
     found = diagnose(world.evidence())
-    assert found.standing.startswith("mnist: Succeeded")
+    assert found.state_line.startswith("mnist: Succeeded")
     assert ("succeeded-with-exception" in ids_of(world)) is (change == "none")
     if change == "none":
         (cause,) = found.causes
@@ -2824,7 +2824,7 @@ def test_advice_that_does_nothing_here_is_left_out() -> None:
     assert "terminationMessagePolicy" not in " ".join(first_of(world).to_do), "the operator sets it"
     world = world_of()
     world.status["conditions"].append(condition("Suspended", reason="TFJobSuspended"))
-    assert diagnose(world.evidence()).standing == "mnist: Suspended"
+    assert diagnose(world.evidence()).state_line == "mnist: Suspended"
 
 
 def test_keys_that_are_no_variables_are_evidence_of_a_failure() -> None:
@@ -2882,7 +2882,7 @@ def test_what_the_api_server_says_is_quoted_where_no_other_reason_is_known(id_: 
 
 @pytest.mark.parametrize(("id_", "ready"), [("crash-loop", 1), ("sidecar-failed", 1), ("pod-warning", 0)])
 def test_a_pod_that_is_not_ready_does_not_count(id_: str, ready: int) -> None:
-    assert diagnosed(id_).standing.endswith(f"{ready} of 2 workers ready")
+    assert diagnosed(id_).state_line.endswith(f"{ready} of 2 workers ready")
 
 
 @pytest.mark.parametrize("has_event", [True, False])

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from support.cases import for_each
-from tfjob_operator.api.text import last_words
+from tfjob_operator.api.text import tail_of
 from tfjob_operator.cli import diagnosis
 from tfjob_operator.cli.diagnosis import reading
 from tfjob_operator.cli.diagnosis.causes import Cause
@@ -86,7 +86,7 @@ def test_the_words_in_the_condition_of_a_job_whose_pod_is_gone_are_read_like_a_l
     world = Troubled()
     trace = ("Traceback (most recent call last):", '  File "train.py", line 9, in <module>', "    open(path)")
     error = "FileNotFoundError: [Errno 2] No such file or directory: '/data set/train.csv'"
-    world.failed(1, message=last_words("\n".join((*trace, error))))
+    world.failed(1, message=tail_of("\n".join((*trace, error))))
     del world.pods[WORKER]
     assert diagnose(world.evidence()).causes[0].title == f"File not found: /data set/train.csv ({WORKER})"
 
@@ -118,7 +118,7 @@ def test_no_rule_cuts_a_wrong_name_out_of_any_text(text: Text) -> None:
         for each in (rule for rule in rules if rule.pattern.groupindex):
             if module in {"logs", "reading"}:
                 cut = [*reading.read(text.text, (each,)).values.items()]
-                cut += reading.read(last_words(text.text).replace(" / ", "\n"), (each,)).values.items()
+                cut += reading.read(tail_of(text.text).replace(" / ", "\n"), (each,)).values.items()
             else:
                 cut = [*(first_match((each,), text.text) or ("", {}))[1].items()]
             wrong = [(group, name) for group, name in cut if group not in SENTENCES and name not in text.names]

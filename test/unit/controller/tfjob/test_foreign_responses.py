@@ -108,7 +108,7 @@ async def test_an_adoption_without_a_response_of_the_api_server_is_tried_again(a
     """D4, D14, D19: it is reported on the job, and nothing is expected of it."""
     world = Effects(answer, CONFIRMED)
     adoptions = await world.adopt()
-    assert not adoptions.any
+    assert not adoptions.adopted
     assert adoptions.wait_s is not None
     assert world.expectations.satisfied(OWNER)
     assert [event[0] for event in world.recorder.events] == ["Warning"]
