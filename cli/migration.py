@@ -344,7 +344,7 @@ def _awakened(body: Mapping[str, Any], fields: Iterable[str]) -> str:
 
 
 def _entries(body: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of a replica type, in all misspelled_types of its key."""
+    """Yield the entries of a replica type, in all spellings of its key."""
     return (mapping(entry) for key, entry in mapping(body.get("tfReplicaSpecs")).items() if type_of(key) == kind)
 
 

@@ -478,12 +478,7 @@ def format_errors(mistakes: Iterable[Mistake], more: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TFJobSpec:
-    """A checked specification with defaults, its replicas in the order of `REPLICA_TYPES`.
-
-    `sets_clean_pod_policy`: the policy was set explicitly. `warnings` are reported once per generation: fields that are set
-    twice with different values, unknown fields, no replicas. `misspelled_types` are its replica type keys that are spelled differently
-    from REPLICA_TYPES. `too_large` is the limit that the requested size exceeds; it is set if the job keeps its previous size.
-    """
+    """A checked specification with defaults, its replicas in the order of `REPLICA_TYPES`."""
 
     replicas: Mapping[str, ReplicaSpec]
     clean_pod_policy: CleanPodPolicy
@@ -503,9 +498,13 @@ class TFJobSpec:
     progress_deadline_s: int | None = None
     completion_grace_s: int | None = None
     sets_clean_pod_policy: bool = False
+    """True if the policy was set explicitly."""
     warnings: tuple[SpecWarning, ...] = ()
+    """Reported once per generation: fields that are set twice with different values, unknown fields, no replicas."""
     misspelled_types: tuple[str, ...] = ()
+    """The keys of replica types that are not spelled as in `REPLICA_TYPES`."""
     too_large: Mistake | None = None
+    """The limit that the requested size exceeds; it is set if the job keeps its previous size."""
 
     @property
     def has_node_rules(self) -> bool:

@@ -122,8 +122,8 @@ def queue_warnings(labels: Mapping[str, str] | None, spec: TFJobSpec) -> tuple[S
     if not spec.misspelled_types or c.LABEL_QUEUE not in (labels or {}):
         return ()
     text = (
-        f"Kueue does not count {join_names(spec.misspelled_types)} in spec.tfReplicaSpecs, so these replicas run without quota: "
-        f"it knows the misspelled_types {', '.join(c.REPLICA_TYPES)}"
+        f"Kueue does not count {join_names(spec.misspelled_types)} in spec.tfReplicaSpecs, so these replicas run without "
+        f"quota: it knows the spellings {', '.join(c.REPLICA_TYPES)}"
     )
     return (SpecWarning(EventReason.NOT_QUEUED, text),)
 
@@ -221,30 +221,30 @@ def _read_replicas(
         del entries[c.WORKER]
         text = f"{path}.{c.WORKER} is ignored: it has nothing but replicas, and the job has no workers to scale"
         ignored = (SpecWarning(EventReason.NO_WORKERS, text),)
-    found = {name: _read_entries(reader, name, misspelled_types, path) for name, misspelled_types in entries.items()}
+    found = {name: _read_entries(reader, name, spellings, path) for name, spellings in entries.items()}
     _check_chiefs(reader, found, path)
     return {name: found[name] for name in c.REPLICA_TYPES if name in found}, ignored
 
 
-def _is_size_alone(misspelled_types: Mapping[str, object]) -> bool:
+def _is_size_alone(spellings: Mapping[str, object]) -> bool:
     """Return True if the only entry for workers is one that the scale subresource could have written."""
-    return misspelled_types.keys() == {c.WORKER} and _is_size(misspelled_types[c.WORKER])
+    return spellings.keys() == {c.WORKER} and _is_size(spellings[c.WORKER])
 
 
 def _is_size(entry: object) -> bool:
     return isinstance(entry, dict) and entry.keys() == {"replicas"}
 
 
-def _read_entries(reader: Reader, canonical: str, misspelled_types: dict[str, object], path: str) -> ReplicaSpec:
-    """Read the entries of one replica type in all misspelled_types of its name."""
-    size = misspelled_types.get(canonical)
-    if len(misspelled_types) > 1 and _is_size(size):
-        misspelled_types = {key: entry for key, entry in misspelled_types.items() if key != canonical}
-    first, *others = misspelled_types
+def _read_entries(reader: Reader, canonical: str, spellings: dict[str, object], path: str) -> ReplicaSpec:
+    """Read the entries of one replica type in all spellings of its name."""
+    size = spellings.get(canonical)
+    if len(spellings) > 1 and _is_size(size):
+        spellings = {key: entry for key, entry in spellings.items() if key != canonical}
+    first, *others = spellings
     for key in others:
         reader.error(f"{path}.{key}", f"Duplicate value: same replica type as {first}; keep one of them")
-    replica = _read_replica(reader, canonical, misspelled_types[first], f"{path}.{first}")
-    if canonical not in misspelled_types and isinstance(size, dict):
+    replica = _read_replica(reader, canonical, spellings[first], f"{path}.{first}")
+    if canonical not in spellings and isinstance(size, dict):
         count = reader.integer(size["replicas"], f"{path}.{canonical}.replicas", replica.replicas)
         replica = replace(replica, replicas=count or 0)
     return replica

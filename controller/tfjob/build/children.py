@@ -162,7 +162,7 @@ class PodBuilder:
     ) -> None:
         """`domain` is the cluster's DNS domain if TF_CONFIG needs it; `gang` the enabled gang scheduler, if any.
 
-        With `fallback_to_logs`, the end of the log becomes the termination message of a training container that fails without one.
+        With `fallback_to_logs`, a training container that fails without a termination message gets the end of its log as one.
         With `backend_variables`, a training container gets the variables of Keras 3 and JAX beside TF_CONFIG.
         """
         self._fallback_to_logs = fallback_to_logs

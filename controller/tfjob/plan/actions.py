@@ -46,20 +46,20 @@ from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS, Logs, LogWatch
 
 
 class Defaults(NamedTuple):
-    """The operator's defaults for fields that a job does not set.
-
-    `delays`: restarts of failed programs are delayed. `completion_grace_s`: how long workers may continue after the job has
-    succeeded. `node_lost_timeout_s`: a node that is not ready for this long is lost; 0 disables this. `fallback_to_logs`: a container
-    that fails without a termination message reports the end of its log. `backend_variables`: containers get the variables of
-    Keras 3 and JAX. `retryable`: the exit codes after which the restart policy ExitCode restarts a replica.
-    """
+    """The operator's defaults for fields that a job does not set."""
 
     delays: bool = True
+    """Whether restarts of failed programs are delayed."""
     completion_grace_s: int = 30
+    """How long workers may continue after the job has succeeded."""
     node_lost_timeout_s: int = 0
+    """A node that is not ready for this long is lost; 0 disables this."""
     fallback_to_logs: bool = True
+    """Whether a container that fails without a termination message reports the end of its log."""
     backend_variables: bool = True
+    """Whether containers get the variables of Keras 3 and JAX."""
     retryable: frozenset[int] = RETRYABLE_EXIT_CODES
+    """The exit codes after which the restart policy ExitCode restarts a replica."""
 
     def node_lost_after_s(self, spec: TFJobSpec) -> int:
         """Return how many seconds a node must be not ready before this job considers it lost; 0 for never."""

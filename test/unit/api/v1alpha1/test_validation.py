@@ -137,7 +137,7 @@ def test_unknown_fields_are_reported_with_what_was_meant() -> None:
 
 
 def test_the_letter_case_of_keys_is_free_in_tensorflow_org() -> None:
-    """Go's encoding/json read these jobs including the template; of two misspelled_types of a field the later one counts."""
+    """Go's encoding/json read these jobs including the template; of two spellings of a field the later one counts."""
     pod = {"Spec": {"Containers": [{"NAME": "tensorflow", "Image": "i:1", "ENV": [{"Name": "TF_CONFIG"}]}]}}
     given = {
         "ReplicaSpecs": [{"TFReplicaType": "MASTER", "Replicas": 1, "TfPort": 3000, "Template": pod}],
