@@ -8,6 +8,8 @@ the metadata of objects, lists and failures.
 
 The result is the JSON object that the same API server would have written, with only these fields, and times as
 datetimes. Callers do not need to know the encoding.
+
+This module and `api.core_messages` are provisional, as the list readers that use them: see `informers.listwatch`.
 """
 
 from __future__ import annotations

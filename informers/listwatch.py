@@ -8,6 +8,9 @@ In JSON, the end of an item is guessed and then verified. The guess is `},` foll
 and including the second `{` of that item. Such bytes may also occur inside an item; a piece cut there is not valid JSON and
 does not decode. In that case the items are parsed one by one, which is exact and a few times slower; only crafted content
 requires it. In protobuf, each item is preceded by its length, so no guess is needed.
+
+Both list readers are provisional: API servers of Kubernetes 1.34 and later stream a list as events of a watch, one object at a
+time. They go when 1.33 is out of support.
 """
 
 from __future__ import annotations
