@@ -486,7 +486,8 @@ NOT_FOLLOWED: Final = {
         preempting unschedulable nodes-cordoned image-slow device-runtime sandbox-failed init-container-runs starts-slowly
         waits-for-terminating-pod former-child-in-the-way pod-status startup-failed sidecar-failed pod-warning node-missing
         pods-recreated empty-dir-limit restarts-for-ever succeeded-without-others succeeded-after-probe was-restarted
-        succeeded-with-exception succeeded-beside-failure running-after-exception gpu-hardware-error service-missing service-selector-edited disrupted replicas-restarting
+        succeeded-with-exception succeeded-beside-failure running-after-exception gpu-hardware-error
+        service-missing service-selector-edited disrupted replicas-restarting
         not-adopted delete-failed children-edited replica-without-log-output tensorboard-failed tensorboard-unavailable
         attempt-waits-for-pods restart-delayed
         nodes-avoided nodes-unavailable nodes-not-avoided pod-restart-policy-never ending sidecar-after-training
