@@ -7,23 +7,27 @@ The caches of nodes and the reader of logs queue jobs through `Feed`, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from tfjob_operator.api.meta import (
-    Object,
     ObjectMeta,
     controller_of,
     key_of_owner,
     meta_key,
     object_key,
 )
-from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.conditions import TRUE
+from tfjob_operator.api.v1.constants import TFJOBS, ConditionType
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.children import ChildMeta, job_of_orphan
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pending import J
 from tfjob_operator.informers import SharedIndexInformer, Tombstone, object_of
 from tfjob_operator.workqueue import RateLimitingQueue
+
+_ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 
 
 class Feed:
@@ -33,11 +37,14 @@ class Feed:
         self._queue = queue
         self._open = False
 
-    def open(self, jobs: Iterable[Object]) -> None:
-        """Queue keys from now on, and the cached jobs now, with low priority."""
+    def open(self, jobs: Iterable[J]) -> None:
+        """Queue keys from now on, and the cached jobs now, with low priority.
+
+        Those without a status come first, since nothing of them exists yet, and finished ones last.
+        """
         if not self._open:
             self._open = True
-            for job in jobs:
+            for job in sorted(jobs, key=_turn):
                 self._queue.add(meta_key(job.metadata), low_priority=True)
 
     def add(self, key: str, *, low_priority: bool = False) -> None:
@@ -55,6 +62,11 @@ class Feed:
     def is_busy(self) -> bool:
         """True if jobs are queued."""
         return len(self._queue) > 0
+
+
+def _turn(job: TFJob | AlphaJob) -> int:
+    types = {condition.type for condition in job.status.conditions or () if condition.status == TRUE}
+    return 2 if types & _ENDS else 1 if types else 0
 
 
 class Child(Protocol):

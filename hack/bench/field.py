@@ -62,6 +62,7 @@ class Field:
             os.kill(self.plane.pids()["kube-controller-manager"], signal.SIGKILL)
             self.target = Target.of(str(self.plane.kubeconfig))
             self._etcd = stack.enter_context(contextlib.closing(self.plane.connect_to_etcd()))
+            self._etcd.timeout = LIMIT_S  # a busy machine may take longer for a count than the default
             self._stack = stack.pop_all()
         return self
 
@@ -147,6 +148,11 @@ class Field:
     def children(self, namespace: str) -> int:
         """How many pods and services a namespace has."""
         return self.count(f"pods/{namespace}", f"services/specs/{namespace}")
+
+    def has_had(self, namespace: str, job: str, condition: str) -> bool:
+        """Return True if a job has had a condition."""
+        found = self.get(f"{c.TFJOBS.path(namespace)}/{job}?resourceVersion=0")
+        return any(each["type"] == condition for each in found.get("status", {}).get("conditions", ()))
 
     def in_condition(self, namespace: str, condition: str) -> int:
         """How many jobs of a namespace have had a condition."""

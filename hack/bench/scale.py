@@ -120,8 +120,8 @@ def measure(bench: Bench) -> list[Result]:
         with field.operator(), hollow_node(field.plane):
             field.send(field.target.jobs(home, [RUNNING], running))
             field.send(field.target.jobs(home, [DONE], done))
-            field.until(lambda: field.in_condition(home, ConditionType.RUNNING) == 1, "one job runs")
-            field.until(lambda: field.in_condition(home, ConditionType.SUCCEEDED) == 1, "one job has ended")
+            for job, condition in ((RUNNING, ConditionType.RUNNING), (DONE, ConditionType.SUCCEEDED)):
+                field.until(partial(field.has_had, home, job, condition), f"job {job} is {condition}")
             time.sleep(SETTLE_S)
             alive, ended = sample(field, home, RUNNING), sample(field, home, DONE)
         field.store(alive.clones(FEW, NAMESPACES))

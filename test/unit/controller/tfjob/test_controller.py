@@ -17,13 +17,16 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OwnerKey, OwnerReference
-from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
+from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Tombstone
+from tfjob_operator.workqueue import RateLimitingQueue
+from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
 
 ONE_WORKER = spec(Worker=1)
 FORBIDDEN = status_error(errors.ForbiddenError, 403, "exceeded quota")
@@ -289,6 +292,38 @@ async def test_a_deadline_and_the_ttl_wake_the_job_by_themselves() -> None:
         assert world.taken() == [delete]
     assert world.client.bodies[delete] == {"uid": JOB_UID, "resource_version": "2", "propagation": "Background"}
     assert world.recorder.reasons[-1] == "SuccessfulDeleteJob"
+
+
+async def test_a_deadline_does_not_wait_for_the_retry_of_a_sync_that_fails() -> None:
+    """B46: the delay of a key that fails grows to a thousand seconds."""
+    world = ControllerHarness(job(spec(Worker=1, runPolicy={"activeDeadlineSeconds": 900})))
+    world.pods.put(pod("Worker", 0, phase="Running"))
+    world.services.put(service("Worker", 0))
+    world.client.fail["delete", "services", "mnist-worker-1"] = FORBIDDEN
+    world.services.put(service("Worker", 1))
+    async with world.running():
+        await asyncio.sleep(1)
+        world.observe_status()
+        await asyncio.sleep(910)
+    assert world.status["conditions"][-1]["reason"] == "JobFailed"
+
+
+async def test_at_the_start_of_a_leader_new_jobs_come_first_and_finished_ones_last() -> None:
+    """PQ-04. A new job used to wait for the syncs of thousands of finished ones."""
+    statuses = {
+        "done": ["Created", "Running", "Succeeded"],
+        "runs": ["Created", "Running"],
+        "new": [],
+        "failed": ["Failed"],
+    }
+    queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
+    jobs = [
+        job(name=name, status=JobStatus(conditions=tuple(JobCondition(each, status="True") for each in types)))
+        for name, types in statuses.items()
+    ]
+    Feed(queue).open(jobs)
+    order = [await queue.get() for _ in jobs]
+    assert [key.partition("/")[2] for key in order] == ["new", "runs", "done", "failed"]
 
 
 async def test_a_success_whose_write_lost_its_response_is_not_forgotten_again() -> None:
