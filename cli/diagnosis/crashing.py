@@ -269,11 +269,22 @@ _OF_COMMANDS: Final = frozenset({2, 126, 127})
 """Exit codes that an exception of Python does not have: after one, they are of another command of the script."""
 _TIMED_OUT: Final = 124
 _NOT_EXECUTED: Final = 126
+_NOT_FOUND: Final = 127
+_WATCHED: Final = re.compile(r"\bkilling\b|\bwatchdog\b|\bkill -9\b|\bsends? SIGKILL\b", re.IGNORECASE)
+"""Words of a log by which somebody in the container says that it kills."""
+_BY_WHOM: Final = "The log says who killed it: for lack of memory, the kernel kills without a word in the log"
+_SCRIPT: Final = re.compile(r": (?P<name>/[^\s:]{1,200}): (?:not found|No such file or directory|bad interpreter)")
+_NO_SCRIPT: Final = "Exit code 127 ({who}): {name} does not exist, or the interpreter in its first line does not"
+_INTERPRETER: Final = ManifestChange(
+    "correct the path of the script in command and args of the template or, if the file is there, its first line, in which "
+    "Windows line endings (CRLF) become a part of the interpreter's name"
+)
 _TIME_LIMIT: Final = ManifestChange("raise the time limit of timeout in command and args of the template")
 _PLAIN: Final = frozenset({"", "Error", "Completed"})
 _KILLED_BY: Final = frozenset({137, 143})
 _PROBE: Final = re.compile(r"(?:^|failed )(?P<kind>liveness|startup) probe", re.IGNORECASE)
-_OF_PROBES: Final = frozenset({"Liveness", "Startup"})
+_HOOK: Final = "PostStartHook"
+_OF_PROBES: Final = frozenset({"Liveness", "Startup", _HOOK})
 _PROBED_S: Final = 90.0
 """The default grace period is 30 s, and the kubelet needs some seconds more."""
 _SIGNALS: Final = {129: "SIGHUP", 131: "SIGQUIT", 133: "SIGTRAP", 136: "SIGFPE", 138: "SIGUSR1", 141: "SIGPIPE"}
@@ -500,12 +511,15 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         proofs.append(f"log of {safe_name(name)}: {quote(log)}")
     probe = _probes(facts, name, pod.metadata.uid, each.container, ended.finished_at)
     skipped = latest(facts.pod_events(pod, "InvalidEnvironmentVariableNames"))
-    proofs += [facts.line(event) for event in (*probe, *skipped)]
+    hooks = latest(facts.pod_events(pod, f"Failed{_HOOK}"))
+    proofs += [facts.line(event) for event in (*probe, *hooks, *skipped)]
     return _End(
         name,
         each.container,
         ended.exit_code,
-        _by_probe(ended.reason, probe),
+        _HOOK
+        if hooks and pod.status.phase == "Failed" and ended.exit_code in _KILLED_BY
+        else _by_probe(ended.reason, probe),
         f"{log}\n" if log.rstrip().endswith(ended.message.rstrip()) else f"{ended.message}\n{log}",
         tuple(proofs),
         init=each.container in {one.name for one in pod.status.init_container_statuses or ()},
@@ -539,6 +553,12 @@ def _failed_probe(facts: Facts, pod: str, kind: str) -> tuple[Problem, dict[str,
     """Return the problem of a probe of this kind, and the values for its title."""
     if kind == "Liveness":
         return LIVENESS, {}
+    if kind == _HOOK:
+        said = [each.message for each in facts.events_of("Pod", pod) if each.reason == f"Failed{_HOOK}"]
+        return fallback.START, {
+            "reason": "Hook postStart failed",
+            "words": shorten(value((said or [""])[-1])) or "no message",
+        }
     reason = f"{kind} probe failed"
     said = [event.message for event in facts.events_of("Pod", pod) if event.message.startswith(f"{reason}: ")]
     return fallback.START, {
@@ -590,7 +610,7 @@ def _read(end: _End) -> tuple[str, reading.LastWords, str]:
     joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.tail_of
     last = reading.read(joined, logs.OF_CHILD if end.code in _KILLED else logs.RULES)
     last = last if last.problem is not None or end.code not in _KILLED else reading.LastWords()
-    words = shorten(last.line) or _last_lines(reading.plain(end.words))
+    words = shorten(last.line) or _last_lines(reading.without_frames(joined))
     return joined, last, words
 
 
@@ -637,6 +657,11 @@ def _classified(facts: Facts, end: _End) -> Finding:
         more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}
     if problem is logs.PORT_IN_USE and not logs.IN_USE.search(joined):
         problem = replace(problem, title=logs.NO_SERVER)
+    if problem is logs.CHILD_KILLED and _WATCHED.search(joined):
+        problem = replace(problem, title="A child process was killed ({who}): {name}", to_do=(LOGS, _BY_WHOM))
+    elif end.code == _NOT_FOUND and (script := _SCRIPT.search(joined)) is not None:
+        more = {**more, "name": script["name"]}
+        problem, key = replace(COMMAND, title=_NO_SCRIPT, to_do=(LOGS, _INTERPRETER)), script["name"]
     if reading.is_far_up(joined, last.line):
         values["tail"] = MORE_LINES
     more = {name: shorten(text) for name, text in more.items()}

@@ -11,7 +11,16 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason, exit_of
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS, RESTART
-from tfjob_operator.cli.diagnosis.causes import KNOWN, Finding, ManifestChange, Problem, WhileRunning, error, warning
+from tfjob_operator.cli.diagnosis.causes import (
+    KNOWN,
+    Finding,
+    ManifestChange,
+    Problem,
+    WhileRunning,
+    error,
+    info,
+    warning,
+)
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import shorten, value
@@ -69,6 +78,14 @@ NOT_READY: Final = warning(
     "The pod runs, its condition Ready is False, and no event tells why: a readiness probe, a readiness gate, or its node",
     DESCRIBE_POD,
     "kubectl describe node {node}",
+    unless=(KNOWN, "pod-warning"),
+)
+HELPER_ENDED: Final = info(
+    "helper-finished",
+    "{who} is not ready because container {container} has finished: the training runs",
+    "A container beside `tensorflow` exited with 0; Kubernetes counts a pod as ready only if all of its containers run",
+    "Nothing waits for readiness, and the names of replicas that are not ready resolve. A container that prepares something "
+    "can be an init container instead",
     unless=(KNOWN, "pod-warning"),
 )
 _OF_READINESS: Final = (
@@ -248,6 +265,9 @@ def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
         return None
     if known.restarts:
         return None  # it may just have been restarted: another cause says so
+    ended = [each.name for each in statuses(pod) if each.state is not None and each.state.terminated is not None]
+    if known.waits_for_none and ended:
+        return of_pod(HELPER_ENDED, pod, f"condition Ready is False: {quote(ready.message)}", container=ended[0])
     node = safe_name(pod.spec.node_name)
     words = f"its containers are ready, and its node {node} is not" if known.is_on_lost_node else quote(ready.message)
     seen = f"condition Ready is {safe_name(ready.status)} {safe_name(ready.reason)}: {quote(ready.message)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -43,6 +44,27 @@ _USAGE: Final = re.compile(r"(?m)^usage: ", re.IGNORECASE)
 _ECHOES: Final = 3
 """The most lines that a script prints after a program that failed."""
 _LINES_OF_USAGE: Final = 40
+_LINES_LOGGED: Final = 10
+"""So many lines may a program log after the error for which it ends."""
+_REPEATS: Final = 5
+"""As many lines that differ only in numbers are a repetition."""
+_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_ERROR: Final = re.compile(
+    r"\b(?:error|fatal|critical|exception|fail(?:ed|ure)?|refused|denied|unreachable|unavailable|timed out|timeout|cannot|"
+    r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?)\b",
+    re.IGNORECASE,
+)
+_LOSS: Final = re.compile(r"\bloss\b\W{1,3}(?P<value>[-+]?(?:nan|inf)\b|[-+]?[\d.]+)", re.IGNORECASE)
+_NO_DEVICE: Final = re.compile(
+    r"Skipping registering GPU devices|failed call to cuInit|CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected|"
+    r"No GPU/TPU found, falling back to CPU"
+)
+_RAN_OUT: Final = "nput ran out of data"
+"""A warning of Keras, with which also a training ends that has trained."""
+_RANK: Final = re.compile(r"^\[\d+(?:,\d+)?\]<std(?:out|err)>: ?")
+"""The rank that mpirun and horovodrun put before a line of a process."""
+_OF_STACK: Final = re.compile(r"\s+at |\s*\.\.\. \d+ more$|Node\.js v\d|Stacktrace:$|\s*\[\d+\] |\s+@ |\s*$")
+"""The lines of a stack after an exception of Java, JavaScript or Julia."""
 _LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread|(?:^|\n)[EW]\d{4} ")
 """In the line before a traceback that a logger or a thread has printed: the program continued."""
 _IN_THREAD: Final = "Exception in thread "
@@ -79,7 +101,7 @@ _IGNORED: Final = "Exception ignored "
 # Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
 _MARGIN: Final = re.compile(r"^[ +]+\| (?=\S)")
 _EXCEPTION: Final = re.compile(
-    r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){1,12}_?[A-Z]\w*|_?[A-Z]\w*(?:Error|Exception|Group|Interrupt|Iteration|Exit))"
+    r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){1,12}(?:_?[A-Z]\w*|error|gaierror|herror|timeout)|_?[A-Z]\w*(?:Error|Exception|Group|Interrupt|Iteration|Exit))"
     r"(?:: (?P<words>.*)|:?$)"
 )
 # absl: `E0926 17:26:32.075402 157988 client.h:77] text`; TensorFlow: `2026-11-29 02:30:05.881660: E tensorflow/x.cc:29] text`
@@ -235,21 +257,16 @@ def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str,
     """
     lines = plain(log)[-_LONGEST:].rstrip().splitlines()
     after = 0
-    for number in range(len(lines), max(len(lines) - _LINES_OF_USAGE, 0), -1):
+    for number in range(len(lines), max(len(lines) - (_MOST_LINES if is_several else _LINES_OF_USAGE), 0), -1):
         line, before = lines[number - 1], lines[max(number - _LINES_OF_USAGE, 0) : number - 1]
         is_near = after < _ECHOES + 1
         if is_near and _gave_up(line):
             return "the training may have failed", line
         if _OF_REPORT.match(line) or _NATIVE.match(line) or _XTRACE.match(line):
             continue
-        if (is_near or is_several) and _NOT_STARTED.match(line):
-            return "a program did not start", line
-        if by_shell and not after and (_FATAL.match(line) or _CLOSING.match(line)) and not _BESIDE.search(line):
-            return "the log ends with an error", line
-        if is_near and _CRASHED.match(line):
-            return "a program was killed or crashed", line
-        if is_near and _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
-            return "a program rejected its arguments", line
+        said = _failure_of(line, before, is_near=is_near, is_several=is_several, is_last=by_shell and not after)
+        if said:
+            return said, line
         if _EXCEPTION.match(line) and (match := _AT_END.search("\n".join(lines[:number]))) is not None:
             header = (match["before"] or "").strip()
             if is_near and _gave_up(header):
@@ -263,6 +280,26 @@ def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str,
     return "", ""
 
 
+def _failure_of(line: str, before: Sequence[str], *, is_near: bool, is_several: bool, is_last: bool) -> str:
+    """Return how a program failed, if a line of a shell or of an option parser says so, or the last one of any program."""
+    if (is_near or is_several) and _NOT_STARTED.match(line):
+        return "a program did not start"
+    if is_last and (_FATAL.match(line) or _CLOSING.match(line)) and not _BESIDE.search(line):
+        return "the log ends with an error"
+    if is_near and _CRASHED.match(line):
+        return "a program was killed or crashed"
+    if is_near and _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
+        return "a program rejected its arguments"
+    return ""
+
+
+def without_data(log: str) -> str:
+    """Return the warning of Keras that the data are exhausted, if the log has no line of a training; "" otherwise."""
+    lines = plain(log)[-_LONGEST:].split("\n")
+    has_trained = any(_TRAINS.search(line) or is_progress(line) for line in lines if _RAN_OUT not in line)
+    return "" if has_trained else next((line for line in lines if _RAN_OUT in line), "")
+
+
 def _gave_up(line: str) -> bool:
     """Return True for an error of a logger by which a program says that its training has failed, not just a part of it."""
     said = " ".join(_error_of(line) or ([line] if _OF_LOGGER.match(line) else []))
@@ -270,8 +307,43 @@ def _gave_up(line: str) -> bool:
 
 
 def plain(log: str) -> str:
-    """Return a log without escape sequences, and of lines that were written over each other the last one."""
-    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", log).split("\n"))
+    """Return a log without escape sequences and ranks, and of lines that were written over each other the last one."""
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", log).split("\n"))
+    return "\n".join(_RANK.sub("", line) for line in lines)
+
+
+def without_frames(log: str) -> str:
+    """Return a log without the stack frames at its end, as of Java, JavaScript and Julia."""
+    lines = log.rstrip().split("\n")
+    while len(lines) > 1 and _OF_STACK.match(lines[-1]):
+        lines.pop()
+    return "\n".join(lines)
+
+
+def repeated_error(log: str) -> tuple[int, str]:
+    """Return how many of the last lines of a log are one error, apart from numbers, and the last of them; 0 if it says more.
+
+    Then a program does nothing but try again. A line of a training shows that it does more.
+    """
+    lines = [line for line in plain(log).split("\n") if line.strip()]
+    if len(lines) < _REPEATS or any(_TRAINS.search(line) or is_progress(line) for line in lines):
+        return 0, ""
+    alike = Counter(_NUMBER.sub("#", line) for line in lines)
+    repeated = {line: times for line, times in alike.items() if times >= _REPEATS}
+    errors = [line for line in lines if _NUMBER.sub("#", line) in repeated and _ERROR.search(line)]
+    return (len(errors), errors[-1]) if errors and sum(repeated.values()) >= 0.8 * len(lines) else (0, "")
+
+
+def diverged(log: str) -> str:
+    """Return the last line with a loss if the last losses of a log are no numbers; "" otherwise."""
+    losses = [match for line in plain(log)[-_LONGEST:].split("\n") if (match := _LOSS.search(line)) is not None][-3:]
+    is_nan = len(losses) > 1 and all(match["value"].lower().lstrip("+-") in {"nan", "inf"} for match in losses)
+    return losses[-1].string.strip() if is_nan else ""
+
+
+def unused_accelerator(log: str) -> str:
+    """Return the line of a log by which TensorFlow, JAX or CUDA says that it found no accelerator; "" if there is none."""
+    return next((line for line in plain(log)[-_LONGEST:].split("\n") if _NO_DEVICE.search(line)), "")
 
 
 def is_progress(line: str) -> bool:
@@ -313,7 +385,8 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
         return LastWords(_of_hydra(log[-_LONGEST:]))
     if last is None:
         where = _crashed_in(log[-_LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
-        return LastWords(f"crashed in {where}" if where else "")
+        logged = (line for line in reversed(log.rstrip().splitlines()[-_LINES_LOGGED:]) if _OF_LOGGER.match(line))
+        return LastWords(f"crashed in {where}" if where else next(logged, ""))
     line = next((candidate.reason() for candidate in candidates if "NCCL WARN" in candidate.lines[0]), last.reason())
     handled = [message for message in messages if message.is_handled and first_match(rules, message.text()) is not None]
     if handled and last.level == "X":

@@ -173,6 +173,11 @@ def _sets_tf_config(spec: Mapping[str, Any]) -> bool:
     return not spec or "TF_CONFIG" in names
 
 
+def requests_accelerator(spec: Mapping[str, Any]) -> bool:
+    """Return True if a container of a template requests a GPU or the like."""
+    return bool(spec) and _has_accelerator(spec)
+
+
 def _has_accelerator(spec: Mapping[str, Any]) -> bool:
     """Return True if a container requests a GPU or the like, or if that is unknown."""
     resources = [mapping(container.get("resources")) for container in listed(spec.get("containers"))]

@@ -329,14 +329,18 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield of_job(facts, problem, proof, cause=_cause_of_hold(facts))
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
         yield _mistake(facts, f"job: {quote(facts.spec.text)}")
-    if isinstance(facts.spec, TFJobSpec) and (failed is not None or not facts.finished):
+    if isinstance(facts.spec, TFJobSpec):
         for reason, message in (*facts.spec.warnings, *queue_warnings(facts.job.metadata.labels, facts.spec)):
-            if facts.finished and reason not in _ALSO_OF_FAILED:
+            if facts.finished and reason not in (
+                _ALSO_OF_FAILED if failed is not None else {EventReason.UNKNOWN_FIELD}
+            ):
                 continue
             name = _misspelled_rule(facts, facts.spec, message) if failed is not None else ""
             problem = RULE_MISSPELLED if name else _WARNINGS.get(reason, UNKNOWN_FIELD)
             yield of_job(facts, problem, quote(message), mistake=message, rule=name)
     yield from _ignored_arguments(facts)
+    if isinstance(facts.spec, TFJobSpec) and (failed is not None or not facts.finished):
+        yield from _own_tf_config(facts, facts.spec)
     if isinstance(facts.spec, TFJobSpec) and not facts.finished:
         yield from _of_started(facts, facts.spec)
         for replica in facts.spec.replicas.values():
@@ -354,14 +358,18 @@ def _ignored_arguments(facts: Facts) -> Iterator[Finding]:
         yield of_job(facts, ARGUMENTS_IGNORED, seen, key=each.type, types=each.type, **shown)
 
 
-def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
-    """Yield settings that are valid, and with which the job cannot do its work."""
-    begun, sizes = facts.job.status.begun, {kind: size for kind, size in spec.sizes.items() if size}
+def _own_tf_config(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
+    sizes = {kind: size for kind, size in spec.sizes.items() if size}
     alike = {kind: size for kind, size in sizes.items() if size > 1 and TF_CONFIG in spec.replicas[kind].template.sets}
     if alike:
         types, size = ", ".join(alike), str(sum(alike.values()))
         seen = f"env of container {CONTAINER_NAME} sets {TF_CONFIG} for {types}"
         yield of_job(facts, OWN_TF_CONFIG, seen, types=types, size=size)
+
+
+def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
+    """Yield settings that are valid, and with which the job cannot do its work."""
+    begun, sizes = facts.job.status.begun, {kind: size for kind, size in spec.sizes.items() if size}
     training = [kind for kind in spec.sizes if kind not in {PS, EVALUATOR}]
     if sizes and training and not sizes.keys() & set(training):
         types, others = " and ".join(training), " and ".join(sizes)

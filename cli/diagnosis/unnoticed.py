@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
 from tfjob_operator.api.v1.constants import (
@@ -19,14 +19,14 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis import crashing, reading, refining
-from tfjob_operator.cli.diagnosis.advice import LOGS
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import PodDetails
-from tfjob_operator.cli.model.pods import exits_of
+from tfjob_operator.cli.model.pods import exits_of, running_since
 from tfjob_operator.cli.model.words import format_restarts, quote, safe_name, seconds_between
 
 AFTER_EXCEPTION: Final = warning(
@@ -37,7 +37,7 @@ AFTER_EXCEPTION: Final = warning(
     LOGS,
     "A shell exits with the code of its last command. After set -e, or if && joins the commands, it exits with that of the "
     "first command that fails; after set -o pipefail (bash), also if the output of that command goes through a pipe, such as "
-    "python train.py | tee log",
+    "python train.py | tee log. Neither is about a command in the background: wait PID exits with its code",
     "A program that logs an exception, and does not raise it again, must exit with another code than 0 itself",
 )
 GOES_ON: Final = warning(
@@ -50,6 +50,36 @@ GOES_ON: Final = warning(
         "let the script exit with the code of the program that failed: after set -e, or with wait PID for one in the "
         "background; an exception in a thread does not end a program of Python, which must exit itself"
     ),
+)
+AFTER_OOM: Final = warning(
+    "succeeded-after-out-of-memory",
+    "Succeeded with exit code 0, but a process was killed at the memory limit {limit} (OOMKilled, {who})",
+    "The kernel killed a process of a container at its memory limit, and the container exited with 0 nevertheless",
+    LOGS,
+    ManifestChange("raise resources.limits.memory in the template, or use smaller batches"),
+    "Let the script exit with the code of the program that was killed, such as after set -e",
+)
+REPEATS: Final = warning(
+    "running-with-repeated-error",
+    "Running, but its log only repeats an error ({who}, {times} of the last lines): {words}",
+    "A container that has run for a minute has written the same error again and again, and no line of a training",
+    LOGS,
+    ManifestChange("correct in the template what the message names, such as an address, a password or a permission"),
+)
+DIVERGED: Final = warning(
+    "loss-diverged",
+    "The loss is not a number ({who}): {words}",
+    "The last losses in the log of a replica are nan or infinite, and the program has not ended for that",
+    LOGS,
+    ManifestChange("lower the learning rate, or check the data, and let the program end if the loss is nan"),
+)
+ON_CPU: Final = warning(
+    "accelerator-unused",
+    "The program found no accelerator, although its container requests one ({who}): {words}",
+    "TensorFlow, JAX or CUDA logs that it found no device, in a container that requests one",
+    LOGS,
+    DESCRIBE_POD,
+    ManifestChange("use an image whose CUDA fits the driver of the nodes"),
 )
 WITHOUT_OTHERS: Final = info(
     "succeeded-without-others",
@@ -66,6 +96,8 @@ BESIDE_FAILURE: Final = warning(
     "Under spec.runPolicy.cleanPodPolicy: None their pods and logs are kept when the job has finished",
     rank=972,
 )
+_TRIED_S: Final = 60.0
+"""A program that waits for something at its start may repeat an error for a while."""
 _QUIET_S: Final = 30.0
 """A training that has written nothing for this long after an exception has probably not handled it."""
 _DELAY_S: Final = 360.0
@@ -90,28 +122,51 @@ def _succeeded(facts: Facts) -> Iterator[Finding]:
         )
         ended = training.state.terminated if training is not None and training.state is not None else None
         log = facts.log(name, CONTAINER_NAME)
-        if ended is not None and ended.exit_code == 0:
-            what, line = "the log ends with an exception", reading.last_exception(log)
-            if not line:
-                what, line = _ignored(facts, pod, log)
-            if line:
-                values = {"what": what, "words": shorten(value(line)), "container": CONTAINER_NAME, "previous": "false"}
-                yield of_pod(AFTER_EXCEPTION, pod, **values).seen_in(f"log of {safe_name(name)}: {quote(log)}")
+        if ended is None or ended.exit_code != 0:
+            continue
+        values = {"container": CONTAINER_NAME, "previous": "false"}
+        seen = f"log of {safe_name(name)}: {quote(log)}"
+        yield from _trained(facts, pod, log, seen, values)
+        if ended.reason == "OOMKilled":
+            limit = crashing.memory_limit(pod, CONTAINER_NAME)
+            yield of_pod(AFTER_OOM, pod, "container tensorflow: exit code 0 (OOMKilled)", limit=limit or " ", **values)
+            continue
+        what, line = "the log ends with an exception", reading.last_exception(log)
+        if not line:
+            what, line = _ignored(facts, pod, log)
+        if not line:
+            what, line = "the training had no data", reading.without_data(log)
+        if line:
+            yield of_pod(AFTER_EXCEPTION, pod, what=what, words=shorten(value(line)), **values).seen_in(seen)
+
+
+def _trained(facts: Facts, pod: PodDetails, log: str, seen: str, values: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what a log says about a training that does no good."""
+    if line := reading.diverged(log):
+        yield of_pod(DIVERGED, pod, words=shorten(value(line)), **values).seen_in(seen)
+    has_device = refining.requests_accelerator(refining.pod_spec_of(facts, pod.metadata.name))
+    if has_device and (line := reading.unused_accelerator(log)):
+        yield of_pod(ON_CPU, pod, words=shorten(value(line)), **values).seen_in(seen)
 
 
 def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     """Yield a replica that runs on, and whose log ends with a failure."""
     name, last = pod.metadata.name, facts.evidence.last_lines.get(pod.metadata.name)
-    age_s = facts.age_s(last.at) if last is not None else None
-    if last is None or age_s is None or age_s < _QUIET_S:
+    if last is None:
         return
-    what, line = "its log ends with an exception", reading.last_exception(last.log, logged=False)
-    if not line:
-        what, line = _ignored(facts, pod, last.log)
-    if line:
-        values = {"what": what, "words": shorten(value(line)), "container": CONTAINER_NAME, "previous": "false"}
-        seen = f"log of {safe_name(name)}: {quote(last.log)}"
-        yield of_pod(GOES_ON, pod, age=duration(age_s), **values).seen_in(seen)
+    age_s, values = facts.age_s(last.at), {"container": CONTAINER_NAME, "previous": "false"}
+    seen = f"log of {safe_name(name)}: {quote(last.log)}"
+    yield from _trained(facts, pod, last.log, seen, values)
+    times, line = reading.repeated_error(last.log)
+    if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
+        yield of_pod(REPEATS, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
+    elif age_s is not None and age_s >= _QUIET_S:
+        what, line = "its log ends with an exception", reading.last_exception(last.log, logged=False)
+        if not line:
+            what, line = _ignored(facts, pod, last.log)
+        if line:
+            more = {"what": what, "words": shorten(value(line)), "age": duration(age_s)}
+            yield of_pod(GOES_ON, pod, **more, **values).seen_in(seen)
 
 
 def _ignored(facts: Facts, pod: PodDetails, log: str) -> tuple[str, str]:
@@ -133,7 +188,9 @@ def _others(facts: Facts) -> Iterator[Finding]:
             if _was_down(facts, kind, name):
                 yield Finding(BESIDE_FAILURE, name, (proof,), {"words": words})
     finished, size = done.get(WORKER, ""), spec.sizes.get(WORKER, 0)
-    count = len(parse_indices(finished, size))  # the counters of a success include workers that were still active
+    ended = {pod.metadata.name for pod in facts.pods if pod.status.phase == "Succeeded"}
+    also = {index for index in range(size) if facts.shape.child(facts.name, WORKER, index) in ended}
+    count = len(also.union(parse_indices(finished, size)))  # the counters also have workers that were still active
     left = size - count
     if finished and left > 0 and spec.success_policy is SuccessPolicy.DEFAULT and not has_chief:
         failing = list(_failing(facts, WORKER, parse_indices(finished, size)))

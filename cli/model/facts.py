@@ -93,7 +93,8 @@ class PodFacts(NamedTuple):
     `state` is the word of kubectl's column STATUS. `problem` is why the pod does not train or did not, until `recovers` if that
     is not None. `starting` is the progress of a pod without a problem that has not started yet. `exit_code` and `exit_reason`
     are those of its last exit. `has_succeeded`: its training container has ended with 0, whatever its other containers do.
-    `running`: its training container runs. `is_up`: its phase is Running.
+    `running`: its training container runs. `is_up`: its phase is Running. `waits_for_none`: the containers that keep it from
+    being ready have ended with 0, as helpers do.
     """
 
     name: str
@@ -114,6 +115,7 @@ class PodFacts(NamedTuple):
     grace_ends: float | None
     is_up: bool
     is_on_lost_node: bool
+    waits_for_none: bool
     starting: str
     restarts: int
     problem: str
@@ -382,6 +384,7 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
         grace_ends=seconds(meta.get("deletionTimestamp")),
         is_up=is_up,
         is_on_lost_node=is_up and _is_on_lost_node(conditions),
+        waits_for_none=_waits_for_none(regular),
         starting=_starting(phase, every) if not (problem or is_terminating) else "",
         restarts=sum(number(each.get("restartCount")) for each in regular),
         problem=problem,
@@ -413,6 +416,12 @@ def _is_on_lost_node(conditions: Mapping[Any, Mapping[str, Any]]) -> bool:
     ready = mapping(conditions.get("Ready"))
     is_not_ready = ready.get("status") == "False" and ready.get("reason") != "ReadinessGatesNotReady"
     return is_not_ready and _is_true(conditions, "ContainersReady")
+
+
+def _waits_for_none(statuses: Iterable[Mapping[str, Any]]) -> bool:
+    """Return True if there are containers that are not ready, and each of them has ended with 0."""
+    ends = [mapping(mapping(status.get("state")).get("terminated")) for status in statuses if not status.get("ready")]
+    return bool(ends) and all(end.get("exitCode") == 0 for end in ends)
 
 
 def _starting(phase: str, statuses: Iterable[Mapping[str, Any]]) -> str:

@@ -349,7 +349,7 @@ class JobSnapshot:
         if self._missing:
             yield self._without_pod()
         yield from self._stalled()
-        unready = [pod for pod in newest if pod.is_up and not (pod.ready or pod.has_succeeded)]
+        unready = [pod for pod in newest if pod.is_up and not (pod.ready or pod.has_succeeded or pod.waits_for_none)]
         yield from _first("NotReady", "is not ready", unready)
 
     def _failing_again(self) -> Iterator[tuple[str, str]]:

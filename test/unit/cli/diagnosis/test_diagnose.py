@@ -892,7 +892,7 @@ def test_a_field_that_is_unknown_is_named_after_the_job_has_failed_too() -> None
     world.spec["runPolicy"]["failurepolicy"] = {"rules": []}
     assert ids_of(world) == ["exit-code", "field-unknown"]
     world.end("Succeeded", "TFJobSucceeded", "done")
-    assert "field-unknown" not in ids_of(world)
+    assert ids_of(world) == ["field-unknown"], "a misspelled command is ignored, and that of the image may exit with 0"
     world = world_of("rule-misspelled")
     assert ids_of(world) == ["rule-misspelled", "exit-code", "failed-by-rule"]
     assert first_of(world).title == (
@@ -2543,6 +2543,145 @@ def test_a_container_that_runs_on_although_its_program_failed_is_noticed(log: st
     assert not found or line in found[0].title
 
 
+@pytest.mark.parametrize(
+    ("lines", "is_told"),
+    [
+        (["[ERROR] store not reachable: retrying in 3s (attempt 1)"] * 9, True),
+        ([f"{number} DNS resolution failed for ps-0" for number in range(30)], True),
+        (["[ERROR] store not reachable: retrying"] * 4, False),
+        (["[ERROR] store not reachable: retrying"] * 9 + ["step 1"], False),
+        (["GET /healthz 200"] * 30, False),
+        ([f"file {chr(97 + number)} not found, created" for number in range(20)], False),
+        (["[ERROR] store not reachable"] * 9 + [f"read shard {chr(97 + number)}" for number in range(20)], False),
+    ],
+)
+def test_a_program_that_only_tries_again_is_noticed(lines: list[str], is_told: bool) -> None:
+    """Its log is never silent. One that has just started may wait for another one for a while."""
+    world = world_of()
+    world._written(0.1, "\n".join(lines))
+    assert ids_of(world) == ["running-with-repeated-error"] * is_told
+    world.container(WORKER)["state"]["running"]["startedAt"] = ago(0.5)
+    assert ids_of(world) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "is_told"),
+    [
+        ("epoch 1 loss: 0.4\nepoch 2 loss: nan\nepoch 3 loss: nan\nepoch 4 loss: nan", True),
+        ("Epoch 1/2\n9/9 - 1s - loss: nan\nEpoch 2/2\n9/9 - 1s - loss: inf", True),
+        ("epoch 1 loss: 0.4\nepoch 2 loss: nan\nepoch 3 loss: 0.3", False),
+        ("epoch 1 loss: nan", False),
+        ("no loss: nano tubes\nno loss: info", False),
+    ],
+)
+def test_a_training_whose_loss_is_not_a_number_is_noticed(log: str, is_told: bool) -> None:
+    """While it runs, and after it has succeeded; a single such loss may be skipped by the program."""
+    world = world_of()
+    world._written(0.1, log)
+    assert ids_of(world) == ["loss-diverged"] * is_told
+    world = world_of("succeeded-with-exception")
+    world.logs["mnist-worker-0", "tensorflow"] = log
+    assert ids_of(world) == ["loss-diverged"] * is_told
+
+
+def test_a_container_that_requests_no_accelerator_may_find_none() -> None:
+    world = world_of("accelerator-unused")
+    assert "UNKNOWN ERROR (303)" in first_of(world).title
+    del world.workers["template"]["spec"]["containers"][0]["resources"]
+    assert ids_of(world) == []
+
+
+def test_memory_is_named_first_if_a_process_was_killed_at_the_limit_and_the_shell_succeeded() -> None:
+    (cause,) = diagnosed("succeeded-after-out-of-memory").causes
+    assert "memory limit of 4Gi (OOMKilled, mnist-worker-1)" in cause.title
+
+
+def test_a_helper_that_has_finished_leaves_the_job_healthy() -> None:
+    """`list` has no reason, as for a healthy job."""
+    (cause,) = diagnosed("helper-finished").causes
+    assert cause.severity is Severity.INFO
+    assert "container prefetch has finished" in cause.title
+
+
+def test_who_killed_a_child_is_told_by_the_log_rather_than_guessed() -> None:
+    world = world_of()
+    world.failed(
+        1, log="step 7\nwatchdog: no heartbeat in 3s, killing\nrun.sh: line 3:    17 Killed            python train.py"
+    )
+    first = first_of(world)
+    assert first.title.startswith(f"A child process was killed ({WORKER}): ")
+    assert "memory" not in first.title
+    assert "The log says who killed it" in str(first.to_do)
+
+
+@pytest.mark.parametrize(
+    "log", ["sh: 1: /tmp/run.sh: not found", "bash: line 1: /tmp/run.sh: No such file or directory"]
+)
+def test_a_script_that_is_not_found_may_have_the_line_endings_of_windows(log: str) -> None:
+    world = world_of()
+    world.failed(127, log=log)
+    assert (
+        first_of(world).title
+        == f"Exit code 127 ({WORKER}): /tmp/run.sh does not exist, or the interpreter in its first line does not"
+    )
+    assert "CRLF" in str(first_of(world).to_do)
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("[1,3]<stderr>:Traceback (most recent call last):\n[1,3]<stderr>:  File \"/x.py\", line 1, in <module>\n"
+         "[1,3]<stderr>:KeyError: 'lr'\n-----\nmpirun detected that one or more processes exited\n  Exit code:    1\n-----", "KeyError: 'lr'"),
+        ("[ERROR] no shards under /data\n[INFO] closing writers\n[INFO] bye", "[ERROR] no shards under /data"),
+        ('Exception in thread "main" java.lang.X\n\tat a.B.c(B.java:3)\nCaused by: java.io.IOException: no space\n\tat d.E.f(E.java:9)\n'
+         "\t... 23 more", "Caused by: java.io.IOException: no space"),
+        ("/app/x.js:3\n\nError: no license\n    at f (/app/x.js:3:9)\n\nNode.js v20.11.0", "Error: no license"),
+        ("ERROR: LoadError: no data\nStacktrace:\n [1] f\n   @ /x.jl:3", "ERROR: LoadError: no data"),
+        (f"{TRACE}socket.gaierror: [Errno -3] Temporary failure in name resolution", "Temporary failure in name resolution"),
+    ],
+)  # fmt: skip
+def test_the_line_with_the_reason_is_quoted_and_not_what_follows_it(log: str, line: str) -> None:
+    """Stack frames of other languages, lines of a launcher, and of a logger while the program ends."""
+    world = world_of()
+    world.failed(1, log=log)
+    assert line in first_of(world).title
+
+
+def test_an_exception_far_above_the_end_is_noticed_if_the_shell_runs_several_commands() -> None:
+    """With exit code 1 it is found in the same part of the log."""
+    world = world_of("succeeded-with-exception")
+    world.workers["template"]["spec"]["containers"][0] |= {
+        "command": ["bash", "-c", "python train.py; upload.sh"],
+        "args": [],
+    }
+    world.logs["mnist-worker-0", "tensorflow"] = f"{TRACE}ValueError: no shards\n" + "uploaded\n" * 90
+    assert ids_of(world) == ["succeeded-with-exception"]
+
+
+def test_a_hook_that_failed_is_why_its_container_was_killed_for_good() -> None:
+    world = world_of()
+    world.failed(137)
+    world.pod_event("FailedPostStartHook", "PostStartHook failed: command 'curl x' exited with 7")
+    assert first_of(world).title.startswith("Hook postStart failed (mnist-worker-1): ")
+
+
+def test_a_worker_whose_pod_has_succeeded_is_not_missed_at_the_success_of_worker_0() -> None:
+    """The status was written a moment before."""
+    world = world_of("succeeded-without-others")
+    world.pods[WORKER]["status"]["phase"] = "Succeeded"
+    assert "succeeded-without-others" not in ids_of(world)
+
+
+def test_a_training_that_had_no_data_is_noticed() -> None:
+    """Keras also warns at the end of a training that has read all of its data."""
+    world = world_of("succeeded-with-exception")
+    warning = "UserWarning: Your input ran out of data; interrupting training."
+    world.logs["mnist-worker-0", "tensorflow"] = f"0 files match\n{warning}\nbye"
+    assert "the training had no data" in first_of(world).title
+    world.logs["mnist-worker-0", "tensorflow"] = f"epoch 1 loss: 0.4\n{warning}\nbye"
+    assert ids_of(world) == []
+
+
 def test_a_replica_that_was_deleted_while_it_trained_had_not_failed() -> None:
     """It was restarted long before, and the job has succeeded without it."""
     world = world_of("succeeded-beside-failure")
@@ -2689,7 +2828,7 @@ def test_advice_that_deletes_a_pod_whose_training_runs_says_what_is_lost() -> No
 def test_what_a_terminal_would_not_show_is_not_quoted() -> None:
     world = world_of()
     world.exited(3, log="1/9 [=>...]\rdata: 9 parts\r\n\x1b[31m[ERROR]\x1b[0m no batch left\n")
-    assert first_of(world).title.endswith(": data: 9 parts / [ERROR] no batch left")
+    assert first_of(world).title.endswith(": [ERROR] no batch left")
 
 
 def test_a_replica_that_was_restarted_after_its_success_has_no_failure_to_be_mended() -> None:

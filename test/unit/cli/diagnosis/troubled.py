@@ -125,6 +125,28 @@ class Troubled(World):
         """Let a worker that runs have written its last lines some minutes ago."""
         self.last_lines[WORKER] = LastLine(datetime.fromisoformat(ago(minutes)), log.rpartition("\n")[2], log)
 
+    def _without_device(self) -> None:
+        (container,) = self.workers["template"]["spec"]["containers"]
+        container["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+        self._written(0.1, "failed call to cuInit: INTERNAL: CUDA error: UNKNOWN ERROR (303)\nepoch 1 loss: 0.4")
+
+    def _out_of_memory_well(self) -> None:
+        """Let a shell exit with 0 after the kernel has killed its program."""
+        self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+        self.status["finishedIndices"] = {"Worker": "0-1"}
+        self.pods[WORKER]["status"]["phase"] = "Succeeded"
+        ended = {"exitCode": 0, "reason": "OOMKilled", "finishedAt": ago(10)}
+        self.container(WORKER)["state"] = {"terminated": ended}
+        self.logs[WORKER, "tensorflow"] = "step 7\nKilled\nfinished\n"
+
+    def _helper_finished(self) -> None:
+        """Let a container beside the training have done its work."""
+        status = self.pods[WORKER]["status"]
+        ended = {"name": "prefetch", "ready": False, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+        status["containerStatuses"] = [*status["containerStatuses"], ended]
+        words = "containers with unready status: [prefetch]"
+        status["conditions"] = [condition("Ready", "False", "ContainersNotReady", words)]
+
     def _evaluator_failed(self) -> None:
         """Let the job succeed while its Evaluator waits for its next restart; its pod is deleted then."""
         self.spec["tfReplicaSpecs"]["Evaluator"] = self.workers | {"replicas": 1}
