@@ -50,7 +50,7 @@ _REPEATS: Final = 5
 """As many lines that differ only in numbers are a repetition."""
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _ERROR: Final = re.compile(
-    r"\b(?:error|fatal|critical|exception|fail(?:ed|ure)?|refused|denied|unreachable|unavailable|timed out|timeout|cannot|"
+    r"\b(?:error|fatal|critical|exception|failed|failure|fail|refused|denied|unreachable|unavailable|timed out|timeout|cannot|"
     r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?)\b",
     re.IGNORECASE,
 )

@@ -114,7 +114,7 @@ CASES: dict[str, Case] = {
     "replica-without-log-output": lambda world: world._lines(1, 30),
     "running-after-exception": lambda world: world._written(2, "Traceback (most recent call last):\n  frame\nKeyError: 'LR'"),
     "running-with-repeated-error": lambda world: world._written(0.1, "\n".join(["[ERROR] no route to db:5432"] * 9)),
-    "loss-diverged": lambda world: world._written(0.1, "epoch 1 loss: 0.4\nepoch 2 loss: nan\nepoch 3 loss: nan\nepoch 4 loss: nan"),
+    "loss-diverged": lambda world: world._written(0.1, "epoch 2 loss: nan\nepoch 3 loss: nan\nepoch 4 loss: nan"),
     "accelerator-unused": lambda world: world._without_device(),
     "succeeded-after-out-of-memory": lambda world: world._out_of_memory_well(),
     "helper-finished": lambda world: world._helper_finished(),

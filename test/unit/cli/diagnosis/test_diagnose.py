@@ -2627,14 +2627,26 @@ def test_a_script_that_is_not_found_may_have_the_line_endings_of_windows(log: st
     assert "CRLF" in str(first_of(world).to_do)
 
 
+MPIRUN: Final = """[1,3]<stderr>:Traceback (most recent call last):
+[1,3]<stderr>:  File "/x.py", line 1, in <module>
+[1,3]<stderr>:KeyError: 'lr'
+-----
+mpirun detected that one or more processes exited
+  Exit code:    1
+-----"""
+JAVA: Final = """Exception in thread "main" java.lang.X
+\tat a.B.c(B.java:3)
+Caused by: java.io.IOException: no space
+\tat d.E.f(E.java:9)
+\t... 23 more"""
+
+
 @pytest.mark.parametrize(
     ("log", "line"),
     [
-        ("[1,3]<stderr>:Traceback (most recent call last):\n[1,3]<stderr>:  File \"/x.py\", line 1, in <module>\n"
-         "[1,3]<stderr>:KeyError: 'lr'\n-----\nmpirun detected that one or more processes exited\n  Exit code:    1\n-----", "KeyError: 'lr'"),
+        (MPIRUN, "KeyError: 'lr'"),
         ("[ERROR] no shards under /data\n[INFO] closing writers\n[INFO] bye", "[ERROR] no shards under /data"),
-        ('Exception in thread "main" java.lang.X\n\tat a.B.c(B.java:3)\nCaused by: java.io.IOException: no space\n\tat d.E.f(E.java:9)\n'
-         "\t... 23 more", "Caused by: java.io.IOException: no space"),
+        (JAVA, "Caused by: java.io.IOException: no space"),
         ("/app/x.js:3\n\nError: no license\n    at f (/app/x.js:3:9)\n\nNode.js v20.11.0", "Error: no license"),
         ("ERROR: LoadError: no data\nStacktrace:\n [1] f\n   @ /x.jl:3", "ERROR: LoadError: no data"),
         (f"{TRACE}socket.gaierror: [Errno -3] Temporary failure in name resolution", "Temporary failure in name resolution"),
