@@ -64,7 +64,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.handlers import Feed, GrandchildHandler, JobHandler, OwnedChildHandler
 from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics
 from tfjob_operator.controller.jobs.pending import PendingStatus
-from tfjob_operator.controller.jobs.reconciler import Owned, Reconciler
+from tfjob_operator.controller.jobs.reconciler import Ownership, Reconciler
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, confirm
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
@@ -254,9 +254,9 @@ class AlphaController(Reconciler[AlphaJob, AlphaMemory, AlphaView, AlphaPlan]):
     def _ready_in_s(self) -> float | None:
         return None if self._caches.have_synced else CACHE_RETRY_S
 
-    async def _own(self, view: AlphaView) -> Owned:
+    async def _own(self, view: AlphaView) -> Ownership:
         wait_s = await self._takeover.ensure_labelled(view.job, view.spec, view.children)
-        return Owned(is_visible=wait_s is None, wait_s=wait_s)
+        return Ownership(may_plan=wait_s is None, retry_in_s=wait_s)
 
     def _plan(self, view: AlphaView, memory: AlphaMemory) -> AlphaPlan:
         job = view.job.metadata

@@ -48,7 +48,6 @@ from tfjob_operator.controller.jobs.writes import (
     ChildWriter,
     JobEvents,
     NameTakenError,
-    StaleViewError,
     replace_status,
     resolve_name_conflict,
     restore_operator_label,
@@ -215,8 +214,8 @@ class AlphaStatusWriter(StatusWriter[AlphaJob, AlphaStatus]):
     ) -> tuple[AlphaJob | None, float | None]:
         """Write the status if it has changed: now if `at_once` or more than counters changed, else up to a second later.
 
-        Returns the job after the write, None if nothing was written, and when a delayed status is due. Raises StaleViewError if
-        the job is gone, ConflictError if it is not the newest version, and ApiError.
+        Returns the job after the write, None if nothing was written, and the seconds until a delayed status is due. Raises as
+        `write`.
         """
         status = plan.status
         pending.computed(status, plan.events)
@@ -227,10 +226,7 @@ class AlphaStatusWriter(StatusWriter[AlphaJob, AlphaStatus]):
             left_s = pending.delayed_s(self._clock.monotonic(), starts=False, busy=False)
             if left_s > 0:
                 return None, left_s
-        written = await self.write(job, status, plan.events, pending)
-        if written is None:
-            raise StaleViewError("the job is gone")
-        return written, None
+        return await self.write(job, status, plan.events, pending), None
 
     async def _replace(self, job: AlphaJob, status: AlphaStatus) -> AlphaJob | None:
         written = await replace_status(

@@ -5,8 +5,8 @@ regardless of what causes a sync of the job; other replicas are not affected. Th
 be adopted and repairs that are reverted (`tfjob/apply/ownership.py`); the work queue delays whole jobs. All of this may be lost
 with the process: a replica is then retried once, and one Warning is repeated.
 
-Three words say why a child does not exist: its create *failed*, so the child is *backing off*; a kubelet *rejected* its pod;
-and the API server *refused* the spec of the job, which `RefusedError` reports and only an edit changes.
+These words say why a child does not exist. Its create *failed*, and it is *backing off* until the next one. A kubelet
+*rejected* its pod. The API server *refused* the spec of the job, which `RefusedError` reports and only an edit changes.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ class BlockedChildren:
                 keys.append(key)
         return keys
 
-    def should_warn(self, job: Meta, name: str, message: str) -> bool:
-        """Return True, and record the Warning, unless the same Warning was recorded recently."""
+    def notes_failure(self, job: Meta, name: str, message: str) -> bool:
+        """Note why the create of a child failed. Return False if the same reason was noted recently: then no Warning is due."""
         self._record(job).failed[name] = None
         return self._warnings.should_emit(owner_uid_key(job), name, message)
 

@@ -30,8 +30,13 @@ from tfjob_operator.workqueue import RateLimitingQueue
 _ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 
 
+def earliest(*waits_s: float | None) -> float | None:
+    """Return the shortest of these waits, None if all are None."""
+    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
+
+
 class Feed:
-    """Queues keys, but only while the workers of this process run: until then they would not be processed."""
+    """Queues keys of changed jobs, but only while the workers of this process run: until then nobody would sync them."""
 
     def __init__(self, queue: RateLimitingQueue[str]) -> None:
         self._queue = queue
@@ -53,10 +58,9 @@ class Feed:
             self._queue.add(key, low_priority=low_priority)
 
     def after(self, key: str, *waits_s: float | None) -> None:
-        """Queue a key after the shortest of these delays in seconds; None is ignored."""
-        for wait_s in waits_s:
-            if wait_s is not None:
-                self._queue.add_after(key, wait_s)
+        """Queue a key that was synced again, after the shortest of these delays in seconds; None is ignored."""
+        if (wait_s := earliest(*waits_s)) is not None:
+            self._queue.add_after(key, wait_s)
 
     @property
     def is_busy(self) -> bool:
@@ -127,7 +131,7 @@ class OwnedChildHandler(Generic[C]):
         self._seen(child.metadata)
 
     def on_update(self, old: C, new: C, /) -> None:
-        """Queue the job of a changed child. If the UID differs, the child was deleted and recreated."""
+        """Queue the job of a changed child. If the UID or the controller differs, the former child is gone."""
         if old.metadata.uid != new.metadata.uid or controller_of(old.metadata) != controller_of(new.metadata):
             self._gone(old.metadata)
         self._seen(new.metadata)

@@ -31,7 +31,7 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.handlers import Feed
+from tfjob_operator.controller.jobs.handlers import Feed, earliest
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import J
 from tfjob_operator.controller.jobs.pods import StartProblem
@@ -73,7 +73,7 @@ class JobPlan(Protocol):
 
     @property
     def acts(self) -> bool:
-        """True if anything is created or deleted."""
+        """True if children are created, changed or deleted."""
         ...
 
     @property
@@ -87,18 +87,13 @@ class JobPlan(Protocol):
         ...
 
 
-class Owned(NamedTuple):
+class Ownership(NamedTuple):
     """The result of taking over and adopting children."""
 
-    is_visible: bool = True
-    """False if the caches must show it before the job is planned."""
-    wait_s: float | None = None
-    """When to try again what failed."""
-
-
-def earliest(*waits_s: float | None) -> float | None:
-    """Return the shortest of these waits, None if all are None."""
-    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
+    may_plan: bool = True
+    """False if the caches must show what was changed before the job is planned."""
+    retry_in_s: float | None = None
+    """The seconds until what failed is tried again."""
 
 
 M = TypeVar("M", bound=Memory)
@@ -149,12 +144,12 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         waits: list[float | None] = []
         try:
             owned = await self._own(view)
-            waits.append(owned.wait_s)
-            planned = view if owned.is_visible else None
-            while planned is not None:  # twice if the spec is refused; nothing is created for a refused spec
-                plan = self._plan(planned, memory)
+            waits.append(owned.retry_in_s)
+            next_view = view if owned.may_plan else None
+            while next_view is not None:  # twice if the spec is refused: a plan for a refused spec creates nothing
+                plan = self._plan(next_view, memory)
                 waits.append(plan.requeue_after_s)
-                planned, wait_s = await self.execute(planned, memory, plan)
+                next_view, wait_s = await self.execute(next_view, memory, plan)
                 waits.append(wait_s)
         finally:
             if self._jobs.indexer.has(job):
@@ -225,11 +220,11 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         return True
 
     def _ready_in_s(self) -> float | None:
-        """Return when a job without a view must be looked at again."""
+        """Return the seconds until a job without a view must be looked at again."""
         return None
 
     def _due_in_s(self, job: ObjectMeta) -> Iterable[float | None]:
-        """Return when expectations expire, and when a failed create and a refused status are tried again."""
+        """Return the seconds until expectations expire, and until failed creates and a refused status are tried again."""
         expire_s = self._expectations.expires_in_s(owner_uid_key(job))
         return expire_s, self._blocked.next_due_in_s(job), self._writer.due_in_s(job.uid)
 
@@ -242,7 +237,7 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         """Return the view of a job; None if another controller manages it, or if it cannot be synced yet."""
 
     @abstractmethod
-    async def _own(self, view: V) -> Owned:
+    async def _own(self, view: V) -> Ownership:
         """Take over and adopt children. Raises ApiError."""
 
     @abstractmethod
@@ -251,7 +246,7 @@ class Reconciler(ABC, Generic[J, M, V, P]):
 
     @abstractmethod
     async def _write_status(self, view: V, memory: M, plan: P, *, acts: bool) -> tuple[V, float | None]:
-        """Write the status of the plan if it is due. Return the view after that, and when the write is due otherwise.
+        """Write the status of the plan if it is due. Return the view after that, and else the seconds until it is due.
 
         `acts`: children are changed next.
         """
@@ -261,7 +256,7 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         """Return True if the job has ended."""
 
     async def _maintain(self, view: V, memory: M, plan: P) -> float | None:
-        """Do what needs no confirmed view and delays nothing. Return when to do it again."""
+        """Do what needs no confirmed view and delays nothing. Return the seconds until it is to be done again."""
         return None
 
     @abstractmethod
@@ -277,7 +272,7 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         """Delete children. Raises the first ApiError."""
 
     async def _after_acting(self, view: V, plan: P) -> float | None:
-        """Do what comes last. Return when to do it again."""
+        """Do what comes last. Return the seconds until it is to be done again."""
         return None
 
     @abstractmethod

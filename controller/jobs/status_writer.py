@@ -29,7 +29,7 @@ from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import J, PendingStatus, S
-from tfjob_operator.controller.jobs.writes import JobEvents
+from tfjob_operator.controller.jobs.writes import JobEvents, StaleViewError
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.workqueue import Clock
 
@@ -89,7 +89,7 @@ class StatusRefusals:
         self.forget(job.uid)
 
     def due_in_s(self, uid: str) -> float | None:
-        """Return when the status of a job is to be sent again; None if it was not refused."""
+        """Return the seconds until the status of a job may be sent again; None if it was not refused."""
         refusal = self._refused.get(uid)
         return None if refusal is None else max(0.0, refusal.last_s + RETRY_S - self._clock.monotonic())
 
@@ -119,24 +119,25 @@ class StatusWriter(ABC, Generic[J, S]):
         self._clock = clock
         self._refusals = StatusRefusals(events, metrics, clock)
 
-    async def write(self, job: J, status: S, events: Sequence[JobEvent], pending: PendingStatus[J, S]) -> J | None:
-        """Write `status` to `job`, and record its events. Return the job as stored, or None if it is gone.
+    async def write(self, job: J, status: S, events: Sequence[JobEvent], pending: PendingStatus[J, S]) -> J:
+        """Write `status` to `job`, and record its events. Return the job as stored.
 
-        Raises ConflictError if `job` is not the newest version: the status must then be recomputed. Raises the ApiError of a
-        refusal.
+        Raises ConflictError if `job` is not the newest version: the status must then be recomputed. Raises StaleViewError if
+        the job is gone: nothing may be created for it. Raises the ApiError of a refusal.
         """
         pending.sent()
         with self._refusals.writing(job.metadata):
             written = await self._replace(job, status)
         pending.known(job, written)
-        if written is not None:
-            self._metrics.observe(job.metadata, job.status.conditions or (), status.conditions or ())
-            for event in events:
-                self._events.post(job.metadata, event)
+        if written is None:
+            raise StaleViewError("the job is gone")
+        self._metrics.observe(job.metadata, job.status.conditions or (), status.conditions or ())
+        for event in events:
+            self._events.post(job.metadata, event)
         return written
 
     def due_in_s(self, uid: str) -> float | None:
-        """Return when the status of a job is to be sent again; None if it was not refused."""
+        """Return the seconds until the status of a job may be sent again; None if it was not refused."""
         return self._refusals.due_in_s(uid)
 
     def forget(self, uid: str) -> None:
@@ -145,4 +146,4 @@ class StatusWriter(ABC, Generic[J, S]):
 
     @abstractmethod
     async def _replace(self, job: J, status: S) -> J | None:
-        """Replace the status; see `write`."""
+        """Replace the status. Return the job as stored, or None if it is gone."""

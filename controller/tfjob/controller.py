@@ -27,7 +27,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.handlers import ChildHandler, Feed, JobHandler
 from tfjob_operator.controller.jobs.metrics import JobMetrics, log_finished
 from tfjob_operator.controller.jobs.pods import is_rejected
-from tfjob_operator.controller.jobs.reconciler import Owned, Reconciler
+from tfjob_operator.controller.jobs.reconciler import Ownership, Reconciler
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import CONFIG_MAP, POD, SERVICE, Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
@@ -156,12 +156,12 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
             self._logs.forget(key)
         return view
 
-    async def _own(self, view: View) -> Owned:
+    async def _own(self, view: View) -> Ownership:
         wait_s = await self._takeover.ensure_labelled(view)
         if wait_s is not None:
-            return Owned(is_visible=False, wait_s=wait_s)
+            return Ownership(may_plan=False, retry_in_s=wait_s)
         adoptions = await self._ref_manager.claim(view)
-        return Owned(is_visible=not adoptions.adopted, wait_s=adoptions.wait_s)
+        return Ownership(may_plan=not adoptions.adopted, retry_in_s=adoptions.wait_s)
 
     def _plan(self, view: View, memory: JobMemory) -> Plan:
         decided = plan(view)
@@ -176,7 +176,8 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
         await self._confirmer.confirm_restarts(view, plan.status)
         if plan.may_outlive is not None:
             holders = await self._confirmer.quota_holders(view.job, plan.may_outlive)
-            await self._creator.wait_for_gone(view.job.metadata, holders)
+            await self._creator.require_gone(view.job.metadata, holders)
+        # Nobody else can have worked on a new job, so its pods may precede its status.
         at_once = acts and view.permission is not Permission.FIRST
         busy = self._feed.is_busy
         return await self._status_writer.write_if_due(view, memory, plan, at_once=at_once, busy=busy)
@@ -192,10 +193,10 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
     async def _before_acting(self, view: View, memory: JobMemory, plan: Plan) -> None:
         if view.permission is Permission.UNCONFIRMED:
             await self._confirmer.confirm(view.job)
-        # Only once: on a view that stays stale, children deleted by the garbage collector would be recreated repeatedly.
+        # FIRST holds once: on a view that stays stale, children deleted by the garbage collector would be recreated for ever.
         memory.acted = True
         if plan.begins_attempt:
-            await self._creator.wait_for_gone(view.job.metadata, await self._confirmer.earlier_pods(view.job))
+            await self._creator.require_gone(view.job.metadata, await self._confirmer.earlier_pods(view.job))
 
     async def _create(self, view: View, plan: Plan) -> None:
         if view.valid_spec is not None:

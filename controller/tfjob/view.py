@@ -179,7 +179,7 @@ class JobMemory:
     ours: bool = False
     """True if no other controller manages the job."""
     acted: bool = False
-    """True if children were created or deleted."""
+    """True once children were to be created or deleted."""
     first_seen: FirstSeen = field(default_factory=dict)
     """That of the last plan (`plan.clocks`)."""
     accelerators_confirmed: bool = False
@@ -219,10 +219,8 @@ class View(PlanInput):
         """The spec, or None if invalid: then nothing is created, adopted or repaired for the job."""
         return self.spec if isinstance(self.spec, TFJobSpec) else None
 
-    def after_write(self, job: TFJob | None) -> View:
-        """Return the view after a successful status write. `job` is the job after the write; None if it is gone."""
-        if job is None:
-            return self
+    def after_write(self, job: TFJob) -> View:
+        """Return the view after a successful status write. `job` is the job after the write."""
         confirmed = self.permission is Permission.UNCONFIRMED
         permission = Permission.CONFIRMED if confirmed else self.permission
         return replace(self, job=job, written=job.status, permission=permission)
@@ -277,7 +275,7 @@ class Views:
         self._domain = domain
         self._defaults = defaults
         self._bounds: Sequence[Bound] = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
-        self._leaves_alpha = ignore_alpha
+        self._ignores_alpha = ignore_alpha
 
     def open(self, key: str, cached: TFJob, memory: JobMemory) -> View | None:
         """Return the view of the job with this key; None if another controller manages it."""
@@ -291,8 +289,8 @@ class Views:
         untouched = (
             self._leadership_term is not None and not pending.was_sent and self._leadership_term.is_untouched(job)
         )
-        restarts = job.status.attempt > newest.status.attempt
-        reports = restarts and pending.unwritten is not None and not conditions.is_over(pending.unwritten)
+        has_unwritten_restart = job.status.attempt > newest.status.attempt
+        reports = has_unwritten_restart and pending.unwritten is not None and not conditions.is_over(pending.unwritten)
         satisfied = self._expectations.satisfied(owner)  # before the caches are read
         expected = () if satisfied else self._expectations.expected(owner, POD.name)
         pods = caches.pods.indexer.by_index(OWNER_INDEX, owner)
@@ -334,7 +332,7 @@ class Views:
         return self._nodes.of(key, pods)
 
     def _parsed_spec(self, job: TFJob, memory: JobMemory) -> TFJobSpec | InvalidSpec:
-        """Return the spec, parsed once per generation, and dropped when the job has finished."""
+        """Return the spec, parsed once per generation, and note whether the job is ours. No spec of a finished job is kept."""
         spec, reading = memory.spec, spec_cache_key(job)
         if memory.reading != reading:
             spec = read(job)
@@ -349,7 +347,7 @@ class Views:
         if job.status.phase:
             return True
         is_new = not job.status.conditions and job.status.begun is None
-        return self._leaves_alpha and is_new and is_alpha(job.spec)
+        return self._ignores_alpha and is_new and is_alpha(job.spec)
 
 
 def _with_unwritten(job: TFJob, memory: JobMemory) -> TFJob:

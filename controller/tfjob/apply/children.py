@@ -407,7 +407,7 @@ class Creator(ChildWriter):
         if kind.name in _STRUCTS and (found.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
             await self._restore_label(job, kind, found.metadata)
 
-    async def wait_for_gone(self, job: ObjectMeta, pods: Sequence[Pod]) -> None:
+    async def require_gone(self, job: ObjectMeta, pods: Sequence[Pod]) -> None:
         """Raise StaleViewError if there are any `pods`: those on the API server that must be gone before the next step.
 
         If our watch does not select a pod because its label was removed, the label is restored; otherwise the pod would never
@@ -431,7 +431,7 @@ class Creator(ChildWriter):
 
     def _warn(self, job: Meta, kind: ChildKind, name: str, why: str) -> None:
         """Record why a child could not be created, unless this was recorded recently."""
-        if self._blocked.should_warn(job, name, f"{kind.name}: {why}"):
+        if self._blocked.notes_failure(job, name, f"{kind.name}: {why}"):
             self._events.record(job, EventType.WARNING, kind.failed_create, f"Error creating: {why}")
 
 

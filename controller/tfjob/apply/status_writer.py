@@ -85,11 +85,11 @@ class TFJobStatusWriter(StatusWriter[TFJob, JobStatus]):
     ) -> tuple[View, float | None]:
         """Write the status of the plan if it has changed: now if `at_once` or due, else later.
 
-        Returns the view after the write or, if the status is delayed and kept in `memory`, when it is due. `busy`: other jobs
-        are queued. Raises ApiError; ConflictError if the view is not the newest version.
+        Returns the view after the write or, if the status is delayed and kept in `memory`, the seconds until it is due. `busy`:
+        other jobs are queued. Raises as `write`.
         """
         status, pending = plan.status, memory.status
-        if status is None and view.job.status != view.written:
+        if status is None and view.job.status != view.written:  # the view has facts that are not written yet
             status = view.job.status
         pending.computed(status, plan.events)
         if status is None:
@@ -117,7 +117,7 @@ class TFJobStatusWriter(StatusWriter[TFJob, JobStatus]):
     def _due_s(
         self, view: View, pending: PendingStatus[TFJob, JobStatus], status: JobStatus, *, busy: bool
     ) -> float | None:
-        """Return when a changed status is due; None for now."""
+        """Return the seconds until a changed status is due; None for now."""
         if end_record(status) != end_record(view.written):
             return None
         if counts_end(view.written, status):

@@ -147,7 +147,7 @@ class PlanInput:
     expected: Collection[ReplicaKey] = ()
     """The pods that were created but are not in `pods` yet."""
     unreported: Sequence[JobEvent] = ()
-    """The events of a status that was computed but not written. They precede new ones."""
+    """The events of an unwritten status that restarts the job, or that a refused spec replaces. They precede new ones."""
     first_seen: FirstSeen = field(default_factory=dict)
     """That of the previous plan of this process (`clocks`)."""
     nodes: Nodes | None = None
@@ -168,6 +168,7 @@ class Plan:
     status: JobStatus | None = None
     """None if it does not change."""
     events: tuple[JobEvent, ...] = ()
+    """Recorded when the status is written; without a status there are none."""
     delete_pods: tuple[PodDeletion, ...] = ()
     delete_services: tuple[Service, ...] = ()
     delete_job: bool = False
@@ -203,7 +204,7 @@ class Plan:
 
     @property
     def acts(self) -> bool:
-        """True if anything is created or deleted."""
+        """True if children are created, changed or deleted."""
         return bool(
             self.create_services
             or self.create_pods
@@ -225,7 +226,7 @@ class Plan:
         return replace(self, requeue_after_s=seconds)
 
     def ends(self, job: TFJob) -> bool:
-        """Return True if this plan decides the end of the job: it then contains only the status and events."""
+        """Return True if this plan decides the end of the job: it then changes no children."""
         return self.status is not None and is_over(self.status) and not is_over(job.status)
 
 

@@ -47,7 +47,16 @@ async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() ->
     world.client.fail = {call: status_error(errors.NotFoundError, 404) for call in (STATUS, LOOK)}
     with pytest.raises(StaleViewError):
         await world.sync()
-    assert world.taken() == [STATUS, LOOK]
+    assert world.taken() == [STATUS]
+
+
+async def test_nothing_is_created_for_a_job_that_was_deleted_before_its_first_status() -> None:
+    """The cache still has it. Its children would have an owner that is gone."""
+    world = await ControllerHarness.of_untouched(ONE_WORKER, others=0)
+    world.client.fail[STATUS] = status_error(errors.NotFoundError, 404)
+    with pytest.raises(StaleViewError, match="the job is gone"):
+        await world.sync()
+    assert world.taken() == [STATUS]
 
 
 @pytest.mark.parametrize("version", ["2", "3", None])

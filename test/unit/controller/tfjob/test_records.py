@@ -122,7 +122,7 @@ def test_an_edit_is_tried_at_once(world: Parts) -> None:
 def test_the_same_news_of_each_child_is_reported_once(world: Parts) -> None:
     """U2: it used to be reported 13 times in 30 s."""
     news = (("mnist-worker-0", "it is web's"), ("mnist-worker-1", "it is web's"), ("mnist-worker-0", "it is mail's"))
-    assert [world.blocked.should_warn(META, *each) for each in (*news, news[-1])] == [True, True, True, False]
+    assert [world.blocked.notes_failure(META, *each) for each in (*news, news[-1])] == [True, True, True, False]
 
 
 def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
@@ -134,10 +134,10 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
     blocked = BlockedChildren(FakeClock(), Delays(FakeClock(), limiter))
     for name in ("mnist-worker-0", "mnist-worker-1"):
         blocked.failed(META, name)
-        blocked.should_warn(META, name, "taken")
+        blocked.notes_failure(META, name, "taken")
     blocked.created(META, "mnist-worker-0")
     assert "mnist-worker-0" in names(blocked)
-    assert blocked.should_warn(META, "mnist-worker-0", "taken")
+    assert blocked.notes_failure(META, "mnist-worker-0", "taken")
     for index in (0, 1):
         blocked.created(META, f"mnist-worker-{index}")
     assert not remembered(blocked, {META.uid})
