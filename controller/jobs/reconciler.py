@@ -132,7 +132,7 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         """Move one job closer to its spec. Raises ApiError if it must be retried.
 
         The job is queued again for the earliest time that a step has returned, also after an error: the delay of a failing key
-        may be longer.
+        may be longer. What is due now is then left to this delay, or a stale view would be synced again without one.
         """
         opened = self.open(key)
         if opened is None:
@@ -142,6 +142,7 @@ class Reconciler(ABC, Generic[J, M, V, P]):
         job = view.job.metadata
         structlog.contextvars.bind_contextvars(uid=job.uid)
         waits: list[float | None] = []
+        is_done = False
         try:
             owned = await self._own(view)
             waits.append(owned.retry_in_s)
@@ -151,9 +152,11 @@ class Reconciler(ABC, Generic[J, M, V, P]):
                 waits.append(plan.requeue_after_s)
                 next_view, wait_s = await self.execute(next_view, memory, plan)
                 waits.append(wait_s)
+            is_done = True
         finally:
             if self._jobs.indexer.has(job):
-                self._feed.after(key, *waits, *self._due_in_s(job))
+                waits += self._due_in_s(job)
+                self._feed.after(key, *(waits if is_done else filter(None, waits)))
             else:
                 self.forget(job)  # again: this sync has added state since
 

@@ -77,8 +77,7 @@ class StatusRefusals:
         """
         before = self._refused.get(job.uid)
         if before is not None and before.is_reported and before.resource_version == job.resource_version:
-            due_in_s = self.due_in_s(job.uid) or 0.0
-            if due_in_s > 0:
+            if (due_in_s := self.due_in_s(job.uid)) is not None:
                 raise RequeueError(f"the API server refused the status; the next attempt is in {due_in_s:.0f}s")
         try:
             yield
@@ -89,9 +88,10 @@ class StatusRefusals:
         self.forget(job.uid)
 
     def due_in_s(self, uid: str) -> float | None:
-        """Return the seconds until the status of a job may be sent again; None if it was not refused."""
+        """Return the seconds until the status of a job may be sent again; None if it may be sent now."""
         refusal = self._refused.get(uid)
-        return None if refusal is None else max(0.0, refusal.last_s + RETRY_S - self._clock.monotonic())
+        left_s = 0.0 if refusal is None else refusal.last_s + RETRY_S - self._clock.monotonic()
+        return left_s if left_s > 0 else None
 
     def forget(self, uid: str) -> None:
         """Forget a job: its status was stored or needs no write, or the job is gone."""
@@ -137,7 +137,7 @@ class StatusWriter(ABC, Generic[J, S]):
         return written
 
     def due_in_s(self, uid: str) -> float | None:
-        """Return the seconds until the status of a job may be sent again; None if it was not refused."""
+        """Return the seconds until the status of a job may be sent again; None if it may be sent now."""
         return self._refusals.due_in_s(uid)
 
     def forget(self, uid: str) -> None:
