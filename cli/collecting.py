@@ -60,7 +60,7 @@ _LINES: Final = 400
 """A traceback of TensorFlow has up to 60 lines, with the reason at its end or at its beginning. Libraries that upload results
 log hundreds of lines after it."""
 _LOG_BYTES: Final = 262_144
-_LAST_LINES: Final = 60
+_LAST_LINES: Final = 200
 _MAX_EVENTS: Final = 50_000
 """The most events of a namespace that are read, with one request per page: those of the job may be the last."""
 _FORBIDDEN: Final = 403

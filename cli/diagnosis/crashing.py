@@ -270,9 +270,16 @@ _OF_COMMANDS: Final = frozenset({2, 126, 127})
 _TIMED_OUT: Final = 124
 _NOT_EXECUTED: Final = 126
 _NOT_FOUND: Final = 127
-_WATCHED: Final = re.compile(r"\bkilling\b|\bwatchdog\b|\bkill -9\b|\bsends? SIGKILL\b", re.IGNORECASE)
-"""Words of a log by which somebody in the container says that it kills."""
+_WATCHED: Final = re.compile(
+    r"\b(?:killing|kill|terminating|watchdog|heartbeat|SIGKILL|timed out|no progress|stuck|hung)\b", re.IGNORECASE
+)
+"""Words of a log, before the kill, by which somebody in the container says that it kills."""
+_CHILD_KILLED_LINE: Final = re.compile(r"(?m)^(?:\S+: line \d+: +\d+ +)?Killed(?: {2,}.*)?$")
+_NEAR: Final = 5
+_KILLED_CHILD: Final = "A child process was killed ({who}): {name}"
 _BY_WHOM: Final = "The log says who killed it: for lack of memory, the kernel kills without a word in the log"
+_CARRIAGE_RETURNS: Final = re.compile(r"set: Illegal option -\s|\r\n[^\r\n]*\r(?:\n|$)")
+"""Two lines in a row that end with a carriage return, as a script writes them that has Windows line endings."""
 _SCRIPT: Final = re.compile(r": (?P<name>/[^\s:]{1,200}): (?:not found|No such file or directory|bad interpreter)")
 _NO_SCRIPT: Final = "Exit code 127 ({who}): {name} does not exist, or the interpreter in its first line does not"
 _INTERPRETER: Final = ManifestChange(
@@ -657,16 +664,30 @@ def _classified(facts: Facts, end: _End) -> Finding:
         more = {**more, "memory": "without a memory limit" if limit is None else "not at the memory limit"}
     if problem is logs.PORT_IN_USE and not logs.IN_USE.search(joined):
         problem = replace(problem, title=logs.NO_SERVER)
-    if problem is logs.CHILD_KILLED and _WATCHED.search(joined):
-        problem = replace(problem, title="A child process was killed ({who}): {name}", to_do=(LOGS, _BY_WHOM))
-    elif end.code == _NOT_FOUND and (script := _SCRIPT.search(joined)) is not None:
-        more = {**more, "name": script["name"]}
-        problem, key = replace(COMMAND, title=_NO_SCRIPT, to_do=(LOGS, _INTERPRETER)), script["name"]
     if reading.is_far_up(joined, last.line):
         values["tail"] = MORE_LINES
     more = {name: shorten(text) for name, text in more.items()}
     problem = refining.refined(facts, problem, end.pod, end.container, last.line)
+    problem, named = _by_script(facts, end, problem, joined)
+    more = {**more, **named}
     return Finding(problem, end.pod, _proofs(end, problem, last.line), values | more, key, also)
+
+
+def _by_script(facts: Facts, end: _End, problem: Problem, log: str) -> tuple[Problem, dict[str, str]]:
+    """Return the problem of an exit if its script is the cause, or has killed a child itself, with the values for its title."""
+    if end.code == _NOT_FOUND and (script := _SCRIPT.search(log)) is not None:
+        return replace(COMMAND, title=_NO_SCRIPT, to_do=(LOGS, _INTERPRETER)), {"name": shorten(value(script["name"]))}
+    if end.code in _OF_COMMANDS and (match := _CARRIAGE_RETURNS.search(end.words)) is not None:
+        return logs.LINE_ENDINGS, {"name": shorten(value(match[0].split("\n")[0]))}
+    if problem.id != logs.CHILD_KILLED.id:
+        return problem, {}
+    before = _CHILD_KILLED_LINE.split(log)[0].rstrip().split("\n")[-_NEAR:]
+    said = [line for line in before if _WATCHED.search(line) and first_match(logs.OF_CHILD, line) is None]
+    if said:
+        return replace(problem, title=_KILLED_CHILD, to_do=(LOGS, _BY_WHOM)), {"name": shorten(value(said[-1]))}
+    if refining.runs_timeout(facts, end.pod, end.container):
+        return replace(problem, title=_KILLED_CHILD, to_do=(LOGS, _TIME_LIMIT)), {}
+    return problem, {}
 
 
 def _proofs(end: _End, problem: Problem, line: str) -> tuple[str, ...]:
@@ -784,10 +805,10 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         name, replica = pod.metadata.name, facts.shape.replica_of(pod)
         in_place = max((status.restart_count for status in statuses(pod)), default=0)
         times = max(_recorded_restarts(records.get(replica), pod, in_place), facts.earlier[replica] + in_place)
-        well = next((status for status in statuses(pod) if status.name == CONTAINER_NAME and _ended_well(status)), None)
+        well = max(filter(_ended_well, statuses(pod)), key=lambda status: status.restart_count, default=None)
         if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
             how = f"container {safe_name(well.name)} exited with code 0, {format_restarts(well.restart_count)}"
-            yield of_pod(AFTER_SUCCESS, pod, how, times=_often(well.restart_count))
+            yield of_pod(AFTER_SUCCESS, pod, how, times=_often(well.restart_count), container=well.name)
             continue
         if times == 0 or any(is_down_after(each, facts.now) for each in exits_of(pod)):
             continue

@@ -64,6 +64,7 @@ SIDECAR: Final = error(
     ManifestChange("correct container {container} in the template according to the log"),
     unless=(KNOWN,),
 )
+_OF_MEMORY: Final = (ManifestChange("raise resources.limits.memory of container {container} in the template"),)
 WARNED: Final = warning(
     "pod-warning",
     "{reason} ({who}): {words}",
@@ -200,7 +201,8 @@ def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
             last = quote((log or end.ended.message).strip().rpartition("\n")[2])
             seen = f"container {safe_name(end.container)} exited with code {code}{last and ': '}{last}"
             values = {"container": end.container, "code": code, "previous": str(not end.now).lower()}
-            return of_pod(SIDECAR, pod, seen, key=end.container, words=last and f": {shorten(last)}", **values)
+            problem = replace(SIDECAR, to_do=_OF_MEMORY) if end.ended.reason == "OOMKilled" else SIDECAR
+            return of_pod(problem, pod, seen, key=end.container, words=last and f": {shorten(last)}", **values)
     return None
 
 

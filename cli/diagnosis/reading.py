@@ -35,8 +35,9 @@ _NOT_STARTED: Final = re.compile(
 # bash, with the line of the script and the process, dash and busybox
 _CRASHED: Final = re.compile(
     r"(?:\S+: line \d+: +\d+ +)?(?:Killed|Segmentation fault|Bus error|Illegal instruction|Aborted)"
-    r"(?: \(core dumped\))?(?: {2,}.*)?$"
+    r"(?: \(core dumped\))?(?: {2,}(?!(?:sleep|tensorboard|tail|watch|nvidia-smi)\b).*)?$"
 )
+"""Not of a helper, which a script may kill itself when the training has ended."""
 _CHILD_KILLED: Final = re.compile(r"(?:\S+: line \d+: +\d+ +)?Killed(?: {2,}.*)?$")
 _REJECTED: Final = re.compile(r"[\w./-]{1,100}: error: |Error: |FATAL Flags parsing error:")
 """How argparse, click and absl reject arguments; the first two print the usage before."""
@@ -48,19 +49,34 @@ _LINES_LOGGED: Final = 10
 """So many lines may a program log after the error for which it ends."""
 _REPEATS: Final = 5
 """As many lines that differ only in numbers are a repetition."""
+_RAISES: Final = 3
+"""The same of exceptions, between which there may be many frames."""
+_NO_NUMBERS: Final = frozenset({"nan", "inf", "infinity"})
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _ERROR: Final = re.compile(
     r"\b(?:error|fatal|critical|exception|failed|failure|fail|refused|denied|unreachable|unavailable|timed out|timeout|cannot|"
-    r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?)\b",
+    r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?|still waiting|deadline exceeded)\b|^[EF]\d{4} ",
     re.IGNORECASE,
 )
-_LOSS: Final = re.compile(r"\bloss\b\W{1,3}(?P<value>[-+]?(?:nan|inf)\b|[-+]?[\d.]+)", re.IGNORECASE)
+_MEASURED: Final = re.compile(r"\b(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
+"""A number that is called an error, which a training logs."""
+_LOSS: Final = re.compile(
+    r"(?P<name>[\w/.-]*(?:loss|cost|rmse|mse|mae|nll))\b(?:[^:=\n]{0,60}?[:=]\s*(?:tensor\()?|\s+(?:is\s+)?)"
+    r"(?P<value>[-+]?(?:nan|inf(?:inity)?)\b|[-+]?\d[\d.eE+-]*)",
+    re.IGNORECASE,
+)
+_OF_EVALUATION: Final = re.compile(
+    r"(?:^|[\W_])(?:val|valid|validation|eval|evaluation|test|aux)[\W_]*$", re.IGNORECASE
+)
 _NO_DEVICE: Final = re.compile(
     r"Skipping registering GPU devices|failed call to cuInit|CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected|"
-    r"No GPU/TPU found, falling back to CPU"
+    r"No GPU/TPU found, falling back to CPU|Could not find cuda drivers|CUDA initialization: |Found no NVIDIA driver"
 )
-_RAN_OUT: Final = "nput ran out of data"
-"""A warning of Keras, with which also a training ends that has trained."""
+_NO_DATA: Final = re.compile(
+    r"input ran out of data|\b(?:found )?0 (?:\w+ )?(?:files?|images?|samples?|records?|examples?|shards?)\b",
+    re.IGNORECASE,
+)
+"""A warning of Keras, with which also a training ends that has trained, and what programs say that look for data."""
 _RANK: Final = re.compile(r"^\[\d+(?:,\d+)?\]<std(?:out|err)>: ?")
 """The rank that mpirun and horovodrun put before a line of a process."""
 _OF_STACK: Final = re.compile(r"\s+at |\s*\.\.\. \d+ more$|Node\.js v\d|Stacktrace:$|\s*\[\d+\] |\s+@ |\s*$")
@@ -152,7 +168,8 @@ _OF_LAUNCHER: Final = re.compile(r"(\w+\.)*ChildFailedError\b")
 _OF_PROCESS: Final = re.compile(r"\s+(traceback|exitcode) *: (?!To enable traceback)(.+)")
 """How the process of the first failure ended, in the exception of torchrun."""
 _OF_CHILD: Final = re.compile(
-    r"(?:\w+\.)*CalledProcessError: Command .*(?:python|\.py\b).* returned non-zero exit status"
+    r"(?:\w+\.)*CalledProcessError: Command .*(?:python|\.py\b).* returned non-zero exit status|"
+    r"RuntimeError: Horovod detected that one or more processes exited with non-zero status"
 )
 """The exception of a launcher that runs Python in a child process, such as accelerate."""
 # coreutils, tar, curl and so on; a shell and what it prints after set -x; the AWS CLI, gcloud, gsutil and git
@@ -294,10 +311,10 @@ def _failure_of(line: str, before: Sequence[str], *, is_near: bool, is_several: 
 
 
 def without_data(log: str) -> str:
-    """Return the warning of Keras that the data are exhausted, if the log has no line of a training; "" otherwise."""
+    """Return the line by which a program says that it has found no data, if its log has no line of a training; "" otherwise."""
     lines = plain(log)[-_LONGEST:].split("\n")
-    has_trained = any(_TRAINS.search(line) or is_progress(line) for line in lines if _RAN_OUT not in line)
-    return "" if has_trained else next((line for line in lines if _RAN_OUT in line), "")
+    has_trained = any(_TRAINS.search(line) or is_progress(line) for line in lines if not _NO_DATA.search(line))
+    return "" if has_trained else next((line for line in lines if _NO_DATA.search(line)), "")
 
 
 def _gave_up(line: str) -> bool:
@@ -323,22 +340,45 @@ def without_frames(log: str) -> str:
 def repeated_error(log: str) -> tuple[int, str]:
     """Return how many of the last lines of a log are one error, apart from numbers, and the last of them; 0 if it says more.
 
-    Then a program does nothing but try again. A line of a training shows that it does more.
+    Then a program does nothing but try again. A line of a training shows that it does more, as does an error that is measured.
     """
-    lines = [line for line in plain(log).split("\n") if line.strip()]
-    if len(lines) < _REPEATS or any(_TRAINS.search(line) or is_progress(line) for line in lines):
+    lines = [line for line in plain(log).split("\n") if line.strip() and not _is_of_traceback(line)]
+    if any(_TRAINS.search(line) or is_progress(line) for line in lines):
         return 0, ""
     alike = Counter(_NUMBER.sub("#", line) for line in lines)
-    repeated = {line: times for line, times in alike.items() if times >= _REPEATS}
-    errors = [line for line in lines if _NUMBER.sub("#", line) in repeated and _ERROR.search(line)]
+    least = {line: _RAISES if _EXCEPTION.match(line) else _REPEATS for line in alike}
+    repeated = {line: times for line, times in alike.items() if times >= least[line]}
+    errors = [line for line in lines if _NUMBER.sub("#", line) in repeated and _ERROR.search(_MEASURED.sub("", line))]
     return (len(errors), errors[-1]) if errors and sum(repeated.values()) >= 0.8 * len(lines) else (0, "")
 
 
+def without_heartbeat(log: str) -> str:
+    """Return a log without the same line at its end again and again, apart from numbers, if it is no line of a training."""
+    lines = plain(log).rstrip().split("\n")
+    last = _NUMBER.sub("#", lines[-1])
+    count = next((count for count, line in enumerate(reversed(lines)) if _NUMBER.sub("#", line) != last), len(lines))
+    is_heartbeat = count >= _REPEATS and not (_TRAINS.search(lines[-1]) or is_progress(lines[-1]))
+    return "\n".join(lines[:-count]) if is_heartbeat else log
+
+
+def _is_of_traceback(line: str) -> bool:
+    return line.startswith((*_TRACEBACK, _CAUSED)) or _FRAME.match(line) is not None
+
+
 def diverged(log: str) -> str:
-    """Return the last line with a loss if the last losses of a log are no numbers; "" otherwise."""
-    losses = [match for line in plain(log)[-_LONGEST:].split("\n") if (match := _LOSS.search(line)) is not None][-3:]
-    is_nan = len(losses) > 1 and all(match["value"].lower().lstrip("+-") in {"nan", "inf"} for match in losses)
+    """Return the last line with a loss of the training if the last losses of a log are no numbers; "" otherwise."""
+    losses = [match for line in plain(log)[-_LONGEST:].split("\n") if (match := _loss_in(line)) is not None][-3:]
+    is_nan = len(losses) > 1 and all(match["value"].lower().lstrip("+-") in _NO_NUMBERS for match in losses)
     return losses[-1].string.strip() if is_nan else ""
+
+
+def _loss_in(line: str) -> re.Match[str] | None:
+    """Return the first loss in a line that is not that of an evaluation or of a part."""
+    for match in _LOSS.finditer(line):
+        name = match["name"].rpartition("loss")[0] if "loss" in match["name"].lower() else match["name"]
+        if not _OF_EVALUATION.search(line[: match.start("name")] + name):
+            return match
+    return None
 
 
 def unused_accelerator(log: str) -> str:

@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis import crashing, reading, refining
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, LOGS
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, LINES, LOGS, MORE_LINES
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
@@ -42,13 +42,22 @@ AFTER_EXCEPTION: Final = warning(
 )
 GOES_ON: Final = warning(
     "running-after-exception",
-    "Running, but {what} ({who}, {age} ago): {words}",
+    "Running, but {what} ({who}, {since}): {words}",
     "A container runs on, and the last lines of its log say that a program of it failed, or that a thread did",
     LOGS,
     "Look into the container, such as for its processes: kubectl tfjob exec {job} -n {namespace}",
     ManifestChange(
         "let the script exit with the code of the program that failed: after set -e, or with wait PID for one in the "
         "background; an exception in a thread does not end a program of Python, which must exit itself"
+    ),
+)
+AFTER_NO_DATA: Final = warning(
+    "succeeded-without-data",
+    "Succeeded with exit code 0, but the training had no data ({who}): {words}",
+    "The log says that there are no data, and has no line of a training",
+    LOGS,
+    ManifestChange(
+        "correct the path or the pattern of the data, and let the program exit with an error if it finds none"
     ),
 )
 AFTER_OOM: Final = warning(
@@ -134,9 +143,10 @@ def _succeeded(facts: Facts) -> Iterator[Finding]:
         what, line = "the log ends with an exception", reading.last_exception(log)
         if not line:
             what, line = _ignored(facts, pod, log)
-        if not line:
-            what, line = "the training had no data", reading.without_data(log)
+        if not line and (nothing := reading.without_data(log)):
+            yield of_pod(AFTER_NO_DATA, pod, words=shorten(value(nothing)), **values).seen_in(seen)
         if line:
+            values["tail"] = MORE_LINES if reading.is_far_up(log, line) else LINES
             yield of_pod(AFTER_EXCEPTION, pod, what=what, words=shorten(value(line)), **values).seen_in(seen)
 
 
@@ -160,12 +170,17 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     times, line = reading.repeated_error(last.log)
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
         yield of_pod(REPEATS, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
-    elif age_s is not None and age_s >= _QUIET_S:
-        what, line = "its log ends with an exception", reading.last_exception(last.log, logged=False)
+    else:
+        by_shell = not refining.runs_python(facts, name, CONTAINER_NAME)
+        log = reading.without_heartbeat(last.log) if by_shell else last.log
+        if age_s is None or (age_s < _QUIET_S and log == last.log):
+            return
+        what, line = "its log ends with an exception", reading.last_exception(log, logged=False)
         if not line:
-            what, line = _ignored(facts, pod, last.log)
+            what, line = _ignored(facts, pod, log)
         if line:
-            more = {"what": what, "words": shorten(value(line)), "age": duration(age_s)}
+            since = f"{duration(age_s)} ago" if log == last.log else "and then the same line again and again"
+            more = {"what": what, "words": shorten(value(line)), "since": since}
             yield of_pod(GOES_ON, pod, **more, **values).seen_in(seen)
 
 

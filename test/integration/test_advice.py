@@ -487,7 +487,7 @@ NOT_FOLLOWED: Final = {
         waits-for-terminating-pod former-child-in-the-way pod-status startup-failed sidecar-failed pod-warning node-missing
         pods-recreated empty-dir-limit restarts-for-ever succeeded-without-others succeeded-after-probe was-restarted
         succeeded-with-exception succeeded-beside-failure running-after-exception running-with-repeated-error loss-diverged
-        accelerator-unused succeeded-after-out-of-memory helper-finished
+        accelerator-unused succeeded-after-out-of-memory succeeded-without-data helper-finished
         gpu-hardware-error service-missing service-selector-edited disrupted replicas-restarting
         not-adopted delete-failed children-edited replica-without-log-output tensorboard-failed tensorboard-unavailable
         attempt-waits-for-pods restart-delayed

@@ -201,7 +201,7 @@ def test_of_running_replicas_the_last_lines_are_read_and_not_of_parameter_server
     assert found.last_lines["mnist-worker-0"] == LastLine(at, "epoch 3", "epoch 2\nepoch 3")
     asked = [path for _, path, *_ in server.asked if "/log?" in path]
     assert len(asked) == MAX_LAST_LINES
-    assert all("tailLines=60" in path and "timestamps=true" in path and "-ps-" not in path for path in asked)
+    assert all("tailLines=200" in path and "timestamps=true" in path and "-ps-" not in path for path in asked)
 
 
 @pytest.mark.parametrize(

@@ -2493,12 +2493,12 @@ def test_a_job_that_succeeded_although_its_script_ignored_a_failure_is_noticed(l
 @pytest.mark.parametrize(
     ("script", "then", "is_told"),
     [
-        ("python prep.py; python train.py; echo finished", "found 0 shards", True),
-        ("python prep.py\npython train.py", "found 0 shards", True),
+        ("python prep.py; python train.py; echo finished", "found 9 shards", True),
+        ("python prep.py\npython train.py", "found 9 shards", True),
         ("python prep.py; python train.py; echo finished", "Epoch 1/2", False),
         ("python prep.py; python train.py; echo finished", "40%|####      | 40/100 [00:10<00:15,  4.00it/s]", False),
-        ("python train.py", "found 0 shards", False),
-        ("python train.py;\n", "found 0 shards", False),
+        ("python train.py", "found 9 shards", False),
+        ("python train.py;\n", "found 9 shards", False),
     ],
 )
 def test_an_exception_of_one_of_several_commands_is_noticed_above_the_lines_of_the_next(
@@ -2532,6 +2532,17 @@ def test_an_exception_of_one_of_several_commands_is_noticed_above_the_lines_of_t
         (f"{NO_FILE}\nserving", 5, "a program did not start (mnist-worker-1, 5m ago)"),
         ("Segmentation fault", 5, "a program was killed or crashed (mnist-worker-1, 5m ago)"),
         ("epoch 1 loss 0.3", 5, ""),
+        (
+            f"{TRACE}OSError: no route" + "\nheartbeat ok" * 9,
+            0.1,
+            "an exception (mnist-worker-1, and then the same line again",
+        ),
+        (
+            "Killed" + "\nwaiting for loader" * 9,
+            0.1,
+            "a program was killed or crashed (mnist-worker-1, and then the same line",
+        ),
+        (f"{TRACE}OSError: no route" + "\nstep 3" * 9, 0.1, ""),
     ],
 )
 def test_a_container_that_runs_on_although_its_program_failed_is_noticed(log: str, minutes: float, line: str) -> None:
@@ -2553,6 +2564,19 @@ def test_a_container_that_runs_on_although_its_program_failed_is_noticed(log: st
         (["GET /healthz 200"] * 30, False),
         ([f"file {chr(97 + number)} not found, created" for number in range(20)], False),
         (["[ERROR] store not reachable"] * 9 + [f"read shard {chr(97 + number)}" for number in range(20)], False),
+        ([f"[{number}] validation_0-error:0.0{number}" for number in range(30)], False),
+        ([f"INFO it {number}: mean squared error 0.01{number}, failures: 0" for number in range(30)], False),
+        ([f"[{number}] test error: 0.{number}%" for number in range(30)], False),
+        ([f"generation {number} best error 0.01205 failed 0 of 64" for number in range(30)], False),
+        (["CreateSession still waiting for response from worker: /job:ps/replica:0/task:0"] * 6, True),
+        (
+            [
+                f"E1130 10:00:0{number}.000000 1 lease.go:12] lease lost: context deadline exceeded"
+                for number in range(9)
+            ],
+            True,
+        ),
+        ([*TRACE.splitlines(), *["    at"] * 60, "urllib.error.URLError: <urlopen error no route>"] * 3, True),
     ],
 )
 def test_a_program_that_only_tries_again_is_noticed(lines: list[str], is_told: bool) -> None:
@@ -2572,6 +2596,14 @@ def test_a_program_that_only_tries_again_is_noticed(lines: list[str], is_told: b
         ("epoch 1 loss: 0.4\nepoch 2 loss: nan\nepoch 3 loss: 0.3", False),
         ("epoch 1 loss: nan", False),
         ("no loss: nano tubes\nno loss: info", False),
+        ("epoch 1 train_loss=nan\nepoch 2 train_loss=nan", True),
+        ("Training loss (for one batch) at step 200: nan\nTraining loss (for one batch) at step 400: nan", True),
+        ("step 1 loss: tensor(nan, device='cuda:0')\nstep 2 loss: tensor(nan, device='cuda:0')", True),
+        ("Loss is NaN\nLoss is NaN", True),
+        ("[1] train-rmse:nan\n[2] train-rmse:nan", True),
+        ("epoch 1 loss: 0.3 - val_loss: nan\nepoch 2 loss: 0.2 - val_loss: nan", False),
+        ("epoch 1 aux_loss: nan\nepoch 2 aux_loss: nan", False),
+        ("validation loss: nan\nvalidation loss: nan", False),
     ],
 )
 def test_a_training_whose_loss_is_not_a_number_is_noticed(log: str, is_told: bool) -> None:
@@ -2670,6 +2702,43 @@ def test_an_exception_far_above_the_end_is_noticed_if_the_shell_runs_several_com
     assert ids_of(world) == ["succeeded-with-exception"]
 
 
+def test_a_child_that_a_time_limit_killed_is_not_out_of_memory() -> None:
+    world = world_of()
+    command = {"command": ["sh", "-c", "timeout -s KILL 6 python3 train.py"], "args": []}
+    world.workers["template"]["spec"]["containers"][0] |= command
+    world.failed(137, log="step 7\nKilled")
+    assert first_of(world).title == f"A child process was killed ({WORKER}): Killed"
+    assert "raise the time limit" in str(first_of(world).to_do)
+
+
+@pytest.mark.parametrize("log", ["/run.sh: 2: set: Illegal option -\r\n", "starting\r\nusage: x\r\n"])
+def test_carriage_returns_in_what_a_script_prints_are_named(log: str) -> None:
+    world = world_of()
+    world.failed(2, log=log)
+    assert first_of(world).id == "windows-line-endings"
+
+
+def test_a_helper_that_is_restarted_after_exit_code_0_is_named_with_its_policy() -> None:
+    world = world_of()
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": ago(1)}}
+    helper = {"name": "prefetch", "restartCount": 10, "lastState": ended, "state": {"running": {"startedAt": ago(0.5)}}}
+    world.pods[WORKER]["status"]["containerStatuses"].append(helper)
+    world.pods[WORKER]["spec"]["restartPolicy"] = "Always"
+    assert "restarted-after-success" in ids_of(world)
+    title = next(each.title for each in diagnose(world.evidence()).causes if each.id == "restarted-after-success")
+    assert "container prefetch" in title
+
+
+def test_a_sidecar_without_memory_is_given_more() -> None:
+    world = world_of("sidecar-failed")
+    status = world.pods[WORKER]["status"]["containerStatuses"][-1]
+    for state in (status["state"], status.get("lastState") or {}):
+        if "terminated" in state:
+            state["terminated"] |= {"exitCode": 137, "reason": "OOMKilled"}
+    (step, *_) = first_of(world).to_do
+    assert "resources.limits.memory" in step
+
+
 def test_a_hook_that_failed_is_why_its_container_was_killed_for_good() -> None:
     world = world_of()
     world.failed(137)
@@ -2689,7 +2758,10 @@ def test_a_training_that_had_no_data_is_noticed() -> None:
     world = world_of("succeeded-with-exception")
     warning = "UserWarning: Your input ran out of data; interrupting training."
     world.logs["mnist-worker-0", "tensorflow"] = f"0 files match\n{warning}\nbye"
-    assert "the training had no data" in first_of(world).title
+    assert first_of(world).id == "succeeded-without-data"
+    assert "the path or the pattern of the data" in str(first_of(world).to_do)
+    world.logs["mnist-worker-0", "tensorflow"] = "Found 0 images belonging to 0 classes.\nbye"
+    assert first_of(world).id == "succeeded-without-data"
     world.logs["mnist-worker-0", "tensorflow"] = f"epoch 1 loss: 0.4\n{warning}\nbye"
     assert ids_of(world) == []
 

@@ -139,6 +139,11 @@ class Troubled(World):
         self.container(WORKER)["state"] = {"terminated": ended}
         self.logs[WORKER, "tensorflow"] = "step 7\nKilled\nfinished\n"
 
+    def _without_data(self) -> None:
+        self._out_of_memory_well()
+        self.container(WORKER)["state"]["terminated"]["reason"] = "Completed"
+        self.logs[WORKER, "tensorflow"] = "found 0 files matching gs://data/*\nbye\n"
+
     def _helper_finished(self) -> None:
         """Let a container beside the training have done its work."""
         status = self.pods[WORKER]["status"]
