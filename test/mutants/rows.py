@@ -13,7 +13,7 @@ class Mutant(NamedTuple):
     `occurrence` counts from 1 if the file has the line several times, else it is "". `origin`: seed if a random line and an
     ordinary operator were drawn, judgement if a colleague could make this mistake and a user would notice. `found_by` is the
     function of a test that fails, or its file if that cannot be imported. Without one, `note` tells why no test finds the
-    mutant. The note "hangs" means that the test does not end.
+    mutant. The note "hangs" means that the test may not end.
     """
 
     number: str
