@@ -76,9 +76,10 @@ class StatusRefusals:
         is due at once after each change of the job, such as a shorter spec.
         """
         before = self._refused.get(job.uid)
-        if before is not None and before.is_reported and before.resource_version == job.resource_version:
-            if (due_in_s := self.due_in_s(job.uid)) is not None:
-                raise RequeueError(f"the API server refused the status; the next attempt is in {due_in_s:.0f}s")
+        due_in_s = self.due_in_s(job.uid)
+        is_same = before is not None and before.is_reported and before.resource_version == job.resource_version
+        if is_same and due_in_s is not None:
+            raise RequeueError(f"the API server refused the status; the next attempt is in {due_in_s:.0f}s")
         try:
             yield
         except StatusError as error:

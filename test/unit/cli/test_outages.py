@@ -15,6 +15,7 @@ from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import watches, watching
 from tfjob_operator.cli.commands import watch_
+from tfjob_operator.cli.errors import CliError
 from unit.cli.conftest import job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, Handler, serving
 
@@ -224,3 +225,20 @@ def test_an_exit_code_says_how_the_job_ended_or_that_this_is_unknown(
         told = f"seed {seed}: {result.exit_code}, {weather.end} {weather.log}\n{result.output}"
         assert "Traceback" not in result.output, told
         assert result.exit_code == CODES[weather.end] or (weather.may_be_unknown and result.exit_code == UNKNOWN), told
+
+
+def test_a_read_that_fails_is_repeated_less_and_less_often(mocker: MockerFixture) -> None:
+    mocker.patch.object(watches, "FIRST_RETRY_DELAY_S", 1.0)
+    mocker.patch.object(watches, "MAX_RETRY_DELAY_S", 30.0)
+    errors = iter([CliError("no response")] * 7)
+    pauses: list[float] = []
+    warnings: list[str] = []
+
+    def read() -> str:
+        for error in errors:
+            raise error
+        return "mnist"
+
+    assert watches.retried(read, "the job", pause=pauses.append, warn=warnings.append) == "mnist"
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    assert warnings == ["cannot read the job, retrying: no response"]

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,12 @@ def test_paths_of_jobs_are_those_of_the_operator() -> None:
     """They are written a second time, since the operator's module takes long to import. Names are quoted."""
     for namespace, name in ((None, ""), ("team", ""), ("team", "mnist"), ("a b", "c d")):
         assert jobs.path(namespace, name) == TFJOBS.path(namespace, name or None)
+
+
+def test_a_time_without_a_zone_is_none() -> None:
+    """No operator writes one, and it could not be compared with others."""
+    assert jobs.time_of("2026-01-01T00:00:00Z") == datetime(2026, 1, 1, tzinfo=UTC)
+    assert [jobs.time_of(each) for each in ("2026-01-01T00:00:00", "today", None)] == [None] * 3
 
 
 def test_a_connection_is_kept_for_the_next_request(server: Server) -> None:

@@ -143,6 +143,10 @@ PAGES: dict[str, tuple[list[ListPage[Pod] | ApiError], object, list[tuple[str, s
         [ListPage([A], "9", "t1"), ListPage([B], "10", "t2", [LEFT_OUT]), ListPage([C], "11")],
         (ListPage([A, B, C], "9", "", [LEFT_OUT]), True), [ASKED, ("", "", "t1", 1), ("", "", "t2", 1)],
     ),
+    "a page without objects, to the last page": (
+        [ListPage([A], "9", "t1"), ListPage([], "9", "t2"), ListPage([B], "9")],
+        (ListPage([A, B], "9"), True), [ASKED, ("", "", "t1", 1), ("", "", "t2", 1)],
+    ),
     "an expired token, then a full list": (
         [ListPage([A], "9", "t1"), expired(), ListPage([A, B], "12")], (ListPage([A, B], "12"), True),
         [ASKED, ("", "", "t1", 1), ("7", "NotOlderThan", "", 0)],

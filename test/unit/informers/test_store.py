@@ -53,6 +53,8 @@ def test_what_is_stored_is_read_back_as_the_very_same_object() -> None:
     assert store.get("ns/a") is item
     assert (store.list(), store.items(), store.keys(), len(store)) == ([item], [("ns/a", item)], ["ns/a"], 1)
     assert "ns/a" in store
+    assert store.has(item.metadata)
+    assert not store.has(pod("a", uid="of a later pod").metadata)
     assert store.get("ns/b") is None
     assert store.put("ns/a", second) is item
     assert store.remove("ns/a") is second

@@ -38,7 +38,9 @@ HTML = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<cen
     [
         (400, body("BadRequest"), errors.BadRequestError),
         (401, body("Unauthorized"), errors.UnauthorizedError),
+        (401, HTML, errors.UnauthorizedError),
         (403, body("Forbidden"), errors.ForbiddenError),
+        (403, HTML, errors.ForbiddenError),
         (403, body("Forbidden", causes=cause("NamespaceTerminating")), errors.NamespaceTerminatingError),
         (404, body("NotFound"), errors.NotFoundError),
         (404, b"404 page not found\n", errors.NoStatusError),

@@ -31,6 +31,13 @@ def test_a_new_message_moves_the_update_time_and_not_the_transition_time() -> No
     assert (condition.message, condition.last_update_time, condition.last_transition_time) == ("other", LATER, EPOCH)
 
 
+def test_a_job_on_hold_keeps_the_time_when_that_began() -> None:
+    found = conditions.set_true((), ConditionType.CREATED, "r", "m", EPOCH)
+    found = conditions.set_aside(found, ConditionType.HELD, conditions.TRUE, "r", "m", EPOCH)
+    held, _ = conditions.set_aside(found, ConditionType.HELD, conditions.TRUE, "r", "other", LATER)
+    assert (held.message, held.last_update_time, held.last_transition_time) == ("other", LATER, EPOCH)
+
+
 def test_running_and_restarting_replace_each_other_and_an_ended_job_is_neither() -> None:
     """Running stays in the list, as False, before the condition that ended it."""
     found = conditions.set_true((), ConditionType.RUNNING, "r", "m", EPOCH)

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.cases import for_each
+from tfjob_operator.api.v1.constants import MAX_ATTEMPT, attempt_in
 from tfjob_operator.api.v1.indices import format_indices, parse_indices
 from tfjob_operator.api.v1.types import (
     JobStatus,
@@ -94,3 +96,9 @@ def test_names_are_found_where_they_were_written_and_nowhere_else(indices: set[i
     assert [name for name in names_in(named(*sorted(indices)), 100) if name] == written
     assert len([*names_in("j-worker-0 .. j-worker-999999999", 100)]) == 100
     assert [*names_in("j-worker-5 .. x", 100)] == ["j-worker-5"]
+
+
+@for_each("label", ["", "-1", "+1", "1.0", "x", "\u0663", "9" * 10, str(MAX_ATTEMPT)])
+def test_the_attempt_in_a_label_that_users_wrote_is_that_of_a_first_pod(label: str) -> None:
+    """A lower one would be an earlier attempt, whose pods are deleted."""
+    assert attempt_in(label, current=2) == 0

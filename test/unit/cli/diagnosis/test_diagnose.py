@@ -656,6 +656,19 @@ def test_no_advice_for_a_running_job_deletes_it(id_: str) -> None:
             assert cause.id in {"manager-silent", "name-taken"} or not re.search(r"delete tfjob|replace", command)
 
 
+def test_pods_that_failed_with_different_exit_codes_are_different_causes() -> None:
+    world = world_of()
+    for name, code in (("mnist-worker-0", 3), ("mnist-worker-1", 4)):
+        world.exited(code, name=name, restarts=0)
+        world.container(name).update(state=world.container(name)["lastState"], lastState={})
+        world.pods[name]["status"]["phase"] = "Failed"
+    found = diagnose(world.evidence()).causes
+    assert [(each.id, each.whom) for each in found] == [
+        ("exit-code", ("mnist-worker-0",)),
+        ("exit-code", ("mnist-worker-1",)),
+    ]
+
+
 def test_evidence_of_several_pods_that_differ_only_in_the_pod_stands_once() -> None:
     world = world_of()
     for name in ("mnist-worker-0", "mnist-worker-1"):
@@ -2358,13 +2371,15 @@ def test_the_training_is_not_blamed_for_the_probe_of_a_sidecar() -> None:
     assert first_of(world).id == "crash-loop"
 
 
-@pytest.mark.parametrize("change", ["none", "ignored", "line after", "failed"])
+@pytest.mark.parametrize("change", ["none", "logged", "ignored", "line after", "failed"])
 def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_about_a_pipe(change: str) -> None:
     """What Python prints after an exception shows that it was handled; Python ignores those of finalizers."""
     world = world_of("succeeded-with-exception")
     log = world.logs["mnist-worker-0", "tensorflow"]
     if change == "ignored":
         log = log.replace("Traceback", "Exception ignored in: <function Pool.__del__ at 0x7f>\nTraceback")
+    elif change == "logged":
+        log = log.replace("Traceback", "ERROR:root:step 7\nTraceback")
     elif change == "line after":
         log += "retried, done\n"
         world.workers["template"]["spec"]["containers"][0]["command"] = ["/usr/bin/python3", "train.py"]
@@ -2373,7 +2388,7 @@ def test_a_job_that_succeeded_although_its_log_ends_with_an_exception_is_asked_a
     world.logs["mnist-worker-0", "tensorflow"] = log
     found = diagnose(world.evidence())
     assert found.state_line.startswith("mnist: Succeeded")
-    assert ("succeeded-with-exception" in ids_of(world)) is (change == "none")
+    assert ("succeeded-with-exception" in ids_of(world)) is (change in {"none", "logged"})
     if change == "none":
         (cause,) = found.causes
         assert cause.severity is Severity.WARNING

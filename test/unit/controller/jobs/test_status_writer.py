@@ -14,7 +14,9 @@ from simulation.scenarios.memory import remembered
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.metrics import REFUSED_STATUSES, JobMetrics
+from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S, PendingStatus
 from tfjob_operator.controller.jobs.status_writer import RETRY_S, WARN_AFTER_S
 
 MINUTE_S = 60
@@ -150,3 +152,13 @@ def test_the_number_of_refused_jobs_is_a_metric() -> None:
     for number in range(2):
         assert metrics[REFUSED_STATUSES].read() == number
         jobs.refused_statuses.add("uid")
+
+
+def test_a_change_after_a_write_is_delayed_as_long_as_the_one_before() -> None:
+    """Otherwise counters that change all the time would be written at each sync."""
+    pending = PendingStatus[TFJob, JobStatus]()
+    before = job(BOTH)
+    assert pending.delayed_s(0.0, starts=False, busy=False) == COUNTER_WINDOW_S
+    assert pending.delayed_s(1.0, starts=False, busy=False) == 0
+    pending.known(before, before)
+    assert pending.delayed_s(1.5, starts=False, busy=False) == COUNTER_WINDOW_S

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
 from fakes.controller import KEY, STATUS, ControllerHarness
@@ -218,6 +219,14 @@ async def test_a_bug_is_not_taken_for_a_failed_read() -> None:
 
 
 async def test_without_permission_the_job_is_woken_and_the_addon_named() -> None:
+    """One line of the operator's log names the addon too."""
+    with capture_logs() as logs:
+        await without_permission()
+    assert [each["event"] for each in logs] == ["logs_unavailable"]
+
+
+async def without_permission() -> None:
+    """Read a log without permission for a minute, then with it."""
     async with running() as bench:
         bench.kubelets.answers["a"] = FORBIDDEN
         bench.watch("a")

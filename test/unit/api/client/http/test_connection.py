@@ -171,6 +171,17 @@ async def test_a_response_without_a_length_ends_with_its_connection() -> None:
     assert line.books.told[0] == "lost"
 
 
+async def test_a_used_connection_that_ends_with_its_response_is_not_given_to_others() -> None:
+    line, asked = await begun()
+    line.socket.say(OK)
+    await asked
+    asked = await line.asked()
+    line.socket.say(b"HTTP/1.1 200 OK\r\n\r\n{}")
+    line.socket.hang_up()
+    assert await (await asked).body() == b"{}"
+    assert line.books.told[:2] == ["released", "lost"]
+
+
 async def test_one_connection_carries_one_response_after_the_other() -> None:
     line = Line()
     for number in range(3):
