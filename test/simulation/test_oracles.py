@@ -530,7 +530,7 @@ BUGS: Final[dict[str, Row]] = {
     ),
     "by a removed label": (_later(QUEUES, 20), plan, "finish", _finish_unqueued, "frees the quota"),
     "a suspension does not end the grace": (_later(QUEUES_IN_TIME, 12), plan, "finish", _finish_calmly, "too late"),
-    "a pod is created after the decision": (_later(QUEUES, 2), plan, "finish", _refill, "the job has ended"),
+    "a pod is created after the decision": (_later(QUEUES, 3), plan, "finish", _refill, "the job has ended"),
     "services go after the decision": (QUEUES, plan, "finish", _reserve, "not written yet"),
     "an unwritten decision is acted on": (QUEUES, plan, "conclude", _unsaid, "wanted as it is"),
     "a decision is delayed": (
