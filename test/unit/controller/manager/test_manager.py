@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
 from hack.examples.mirror import ConfigMap, Mirror
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import ListOptions, RestClient
-from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import CONFIG_MAPS, EVENTS
 from tfjob_operator.api.meta import ObjectMeta, Resource, controller_reference, is_controlled_by
 from tfjob_operator.controller.events import EventRecorder
@@ -247,17 +248,12 @@ async def test_a_manager_ends_if_what_runs_beside_it_fails(bench: Bench) -> None
 
 async def test_a_manager_without_controllers_stops_though_a_write_hangs(bench: Bench) -> None:
     """It may have a gate all the same, through which something beside it writes."""
-
-    class Hanging:
-        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-            await asyncio.sleep(3600.0)
-            raise AssertionError(f"nobody waits so long for {request}")
-
-    gate = GatedTransport(Hanging())
+    gate = GatedTransport(FakeTransport(FakeResponse(after_s=3600.0)))
     write = asyncio.create_task(gate.send(Request("POST", "/api/v1/namespaces/ns/configmaps")))
     running = asyncio.create_task(Manager(bench.informers, stop=bench.stop, work_gate=gate).run())
     await asyncio.sleep(1.0)
     bench.stop.set()
     await running
+    assert not write.done(), "nobody waits so long"
     write.cancel()
     await asyncio.wait([write])

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from fakes.api import status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, Parts, status_writer
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, owned_by, pod, service, spec
-from fakes.transport import SlowServer
+from fakes.transport import slow_server
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient, errors
 from tfjob_operator.api.v1 import constants as c
@@ -455,7 +455,7 @@ async def test_a_job_that_has_changed_is_not_deleted_and_nothing_is_told() -> No
 
 async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> None:
     """D8: with a lease renewed all the time nothing fails, and another job's status waits for no connection."""
-    loop, fence, server = asyncio.get_running_loop(), Fence(VirtualClock()), SlowServer()
+    loop, fence, server = asyncio.get_running_loop(), Fence(VirtualClock()), slow_server()
     world = Parts(RestClient(FencedTransport(server, fence)))
     writer = status_writer(world.client, world.recorder)
     large, small = job(spec(Worker=1000)), job(spec(Worker=1))
