@@ -213,6 +213,43 @@ def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:
     return after(tfjob, decide(tfjob, *pods, at_s=at_s, **more))
 
 
+def started(given: dict[str, Any], *pods: Pod, at_s: float = 0, after_s: float = 1, **meta: Any) -> TFJob:
+    """Return the job after a plan without pods, and `after_s` later one with these."""
+    return synced(synced(job(given, **meta), at_s=at_s), *pods, at_s=at_s + after_s)
+
+
+class PlannedJob:
+    """A job whose plans' statuses are written, one after the other.
+
+    Its process keeps `first_seen` from one plan to the next if it is given, and is punctual otherwise. Plans are made at
+    `at_s` unless they have another time.
+    """
+
+    def __init__(self, found: TFJob, first_seen: FirstSeen | None = None, *, at_s: float = 0) -> None:
+        self.job = found
+        self.first_seen = first_seen
+        self._at_s = at_s
+
+    def sync(self, *pods: Pod, at_s: float | None = None, **more: Any) -> Plan:
+        """Plan at that time, and write the status."""
+        now = self._at_s if at_s is None else at_s
+        decided = decide(self.job, *pods, at_s=now, first_seen=self.first_seen, **more)
+        self.job = after(self.job, decided)
+        if self.first_seen is not None:
+            self.first_seen = decided.first_seen
+        return decided
+
+    def edit(self, policy: dict[str, Any] | None = None, /, **fields: Any) -> None:
+        """Replace these fields of the spec, and those in `policy` of its runPolicy."""
+        given = msgspec.json.decode(self.job.spec)
+        fields["runPolicy"] = given.get("runPolicy", {}) | (policy or {})
+        self.job = changed(self.job, spec=job(given | fields).spec)
+
+    @property
+    def true(self) -> list[str]:
+        return true_of(self.job)
+
+
 def accounted(
     records: Iterable[IndexRestarts], replicas: Iterable[Replica], failed: Collection[str]
 ) -> tuple[IndexRestarts, ...]:

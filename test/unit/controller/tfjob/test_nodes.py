@@ -10,8 +10,9 @@ import pytest
 
 from fakes.api import status_error
 from fakes.controller import KEY, STATUS, ControllerHarness
-from fakes.jobs import at, job, pod, replica
+from fakes.jobs import at, job, pod, spec
 from fakes.objects import changed
+from fakes.source import running
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob_operator.api.core import Node, NodeCondition, NodeMeta, NodeSpec, NodeStatus, Taint
 from tfjob_operator.api.v1.types import AvoidedNode, TFJob
@@ -39,7 +40,7 @@ def node(name: str = "n0", *taints: Taint, **conditions: str) -> Node:
 
 def given(workers: int = 1, **policy: Any) -> dict[str, Any]:
     """A specification of one worker or more."""
-    return {"tfReplicaSpecs": {"Worker": replica(workers, "ExitCode")}, "runPolicy": policy}
+    return spec("ExitCode", Worker=workers, runPolicy=policy)
 
 
 def on(found: Pod, name: str = "n0") -> Pod:
@@ -53,15 +54,13 @@ async def watching(workers: int = 1, **policy: Any) -> AsyncIterator[ControllerH
     for index in range(workers):
         world.put_children("Worker", index)
         world.pods.put(on(pod("Worker", index)))
-    task = asyncio.create_task(world.node_cache.run())
-    await asyncio.sleep(0)
-    await world.sync_and_observe()
-    await asyncio.sleep(0)
-    world.taken()
-    await world.idle()
-    yield world
-    task.cancel()
-    await asyncio.wait([task])
+    async with running(world.node_cache.run()):
+        await asyncio.sleep(0)
+        await world.sync_and_observe()
+        await asyncio.sleep(0)
+        world.taken()
+        await world.idle()
+        yield world
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from fakes.jobs import (
     at,
     decide,
     good_spec,
-    job,
     names,
     planned,
     pod,
     replica,
     service,
     spec,
+    started,
     synced,
     true_of,
     with_sidecar,
@@ -43,15 +43,10 @@ from tfjob_operator.controller.tfjob.plan.clocks import Fact, Sight
 from tfjob_operator.controller.tfjob.plan.spec import refused
 from tfjob_operator.controller.tfjob.plan.status import merged_status
 
-QUEUED = {"labels": {LABEL_QUEUE: "gpus"}}
+QUEUED: dict[str, Any] = {"labels": {LABEL_QUEUE: "gpus"}}
 LED = spec(Chief=1, PS=1, Worker=1)
 DONE, PS, BUSY = pod("Chief", 0, "Succeeded", 0), pod("PS", 0), pod("Worker", 0)
 FAILED = pod("Worker", 0, "Failed", 1)
-
-
-def started(given: dict[str, Any], *pods: Pod, **meta: Any) -> TFJob:
-    """A job whose pods were created at EPOCH and run."""
-    return synced(synced(job(given, **meta), at_s=0), *pods, at_s=1)
 
 
 def ending(given: dict[str, Any] = LED, *pods: Pod, at_s: float = 60) -> TFJob:
