@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.api import status_error
-from fakes.controller import CREATE_POD, CREATE_SERVICE, Parts, status_writer
+from fakes.controller import CREATE_POD, CREATE_SERVICE, Parts
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, owned_by, pod, service, spec
 from fakes.transport import slow_server
 from fakes.virtual_loop import VirtualClock
@@ -457,7 +457,6 @@ async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> Non
     """D8: with a lease renewed all the time nothing fails, and another job's status waits for no connection."""
     loop, fence, server = asyncio.get_running_loop(), Fence(VirtualClock()), slow_server()
     world = Parts(RestClient(FencedTransport(server, fence)))
-    writer = status_writer(world.client, world.recorder)
     large, small = job(spec(Worker=1000)), job(spec(Worker=1))
     slots = tuple(ReplicaKey.of("mnist", "Worker", index) for index in range(1000))
 
@@ -472,7 +471,7 @@ async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> Non
     while not creating.done():
         await asyncio.sleep(3.5)
         began = loop.time()
-        assert await writer.write(small, small.status, (), PendingStatus()) is not None
+        assert await world.writer.write(small, small.status, (), PendingStatus()) is not None
         assert loop.time() - began == 1.0
     await creating
     renewing.cancel()

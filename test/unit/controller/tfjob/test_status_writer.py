@@ -8,11 +8,10 @@ import msgspec
 import pytest
 from pytest_mock import MockerFixture
 
-from fakes.api import FakeClient, status_error
-from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, status_writer
+from fakes.api import status_error
+from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import all_workers, decide, good_spec, job, observed, pod, service, spec
 from fakes.objects import changed, labelled
-from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, NotFoundError
 from tfjob_operator.api.core import Condition, ServiceSpec
@@ -33,22 +32,20 @@ DONE = decide(JOB, pod("Worker", 0, "Succeeded", 0))
 FORBIDDEN = status_error(ForbiddenError, 403, "exceeded quota")
 
 
-class StatusWriterHarness(JobMetrics):
-    """A status writer and what surrounds it; records each count as (what, namespace)."""
+class Counts(JobMetrics):
+    """Records each count as (what, namespace)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.client = FakeClient()
-        self.recorder = FakeRecorder()
-        self.writer = status_writer(self.client, self.recorder, self)
         self.counted: list[tuple[str, str]] = []
 
     def count(self, transition: str, namespace: str) -> None:
         self.counted.append((transition, namespace))
 
-    async def write(self) -> Any:
-        assert DONE.status is not None
-        return await self.writer.write(JOB, DONE.status, DONE.events, PendingStatus())
+
+async def write(world: Parts) -> Any:
+    assert DONE.status is not None
+    return await world.writer.write(JOB, DONE.status, DONE.events, PendingStatus())
 
 
 async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_computed_from() -> None:
@@ -56,15 +53,16 @@ async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_comp
 
     Each new condition is counted and told once, and not again for a condition that was there before.
     """
-    world = StatusWriterHarness()
-    written = await world.write()
+    counts = Counts()
+    world = Parts(metrics=counts)
+    written = await write(world)
     version, status = world.client.bodies[STATUS]
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}
     assert status == {"op": "add", "path": "/status", "value": msgspec.json.decode(msgspec.json.encode(DONE.status))}
     assert (written.metadata.resource_version, written.status) == ("2", DONE.status)
     assert world.recorder.reasons == ["TFJobSucceeded"]
     await world.writer.write(written, written.status, (), PendingStatus())
-    assert world.counted == [("created", "ns"), ("successful", "ns")]
+    assert counts.counted == [("created", "ns"), ("successful", "ns")]
 
 
 @pytest.mark.parametrize("error", [status_error(ConflictError, 409), status_error(NotFoundError, 404)])
@@ -73,11 +71,12 @@ async def test_a_write_that_lost_a_race_tells_nothing(error: Exception) -> None:
 
     Invariant: "Only what is on the API server is counted, logged and recorded"
     """
-    world = StatusWriterHarness()
+    counts = Counts()
+    world = Parts(metrics=counts)
     world.client.fail[STATUS] = error
     with pytest.raises(ConflictError) if isinstance(error, ConflictError) else contextlib.nullcontext():
-        assert await world.write() is None
-    assert (world.recorder.events, world.counted) == ([], [])
+        assert await write(world) is None
+    assert (world.recorder.events, counts.counted) == ([], [])
 
 
 async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
