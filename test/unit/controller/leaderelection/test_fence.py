@@ -6,6 +6,7 @@ import contextlib
 import pytest
 from pytest_mock import MockerFixture
 
+from fakes.source import running
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import Request, RestClient
@@ -13,6 +14,7 @@ from tfjob_operator.api.client.errors import ApiError, ConnectError, ConnectionL
 from tfjob_operator.api.core import PODS
 from tfjob_operator.controller.leaderelection import Fence, FencedError, FencedTransport, GatedTransport
 from tfjob_operator.workqueue import LeaseClock
+from unit.controller.leaderelection.model import renew
 
 WRITES = ["POST", "PUT", "PATCH", "DELETE", "BREW"]
 
@@ -162,25 +164,14 @@ async def test_cancelling_and_foreign_timeouts_pass_through(fence: Fence) -> Non
         await FencedTransport(FakeTransport(TimeoutError("not the lease")), fence).send(Request("POST", "/"))
 
 
-async def renew(fence: Fence) -> None:
-    """As an elector does: every two seconds, for a lease of fifteen with a margin of two and a half."""
-    while True:
-        fence.open_until(asyncio.get_running_loop().time() + 12.5)
-        await asyncio.sleep(2.0)
-
-
 @pytest.mark.parametrize("delay_s", [1.0, 2.0, 8.0])
 async def test_no_write_fails_in_a_long_line_while_the_lease_is_renewed(fence: Fence, delay_s: float) -> None:
     """D8: with a deadline that was set when each of a thousand came, a hundred failed at a second each, and most at two."""
     wire = slow(delay_s)
     transport = FencedTransport(wire, fence)
-    renewing = asyncio.create_task(renew(fence))
-    await asyncio.sleep(0)
-    try:
+    async with running(renew(fence)):
+        await asyncio.sleep(0)
         answers = await asyncio.gather(*(transport.send(Request("POST", "/")) for _ in range(1000)))
-    finally:
-        renewing.cancel()
-        await asyncio.wait([renewing])
     assert len(answers) == 1000
     assert asyncio.get_running_loop().time() == delay_s * 32  # a thousand by thirty-two, rounded up
     assert {request.query["timeout"] for request in wire.requests} <= {"10500ms", "11500ms", "12500ms"}

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from fakes.api import status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, Parts
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, owned_by, pod, service, spec
+from fakes.source import running
 from fakes.transport import slow_server
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient, errors
@@ -21,6 +22,7 @@ from tfjob_operator.controller.jobs.writes import RefusedError
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
 from tfjob_operator.controller.tfjob.build.children import labels_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
+from unit.controller.leaderelection.model import renew
 
 JOB = job(spec(Worker=130))
 SPEC = good_spec(JOB)
@@ -460,21 +462,14 @@ async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> Non
     large, small = job(spec(Worker=1000)), job(spec(Worker=1))
     slots = tuple(ReplicaKey.of("mnist", "Worker", index) for index in range(1000))
 
-    async def renew() -> None:
-        while True:
-            fence.open_until(loop.time() + 12.5)
-            await asyncio.sleep(2.0)
-
-    renewing = asyncio.create_task(renew())
-    await asyncio.sleep(0)
-    creating = asyncio.create_task(world.creator.create(large, good_spec(large), Plan(create_pods=slots)))
-    while not creating.done():
-        await asyncio.sleep(3.5)
-        began = loop.time()
-        assert await world.writer.write(small, small.status, (), PendingStatus()) is not None
-        assert loop.time() - began == 1.0
-    await creating
-    renewing.cancel()
-    await asyncio.wait([renewing])
+    async with running(renew(fence)):
+        await asyncio.sleep(0)
+        creating = asyncio.create_task(world.creator.create(large, good_spec(large), Plan(create_pods=slots)))
+        while not creating.done():
+            await asyncio.sleep(3.5)
+            began = loop.time()
+            assert await world.writer.write(small, small.status, (), PendingStatus()) is not None
+            assert loop.time() - began == 1.0
+        await creating
     assert set(server.waited_s) == {0.0}
     assert server.most_at_once == 16 + 1

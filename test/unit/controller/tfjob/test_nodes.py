@@ -183,29 +183,27 @@ async def test_without_the_right_to_read_nodes_the_job_is_told_once_and_it_is_tr
     world = ControllerHarness(job(given(**WITH_RULE)))
     world.pods.put(on(pod("Worker", 0)))
     world.client.fail[LIST] = FORBIDDEN
-    task = asyncio.create_task(world.node_cache.run())
-    await world.idle()
-    await world.sync()
-    await asyncio.sleep(1)
-    assert len(world.queue) == 1
-    for _ in range(3):
-        await world.sync_and_observe()
-    ((_, _, text),) = [event for event in world.recorder.events if event[1] == "NodesUnavailable"]
-    assert "nodes is forbidden" in text
-    assert "manifests/addons/nodes" in text
-    await asyncio.sleep(2 * RETRY_S - 2)
-    assert world.client.actions.count(LIST) == 2
-    del world.client.fail[LIST]
-    await asyncio.sleep(RETRY_S)
-    assert world.nodes.has_run
-    world.nodes.list_again("1")
-    world.nodes.put(node(Sick="True"))
-    await world.sync()
-    await asyncio.sleep(30)
-    await world.sync()
-    assert world.conditions[-1] == "Failed"
-    task.cancel()
-    await asyncio.wait([task])
+    async with running(world.node_cache.run()):
+        await world.idle()
+        await world.sync()
+        await asyncio.sleep(1)
+        assert len(world.queue) == 1
+        for _ in range(3):
+            await world.sync_and_observe()
+        ((_, _, text),) = [event for event in world.recorder.events if event[1] == "NodesUnavailable"]
+        assert "nodes is forbidden" in text
+        assert "manifests/addons/nodes" in text
+        await asyncio.sleep(2 * RETRY_S - 2)
+        assert world.client.actions.count(LIST) == 2
+        del world.client.fail[LIST]
+        await asyncio.sleep(RETRY_S)
+        assert world.nodes.has_run
+        world.nodes.list_again("1")
+        world.nodes.put(node(Sick="True"))
+        await world.sync()
+        await asyncio.sleep(30)
+        await world.sync()
+        assert world.conditions[-1] == "Failed"
 
 
 async def test_the_edit_that_explain_advises_recreates_a_pod_that_excludes_the_only_node() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.jobs import Punctual, at, decide, job, pod, pod_group, replica, synced, true_of
+from fakes.jobs import Punctual, at, decide, job, pod, pod_group, replica, spec, synced, true_of
 from fakes.objects import after, changed, labelled
 from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
@@ -332,7 +332,7 @@ def requested(found: TFJob, value: str) -> TFJob:
 
 def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
     """It is not counted, and needs no policy. What was requested before the job began is nothing to do."""
-    given = {"tfReplicaSpecs": {"Worker": replica(3)}}
+    given = spec(Worker=3)
     found = started(given, annotations=JobAnnotations("copied"))
     assert (found.status.attempt, found.status.observed_restart_request) == (0, "copied")
     found = synced(requested(found, "now"), *running())
@@ -379,7 +379,7 @@ def test_a_request_is_a_new_value_that_is_no_earlier_time(
     observed: str, request_: str, warning: str, *, restarts: bool
 ) -> None:
     """Applying an old manifest, or reverting an edit, restarts nothing. The status never has more than 64 characters."""
-    before = changed(started({"tfReplicaSpecs": {"Worker": replica(3)}}), status__observed_restart_request=observed)
+    before = changed(started(spec(Worker=3)), status__observed_restart_request=observed)
     before = requested(before, request_)
     found = decide(before, *running())
     assert after(before, found).status.attempt == restarts
@@ -394,23 +394,23 @@ def test_a_request_is_a_new_value_that_is_no_earlier_time(
 def test_a_long_value_that_an_older_release_has_recorded_leaves_the_status_and_restarts_nothing() -> None:
     """The next valid value is a request again. Before the start, a long value is not recorded either."""
     text = "x" * 250_000
-    before = changed(started({"tfReplicaSpecs": {"Worker": replica(3)}}), status__observed_restart_request=text)
+    before = changed(started(spec(Worker=3)), status__observed_restart_request=text)
     found = synced(requested(before, text), *running())
     assert (found.status.attempt, found.status.observed_restart_request) == (0, "")
     assert synced(requested(found, "now"), *running()).status.attempt == 1
-    new = started({"tfReplicaSpecs": {"Worker": replica(3)}}, annotations=JobAnnotations(text))
+    new = started(spec(Worker=3), annotations=JobAnnotations(text))
     assert new.status.observed_restart_request == ""
 
 
 def test_the_warning_about_a_request_ends_with_the_job() -> None:
-    before = requested(started({"tfReplicaSpecs": {"Worker": replica(3)}}), "x" * 65)
+    before = requested(started(spec(Worker=3)), "x" * 65)
     done = synced(before, *running(but={0: pod("Worker", 0, "Succeeded", 0)}))
     assert (true_of(done)[-1], decide(done).problems) == ("Succeeded", ())
 
 
 def test_a_request_is_not_followed_again_after_an_older_release_dropped_it_from_the_status() -> None:
     """The attempt of the pods shows it. Pods that the older release created have none: then the job is restarted once more."""
-    found = requested(started({"tfReplicaSpecs": {"Worker": replica(3)}}), "before the roll-back")
+    found = requested(started(spec(Worker=3)), "before the roll-back")
     mixed = synced(found, pod("Worker", 0), *running(attempt=2, but={0: None}))
     assert (mixed.status.attempt, mixed.status.attempt_history[0].reason) == (3, "RestartRequested")
     found = synced(found, *running(attempt=2))
@@ -449,7 +449,7 @@ def test_an_operator_that_delays_no_restarts_drops_recorded_delays() -> None:
     for attempt in range(2):
         whole = synced(whole, *running(attempt=attempt, but={1: failed(1)}), at_s=60 + attempt)
         whole = synced(whole, at_s=60.5 + attempt)
-    one = started({"tfReplicaSpecs": {"Worker": replica(3, "ExitCode")}})
+    one = started(spec("ExitCode", Worker=3))
     for number in range(2):
         one = synced(one, *running(but={1: failed(1, 137, uid=f"try-{number}")}), at_s=60 + number)
     rest = running(but={1: None})
@@ -538,7 +538,7 @@ NATIVE = Container(name="proxy", restart_policy="Always")
 
 
 @pytest.mark.parametrize(
-    ("words", "node", "spec", "status"),
+    ("words", "node", "pod_spec", "status"),
     [
         ("not scheduled yet", "", {}, {}),
         ("not scheduled: SchedulerError: no plugin", "", {}, {"conditions": (
@@ -562,16 +562,16 @@ NATIVE = Container(name="proxy", restart_policy="Always")
     ],
 )  # fmt: skip
 def test_a_job_that_did_not_start_in_time_says_what_the_replica_waited_for(
-    words: str, node: str, spec: dict[str, Any], status: dict[str, Any]
+    words: str, node: str, pod_spec: dict[str, Any], status: dict[str, Any]
 ) -> None:
     """Whatever its pod shows, as the condition, the event and the record of the end."""
-    given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
+    given = spec(Worker=2, runPolicy={"startDeadlineSeconds": 100})
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
     late = pod("Worker", 1, "Pending")
     late = msgspec.structs.replace(
         late,
         node=node,
-        spec=msgspec.structs.replace(late.spec, **spec),
+        spec=msgspec.structs.replace(late.spec, **pod_spec),
         status=msgspec.structs.replace(late.status, **status),
     )
     plan = decide(found, pod("Worker", 0), late, at_s=101)
@@ -587,7 +587,7 @@ def test_a_job_that_did_not_start_in_time_says_what_the_replica_waited_for(
 
 def test_a_start_deadline_counts_all_replicas_that_do_not_run_and_names_one_whose_time_is_over() -> None:
     """The pods of a job are not created in the same second."""
-    given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
+    given = spec(Worker=2, runPolicy={"startDeadlineSeconds": 100})
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
     later = changed(pod("Worker", 0, "Pending"), metadata__creation_timestamp=at(1))
     late = synced(found, later, pod("Worker", 1, "Pending"), at_s=101)
@@ -595,7 +595,7 @@ def test_a_start_deadline_counts_all_replicas_that_do_not_run_and_names_one_whos
 
 
 def test_a_start_deadline_names_the_pod_group_for_which_the_pods_wait() -> None:
-    given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
+    given = spec(Worker=2, runPolicy={"startDeadlineSeconds": 100})
     waits = Gang(gang_scheduler("volcano"), pod_group("Pending", 2), known=True)
     found = synced(job(given, creation_timestamp=at(0)), at_s=0, gang=waits)
     absent = Punctual({Sight(Fact.ABSENT, f"mnist-worker-{index}"): 0 for index in range(2)})

@@ -110,7 +110,7 @@ def test_a_sick_node_is_sick_after_half_a_minute_whatever_its_clock(skew_s: floa
 @for_each("skew_s", SKEWS_S)
 def test_a_node_is_lost_after_its_timeout_whatever_its_clock(skew_s: float) -> None:
     """A kubelet ten minutes behind that was not ready for one second lost its pods."""
-    given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"nodeLostTimeoutSeconds": 300}}
+    given = spec(Worker=1, runPolicy={"nodeLostTimeoutSeconds": 300})
     on = created(changed(BUSY, node="n0"), skew_s)
     process = Process(started(given, on))
     assert process.acts_after_s(lambda found: found.lost_pods, on, nodes=sick(60, skew_s)) == 300
@@ -271,13 +271,13 @@ def test_a_delay_that_a_leader_ahead_of_us_wrote_is_as_long_as_it_asked(*, whole
 
 @for_each("jump_s", [-3600, 3600])
 def test_a_change_of_our_own_clock_ends_and_extends_no_wait(jump_s: float) -> None:
-    given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"nodeLostTimeoutSeconds": 300}}
+    given = spec(Worker=1, runPolicy={"nodeLostTimeoutSeconds": 300})
     on = changed(BUSY, node="n0")
     tfjob = started(given, on)
-    spec, first = good_spec(tfjob), decide(tfjob, on, first_seen={}, nodes=sick(60, 0))
+    wanted, first = good_spec(tfjob), decide(tfjob, on, first_seen={}, nodes=sick(60, 0))
     for now_s, is_due in ((359, False), (360, True)):
         now, seen = at(now_s + jump_s), first.first_seen
-        found = planned(tfjob, spec, [on], [], now, nodes=sick(60, 0), first_seen=seen, monotonic_s=now_s)
+        found = planned(tfjob, wanted, [on], [], now, nodes=sick(60, 0), first_seen=seen, monotonic_s=now_s)
         assert bool(found.lost_pods) is is_due
     ahead = Observer({}, at(60), 60)
     assert ahead.begins(at(3600)) == at(60)
@@ -293,7 +293,7 @@ def test_the_end_that_a_leader_ahead_of_us_decided_is_written_as_it_was_decided(
 
 def test_what_no_plan_depends_on_is_forgotten() -> None:
     """So the memory does not grow with the pods that a job has had."""
-    given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"nodeLostTimeoutSeconds": 300}}
+    given = spec(Worker=1, runPolicy={"nodeLostTimeoutSeconds": 300})
     process = Process(started(given, BUSY))
     assert [each.fact for each in process.sync(BUSY, at_s=60, nodes=Nodes({})).first_seen] == [Fact.POD]
     assert process.sync(at_s=61, nodes=Nodes({})).first_seen == {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fakes.jobs import at, decide, good_spec, job, pod, replica, synced, true_of
+from fakes.jobs import at, decide, good_spec, job, pod, replica, spec, synced, true_of
 from fakes.objects import after, changed, labelled
 from tfjob_operator.api.core import Condition
 from tfjob_operator.api.v1 import conditions
@@ -68,7 +68,7 @@ def lost(index: int, **more: Any) -> Pod:
 def policy(*rules: dict[str, Any], **run_policy: Any) -> dict[str, Any]:
     """A specification with these rules, or without a failure policy."""
     given = {"failurePolicy": {"rules": [*rules], "maxRestarts": 3}} if rules else {}
-    return {"tfReplicaSpecs": {"Worker": replica(3, "ExitCode")}, "runPolicy": given | run_policy}
+    return spec("ExitCode", Worker=3, runPolicy=given | run_policy)
 
 
 def started(given: dict[str, Any]) -> TFJob:
