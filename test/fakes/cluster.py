@@ -117,7 +117,7 @@ class ModelCluster(Generic[P]):
                 process.running.cancel()
             await asyncio.gather(*(process.running for process in self.processes), return_exceptions=True)
 
-    async def create(self, name: str = "mnist", *, wait_s: float = 0.0, **spec: Any) -> None:
+    async def create_job(self, name: str = "mnist", *, wait_s: float = 0.0, **spec: Any) -> None:
         """Create a job with one worker and these fields, and wait."""
         head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}}
         body = head | {"spec": {"tfReplicaSpecs": {"Worker": replica(1)}} | spec}

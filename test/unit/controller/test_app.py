@@ -96,7 +96,7 @@ async def test_a_process_works_when_its_caches_are_filled_and_the_lease_is_its_o
         assert process.manager.why_not_ready() is None
         assert process.manager.is_leading
         assert cluster.holder() == "a"
-        await cluster.create("mnist", wait_s=1.0)
+        await cluster.create_job("mnist", wait_s=1.0)
         assert cluster.names("pods") == ["mnist-worker-0"]
 
 
@@ -107,7 +107,7 @@ async def test_a_replica_that_waits_is_ready_and_writes_nothing() -> None:
     """
     async with a_cluster("a", "b") as cluster:
         _, b = cluster.processes
-        await cluster.create("mnist", wait_s=30.0)
+        await cluster.create_job("mnist", wait_s=30.0)
         assert b.manager.why_not_ready() is None
         assert not b.manager.is_leading
         assert not b.writes.requests
@@ -125,7 +125,7 @@ async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
     """A12, LE-11: the work ends, the events are written, and then the lease is given back."""
     async with a_cluster("a", "b") as cluster:
         a, b = cluster.processes
-        await cluster.create("first", wait_s=0.01)
+        await cluster.create_job("first", wait_s=0.01)
         assert await a.end() < 1.0
         assert cluster.names("events")
         last = max(number for number, write in enumerate(cluster.server.writes) if write.client == "a")
@@ -133,7 +133,7 @@ async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
         assert last < given_back
         await asyncio.sleep(RETRY_S)
         assert b.manager.is_leading
-        await cluster.create("second", wait_s=1.0)
+        await cluster.create_job("second", wait_s=1.0)
         assert "second-worker-0" in cluster.names("pods")
 
 
@@ -146,7 +146,7 @@ async def test_a_process_that_is_told_to_stop_in_a_burst_hands_over_too() -> Non
         a, b = cluster.processes
         a.writes.delay_s = 0.1
         for number in range(100):
-            await cluster.create(f"job-{number}")
+            await cluster.create_job(f"job-{number}")
         await asyncio.sleep(0.95)  # in the middle of a write
         begun = len(cluster.written("a"))
         with capture_logs() as lines:
@@ -169,7 +169,7 @@ async def test_a_write_that_gets_no_response_keeps_the_lease() -> None:
     async with a_cluster("a") as cluster:
         (a,) = cluster.processes
         a.writes.delay_s = 60.0
-        await cluster.create("mnist", wait_s=0.1)
+        await cluster.create_job("mnist", wait_s=0.1)
         with capture_logs() as lines:
             assert DRAIN_S <= await a.end() < 10.0
         assert {"write_interrupted", "lease_kept"} <= {line["event"] for line in lines}
@@ -184,13 +184,13 @@ async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_er
     async with a_cluster("a", "b") as cluster:
         a, b = cluster.processes
         a.lease.cut = a.writes.cut = True
-        await cluster.create("before", wait_s=1.0)
+        await cluster.create_job("before", wait_s=1.0)
         with pytest.raises(LeadershipLostError):
             await a.running
         assert not a.manager.is_leading
         a.writes.cut = False
         before = len(a.writes.requests)
-        await cluster.create("mnist", wait_s=LEASE_S + RETRY_S)
+        await cluster.create_job("mnist", wait_s=LEASE_S + RETRY_S)
         assert b.manager.is_leading
         assert cluster.names("pods") == ["before-worker-0", "mnist-worker-0"]
         assert len(a.writes.requests) == before
@@ -205,7 +205,7 @@ async def test_no_write_passes_when_the_lease_is_over(mocker: MockerFixture) -> 
     async with a_cluster("a") as cluster:
         (a,) = cluster.processes
         a.writes.silent_for = "/tfjobs"
-        await cluster.create("mnist")
+        await cluster.create_job("mnist")
         a.lease.cut = True
         with pytest.raises(LeadershipLostError):
             await a.running
@@ -216,10 +216,10 @@ async def test_a_process_stops_in_time_when_nobody_responds() -> None:
     """A12: syncs, events and the lease each have their share of ten seconds."""
     async with a_cluster("a") as cluster:
         (a,) = cluster.processes
-        await cluster.create("mnist", wait_s=1.0)
+        await cluster.create_job("mnist", wait_s=1.0)
         for line in (a.watches, a.writes, a.lease):
             line.silent_for = "/"
-        await cluster.create("other", wait_s=0.5)
+        await cluster.create_job("other", wait_s=0.5)
         assert await a.end() <= DRAIN_S + FLUSH_S + RELEASE_S + 0.1 < 10.0
 
 
@@ -229,7 +229,7 @@ async def test_while_the_api_server_is_away_a_process_waits_and_stops_when_told(
         a, b = cluster.start("a"), cluster.start("b")
         for line in (a.watches, b.watches):
             line.cut = True
-        await cluster.create("mnist", wait_s=600.0)
+        await cluster.create_job("mnist", wait_s=600.0)
         assert a.manager.why_not_ready() is not None
         assert await a.end() < 1.0
         assert a.manager.why_not_ready() == "stopping"
@@ -243,11 +243,11 @@ async def test_without_an_election_a_process_works_at_once() -> None:
     """B75: for an operator with a single replica; no lease is asked for. Jobs of other controllers are not counted."""
     async with a_cluster() as cluster:
         a = cluster.start("a", election=None)
-        await cluster.create("theirs", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}, wait_s=1.0)
+        await cluster.create_job("theirs", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}, wait_s=1.0)
         await cluster.client.delete(TFJOBS, HOME, "theirs")
         await asyncio.sleep(1.0)
         assert (a.counted(), a.writes.requests) == ({}, [])
-        await cluster.create("mnist", wait_s=1.0)
+        await cluster.create_job("mnist", wait_s=1.0)
         assert a.manager.is_leading
         assert cluster.names("pods") == ["mnist-worker-0"]
         assert not cluster.names("leases")
@@ -260,7 +260,7 @@ async def test_the_rate_limit_holds_for_all_requests_but_the_leases_and_a_resync
     async with a_cluster() as cluster:
         a = cluster.start("a", qps=0.5, burst=5, resync_s=60.0)
         for number in range(10):
-            await cluster.create(f"job-{number}")
+            await cluster.create_job(f"job-{number}")
         await asyncio.sleep(21.0)
         watches = 4 + 4  # opening one is not rate limited, nor are the streaming lists, which a server of 1.20 refuses
         assert len(a.watches.requests) + len(a.writes.requests) - watches == 5 + 10
@@ -277,8 +277,8 @@ async def test_a_job_is_counted_once_among_all_replicas_and_lives() -> None:
     """A replica that waits sees deletions too, and every job looks new to a process that has just started."""
     async with a_cluster("a", "b") as cluster:
         a, b = cluster.processes
-        await cluster.create("first")
-        await cluster.create("second", wait_s=5.0)
+        await cluster.create_job("first")
+        await cluster.create_job("second", wait_s=5.0)
         await cluster.client.delete(TFJOBS, HOME, "first")
         await asyncio.sleep(1.0)
         assert a.counted() == {"created": 2, "deleted": 1}
@@ -300,8 +300,8 @@ async def test_the_leader_alone_exports_jobs_by_state_and_observes_starts() -> N
         await asyncio.sleep(1.0)
         b = cluster.start("b", namespace="")
         await asyncio.sleep(1.0)
-        await cluster.create("mnist")
-        await cluster.create("later", runPolicy={"suspend": True}, wait_s=10.0)
+        await cluster.create_job("mnist")
+        await cluster.create_job("later", runPolicy={"suspend": True}, wait_s=10.0)
         expected = {(HOME, "Created"): 1, (HOME, "Suspended"): 1}
         assert (a.metrics.families[JOBS](), b.metrics.families[JOBS]()) == (expected, {})
         waits = {(HOME, "Created"): EPOCH.timestamp()}
@@ -357,7 +357,7 @@ async def test_what_the_alpha_apis_lack_keeps_no_other_job_waiting() -> None:
     """
     async with a_cluster() as cluster:
         other = cluster.start("other", apis=("tensorflow.org/v1alpha1",), election=None)
-        await cluster.create("mnist", wait_s=10.0)
+        await cluster.create_job("mnist", wait_s=10.0)
         problem = other.manager.why_not_ready() or ""
         assert "not served by the API server (is the CRD installed?): tfjobs.tensorflow.org/team" in problem
         assert "not synced" not in problem

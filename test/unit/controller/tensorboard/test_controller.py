@@ -80,7 +80,7 @@ async def a_board() -> AsyncIterator[tuple[Bench, Process]]:
     """A process that has made the TensorBoard of a job."""
     async with Bench().begun() as bench:
         process = bench.start()
-        await bench.create(tensorBoard=BOARD, wait_s=1.0)
+        await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
         yield bench, process
 
 
@@ -115,7 +115,7 @@ async def test_a_cluster_without_tensorboards_pays_for_two_questions() -> None:
     async with Bench().begun() as bench:
         process = bench.start()
         for number in range(5):
-            await bench.create(f"plain-{number}")
+            await bench.create_job(f"plain-{number}")
         await asyncio.sleep(3600.0)
         asked = [each for each in process.line.asked if each[1] != "tfjobs"]
         assert asked == [("GET", "deployments"), ("GET", "services")]
@@ -153,7 +153,7 @@ async def test_an_api_server_that_is_away_is_asked_again_for_what_was_left() -> 
         process = bench.start()
         process.line.fails["GET", "deployments"] = ConnectError("connection refused")
         await asyncio.sleep(RETRY_S / 2)
-        await bench.create(tensorBoard=BOARD, wait_s=1.0)
+        await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
         assert bench.names("services") == []  # no list, no cache
         del process.line.fails["GET", "deployments"]
         await asyncio.sleep(60.0)
@@ -166,7 +166,7 @@ async def test_a_role_that_is_too_old_costs_a_warning_and_no_more() -> None:
         with capture_logs() as logs:
             process = bench.start()
             process.line.fails["GET", "deployments"] = REFUSED
-            await bench.create(wait_s=3600.0)
+            await bench.create_job(wait_s=3600.0)
         assert process.manager.why_not_ready() is None
         assert process.recorder.events == []
         assert [each["event"] for each in logs if each["log_level"] == "warning"] == ["tensorboards_forbidden"]
@@ -178,7 +178,7 @@ async def test_jobs_that_want_a_tensorboard_are_told_what_the_role_lacks_and_get
         process = bench.start()
         for verb in ("GET", "WATCH"):
             process.line.fails[verb, "deployments"] = REFUSED
-        await bench.create(tensorBoard=BOARD, wait_s=600.0)
+        await bench.create_job(tensorBoard=BOARD, wait_s=600.0)
         ((kind, reason, message),) = process.recorder.events
         assert (kind, reason) == ("Warning", "TensorBoardUnavailable")
         assert "the role says no" in message
@@ -218,10 +218,10 @@ async def test_a_tensorboard_whose_job_is_seen_later_than_itself_goes_if_the_job
     """TB-06: the caches are filled in any order, and that of jobs may be the oldest."""
     async with Bench().begun() as bench:
         process = bench.start()
-        await bench.create("other", tensorBoard=BOARD, wait_s=1.0)
+        await bench.create_job("other", tensorBoard=BOARD, wait_s=1.0)
         process.line.fails |= {("GET", "tfjobs"): ConnectError("no"), ("WATCH", "tfjobs"): ConnectError("no")}
         bench.server.restart()
-        await bench.create()
+        await bench.create_job()
         job = bench.body("tfjobs", "mnist")
         owner = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "name": "mnist", "controller": True}
         owners = [owner | {"uid": job["metadata"]["uid"]}]
@@ -252,13 +252,13 @@ async def test_the_tensorboard_of_a_job_that_is_gone_is_not_made_as_fast_as_it_i
     async with Bench().begun() as bench:
         GarbageCollector(bench.server, Random(0))
         bench.start()
-        await bench.create(tensorBoard=BOARD, wait_s=1.0)
+        await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
         jobs = bench.server.storage.collections["tfjobs"]
         bench.server.storage.freeze(jobs)
         await bench.client.delete(TFJOBS, HOME, "mnist", propagation=propagation)
         await asyncio.sleep(60.0)
         assert (bench.children(), len(bench.written("operator"))) == ([], 2)
-        await bench.create(tensorBoard=BOARD, wait_s=LONGEST_DELAY_S)  # another job, though of the same name
+        await bench.create_job(tensorBoard=BOARD, wait_s=LONGEST_DELAY_S)  # another job, though of the same name
         assert (bench.children(), len(bench.written("operator"))) == ([], 2)
         bench.server.storage.thaw(jobs)
         await asyncio.sleep(60.0)
@@ -273,7 +273,7 @@ async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_lef
         meta = {"name": NAME, "ownerReferences": owners}
         await bench.client.create(DEPLOYMENTS, HOME, {"metadata": meta, "spec": {"replicas": 3}})
         process = bench.start()
-        await bench.create(tensorBoard=BOARD, wait_s=600.0)
+        await bench.create_job(tensorBoard=BOARD, wait_s=600.0)
         assert bench.board()["spec"] == {"replicas": 3}
         assert bench.names("services") == [NAME]
         warnings = [message for kind, _, message in process.recorder.events if kind == "Warning"]
@@ -290,7 +290,7 @@ async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_reported_only_i
         process.recorder.events.clear()
         await bench.client.delete(TFJOBS, HOME, "mnist")
         await bench.client.patch(DEPLOYMENTS, HOME, NAME, {"metadata": {"labels": {LABEL_OPERATOR_NAME: None}}})
-        await bench.create(tensorBoard={"logDir": "/new", "serviceType": "NodePort"})
+        await bench.create_job(tensorBoard={"logDir": "/new", "serviceType": "NodePort"})
         job = bench.body("tfjobs", "mnist")["metadata"]
         (owner,) = bench.board(SERVICES)["metadata"]["ownerReferences"]
         owners = [owner, owner | {"uid": job["uid"], "controller": False}]
@@ -331,10 +331,10 @@ async def test_a_child_that_is_gone_before_a_watch_shows_it_is_created_again() -
     """TB-07: no event reports its deletion."""
     async with Bench().begun() as bench:
         process = bench.start()
-        await bench.create("other", tensorBoard=BOARD, wait_s=1.0)
+        await bench.create_job("other", tensorBoard=BOARD, wait_s=1.0)
         process.line.fails["WATCH", "deployments"] = ConnectError("connection refused")
         bench.server.restart()
-        await bench.create(tensorBoard=BOARD, wait_s=5.0)
+        await bench.create_job(tensorBoard=BOARD, wait_s=5.0)
         await bench.client.delete(DEPLOYMENTS, HOME, NAME)
         process.line.fails.clear()
         await asyncio.sleep(2 * RECHECK_S)
@@ -363,10 +363,10 @@ async def test_what_fails_is_reported_once_and_tried_again_until_it_works(verb: 
     async with Bench().begun() as bench:
         process = bench.start()
         if verb != "POST":
-            await bench.create(tensorBoard=BOARD, wait_s=1.0)
+            await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
         process.line.fails[verb, "deployments"] = error
         if verb == "POST":
-            await bench.create(tensorBoard=BOARD)
+            await bench.create_job(tensorBoard=BOARD)
         else:
             await bench.edit(None if verb == "DELETE" else {"logDir": "/new", "serviceType": "NodePort"})
         await asyncio.sleep(LONGEST_DELAY_S)
