@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import msgspec
 
+from fakes import jobs
 from fakes.api import status_error
 from fakes.controller import Harness, StubInformer
 from fakes.objects import changed, edited
@@ -34,9 +35,7 @@ UID = "e11f9577-b5e5-11e7-8522-42010a8e01a4"
 
 
 def template(**pod_spec: Any) -> dict[str, Any]:
-    return {
-        "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}], "restartPolicy": "OnFailure", **pod_spec}
-    }
+    return jobs.template(**{"restartPolicy": "OnFailure"} | pod_spec)
 
 
 def entry(kind: object = None, replicas: object = None, **fields: Any) -> dict[str, Any]:

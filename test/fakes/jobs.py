@@ -10,6 +10,7 @@ import msgspec
 from fakes.objects import after, changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
+    Condition,
     Container,
     ContainerState,
     ContainerStateTerminated,
@@ -154,6 +155,16 @@ def with_sidecar(found: Pod) -> Pod:
     return changed(
         found, status__container_statuses=(*(found.status.container_statuses or ()), ContainerStatus("sidecar"))
     )
+
+
+def with_condition(found: Pod, kind: str, status: str = "True", reason: str = "", message: str = "") -> Pod:
+    """Return the pod with this condition alone."""
+    return changed(found, status__conditions=(Condition(kind, status, reason, message),))
+
+
+def disrupted(found: Pod, reason: str) -> Pod:
+    """Return the pod with the condition by which the cluster says why it ends the pod."""
+    return with_condition(found, "DisruptionTarget", reason=reason)
 
 
 def service(replica_type: str, index: int, *, job_name: str = "mnist", terminating: bool = False) -> Service:

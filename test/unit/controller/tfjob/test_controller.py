@@ -11,11 +11,10 @@ from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness
-from fakes.jobs import JOB_UID, OWNER, all_workers, job, pod, replica, service, spec, template
+from fakes.jobs import JOB_UID, OWNER, all_workers, job, pod, replica, service, spec, template, with_condition
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import errors
-from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OwnerKey, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
 from tfjob_operator.controller.jobs.blocked import BlockedChildren
@@ -493,8 +492,7 @@ async def test_a_job_that_is_deleted_or_managed_by_another_controller_is_not_wri
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:
     """B34: at the first sync that sees it, and not at the next."""
     world = await ControllerHarness.of_running(ONE_WORKER)
-    no_room = Condition("PodScheduled", "False", "Unschedulable", "no room")
-    world.pods.put(changed(pod("Worker", 0, "Pending"), status__conditions=(no_room,)))
+    world.pods.put(with_condition(pod("Worker", 0, "Pending"), "PodScheduled", "False", "Unschedulable", "no room"))
     for _ in range(3):
         await world.sync()
     assert world.recorder.events == [

@@ -10,11 +10,11 @@ from pytest_mock import MockerFixture
 
 from fakes.api import status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, Parts
-from fakes.jobs import all_workers, decide, good_spec, job, observed, pod, service, spec
+from fakes.jobs import all_workers, decide, disrupted, good_spec, job, observed, pod, service, spec
 from fakes.objects import changed, labelled
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, NotFoundError
-from tfjob_operator.api.core import Condition, ServiceSpec
+from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import AcceleratorPods, JobStatus, ReplicaStatus, StartRecord, TFJob
@@ -259,8 +259,7 @@ async def test_a_pod_with_accelerators_is_counted_at_once_unless_it_succeeded() 
     world.pods.put(changed(second, status=pod("Worker", 1, "Succeeded", 0).status))
     await world.sync()
     assert world.taken() == []
-    drained = Condition(type="DisruptionTarget", status="True", reason="EvictionByEvictionAPI")
-    world.pods.put(changed(first, metadata__deletion_timestamp=EPOCH, status__conditions=(drained,)))
+    world.pods.put(disrupted(changed(first, metadata__deletion_timestamp=EPOCH), "EvictionByEvictionAPI"))
     await world.sync()
     assert world.taken() == [STATUS]
     assert world.status["acceleratorSeconds"]["a/b"].keys() == {"disrupted", "succeeded"}

@@ -6,11 +6,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from fakes.jobs import PlannedJob, at, decide, job, names, pod, replica, spec, with_sidecar
+from fakes.jobs import PlannedJob, at, decide, disrupted, job, names, pod, replica, spec, with_sidecar
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from support.cases import for_each
-from tfjob_operator.api.core import Condition, Container, PodSpec, ResourceRequirements
+from tfjob_operator.api.core import Container, PodSpec, ResourceRequirements
 from tfjob_operator.api.v1.types import AcceleratorPods, JobStatus, RunningPods
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan import accelerators, size
@@ -87,7 +87,6 @@ def test_restarts_in_place_are_part_of_their_pod() -> None:
     assert seconds_of(life) == {"deleted": 8 * 60}
 
 
-DISRUPTED: Final = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
 FIRST: Final = gpu_pod("Worker", 0)
 ENDS: Final[dict[str, tuple[tuple[Pod, ...], dict[str, int]]]] = {
     "succeeded": ((FIRST, gpu_pod("Worker", 1, "Succeeded", 0, ended_s=30)), {"succeeded": 160}),
@@ -98,7 +97,7 @@ ENDS: Final[dict[str, tuple[tuple[Pod, ...], dict[str, int]]]] = {
         {"succeeded": 160, "endedWithJob": 400},
     ),
     "preempted": (
-        (FIRST, changed(gpu_pod("Worker", 1, terminating=True), status__conditions=(DISRUPTED,))),
+        (FIRST, disrupted(gpu_pod("Worker", 1, terminating=True), "PreemptionByScheduler")),
         {"disrupted": 400},
     ),
     "evicted": ((FIRST, gpu_pod("Worker", 1, "Failed", 137, reason="Evicted", ended_s=30)), {"disrupted": 160}),

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.jobs import Punctual, at, decide, job, pod, pod_group, replica, spec, synced, true_of
-from fakes.objects import after, changed, labelled
+from fakes.jobs import Punctual, at, decide, disrupted, job, pod, pod_group, replica, spec, synced, true_of
+from fakes.objects import after, changed, edited, labelled
 from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
 from tfjob_operator.api.v1.constants import MAX_ATTEMPT, RuleAction
@@ -50,16 +50,12 @@ def failed(index: int, code: int = 42, at_s: float = 30, **more: Any) -> Pod:
 
 def evicted(index: int) -> Pod:
     """A worker that is being evicted through the API, and still runs."""
-    found = pod("Worker", index, terminating=True, uid=f"{index}-evicted")
-    target = Condition("DisruptionTarget", "True", "EvictionByEvictionAPI")
-    return changed(found, status=msgspec.structs.replace(found.status, conditions=(target,)))
+    return disrupted(pod("Worker", index, terminating=True, uid=f"{index}-evicted"), "EvictionByEvictionAPI")
 
 
 def stopped(index: int) -> Pod:
     """A worker that exited with 0 when its node was shut down."""
-    found = failed(index, 0)
-    target = Condition("DisruptionTarget", "True", "TerminationByKubelet")
-    return changed(found, status=msgspec.structs.replace(found.status, conditions=(target,)))
+    return disrupted(failed(index, 0), "TerminationByKubelet")
 
 
 def started(given: dict[str, Any], **meta: Any) -> TFJob:
@@ -712,16 +708,10 @@ def test_the_operator_restarts_after_success_only_what_the_kubelet_would_have_re
     assert names(decide(started(given), *running(but={1: done})))[0] == created
 
 
-def edited(found: TFJob, given: dict[str, Any] | bytes) -> TFJob:
-    """The job with another specification."""
-    raw = msgspec.Raw(given) if isinstance(given, bytes) else job(given).spec
-    return changed(found, spec=raw, metadata__generation=found.metadata.generation + 1)
-
-
 IN_TIME: dict[str, Any] = {"action": "RestartReplica", "escalation": {"afterSeconds": 30, "action": "FailJob"}}
 ELASTIC = {"enableDynamicWorker": True}
 SUSPENDED = policy(IN_TIME) | {"runPolicy": policy(IN_TIME)["runPolicy"] | {"suspend": True}}
-WRONG = b'{"tfReplicaSpecs": {"Worker": {"replicas": -1}}}'
+WRONG = {"tfReplicaSpecs": {"Worker": {"replicas": -1}}}
 
 
 @pytest.mark.parametrize(
@@ -740,7 +730,7 @@ WRONG = b'{"tfReplicaSpecs": {"Worker": {"replicas": -1}}}'
     ids=["it was suspended", "it was held", "the replica is not wanted any more", "the replica has succeeded"],
 )
 def test_an_escalation_is_about_replicas_that_should_run(
-    first: dict[str, Any], between: dict[str, Any] | bytes | None, then: dict[str, Any] | None, pods: list[Pod]
+    first: dict[str, Any], between: dict[str, Any] | None, then: dict[str, Any] | None, pods: list[Pod]
 ) -> None:
     found = synced(started(first), *running(but={2: failed(2)}))
     found = synced(found, *running(but={2: None}), at_s=61)
@@ -763,9 +753,7 @@ def test_the_time_of_an_escalation_goes_on_while_replacements_do_not_run() -> No
 def test_a_pod_that_is_deleted_by_a_rule_has_had_its_decision() -> None:
     """Whatever takes it away meanwhile: a later rule about everything must not restart the whole job for it."""
     found = synced(started(policy({"action": "RestartReplica"} | on(42), RESTART_ALL)), *running(but={1: failed(1)}))
-    dying = changed(failed(1), metadata__deletion_timestamp=at(61))
-    target = Condition("DisruptionTarget", "True", "DeletionByTaintManager")
-    dying = changed(dying, status__conditions=(target,))
+    dying = disrupted(changed(failed(1), metadata__deletion_timestamp=at(61)), "DeletionByTaintManager")
     assert synced(found, *running(but={1: dying}), at_s=62).status.attempt == 0
 
 

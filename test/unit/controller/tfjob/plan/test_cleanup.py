@@ -10,6 +10,7 @@ from fakes.jobs import (
     all_workers,
     at,
     decide,
+    disrupted,
     good_spec,
     names,
     planned,
@@ -25,7 +26,6 @@ from fakes.jobs import (
 from fakes.objects import changed, edited
 from support.cases import for_each
 from tfjob_operator.api.core import (
-    Condition,
     Container,
     ContainerState,
     ContainerStateTerminated,
@@ -131,8 +131,7 @@ def test_a_grace_period_that_began_ahead_of_our_clock_begins_when_it_is_first_se
 @for_each("end", ENDS)
 def test_only_ordinary_containers_of_pods_that_the_cluster_leaves_alone_have_a_grace_period(end: str) -> None:
     given, pods, _ = ENDS[end]
-    target = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
-    for other in (changed(pods[1], status__conditions=(target,)), pod("Worker", 1)):
+    for other in (disrupted(pods[1], "PreemptionByScheduler"), pod("Worker", 1)):
         decided = synced(started(given, BUSY, pod("Worker", 1)), *pods)
         plan = decide(decided, pods[0], other, at_s=91)
         assert plan.requeue_after_s is None or "mnist-worker-1" in names(plan)["delete pods"]

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from fakes.jobs import at, decide, good_spec, job, pod, replica, spec, synced, true_of
+from fakes.jobs import at, decide, disrupted, good_spec, job, pod, replica, spec, synced, true_of
 from fakes.objects import after, changed, labelled
-from tfjob_operator.api.core import Condition
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, JobAnnotations, TaintPattern, TFJob
@@ -696,8 +695,7 @@ def test_a_rule_about_lost_nodes_decides_before_the_pod_is_gone() -> None:
     pods = [labelled(each, attempt="0") for each in workers()]
     first = decide(before, *pods, nodes=nodes(n1=LOST))
     assert (len(first.lost_pods), first.delete_pods, first.status) == (1, (), None)
-    condition = Condition("DisruptionTarget", "True", "NodeLost")
-    marked = changed(pods[1], status__phase="Failed", status__reason="NodeLost", status__conditions=(condition,))
+    marked = disrupted(changed(pods[1], status__phase="Failed", status__reason="NodeLost"), "NodeLost")
     for each in (marked, terminating(marked)):
         found = decide(before, pods[0], each, pods[2], nodes=nodes(n1=LOST))
         assert after(before, found).status.attempt == 1
