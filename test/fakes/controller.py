@@ -216,6 +216,11 @@ class ControllerHarness(Harness):
             self.jobs.put(version)
         await self.controller.sync(KEY)
 
+    async def sync_and_take(self, version: TFJob | None = None) -> list[tuple[str, str, str]]:
+        """Sync like `sync`, and return the requests since the last ones that were taken."""
+        await self.sync(version)
+        return self.taken()
+
     async def sync_and_observe(self) -> None:
         """Sync the job once, and add the written status to the cache."""
         await self.sync()

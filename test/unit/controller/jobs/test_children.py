@@ -50,8 +50,7 @@ async def test_children_in_another_namespace_stand_for_none_of_the_jobs_own(susp
     world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"suspend": suspend}}))
     for store, child, _ in stores(world):
         store.put(elsewhere(child))
-    await world.sync()
-    assert world.taken() == [STATUS, *([] if suspend else CHILDREN)]
+    assert await world.sync_and_take() == [STATUS, *([] if suspend else CHILDREN)]
     if not suspend:
         assert world.status["replicaStatuses"]["Worker"]["active"] == 0
 

@@ -74,8 +74,7 @@ async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_k
         await world.sync()
     assert world.taken() == []
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
 
 
 async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothing_again() -> None:
@@ -90,8 +89,7 @@ async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothin
     await world.sync()
     await world.sync()
     world.observe_status()
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
 
 
 async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
@@ -103,10 +101,8 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
     for kind in ("PS", "Worker"):
         world.put_children(kind, 0)
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    await world.sync()
-    assert world.taken() == [STATUS]
-    await world.sync()
-    assert world.taken() == [("delete", "pods", "mnist-ps-0"), ("delete", "services", "mnist-ps-0")]
+    assert await world.sync_and_take() == [STATUS]
+    assert await world.sync_and_take() == [("delete", "pods", "mnist-ps-0"), ("delete", "services", "mnist-ps-0")]
 
 
 async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes_its_job() -> None:
@@ -153,12 +149,11 @@ async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
     world.pods.put(pod("Worker", 1, "Succeeded", 0))
     await world.sync()
     world.pods.remove(pod("Worker", 1))
-    await world.sync()
-    assert world.taken() == [STATUS, ("delete", "services", "mnist-worker-1")]  # a service goes with its pod
+    goes_with_its_pod = ("delete", "services", "mnist-worker-1")
+    assert await world.sync_and_take() == [STATUS, goes_with_its_pod]
     assert world.status["finishedIndices"] == {"Worker": "1"}
     world.observe_status()
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
 
 
 @pytest.mark.parametrize(
@@ -254,11 +249,9 @@ async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
     """B36: backoffLimit depends on it."""
     world = await ControllerHarness.of_running(spec("OnFailure", Worker=1))
     world.pods.put(pod("Worker", 0, restarts=1))
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
     await asyncio.sleep(COUNTER_WINDOW_S)
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
     assert world.status["restarts"][0]["inPlace"] == 1
 
 
@@ -360,8 +353,7 @@ async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children
     assert [event for event in world.recorder.events if event[0] == "Warning"] == [warning]
     world.taken()
     world.services.put(service("Worker", 0))
-    await world.sync()
-    assert world.taken() == [("delete", "services", "mnist-worker-0")]
+    assert await world.sync_and_take() == [("delete", "services", "mnist-worker-0")]
 
 
 async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> None:
@@ -391,8 +383,7 @@ async def test_an_invalid_job_gets_its_condition_and_nothing_else(given: dict[st
     """
     world = ControllerHarness(job(given))
     await world.sync()
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
     assert world.recorder.reasons == ["InvalidTFJobSpec"]
     assert (world.conditions[-1], world.status["conditions"][-1]["reason"]) == ("Failed", "InvalidTFJobSpec")
     assert text in world.status["conditions"][-1]["message"]
@@ -409,8 +400,7 @@ async def test_a_job_that_is_gone_is_forgotten() -> None:
     assert world.expectations.satisfied(OWNER)
     world.jobs.remove(job(ONE_WORKER, uid="new-uid"))
     assert world.expectations.satisfied(OwnerKey("ns/new-uid"))
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
 
 
 async def test_an_expectation_is_met_though_what_else_a_handler_does_fails(mocker: MockerFixture) -> None:
@@ -485,8 +475,7 @@ MANAGED = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
 async def test_a_job_that_is_deleted_or_managed_by_another_controller_is_not_written_to(found: TFJob) -> None:
     """B14: the garbage collector takes care of it. B75: its mistakes are for its own controller to report."""
     world = ControllerHarness(found)
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
 
 
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:

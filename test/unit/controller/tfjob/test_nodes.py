@@ -286,8 +286,7 @@ async def test_a_pod_on_a_lost_node_is_marked_as_failed_and_only_then_deleted() 
     """The job takes note of the failure in between. Both writes are refused for another version or another pod."""
     async with watching(**WITH_TIMEOUT) as world:
         await lost(world)
-        await world.sync()
-        assert world.taken()[-3:] == [GET_NODE, GET_POD, MARK]
+        assert (await world.sync_and_take())[-3:] == [GET_NODE, GET_POD, MARK]
         body = world.client.bodies[MARK]
         assert body["metadata"] == {"uid": "uid-mnist-worker-0", "resourceVersion": "5"}
         (condition,) = body["status"].pop("conditions")
@@ -296,8 +295,7 @@ async def test_a_pod_on_a_lost_node_is_marked_as_failed_and_only_then_deleted() 
         assert [reason for reason in world.recorder.reasons if reason == "NodeLost"] == ["NodeLost"] * 2  # job and pod
         marked = on(pod("Worker", 0, "Failed", reason="NodeLost", terminating=True))
         world.pods.put(marked)
-        await world.sync()
-        assert world.taken()[-3:] == [GET_NODE, GET_POD, DELETE]
+        assert (await world.sync_and_take())[-3:] == [GET_NODE, GET_POD, DELETE]
         assert world.client.bodies[DELETE] == {"uid": "uid-mnist-worker-0", "grace_s": 0}
 
 
