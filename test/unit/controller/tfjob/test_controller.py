@@ -87,8 +87,7 @@ async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothin
     world.observe_children()
     world.taken()
     await world.sync()
-    await world.sync()
-    world.observe_status()
+    await world.sync_and_observe()
     assert await world.sync_and_take() == []
 
 
