@@ -19,6 +19,7 @@ from fakes.jobs import (
     replica,
     service,
     spec,
+    started,
     synced,
     true_of,
 )
@@ -59,7 +60,7 @@ HELD = ["Created", "Held", "Running"]
 
 
 def running(given: dict[str, Any] = SPEC) -> TFJob:
-    return synced(synced(job(given), at_s=0), *RUNNING, at_s=0)
+    return started(given, *RUNNING, after_s=0)
 
 
 def held_of(tfjob: TFJob) -> JobCondition:
