@@ -234,7 +234,8 @@ async def test_what_is_no_lease_frees_none(line: bytes) -> None:
     """D24: an error in the stream, or no stream of events at all."""
 
     bench = Bench()
-    async with bench.watching(*[FakeResponse(200, line)] * 1000) as (_, task):
+    async with bench.watching(*[FakeResponse(200, line)] * 1000) as (transport, task):
         await asyncio.sleep(60.0)
         assert bench.seen == []
         assert not task.done()
+        assert transport.script, "it is not asked in a hot loop"
