@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import msgspec
 
-from fakes.api import FakeClient, status_error
-from fakes.controller import StubInformer
+from fakes import jobs
+from fakes.api import status_error
+from fakes.controller import Harness, StubInformer
 from fakes.objects import changed, edited
-from fakes.recorder import FakeRecorder
-from fakes.virtual_loop import EPOCH, VirtualClock
+from fakes.virtual_loop import EPOCH
 from tfjob_operator.api import core
 from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference
@@ -29,17 +29,13 @@ from tfjob_operator.controller.alpha.controller import AlphaCaches, AlphaControl
 from tfjob_operator.controller.alpha.plan import keys_of
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.handlers import Feed
-from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.informers import Indexer
-from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 UID = "e11f9577-b5e5-11e7-8522-42010a8e01a4"
 
 
 def template(**pod_spec: Any) -> dict[str, Any]:
-    return {
-        "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}], "restartPolicy": "OnFailure", **pod_spec}
-    }
+    return jobs.template(**{"restartPolicy": "OnFailure"} | pod_spec)
 
 
 def entry(kind: object = None, replicas: object = None, **fields: Any) -> dict[str, Any]:
@@ -182,19 +178,12 @@ CONFIRM = ("get", "tfjobs", "example-job")
 ONE = spec(RuntimeId="76no")
 
 
-class World:
-    """A controller, its caches, filled manually, and a client that records."""
+class World(Harness):
+    """A controller and its dependencies."""
 
     def __init__(self, *jobs: AlphaJob, dialect: Dialect = KUBEFLOW) -> None:
-        self.clock = VirtualClock()
-        self.client = FakeClient()
-        self.recorder = FakeRecorder()
-        self.jobs = StubInformer(Indexer())
-        self.batch_jobs, self.pods, self.services, self.config_maps = (
-            StubInformer(Indexer(INDEXERS)) for _ in range(4)
-        )
-        self.metrics = JobMetrics()
-        self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
+        super().__init__("example-job", INDEXERS)
+        self.batch_jobs = StubInformer(Indexer(INDEXERS))
         informers: Any = (self.jobs, self.batch_jobs, self.pods, self.services, self.config_maps)
         self.controller = AlphaController(
             dialect,
@@ -211,8 +200,7 @@ class World:
     def put(self, found: AlphaJob) -> None:
         """Add a job to the cache, confirmed by the server."""
         self.jobs.put(found)
-        meta = {"name": "example-job", "resourceVersion": found.metadata.resource_version}
-        self.client.objects["tfjobs", "example-job"] = {"metadata": meta}
+        self.confirms(found.metadata.resource_version)
 
     def edit(self, given: object) -> None:
         self.put(edited(cast("AlphaJob", self.jobs.indexer.get(KEY)), given))
@@ -231,13 +219,8 @@ class World:
             await self.controller.sync(KEY)
         finally:
             if STATUS in self.client.actions and STATUS not in self.client.fail:
-                written = {"name": "example-job", "resourceVersion": self.client.given_version}
-                self.client.objects["tfjobs", "example-job"] = {"metadata": written}
+                self.confirms(self.client.given_version)
         return list(self.client.actions)
-
-    @property
-    def status(self) -> dict[str, Any]:
-        return cast("dict[str, Any]", self.client.bodies[STATUS][1]["value"])
 
     def observe_status(self) -> AlphaJob:
         """Add the last written status to the cache."""

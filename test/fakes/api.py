@@ -16,11 +16,6 @@ from tfjob_operator.api.meta import Resource
 Failure = Callable[[], Exception | None]
 
 
-def answered(raw: bytes, into: Any) -> Any:
-    """Return the result of a verb of `RestClient`: the bytes of the response, or decoded as `into`."""
-    return raw if into is None else decode_response(raw, into, request="a fake's answer")
-
-
 class _NoTransport:
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         raise AssertionError(f"the fake client must not reach the wire: {request}")
@@ -31,7 +26,7 @@ class FakeClient(RestClient):
 
     `bodies` has the request bodies by action. `get` returns from `objects`, a list from `listed` by its resource, with the
     version `list_version`. A patch of a status prunes the fields in `drops` and responds with the version `given_version`, a
-    create with `created_version`.
+    create with `created_version`. Subclasses that respond differently override `answer`.
     """
 
     def __init__(self) -> None:
@@ -52,45 +47,55 @@ class FakeClient(RestClient):
         self.fail["create", resource, name] = status_error(AlreadyExistsError, 409)
         self.objects[resource, name] = {"metadata": {"name": name, "namespace": "ns", "uid": "x"} | metadata}
 
-    def _act(self, verb: str, resource: Resource, name: str, body: object = None) -> None:
-        action = (verb, resource.plural, name)
+    async def answer(self, verb: str, resource: Resource, namespace: str, name: str, body: Any, **options: Any) -> Any:
+        """Return the object or list with which the API server responds. `verb` is `patch status` for a status."""
+        sent: Any = msgspec.json.decode(encode_change(body) if verb.startswith("patch") else encode(body))
+        action = (verb, resource.plural, sent["metadata"]["name"] if verb == "create" else name)
         self.before(action)
         self.actions.append(action)
-        self.bodies[action] = msgspec.json.decode(encode_change(body) if verb.startswith("patch") else encode(body))
+        self.bodies[action] = sent
         if action in self.fail:
             raise self.fail[action]
+        match verb:
+            case "get":
+                return self.objects[resource.plural, name]
+            case "list":
+                return {
+                    "metadata": {"resourceVersion": self.list_version},
+                    "items": self.listed.get(resource.plural, []),
+                }
+            case "create":
+                return sent | {"metadata": sent["metadata"] | {"resourceVersion": self.created_version}}
+            case "delete":
+                return {}
+        metadata = {"name": name, "namespace": namespace, "resourceVersion": self.given_version}
+        statuses = [each["value"] for each in (sent if isinstance(sent, list) else ()) if each["path"] == "/status"]
+        kept = [{key: value for key, value in each.items() if key not in self.drops} for each in statuses]
+        return {"metadata": metadata} | ({"status": kept[0]} if kept else {})
 
     async def get(self, resource: Resource, namespace: str, name: str, into: Any = None, **options: Any) -> Any:
-        self._act("get", resource, name)
-        return answered(msgspec.json.encode(self.objects[resource.plural, name]), into)
+        return _decoded(await self.answer("get", resource, namespace, name, None), into)
 
     async def list_page(self, resource: Resource, options: ListOptions, into: Any = None, **how: Any) -> Any:
-        self._act("list", resource, "", options.query() | {"namespace": options.namespace})
-        page = {"metadata": {"resourceVersion": self.list_version}, "items": self.listed.get(resource.plural, [])}
-        return answered(msgspec.json.encode(page), into)
+        query = options.query() | {"namespace": options.namespace}
+        return _decoded(await self.answer("list", resource, options.namespace, "", query), into)
 
     async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
-        built: Any = msgspec.json.decode(encode(body))
-        self._act("create", resource, built["metadata"]["name"], body)
-        made = built | {"metadata": built["metadata"] | {"resourceVersion": self.created_version}}
-        return answered(msgspec.json.encode(made), into)
+        return _decoded(await self.answer("create", resource, namespace, "", body), into)
 
     async def patch(
         self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any
     ) -> Any:
         verb = f"patch {options['subresource']}" if options.get("subresource") else "patch"
-        self._act(verb, resource, name, body)
-        metadata = {"name": name, "namespace": namespace, "resourceVersion": self.given_version}
-        operations = self.bodies[verb, resource.plural, name]
-        changed = operations if isinstance(operations, list) else []
-        statuses = [each["value"] for each in changed if each["path"] == "/status"]
-        kept = [{key: value for key, value in each.items() if key not in self.drops} for each in statuses]
-        answer = {"metadata": metadata} | ({"status": kept[0]} if kept else {})
-        return answered(msgspec.json.encode(answer), into)
+        return _decoded(await self.answer(verb, resource, namespace, name, body, **options), into)
 
     async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
-        self._act("delete", resource, name, options)
-        return b"{}"
+        return msgspec.json.encode(await self.answer("delete", resource, namespace, name, options))
+
+
+def _decoded(answer: Any, into: Any) -> Any:
+    raw = msgspec.json.encode(answer)
+    return raw if into is None else decode_response(raw, into, request="a fake's answer")
 
 
 def status_error(kind: type[StatusError], code: int, message: str = "no") -> StatusError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -14,13 +14,11 @@ from fakes.jobs import job, pod, service
 from fakes.objects import changed
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import FakeClock, VirtualClock
-from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.core import Node
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import JobStatus, TFJob
-from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.blocked import BlockedChildren, Delays
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
@@ -90,7 +88,39 @@ class StubInformer:
             handler.on_delete(item)
 
 
-class ControllerHarness:
+class Harness:
+    """What the controllers of both dialects depend on, and what they did to the one job of this name."""
+
+    def __init__(self, name: str, indexers: Mapping[str, Any]) -> None:
+        self.clock = VirtualClock()
+        self.client = FakeClient()
+        self.recorder = FakeRecorder()
+        self.metrics = JobMetrics()
+        self.jobs = StubInformer(Indexer())
+        self.pods = StubInformer(Indexer(indexers))
+        self.services = StubInformer(Indexer(indexers))
+        self.config_maps = StubInformer(Indexer(indexers))
+        self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
+        self._name = name
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The last written status."""
+        found: dict[str, Any] = self.client.bodies["patch status", "tfjobs", self._name][1]["value"]
+        return found
+
+    def confirms(self, version: str = "2") -> None:
+        """Let the API server return this version of the job."""
+        self.client.objects["tfjobs", self._name] = {"metadata": {"name": self._name, "resourceVersion": version}}
+
+    def taken(self) -> list[tuple[str, str, str]]:
+        """Return the requests since the last call."""
+        actions = list(self.client.actions)
+        self.client.actions.clear()
+        return actions
+
+
+class ControllerHarness(Harness):
     """A controller and its dependencies."""
 
     def __init__(
@@ -102,19 +132,11 @@ class ControllerHarness:
         logs: Callable[[Feed], LogReader] | None = None,
     ) -> None:
         """`jobs` are in the cache. `alone`: the controller holds a lease, and can have a `leadership_term`."""
-        clock = self.clock = VirtualClock()
-        self.client = FakeClient()
+        super().__init__("mnist", CHILD_INDEXERS)
         self.leadership_term = LeadershipTerm(self.client, "") if alone else None
-        self.recorder = FakeRecorder()
-        self.metrics = JobMetrics()
-        self.expectations = Expectations(clock)
-        self.jobs = StubInformer(Indexer())
-        self.pods = StubInformer(Indexer(CHILD_INDEXERS))
-        self.services = StubInformer(Indexer(CHILD_INDEXERS))
-        self.config_maps = StubInformer(Indexer(CHILD_INDEXERS))
+        self.expectations = Expectations(self.clock)
         self.pod_groups = StubInformer(Indexer())
         self.nodes = StubInformer(Indexer())
-        self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         groups = cast("SharedIndexInformer[PodGroup]", self.pod_groups)
         self.caches = TFJobCaches(
             jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
@@ -125,13 +147,13 @@ class ControllerHarness:
         )
         nodes = cast("SharedIndexInformer[Node]", self.nodes)
         feed = Feed(self.queue)
-        self.node_cache = NodeCache(lambda: nodes, self.client, self.caches.pods.indexer, feed, clock)
+        self.node_cache = NodeCache(lambda: nodes, self.client, self.caches.pods.indexer, feed, self.clock)
         self.controller = TFJobController(
             self.caches,
             self.client,
             self.recorder,
             feed,
-            clock=clock,
+            clock=self.clock,
             metrics=self.metrics,
             leadership_term=self.leadership_term,
             ignore_alpha=ignore_alpha,
@@ -139,7 +161,7 @@ class ControllerHarness:
             nodes=self.node_cache,
             logs=logs(feed) if logs is not None else None,
         )
-        self.workers = Controller("tfjob", self.controller.sync, queue=self.queue, clock=clock)
+        self.workers = Controller("tfjob", self.controller.sync, queue=self.queue, clock=self.clock)
         self.controller.feed()
         for each in jobs:
             self.jobs.put(each)
@@ -171,12 +193,6 @@ class ControllerHarness:
         return world
 
     @property
-    def status(self) -> dict[str, Any]:
-        """The last written status."""
-        found: dict[str, Any] = self.client.bodies[STATUS][1]["value"]
-        return found
-
-    @property
     def conditions(self) -> list[str]:
         """The types of the last written conditions."""
         return [each["type"] for each in self.status["conditions"]]
@@ -194,15 +210,16 @@ class ControllerHarness:
         while len(self.queue):
             self.queue.done(await self.queue.get())
 
-    def confirms(self, version: str = "2") -> None:
-        """Let the API server return this version of the job."""
-        self.client.objects["tfjobs", "mnist"] = {"metadata": {"name": "mnist", "resourceVersion": version}}
-
     async def sync(self, version: TFJob | None = None) -> None:
         """Sync the job once, as cached, or after the cache received this `version`."""
         if version is not None:
             self.jobs.put(version)
         await self.controller.sync(KEY)
+
+    async def sync_and_take(self, version: TFJob | None = None) -> list[tuple[str, str, str]]:
+        """Sync like `sync`, and return the requests since the last ones that were taken."""
+        await self.sync(version)
+        return self.taken()
 
     async def sync_and_observe(self) -> None:
         """Sync the job once, and add the written status to the cache."""
@@ -214,20 +231,15 @@ class ControllerHarness:
         self.pods.put(pod(replica_type, index, *how))
         self.services.put(service(replica_type, index))
 
-    def taken(self) -> list[tuple[str, str, str]]:
-        """Return the requests since the last call."""
-        actions = list(self.client.actions)
-        self.client.actions.clear()
-        return actions
-
     def observe_children(self) -> None:
         """Add the worker's pod and Service to the caches."""
         self.put_children("Worker", 0, "Pending")
 
     def observe_status(self) -> None:
         """Add the last written status to the cache, without pruned fields."""
-        sent = self.client.bodies[STATUS][1]["value"]
-        status = msgspec.convert({key: value for key, value in sent.items() if key not in self.client.drops}, JobStatus)
+        status = msgspec.convert(
+            {key: value for key, value in self.status.items() if key not in self.client.drops}, JobStatus
+        )
         held = cast("TFJob", self.jobs.indexer.get(KEY))
         self.jobs.put(changed(held, metadata__resource_version=self.client.given_version, status=status))
         self.confirms(self.client.given_version)
@@ -236,7 +248,7 @@ class ControllerHarness:
 class Parts:
     """The parts of a controller that write; they share a client, a recorder and state, and each can be used separately."""
 
-    def __init__(self, client: Any = None) -> None:
+    def __init__(self, client: Any = None, metrics: JobMetrics | None = None) -> None:
         """`client` defaults to a FakeClient."""
         self.client = client or FakeClient()
         self.recorder = FakeRecorder()
@@ -248,12 +260,8 @@ class Parts:
         self.pruned = PrunedStatus(events)
         self.creator = Creator(self.client, events, self.expectations, self.blocked)
         self.deleter = Deleter(self.client, events, self.expectations)
-        self.manager = RefManager(self.client, Confirmer(self.client), events, self.expectations, delays)
-
-
-def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetrics | None = None) -> TFJobStatusWriter:
-    """Return a separate status writer."""
-    events = JobEvents(TFJOBS, recorder, VirtualClock())
-    pruned = PrunedStatus(events)
-    confirmer, clock = Confirmer(client), VirtualClock()
-    return TFJobStatusWriter(client, events, metrics or JobMetrics(), clock, confirmer=confirmer, pruned=pruned)
+        self.confirmer = Confirmer(self.client)
+        self.manager = RefManager(self.client, self.confirmer, events, self.expectations, delays)
+        self.writer = TFJobStatusWriter(
+            self.client, events, metrics or JobMetrics(), self.clock, confirmer=self.confirmer, pruned=self.pruned
+        )

@@ -10,6 +10,7 @@ import msgspec
 from fakes.objects import after, changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
+    Condition,
     Container,
     ContainerState,
     ContainerStateTerminated,
@@ -156,6 +157,16 @@ def with_sidecar(found: Pod) -> Pod:
     )
 
 
+def with_condition(found: Pod, kind: str, status: str = "True", reason: str = "", message: str = "") -> Pod:
+    """Return the pod with this condition alone."""
+    return changed(found, status__conditions=(Condition(kind, status, reason, message),))
+
+
+def disrupted(found: Pod, reason: str) -> Pod:
+    """Return the pod with the condition by which the cluster says why it ends the pod."""
+    return with_condition(found, "DisruptionTarget", reason=reason)
+
+
 def service(replica_type: str, index: int, *, job_name: str = "mnist", terminating: bool = False) -> Service:
     """Return a Service of the job."""
     return Service(metadata=_child_meta(job_name, replica_type, index, "", terminating=terminating))
@@ -211,6 +222,43 @@ def planned(
 def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:
     """Return the job after the status of its plan was written."""
     return after(tfjob, decide(tfjob, *pods, at_s=at_s, **more))
+
+
+def started(given: dict[str, Any], *pods: Pod, at_s: float = 0, after_s: float = 1, **meta: Any) -> TFJob:
+    """Return the job after a plan without pods, and `after_s` later one with these."""
+    return synced(synced(job(given, **meta), at_s=at_s), *pods, at_s=at_s + after_s)
+
+
+class PlannedJob:
+    """A job whose plans' statuses are written, one after the other.
+
+    Its process keeps `first_seen` from one plan to the next if it is given, and is punctual otherwise. Plans are made at
+    `at_s` unless they have another time.
+    """
+
+    def __init__(self, found: TFJob, first_seen: FirstSeen | None = None, *, at_s: float = 0) -> None:
+        self.job = found
+        self.first_seen = first_seen
+        self._at_s = at_s
+
+    def sync(self, *pods: Pod, at_s: float | None = None, **more: Any) -> Plan:
+        """Plan at that time, and write the status."""
+        now = self._at_s if at_s is None else at_s
+        decided = decide(self.job, *pods, at_s=now, first_seen=self.first_seen, **more)
+        self.job = after(self.job, decided)
+        if self.first_seen is not None:
+            self.first_seen = decided.first_seen
+        return decided
+
+    def edit(self, policy: dict[str, Any] | None = None, /, **fields: Any) -> None:
+        """Replace these fields of the spec, and those in `policy` of its runPolicy."""
+        given = msgspec.json.decode(self.job.spec)
+        fields["runPolicy"] = given.get("runPolicy", {}) | (policy or {})
+        self.job = changed(self.job, spec=job(given | fields).spec)
+
+    @property
+    def true(self) -> list[str]:
+        return true_of(self.job)
 
 
 def accounted(

@@ -217,6 +217,16 @@ async def forward(peer: Peer, host: str, port: int) -> None:
         writer.transport.abort()
 
 
+def server_context(authority: Authority) -> ssl.SSLContext:
+    """Return the context of a server for 127.0.0.1 that asks for a client certificate and also accepts clients without one."""
+    made = authority.server("server", ["127.0.0.1"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.certificate, made.key)
+    context.load_verify_locations(authority.certificate)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
 def trusting(authority: Authority) -> FixedCredentials:
     """Return client credentials that trust the servers of this authority."""
     return FixedCredentials(

@@ -23,8 +23,8 @@ from typing import Any, ClassVar, Final, Literal, cast
 import msgspec
 import structlog
 
-from fakes.api import answered, status_error
-from tfjob_operator.api.client import ListOptions, RestClient
+from fakes.api import FakeClient, status_error
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client import errors as api_errors
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource, meta_key
@@ -153,11 +153,11 @@ class _SilentRecorder(EventRecorder):
         """Nothing to do here either; the simulation checks that some events are written before other requests."""
 
 
-class WaitingClient(RestClient):
+class WaitingClient(FakeClient):
     """Hands each call to the world, and waits for the response. `log` is what a sync has learned by requests and reads."""
 
     def __init__(self) -> None:
-        super().__init__(cast("Any", None))
+        super().__init__()
         self.begin()
 
     def begin(self) -> None:
@@ -184,39 +184,34 @@ class WaitingClient(RestClient):
             raise status_error(kind, _CODES[answer.error]) if answer.error in _CODES else kind("lost")
         return answer
 
-    async def get(self, resource: Resource, namespace: str, name: str, into: Any = None, **options: Any) -> Any:
-        return answered(msgspec.json.encode(self.json_of((await self.ask("get", resource, name)).value)), into)
-
-    async def list_page(self, resource: Resource, options: ListOptions, into: Any = None, **how: Any) -> Any:
-        found = (await self.ask("list", resource, "")).value
-        return answered(msgspec.json.encode({"items": [self.json_of(each) for each in found]}), into)
-
-    async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
-        metadata = cast("dict[str, Any]", body)["metadata"]
-        labels, owner = metadata["labels"], metadata["ownerReferences"][0]["uid"]
-        slot = owner, _TYPES[labels.get("replica-type", "")], int(labels.get("replica-index", 0))
-        spec = msgspec.json.encode(cast("dict[str, Any]", body)["spec"]) if resource == PODS else b""
-        attempt = int(labels.get(c.LABEL_ATTEMPT, 0))
-        await self.ask("create", resource, metadata["name"], body=slot, spec=spec, attempt=attempt)
-        return answered(b"{}", into)
-
-    async def patch(
-        self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any
-    ) -> Any:
-        assert options.get("subresource") == "status", "the worlds know no other patch"
-        fence, write = cast("list[dict[str, Any]]", body)
-        rv = Rv(fence["value"].removeprefix("rv"))
-        answer = await self.ask("patch", resource, name, rv=rv, body=msgspec.json.encode(write["value"]))
-        return answered(msgspec.json.encode(self.json_of(answer.value) | {"status": write["value"]}), into)
-
-    async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
-        version = options.get("resource_version")
-        if resource == c.TFJOBS:
-            rv = None if version is None else Rv(version.removeprefix("rv"))
-            await self.ask("delete", resource, name, uid=options.get("uid"), rv=rv)
-        else:
-            await self.ask("delete", resource, name, uid=options.get("uid"), body=version)
-        return b"{}"
+    async def answer(self, verb: str, resource: Resource, namespace: str, name: str, body: Any, **options: Any) -> Any:
+        match verb:
+            case "get":
+                return self.json_of((await self.ask("get", resource, name)).value)
+            case "list":
+                return {"items": [self.json_of(each) for each in (await self.ask("list", resource, "")).value]}
+            case "create":
+                metadata = body["metadata"]
+                labels, owner = metadata["labels"], metadata["ownerReferences"][0]["uid"]
+                slot = owner, _TYPES[labels.get("replica-type", "")], int(labels.get("replica-index", 0))
+                spec = msgspec.json.encode(body["spec"]) if resource == PODS else b""
+                attempt = int(labels.get(c.LABEL_ATTEMPT, 0))
+                await self.ask("create", resource, metadata["name"], body=slot, spec=spec, attempt=attempt)
+                return {}
+            case "patch status":
+                fence, write = body
+                seen, status = Rv(fence["value"].removeprefix("rv")), msgspec.json.encode(write["value"])
+                answer = await self.ask("patch", resource, name, rv=seen, body=status)
+                return self.json_of(answer.value) | {"status": write["value"]}
+            case "delete":
+                version = body.get("resource_version")
+                if resource != c.TFJOBS:
+                    await self.ask("delete", resource, name, uid=body.get("uid"), body=version)
+                else:
+                    rv = None if version is None else Rv(version.removeprefix("rv"))
+                    await self.ask("delete", resource, name, uid=body.get("uid"), rv=rv)
+                return {}
+        raise AssertionError(f"the worlds do not have the request {verb} {resource.plural}")
 
 
 _TYPES: Final = {"": "", "chief": "Chief", "master": "Master", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}

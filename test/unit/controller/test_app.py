@@ -6,81 +6,47 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
 from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
+from fakes.cluster import HOME, ModelCluster, ModelProcess, UnreliableTransport
 from fakes.jobs import replica, template
 from fakes.metrics import FakeMetrics
 from fakes.virtual_loop import EPOCH, VirtualClock
-from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.errors import ConnectError
-from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK, JOBS, START, WAITING_SINCE
 from tfjob_operator.controller.leaderelection import Fence, LeadershipLostError
-from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import RECONCILES
 from tfjob_operator.controller.manager.manager import DRAIN_S, FLUSH_S, RELEASE_S
 from tfjob_operator.controller.options import ALPHA_APIS, V1, ElectionOptions, Options
 from tfjob_operator.workqueue import LeaseClock
 
-HOME = "team"
 LEASE_S = 15.0
 RETRY_S = 2.0 * 2.2
 """The longest pause of a candidate."""
 
 
-class Line:
-    """A transport that can refuse connections, or never respond to requests whose path contains a certain text."""
-
-    def __init__(self, server: ModelServer, name: str) -> None:
-        self._inner = ModelTransport(server, name)
-        self.cut = False
-        self.silent_for: str | None = None
-        self.delay_s = 0.0
-        self.methods: list[str] = []
-        self.cut_off: list[str] = []
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        if self.cut:
-            raise ConnectError("connection refused", request=str(request))
-        if self.silent_for is not None and self.silent_for in request.path:
-            await asyncio.sleep(request.total_s)
-            raise ConnectError("nobody answers", request=str(request))
-        self.methods.append(request.method)
-        answer = await self._inner.send(request, on_leave)
-        try:
-            await asyncio.sleep(self.delay_s)
-        except asyncio.CancelledError:
-            self.cut_off.append(str(request))
-            raise
-        return answer
-
-
-class Process:
+class Process(ModelProcess):
     def __init__(self, server: ModelServer, name: str, **options: Any) -> None:
-        self.watches, self.writes = Line(server, name), Line(server, name)
-        self.lease = Line(server, f"lease of {name}")
-        self.stop = asyncio.Event()
+        self.watches, self.writes = UnreliableTransport(server, name), UnreliableTransport(server, name)
+        self.lease = UnreliableTransport(server, f"lease of {name}")
         self.metrics = FakeMetrics()
+        stop = asyncio.Event()
         given: dict[str, Any] = {"namespace": HOME, "threadiness": 2, "election": ElectionOptions(namespace=HOME)}
-        self.manager: Manager = build(
+        manager = build(
             Options(**(given | options)),
             Transports(self.watches, self.writes, self.lease),
-            self.stop,
+            stop,
             identity=name,
             metrics=self.metrics,
             clock=VirtualClock(),
             random=lambda: 1.0,
         )
-        self.running = asyncio.create_task(self.manager.run(), name=name)
+        super().__init__(manager, stop)
 
     def counted(self) -> dict[str, int]:
         """Return its counters of jobs in its namespace that are not zero, by name."""
@@ -92,62 +58,27 @@ class Process:
         """Return how many of its syncs ended with each result."""
         return Counter({result: count for (_, result), count in self.metrics.counted(RECONCILES).items()})
 
-    async def end(self) -> float:
-        """Tell it to stop; return how long it took. Raises what the operator raises."""
-        begun = asyncio.get_running_loop().time()
-        self.stop.set()
-        await self.running
-        return asyncio.get_running_loop().time() - begun
 
-
-class ModelCluster:
-    """The model server, its user, and the processes that serve it."""
-
-    def __init__(self) -> None:
-        self.server = ModelServer()
-        self.client = RestClient(ModelTransport(self.server, "user"), clock=VirtualClock())
-        self.processes: list[Process] = []
+class Cluster(ModelCluster[Process]):
+    """A cluster with processes of the whole operator."""
 
     def start(self, name: str, **options: Any) -> Process:
         process = Process(self.server, name, **options)
         self.processes.append(process)
         return process
 
-    async def create(
-        self, name: str, policy: dict[str, Any] | None = None, *, replicas: int = 1, wait_s: float = 0.0
-    ) -> None:
-        spec = {"tfReplicaSpecs": {"Worker": replica(replicas)}, "runPolicy": policy or {}}
-        body = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}, "spec": spec}
-        await self.client.create(TFJOBS, HOME, body)
-        await asyncio.sleep(wait_s)
-
-    def written(self, by: str) -> list[str]:
-        """The kinds of object that a client has written, in order."""
-        writes = [write for write in self.server.writes if write.client == by]
-        return [write.path.split("/")[-1 if write.method == "POST" else -2] for write in writes]
-
-    def names(self, plural: str) -> list[str]:
-        return sorted(name for _, name in self.server.storage.collections[plural].objects)
-
     def holder(self) -> str:
-        lease = self.server.storage.collections["leases"].objects[(HOME, "tf-operator")]
-        return str(lease.body["spec"]["holderIdentity"])
+        return str(self.body("leases", "tf-operator")["spec"]["holderIdentity"])
 
 
 @asynccontextmanager
-async def a_cluster(*names: str) -> AsyncIterator[ModelCluster]:
-    """A cluster with the namespace and these processes, a second apart; those that run at the end are cancelled."""
-    cluster = ModelCluster()
-    await cluster.client.create(NAMESPACES, "", {"metadata": {"name": HOME}})
-    for name in names:
-        cluster.start(name)
-        await asyncio.sleep(1.0)
-    try:
+async def a_cluster(*names: str) -> AsyncIterator[Cluster]:
+    """A cluster with these processes, a second apart."""
+    async with Cluster().begun() as cluster:
+        for name in names:
+            cluster.start(name)
+            await asyncio.sleep(1.0)
         yield cluster
-    finally:
-        for process in cluster.processes:
-            process.running.cancel()
-        await asyncio.gather(*(process.running for process in cluster.processes), return_exceptions=True)
 
 
 async def test_a_process_works_when_its_caches_are_filled_and_the_lease_is_its_own() -> None:
@@ -159,13 +90,13 @@ async def test_a_process_works_when_its_caches_are_filled_and_the_lease_is_its_o
         )
         process.watches.silent_for = "/services"
         await asyncio.sleep(5.0)
-        assert not process.lease.methods
+        assert not process.lease.requests
         process.watches.silent_for = None
         await asyncio.sleep(120.0)
         assert process.manager.why_not_ready() is None
         assert process.manager.is_leading
         assert cluster.holder() == "a"
-        await cluster.create("mnist", wait_s=1.0)
+        await cluster.create_job("mnist", wait_s=1.0)
         assert cluster.names("pods") == ["mnist-worker-0"]
 
 
@@ -176,10 +107,10 @@ async def test_a_replica_that_waits_is_ready_and_writes_nothing() -> None:
     """
     async with a_cluster("a", "b") as cluster:
         _, b = cluster.processes
-        await cluster.create("mnist", wait_s=30.0)
+        await cluster.create_job("mnist", wait_s=30.0)
         assert b.manager.why_not_ready() is None
         assert not b.manager.is_leading
-        assert not b.writes.methods
+        assert not b.writes.requests
         assert cluster.names("pods") == ["mnist-worker-0"]
         await cluster.client.delete(TFJOBS, HOME, "mnist")
         await asyncio.sleep(60.0)
@@ -194,7 +125,7 @@ async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
     """A12, LE-11: the work ends, the events are written, and then the lease is given back."""
     async with a_cluster("a", "b") as cluster:
         a, b = cluster.processes
-        await cluster.create("first", wait_s=0.01)
+        await cluster.create_job("first", wait_s=0.01)
         assert await a.end() < 1.0
         assert cluster.names("events")
         last = max(number for number, write in enumerate(cluster.server.writes) if write.client == "a")
@@ -202,7 +133,7 @@ async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
         assert last < given_back
         await asyncio.sleep(RETRY_S)
         assert b.manager.is_leading
-        await cluster.create("second", wait_s=1.0)
+        await cluster.create_job("second", wait_s=1.0)
         assert "second-worker-0" in cluster.names("pods")
 
 
@@ -215,7 +146,7 @@ async def test_a_process_that_is_told_to_stop_in_a_burst_hands_over_too() -> Non
         a, b = cluster.processes
         a.writes.delay_s = 0.1
         for number in range(100):
-            await cluster.create(f"job-{number}")
+            await cluster.create_job(f"job-{number}")
         await asyncio.sleep(0.95)  # in the middle of a write
         begun = len(cluster.written("a"))
         with capture_logs() as lines:
@@ -238,7 +169,7 @@ async def test_a_write_that_gets_no_response_keeps_the_lease() -> None:
     async with a_cluster("a") as cluster:
         (a,) = cluster.processes
         a.writes.delay_s = 60.0
-        await cluster.create("mnist", wait_s=0.1)
+        await cluster.create_job("mnist", wait_s=0.1)
         with capture_logs() as lines:
             assert DRAIN_S <= await a.end() < 10.0
         assert {"write_interrupted", "lease_kept"} <= {line["event"] for line in lines}
@@ -253,28 +184,28 @@ async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_er
     async with a_cluster("a", "b") as cluster:
         a, b = cluster.processes
         a.lease.cut = a.writes.cut = True
-        await cluster.create("before", wait_s=1.0)
+        await cluster.create_job("before", wait_s=1.0)
         with pytest.raises(LeadershipLostError):
             await a.running
         assert not a.manager.is_leading
         a.writes.cut = False
-        before = len(a.writes.methods)
-        await cluster.create("mnist", wait_s=LEASE_S + RETRY_S)
+        before = len(a.writes.requests)
+        await cluster.create_job("mnist", wait_s=LEASE_S + RETRY_S)
         assert b.manager.is_leading
         assert cluster.names("pods") == ["before-worker-0", "mnist-worker-0"]
-        assert len(a.writes.methods) == before
+        assert len(a.writes.requests) == before
 
 
 async def test_no_write_passes_when_the_lease_is_over(mocker: MockerFixture) -> None:
     """The fence: a sync that is running when the lease ends can send no further write; suspensions of the machine count."""
     fences = mocker.patch("tfjob_operator.controller.app.Fence", wraps=Fence)
-    line = Line(ModelServer(), "a")
+    line = UnreliableTransport(ModelServer(), "a")
     build(Options(), Transports(line, line, line), asyncio.Event(), identity="a")
     assert [type(call.args[0]) for call in fences.call_args_list] == [LeaseClock]
     async with a_cluster("a") as cluster:
         (a,) = cluster.processes
         a.writes.silent_for = "/tfjobs"
-        await cluster.create("mnist")
+        await cluster.create_job("mnist")
         a.lease.cut = True
         with pytest.raises(LeadershipLostError):
             await a.running
@@ -285,10 +216,10 @@ async def test_a_process_stops_in_time_when_nobody_responds() -> None:
     """A12: syncs, events and the lease each have their share of ten seconds."""
     async with a_cluster("a") as cluster:
         (a,) = cluster.processes
-        await cluster.create("mnist", wait_s=1.0)
+        await cluster.create_job("mnist", wait_s=1.0)
         for line in (a.watches, a.writes, a.lease):
             line.silent_for = "/"
-        await cluster.create("other", wait_s=0.5)
+        await cluster.create_job("other", wait_s=0.5)
         assert await a.end() <= DRAIN_S + FLUSH_S + RELEASE_S + 0.1 < 10.0
 
 
@@ -298,11 +229,11 @@ async def test_while_the_api_server_is_away_a_process_waits_and_stops_when_told(
         a, b = cluster.start("a"), cluster.start("b")
         for line in (a.watches, b.watches):
             line.cut = True
-        await cluster.create("mnist", wait_s=600.0)
+        await cluster.create_job("mnist", wait_s=600.0)
         assert a.manager.why_not_ready() is not None
         assert await a.end() < 1.0
         assert a.manager.why_not_ready() == "stopping"
-        assert not a.lease.methods
+        assert not a.lease.requests
         b.watches.cut = False
         await asyncio.sleep(60.0)
         assert cluster.names("pods") == ["mnist-worker-0"]
@@ -312,11 +243,11 @@ async def test_without_an_election_a_process_works_at_once() -> None:
     """B75: for an operator with a single replica; no lease is asked for. Jobs of other controllers are not counted."""
     async with a_cluster() as cluster:
         a = cluster.start("a", election=None)
-        await cluster.create("theirs", {"managedBy": "kueue.x-k8s.io/multikueue"}, wait_s=1.0)
+        await cluster.create_job("theirs", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}, wait_s=1.0)
         await cluster.client.delete(TFJOBS, HOME, "theirs")
         await asyncio.sleep(1.0)
-        assert (a.counted(), a.writes.methods) == ({}, [])
-        await cluster.create("mnist", wait_s=1.0)
+        assert (a.counted(), a.writes.requests) == ({}, [])
+        await cluster.create_job("mnist", wait_s=1.0)
         assert a.manager.is_leading
         assert cluster.names("pods") == ["mnist-worker-0"]
         assert not cluster.names("leases")
@@ -329,25 +260,25 @@ async def test_the_rate_limit_holds_for_all_requests_but_the_leases_and_a_resync
     async with a_cluster() as cluster:
         a = cluster.start("a", qps=0.5, burst=5, resync_s=60.0)
         for number in range(10):
-            await cluster.create(f"job-{number}")
+            await cluster.create_job(f"job-{number}")
         await asyncio.sleep(21.0)
         watches = 4 + 4  # opening one is not rate limited, nor are the streaming lists, which a server of 1.20 refuses
-        assert len(a.watches.methods) + len(a.writes.methods) - watches == 5 + 10
-        assert len(a.lease.methods) >= 11
+        assert len(a.watches.requests) + len(a.writes.requests) - watches == 5 + 10
+        assert len(a.lease.requests) >= 11
         await asyncio.sleep(459.0)  # past the sync that would find expectations that were never met (EX-02)
-        a.writes.methods.clear()
+        a.writes.requests.clear()
         before = a.results()
         await asyncio.sleep(300.0)
         assert a.results() - before == Counter(success=50)
-        assert a.writes.methods == []
+        assert a.writes.requests == []
 
 
 async def test_a_job_is_counted_once_among_all_replicas_and_lives() -> None:
     """A replica that waits sees deletions too, and every job looks new to a process that has just started."""
     async with a_cluster("a", "b") as cluster:
         a, b = cluster.processes
-        await cluster.create("first")
-        await cluster.create("second", wait_s=5.0)
+        await cluster.create_job("first")
+        await cluster.create_job("second", wait_s=5.0)
         await cluster.client.delete(TFJOBS, HOME, "first")
         await asyncio.sleep(1.0)
         assert a.counted() == {"created": 2, "deleted": 1}
@@ -369,8 +300,8 @@ async def test_the_leader_alone_exports_jobs_by_state_and_observes_starts() -> N
         await asyncio.sleep(1.0)
         b = cluster.start("b", namespace="")
         await asyncio.sleep(1.0)
-        await cluster.create("mnist")
-        await cluster.create("later", {"suspend": True}, wait_s=10.0)
+        await cluster.create_job("mnist")
+        await cluster.create_job("later", runPolicy={"suspend": True}, wait_s=10.0)
         expected = {(HOME, "Created"): 1, (HOME, "Suspended"): 1}
         assert (a.metrics.families[JOBS](), b.metrics.families[JOBS]()) == (expected, {})
         waits = {(HOME, "Created"): EPOCH.timestamp()}
@@ -416,8 +347,7 @@ async def test_a_crash_of_a_part_ends_the_process_and_gives_the_lease_back(mocke
         with pytest.raises(ExceptionGroup) as caught:
             await a.running
         assert caught.group_contains(ZeroDivisionError)
-        lease = cluster.server.storage.collections["leases"].objects[(HOME, "tf-operator")]
-        assert msgspec.json.encode(lease.body["spec"]["holderIdentity"]) == b'""'
+        assert cluster.holder() == ""
 
 
 async def test_what_the_alpha_apis_lack_keeps_no_other_job_waiting() -> None:
@@ -427,7 +357,7 @@ async def test_what_the_alpha_apis_lack_keeps_no_other_job_waiting() -> None:
     """
     async with a_cluster() as cluster:
         other = cluster.start("other", apis=("tensorflow.org/v1alpha1",), election=None)
-        await cluster.create("mnist", wait_s=10.0)
+        await cluster.create_job("mnist", wait_s=10.0)
         problem = other.manager.why_not_ready() or ""
         assert "not served by the API server (is the CRD installed?): tfjobs.tensorflow.org/team" in problem
         assert "not synced" not in problem
@@ -438,5 +368,4 @@ async def test_what_the_alpha_apis_lack_keeps_no_other_job_waiting() -> None:
         await cluster.client.create(TFJOBS, HOME, body)
         await asyncio.sleep(10.0)
         assert cluster.names("pods") == ["mnist-worker-0"]
-        alpha = cluster.server.storage.collections["tfjobs"].objects[HOME, "alpha"].body
-        assert "status" not in alpha
+        assert "status" not in cluster.body("tfjobs", "alpha")

@@ -5,16 +5,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
 
+from fakes.cluster import UnreliableTransport
 from fakes.metrics import FakeMetrics
 from fakes.objects import Pod, Service
 from fakes.source import FakeSource, expired, pod, settle, settled, status_error
 from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client.errors import ConnectionLostError
-from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import ObjectMeta, Struct
@@ -37,26 +35,18 @@ class Named(Struct, frozen=True):
     metadata: ObjectMeta
 
 
-class Line(ModelTransport):
-    """A line to a server with a pod and a service; requests for services hang while `stuck`."""
-
-    def __init__(self, *, stuck: bool = False) -> None:
-        server = ModelServer()
-        for path, name in (("", "ns"), ("/ns/pods", "a"), ("/ns/services", "a")):
-            body = msgspec.json.encode({"metadata": {"name": name}, "spec": {"containers": []}})
-            assert server.exchange(Request("POST", f"/api/v1/namespaces{path}", body=body), "user").status == 201
-        super().__init__(server)
-        self.paths: dict[str, None] = {}
-        self.stuck = stuck
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        self.paths[request.path] = None
-        if self.stuck and "services" in request.path:
-            await asyncio.Event().wait()
-        return await super().send(request, on_leave)
+def connected(silent_for: str | None = None) -> UnreliableTransport:
+    """Return a connection to a server with a pod and a service."""
+    server = ModelServer()
+    for path, name in (("", "ns"), ("/ns/pods", "a"), ("/ns/services", "a")):
+        body = {"metadata": {"name": name}, "spec": {"containers": []}}
+        assert server.ask("user", "POST", f"/api/v1/namespaces{path}", body) == 201
+    line = UnreliableTransport(server)
+    line.silent_for = silent_for
+    return line
 
 
-def factory_over(line: Line) -> SharedInformerFactory:
+def factory_over(line: UnreliableTransport) -> SharedInformerFactory:
     """A factory over this line."""
     return SharedInformerFactory(RestClient(line))
 
@@ -78,7 +68,7 @@ def by_name(item: Pod) -> Sequence[str]:
 
 async def test_the_same_question_gets_the_same_informer() -> None:
     """A5, ST-05: indices that a shared informer lacks are added."""
-    factory = factory_over(Line())
+    factory = factory_over(connected())
     pods = factory.informer(Codec(PODS, Pod), label_selector="app=web", indexers={"name": by_name})
     shared = factory.informer(Codec(PODS, Pod), label_selector="app=web", indexers={"name": by_name, "other": by_name})
     assert shared is pods
@@ -97,7 +87,7 @@ async def test_the_same_question_gets_the_same_informer() -> None:
 
 async def test_started_informers_sync_and_are_reported_by_name() -> None:
     """A5, wait_test.go:TestSyncResult: two slices of one resource are two caches, and both run."""
-    factory = factory_over(Line())
+    factory = factory_over(connected())
     pods, services = factory.informer(Codec(PODS, Pod)), factory.informer(Codec(SERVICES, Service))
     names = factory.informer(Codec(PODS, Named))
     told: list[str] = []
@@ -113,21 +103,21 @@ async def test_started_informers_sync_and_are_reported_by_name() -> None:
 
 async def test_only_started_informers_are_waited_for_and_a_second_start_starts_the_new_ones() -> None:
     """A5"""
-    line = Line()
+    line = connected()
     factory = factory_over(line)
     factory.informer(Codec(PODS, Pod))
     async with started(factory) as tasks:
         factory.informer(Codec(SERVICES, Service))
         assert await factory.wait_for_cache_sync(1.0) == {"pods": True}
-        assert [*line.paths] == ["/api/v1/pods"]
+        assert [*{request.path: None for request in line.requests}] == ["/api/v1/pods"]
         factory.start(tasks)
         assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": True}
-    assert [*line.paths] == ["/api/v1/pods", "/api/v1/services"]
+    assert [*{request.path: None for request in line.requests}] == ["/api/v1/pods", "/api/v1/services"]
 
 
 async def test_a_cache_that_does_not_fill_in_time_is_named_unless_nobody_requires_it() -> None:
     """A12: a process whose cache does not fill must fail, not hang. A resource that nobody requires may not exist."""
-    factory = factory_over(Line(stuck=True))
+    factory = factory_over(connected(silent_for="/services"))
     factory.informer(Codec(PODS, Pod))
     services = factory.informer(Codec(SERVICES, Service), required=False)
     async with started(factory):
@@ -142,7 +132,7 @@ async def test_a_cache_that_does_not_fill_in_time_is_named_unless_nobody_require
 
 async def test_an_informer_that_stopped_before_it_synced_is_reported_as_not_synced() -> None:
     """SI-08, wait_test.go:TestSyncResult"""
-    factory = factory_over(Line(stuck=True))
+    factory = factory_over(connected(silent_for="/services"))
     factory.informer(Codec(PODS, Pod))
     services = factory.informer(Codec(SERVICES, Service))
     async with started(factory):
@@ -152,13 +142,13 @@ async def test_an_informer_that_stopped_before_it_synced_is_reported_as_not_sync
 
 async def test_nothing_starts_after_shut_down_began_and_shutting_down_twice_is_harmless() -> None:
     """A5"""
-    line = Line()
+    line = connected()
     factory = factory_over(line)
     pods = factory.informer(Codec(PODS, Pod))
     await factory.shut_down()
     async with started(factory):
         pass
-    assert not line.paths
+    assert not line.requests
     with pytest.raises(InformerStoppedError):
         await pods.wait_for_sync()
 

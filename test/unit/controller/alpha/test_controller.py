@@ -22,10 +22,11 @@ from fakes.alpha import (
     spec,
 )
 from fakes.api import status_error
+from fakes.jobs import with_condition
 from fakes.objects import changed
 from simulation.scenarios.memory import remembered
 from tfjob_operator.api.client import errors
-from tfjob_operator.api.core import Condition, ContainerState, ContainerStateWaiting, ContainerStatus
+from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
@@ -306,7 +307,7 @@ def not_started(reason: str, *, terminating: bool = False) -> Pod:
     """The master's pod, not started: it is unschedulable, or its training container waits."""
     found = pod_of(batch_job("MASTER", 0, runtime_id="76no"), "Pending", terminating=terminating)
     if reason == "Unschedulable":
-        return changed(found, status__conditions=(Condition("PodScheduled", "False", reason, "no room"),))
+        return with_condition(found, "PodScheduled", "False", reason, "no room")
     state = ContainerState(waiting=ContainerStateWaiting(reason, "no such image"))
     return changed(found, status__container_statuses=(ContainerStatus("tensorflow", state=state),))
 

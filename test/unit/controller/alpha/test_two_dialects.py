@@ -7,15 +7,15 @@ import pytest
 
 from fakes import alpha
 from fakes.api import status_error
-from fakes.controller import STATUS, ControllerHarness
-from fakes.jobs import job, mistakes, replica
+from fakes.controller import ControllerHarness
+from fakes.jobs import job, mistakes, spec
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, StartRecord, TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 
-V1: dict[str, Any] = {"tfReplicaSpecs": {"Worker": replica(1)}}
+V1: dict[str, Any] = spec(Worker=1)
 ALPHA = alpha.spec()
 CREATED = JobCondition(type="Created", status="True", last_transition_time=EPOCH)
 
@@ -56,14 +56,14 @@ async def test_every_job_has_exactly_one_controller(spec: dict[str, Any], status
 async def test_a_job_that_began_in_the_alpha_dialect_is_left_alone_also_where_that_is_not_served_any_more() -> None:
     """Its Jobs go on without the operator; nothing of it is overwritten."""
     status = JobStatus(phase="Running", conditions=(CREATED,))
-    for spec in (ALPHA, V1):
-        assert not await works_on(job(spec, status=status), alpha_is_served=False)
+    for given in (ALPHA, V1):
+        assert not await works_on(job(given, status=status), alpha_is_served=False)
 
 
 async def test_where_the_alpha_dialect_is_not_served_its_jobs_fail_and_say_how_it_would_be() -> None:
     world = harness(alpha_is_served=False)
     await world.sync(job(ALPHA))
-    assert [each["type"] for each in world.client.bodies[STATUS][1]["value"]["conditions"]] == ["Failed"]
+    assert world.conditions == ["Failed"]
     told = " ".join(mistakes(job(ALPHA)))
     assert "spec.replicaSpecs: Forbidden: v1alpha1 format" in told
     assert "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1" in told

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from fakes.manifests import read_document
 from fakes.metrics import FakeMetrics
 from fakes.recorder import FakeRecorder
+from fakes.source import running
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.client import RestClient
@@ -75,12 +76,8 @@ class Followed:
 @asynccontextmanager
 async def followed(folder: Path, content: str | None) -> AsyncIterator[Followed]:
     found = Followed(folder, content)
-    task = asyncio.create_task(found.file.follow(found.report))
-    try:
+    async with running(found.file.follow(found.report)):
         yield found
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def polls(count: int = 1) -> None:

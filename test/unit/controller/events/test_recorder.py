@@ -41,24 +41,16 @@ class EventClient(FakeClient):
         self.always: Exception | None = None
         self.pause: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(0)
 
-    async def _take(self, verb: str, namespace: str, name: str, body: object) -> bytes:
-        now = asyncio.get_running_loop().time()
-        self.log.append((now, verb, namespace, name, msgspec.json.decode(encode(body))))
+    async def answer(self, verb: str, resource: Resource, namespace: str, name: str, body: Any, **options: Any) -> Any:
+        assert verb == "create" or (verb, options) == ("patch", {"content_type": STRATEGIC_MERGE_PATCH})
+        found = msgspec.json.decode(encode(body))
+        name = name or found["metadata"]["name"]
+        self.log.append((asyncio.get_running_loop().time(), verb, namespace, name, found))
         await self.pause()
         answer = self.answers.pop(0) if self.answers else self.always
         if answer is not None:
             raise answer
-        return b"{}"
-
-    async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
-        name = msgspec.json.decode(encode(body))["metadata"]["name"]
-        return await self._take("create", namespace, name, body)
-
-    async def patch(
-        self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any
-    ) -> Any:
-        assert options == {"content_type": STRATEGIC_MERGE_PATCH}
-        return await self._take("patch", namespace, name, body)
+        return {}
 
     @property
     def verbs(self) -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fakes.controller import KEY, STATUS, ControllerHarness, StubInformer
-from fakes.jobs import OWNER, good_spec, job, pod, replica, service
+from fakes.jobs import OWNER, good_spec, job, pod, service, spec
 from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.meta import index_by_owner, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
@@ -19,7 +19,7 @@ from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.writes import EventDeduplicator
 from tfjob_operator.controller.tfjob.build.children import labels_of
 
-ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
+ONE_WORKER = spec(Worker=1)
 CHILDREN = [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
 
 
@@ -50,10 +50,9 @@ async def test_children_in_another_namespace_stand_for_none_of_the_jobs_own(susp
     world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"suspend": suspend}}))
     for store, child, _ in stores(world):
         store.put(elsewhere(child))
-    await world.sync()
-    assert world.taken() == [STATUS, *([] if suspend else CHILDREN)]
+    assert await world.sync_and_take() == [STATUS, *([] if suspend else CHILDREN)]
     if not suspend:
-        assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["active"] == 0
+        assert world.status["replicaStatuses"]["Worker"]["active"] == 0
 
 
 @pytest.mark.parametrize(("phase", "code"), [("Failed", 1), ("Succeeded", 0)])
@@ -63,9 +62,8 @@ async def test_what_becomes_of_a_pod_in_another_namespace_does_not_end_the_job(p
     world.pods.put(pod("Worker", 0))
     world.pods.put(elsewhere(pod("Worker", 0, phase, code)))
     await world.sync()
-    status = world.client.bodies[STATUS][1]["value"]
-    assert [each["type"] for each in status["conditions"]] == [ConditionType.CREATED, ConditionType.RUNNING]
-    assert status["replicaStatuses"]["Worker"] == {"active": 1, "succeeded": 0, "failed": 0}
+    assert world.conditions == [ConditionType.CREATED, ConditionType.RUNNING]
+    assert world.status["replicaStatuses"]["Worker"] == {"active": 1, "succeeded": 0, "failed": 0}
 
 
 async def test_a_child_in_another_namespace_meets_no_expectation() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import accounted, at, good_spec, job, observed, pod, spec
+from fakes.jobs import accounted, at, disrupted, good_spec, job, observed, pod, spec, with_condition
 from fakes.objects import changed
 from tfjob_operator.api import core
 from tfjob_operator.api.v1.constants import RestartPolicy
@@ -41,16 +41,12 @@ def container(policy: str = "", *rules: tuple[str, str, tuple[int, ...]]) -> cor
     return core.Container(name="tensorflow", restart_policy=policy, restart_policy_rules=made or None)
 
 
-def with_condition(found: Pod, kind: str, status: str = "True", reason: str = "") -> Pod:
-    return changed(found, status__conditions=(core.Condition(kind, status, reason),))
-
-
 def shut_down(found: Pod) -> Pod:
-    return with_condition(found, "DisruptionTarget", reason="TerminationByKubelet")
+    return disrupted(found, "TerminationByKubelet")
 
 
 def evicted(found: Pod) -> Pod:
-    return with_condition(found, "DisruptionTarget", reason="EvictionByEvictionAPI")
+    return disrupted(found, "EvictionByEvictionAPI")
 
 
 def with_status(found: Pod, code: int = 137, reason: str = "", *, waiting: str = "", count: int = 0) -> Pod:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from fakes.jobs import good_spec, job, names, planned, replica
+from fakes.jobs import good_spec, job, names, planned, spec
 from fakes.objects import after, changed
 from fakes.recordings import History, Step, histories
 from support.cases import noted
@@ -185,7 +185,7 @@ def decide(tfjob: TFJob, pods: list[Pod], policy: str) -> tuple[TFJob, Plan]:
 
 
 def job_of(policy: str) -> TFJob:
-    return job({"tfReplicaSpecs": {"Worker": replica(1, policy)}})
+    return job(spec(policy, Worker=1))
 
 
 def states(step: Step, kind: str = "containerStatuses") -> dict[str, dict[str, Any]]:

@@ -4,24 +4,38 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, Status
-from tfjob_operator.controller.leaderelection import LeaderElectionRecord
+from tfjob_operator.controller.leaderelection import Fence, LeaderElectionRecord
 from tfjob_operator.workqueue import LoopClock
 
 
 class LockServer:
     """The record that all `ModelLock`s see; `history` holds (time, verb, record) of each write that took effect."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
         self.record: LeaderElectionRecord | None = None
         self.version = 0
         self.history: list[tuple[float, str, LeaderElectionRecord]] = []
+        self._now = now or LoopClock().monotonic
 
-    def put(self, record: LeaderElectionRecord | None, verb: str = "put") -> None:
-        """Replace the record, as if another client had done so."""
+    def create(self, record: LeaderElectionRecord) -> int:
+        """Return the version of the record. Raises AlreadyExistsError."""
+        if self.record is not None:
+            raise AlreadyExistsError(Status(code=409))
+        return self.put(record, "create")
+
+    def update(self, record: LeaderElectionRecord, version: int) -> int:
+        """Return the new version. Raises ConflictError."""
+        if self.record is None or version != self.version:
+            raise ConflictError(Status(code=409))
+        return self.put(record, "update")
+
+    def put(self, record: LeaderElectionRecord | None, verb: str = "put") -> int:
+        """Replace the record, as if another client had done so; return the new version."""
         self.record = record
         self.version += 1
         if record is not None:
-            self.history.append((LoopClock().monotonic(), verb, record))
+            self.history.append((self._now(), verb, record))
+        return self.version
 
     @property
     def holders(self) -> list[str]:
@@ -62,20 +76,14 @@ class ModelLock:
     async def create(self, record: LeaderElectionRecord) -> None:
         self.calls.append("create")
         await self.before()
-        if self.server.record is not None:
-            raise AlreadyExistsError(Status(code=409))
-        await self._put(record, "create")
+        version = self.server.create(record)
+        await self.after()
+        self._version = version
 
     async def update(self, record: LeaderElectionRecord) -> None:
         self.calls.append("update")
         await self.before()
-        if self.server.record is None or self._version != self.server.version:
-            raise ConflictError(Status(code=409))
-        await self._put(record, "update")
-
-    async def _put(self, record: LeaderElectionRecord, verb: str) -> None:
-        self.server.put(record, verb)
-        version = self.server.version
+        version = self.server.update(record, self._version)
         await self.after()
         self._version = version
 
@@ -86,3 +94,10 @@ class ModelLock:
 async def for_ever() -> None:
     """Work that does not end by itself, or a server that does not answer."""
     await asyncio.Event().wait()
+
+
+async def renew(fence: Fence) -> None:
+    """Renew as an elector does: every two seconds, for a lease of fifteen with a margin of two and a half."""
+    while True:
+        fence.open_until(asyncio.get_running_loop().time() + 12.5)
+        await asyncio.sleep(2.0)

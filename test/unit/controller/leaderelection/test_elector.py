@@ -10,10 +10,10 @@ import pytest
 
 from fakes.api import FakeClient
 from fakes.metrics import FakeMetrics
+from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import EPOCH, VirtualClock, VirtualTimeLoop
-from tfjob_operator.api.client import Request, Response
+from tfjob_operator.api.client import Request
 from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError, RequestTimeoutError
-from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.leaderelection import (
     FencedError,
     FencedTransport,
@@ -330,13 +330,9 @@ async def test_cancelling_ends_the_work_first_and_then_gives_the_lease_back(benc
 async def test_the_lease_is_kept_when_a_write_was_cut_off(bench: Bench) -> None:
     """LE-11: it may take effect after the release, and so under another leader."""
 
-    class Silent:
-        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-            on_leave(request)
-            return await asyncio.Future()
-
     async def write() -> None:
-        await FencedTransport(Silent(), bench.elector.fence).send(Request("POST", "/"))
+        silent = FakeTransport(FakeResponse(after_s=3600.0))
+        await FencedTransport(silent, bench.elector.fence).send(Request("POST", "/"))
 
     bench.work = write
     running = await bench.run_for(1.0)

@@ -6,42 +6,22 @@ import contextlib
 import pytest
 from pytest_mock import MockerFixture
 
+from fakes.source import running
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import VirtualClock
-from tfjob_operator.api.client import Request, Response, RestClient
+from tfjob_operator.api.client import Request, RestClient
 from tfjob_operator.api.client.errors import ApiError, ConnectError, ConnectionLostError, RequestTimeoutError
-from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.core import PODS
 from tfjob_operator.controller.leaderelection import Fence, FencedError, FencedTransport, GatedTransport
 from tfjob_operator.workqueue import LeaseClock
+from unit.controller.leaderelection.model import renew
 
 WRITES = ["POST", "PUT", "PATCH", "DELETE", "BREW"]
 
 
-class SlowTransport:
-    """Waits `line_s` before it sends, and responds `delay_s` later; records when requests began, ended or were cut off."""
-
-    def __init__(self, delay_s: float = 0.0, line_s: float = 0.0) -> None:
-        self.delay_s = delay_s
-        self.line_s = line_s
-        self.answer = FakeResponse()
-        self.seen: list[tuple[float, str]] = []
-        self.requests: list[Request] = []
-
-    def note(self, what: str) -> None:
-        self.seen.append((asyncio.get_running_loop().time(), what))
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        await asyncio.sleep(self.line_s)
-        self.requests.append(on_leave(request))
-        self.note("begun")
-        try:
-            await asyncio.sleep(self.delay_s)
-        except asyncio.CancelledError:
-            self.note("cut off")
-            raise
-        self.note("done")
-        return await FakeTransport(self.answer).send(request)
+def slow(delay_s: float = 0.0, *, line_s: float = 0.0, connections: int = 32) -> FakeTransport:
+    """Return a transport whose responses come `delay_s` after a request was sent."""
+    return FakeTransport(then_always=FakeResponse(after_s=delay_s), line_s=line_s, connections=connections)
 
 
 @pytest.fixture
@@ -52,7 +32,7 @@ def fence() -> Fence:
 @pytest.mark.parametrize("method", WRITES)
 async def test_a_fence_that_was_never_opened_lets_no_write_pass(fence: Fence, method: str) -> None:
     """LE-10: a candidate writes nothing, whatever the verb."""
-    wire = SlowTransport()
+    wire = slow()
     with pytest.raises(FencedError, match="does not hold the lease"):
         await FencedTransport(wire, fence).send(Request(method, "/api/v1/pods"))
     with pytest.raises(
@@ -65,7 +45,7 @@ async def test_a_fence_that_was_never_opened_lets_no_write_pass(fence: Fence, me
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
 async def test_reads_always_pass(fence: Fence, method: str) -> None:
     """LE-10: a candidate keeps its caches warm."""
-    wire = SlowTransport(30.0)
+    wire = slow(30.0)
     assert (await FencedTransport(wire, fence).send(Request(method, "/api/v1/pods"))).status == 200
     assert wire.seen == [(0.0, "begun"), (30.0, "done")]
 
@@ -83,7 +63,7 @@ async def test_a_leader_whose_machine_was_suspended_must_not_write(mocker: Mocke
 
 async def test_writes_pass_up_to_the_end_and_not_at_it(fence: Fence) -> None:
     """LE-04: at the end itself the lease must be taken for expired."""
-    transport = FencedTransport(SlowTransport(), fence)
+    transport = FencedTransport(slow(), fence)
     fence.open_until(10.0)
     await asyncio.sleep(9.9)
     await transport.send(Request("POST", "/"))
@@ -96,7 +76,7 @@ async def test_writes_pass_up_to_the_end_and_not_at_it(fence: Fence) -> None:
 
 async def test_a_write_under_way_is_cut_off_when_the_fence_shuts(fence: Fence) -> None:
     """LE-10: its total timeout would let it live on for 30 s, while another process leads."""
-    wire = SlowTransport(20.0)
+    wire = slow(20.0)
     fence.open_until(10.0)
     await asyncio.sleep(4.0)
     with pytest.raises(RequestTimeoutError, match="the lease ended"):
@@ -106,7 +86,7 @@ async def test_a_write_under_way_is_cut_off_when_the_fence_shuts(fence: Fence) -
 
 async def test_the_server_is_told_how_long_it_has(fence: Fence) -> None:
     """LE-10: a write that waits in the server outlives a client that is frozen. Zero would mean: as long as it likes."""
-    wire = SlowTransport()
+    wire = slow()
     transport = FencedTransport(wire, fence)
     for end in (10.0, 2.5, 0.0001):
         fence.open_until(end)
@@ -124,8 +104,7 @@ async def test_the_server_is_told_how_long_it_has(fence: Fence) -> None:
 
 async def test_the_body_of_a_response_may_come_after_the_end(fence: Fence) -> None:
     """LE-10: the server has acted before it sends the head of the response."""
-    wire = SlowTransport()
-    wire.answer = FakeResponse(body=(20.0, b"{}"))
+    wire = FakeTransport(FakeResponse(body=(20.0, b"{}")))
     fence.open_until(10.0)
     assert await RestClient(FencedTransport(wire, fence)).create(PODS, "ns", {}) == b"{}"
 
@@ -133,7 +112,7 @@ async def test_the_body_of_a_response_may_come_after_the_end(fence: Fence) -> No
 async def test_a_write_without_a_response_is_unsettled_for_as_long_as_the_server_may_work_on_it(fence: Fence) -> None:
     """LE-11: whether it was cancelled, lost or timed out, it may still take effect."""
     fence.open_until(10.0)
-    sending = asyncio.create_task(FencedTransport(SlowTransport(20.0), fence).send(Request("POST", "/")))
+    sending = asyncio.create_task(FencedTransport(slow(20.0), fence).send(Request("POST", "/")))
     quiescent = [fence.quiescent]
     await asyncio.sleep(4.0)
     sending.cancel()
@@ -152,32 +131,24 @@ async def test_a_write_without_a_response_is_unsettled_for_as_long_as_the_server
 )
 async def test_a_write_that_never_arrived_needs_no_settling(fence: Fence, error: ApiError, quiescent: bool) -> None:
     """LE-11: without a connection the server cannot have acted."""
-
-    class Failing(SlowTransport):
-        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-            if not isinstance(error, ConnectError):
-                on_leave(request)
-            raise error
-
     fence.open_until(10.0)
     with pytest.raises(type(error)):
-        await FencedTransport(Failing(), fence).send(Request("POST", "/"))
+        await FencedTransport(FakeTransport(error), fence).send(Request("POST", "/"))
     assert fence.quiescent is quiescent
 
 
 async def test_each_retry_asks_again(fence: Fence) -> None:
     """LE-10: RestClient sends a write again when the server says Retry-After; the lease may be over by then."""
-    wire = SlowTransport()
-    wire.answer = refusal(429, retry_after="6")
+    wire = FakeTransport(then_always=refusal(429, retry_after="6"))
     fence.open_until(10.0)
     with pytest.raises(FencedError):
         await RestClient(FencedTransport(wire, fence)).create(PODS, "ns", {})
-    assert [time for time, what in wire.seen if what == "begun"] == [0.0, 6.0]
+    assert wire.sent_at == [0.0, 6.0]
 
 
 async def test_cancelling_and_foreign_timeouts_pass_through(fence: Fence) -> None:
     """LE-10: the fence turns only its own deadline into an error about the lease."""
-    transport = FencedTransport(SlowTransport(20.0), fence)
+    transport = FencedTransport(slow(20.0), fence)
     fence.open_until(100.0)
     with pytest.raises(TimeoutError) as caught:
         async with asyncio.timeout(1.0):
@@ -189,46 +160,18 @@ async def test_cancelling_and_foreign_timeouts_pass_through(fence: Fence) -> Non
     with contextlib.suppress(asyncio.CancelledError):
         await sending
     assert sending.cancelled()
-
-    class Impatient(SlowTransport):
-        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-            raise TimeoutError("not the lease")
-
     with pytest.raises(TimeoutError, match="not the lease"):
-        await FencedTransport(Impatient(), fence).send(Request("POST", "/"))
-
-
-class Line(SlowTransport):
-    """Has so many connections; a request that gets none waits in line."""
-
-    def __init__(self, delay_s: float, connections: int = 32) -> None:
-        super().__init__(delay_s)
-        self.places = asyncio.Semaphore(connections)
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        async with self.places:
-            return await super().send(request, on_leave)
-
-
-async def renew(fence: Fence) -> None:
-    """As an elector does: every two seconds, for a lease of fifteen with a margin of two and a half."""
-    while True:
-        fence.open_until(asyncio.get_running_loop().time() + 12.5)
-        await asyncio.sleep(2.0)
+        await FencedTransport(FakeTransport(TimeoutError("not the lease")), fence).send(Request("POST", "/"))
 
 
 @pytest.mark.parametrize("delay_s", [1.0, 2.0, 8.0])
 async def test_no_write_fails_in_a_long_line_while_the_lease_is_renewed(fence: Fence, delay_s: float) -> None:
     """D8: with a deadline that was set when each of a thousand came, a hundred failed at a second each, and most at two."""
-    wire = Line(delay_s)
+    wire = slow(delay_s)
     transport = FencedTransport(wire, fence)
-    renewing = asyncio.create_task(renew(fence))
-    await asyncio.sleep(0)
-    try:
+    async with running(renew(fence)):
+        await asyncio.sleep(0)
         answers = await asyncio.gather(*(transport.send(Request("POST", "/")) for _ in range(1000)))
-    finally:
-        renewing.cancel()
-        await asyncio.wait([renewing])
     assert len(answers) == 1000
     assert asyncio.get_running_loop().time() == delay_s * 32  # a thousand by thirty-two, rounded up
     assert {request.query["timeout"] for request in wire.requests} <= {"10500ms", "11500ms", "12500ms"}
@@ -239,7 +182,7 @@ async def test_no_write_fails_in_a_long_line_while_the_lease_is_renewed(fence: F
 async def test_a_write_in_line_is_given_up_when_the_fence_shuts_at_last(fence: Fence, how: str) -> None:
     """D8, LE-10: not at the end of the lease that was known when it came, but at the real end. It was never sent."""
     loop = asyncio.get_running_loop()
-    wire = Line(1.0, connections=1)
+    wire = slow(1.0, connections=1)
     fence.open_until(10.0)
     async with wire.places:
         sending = asyncio.create_task(FencedTransport(wire, fence).send(Request("POST", "/")))
@@ -256,7 +199,7 @@ async def test_a_write_in_line_is_given_up_when_the_fence_shuts_at_last(fence: F
 
 async def test_a_write_under_way_has_the_time_that_the_server_was_told(fence: Fence) -> None:
     """D8, LE-10: a renewal meanwhile gives it no more, for the server will have given the request up by then."""
-    wire = SlowTransport(30.0, line_s=3.0)
+    wire = slow(30.0, line_s=3.0)
     fence.open_until(10.0)
     sending = asyncio.create_task(FencedTransport(wire, fence).send(Request("POST", "/")))
     await asyncio.sleep(5.0)
@@ -270,7 +213,7 @@ async def test_a_write_under_way_has_the_time_that_the_server_was_told(fence: Fe
 async def test_a_write_that_was_cancelled_in_line_leaves_nothing_to_settle(fence: Fence) -> None:
     """D8, LE-11: a leader that stops need not keep its lease for what it has not sent."""
     fence.open_until(10.0)
-    sending = asyncio.create_task(FencedTransport(SlowTransport(line_s=7.0), fence).send(Request("POST", "/")))
+    sending = asyncio.create_task(FencedTransport(slow(line_s=7.0), fence).send(Request("POST", "/")))
     await asyncio.sleep(1.0)
     sending.cancel()
     await asyncio.wait([sending])
@@ -279,7 +222,7 @@ async def test_a_write_that_was_cancelled_in_line_leaves_nothing_to_settle(fence
 
 async def test_what_is_under_way_is_awaited() -> None:
     """D24: all of it, also what waits for a connection."""
-    wire = SlowTransport(delay_s=2.0, line_s=1.0)
+    wire = slow(2.0, line_s=1.0)
     gate = GatedTransport(wire)
     sending = [asyncio.create_task(gate.send(Request(method, "/"))) for method in WRITES]
     await asyncio.sleep(0.5)
@@ -291,7 +234,7 @@ async def test_what_is_under_way_is_awaited() -> None:
 @pytest.mark.parametrize("method", WRITES)
 async def test_no_write_begins_after_the_drain_was_asked_for(method: str) -> None:
     """D24: a later write waits until it is cancelled; it does not fail, so its caller reports no failure."""
-    wire = SlowTransport(delay_s=1.0)
+    wire = slow(1.0)
     gate = GatedTransport(wire)
     first = asyncio.create_task(gate.send(Request("POST", "/first")))
     await asyncio.sleep(0.5)
@@ -310,7 +253,7 @@ async def test_no_write_begins_after_the_drain_was_asked_for(method: str) -> Non
 
 async def test_reads_pass_a_drained_gate() -> None:
     """D24: the caches are kept up to date until the end."""
-    wire = SlowTransport()
+    wire = slow()
     gate = GatedTransport(wire)
     await gate.drain()
     assert (await gate.send(Request("GET", "/"))).status == 200
@@ -318,7 +261,7 @@ async def test_reads_pass_a_drained_gate() -> None:
 
 async def test_a_write_that_fails_or_is_cancelled_is_not_waited_for() -> None:
     """D24: it has ended, so it is no longer under way."""
-    gate = GatedTransport(SlowTransport(delay_s=60.0))
+    gate = GatedTransport(slow(60.0))
     writing = asyncio.create_task(gate.send(Request("POST", "/")))
     await asyncio.sleep(1.0)
     draining = asyncio.create_task(gate.drain())
@@ -330,7 +273,7 @@ async def test_a_write_that_fails_or_is_cancelled_is_not_waited_for() -> None:
 
 async def test_the_one_who_wrote_has_seen_the_response_when_the_drain_ends() -> None:
     """D24: otherwise the event of a pod's creation would be lost though the pod exists."""
-    gate = GatedTransport(SlowTransport(delay_s=1.0))
+    gate = GatedTransport(slow(1.0))
     seen: list[str] = []
 
     async def write() -> None:

@@ -11,14 +11,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.api import status_error
-from fakes.transport import FakeResponse, FakeTransport
-from fakes.virtual_loop import EPOCH, VirtualClock
-from simulation.model.kinds import NAMESPACES
-from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client import ListOptions, Request, Response, RestClient, Transport
+from fakes.cluster import HOME, ModelCluster, UnreliableTransport
+from fakes.source import running
+from fakes.transport import FakeResponse
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, DecodeError, ForbiddenError, StatusError
-from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.core import LEASES
 from tfjob_operator.controller.leaderelection import LeaderElectionRecord, LeaseLock, LeaseWatch
 from tfjob_operator.controller.leaderelection.lease import RETRY_S
@@ -34,36 +32,16 @@ SPEC = {
 }
 
 
-class Line(ModelTransport):
-    """A transport to a model server on which the first requests have another end."""
-
-    def __init__(self, server: ModelServer, *script: FakeResponse | Exception) -> None:
-        super().__init__(server, "me")
-        self.script = list(script)
-        self.asked = 0
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        self.asked += 1
-        if self.script:
-            return await FakeTransport(self.script.pop(0)).send(request, on_leave)
-        return await super().send(request, on_leave)
-
-
-class Held:
+class Held(ModelCluster[Any]):
     def __init__(self) -> None:
-        self.server = ModelServer()
-        self.line = Line(self.server)
-        self.client = RestClient(self.line, clock=VirtualClock())
-        self.lock = LeaseLock(self.client, "ns", "lock", identity="me", labels={"b": "ours"})
-
-    async def begin(self) -> LeaseLock:
-        await self.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
-        return self.lock
+        super().__init__("ns")
+        self.line = UnreliableTransport(self.server, "me")
+        self.lock = LeaseLock(self.client_on(self.line), "ns", "lock", identity="me", labels={"b": "ours"})
 
     @property
     def lease(self) -> dict[str, Any]:
         """The stored lease, less what the server adds to its metadata."""
-        body = self.server.storage.collections["leases"].objects["ns", "lock"].body
+        body = self.body("leases", "lock")
         added = {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"}
         return body | {"metadata": {key: value for key, value in body["metadata"].items() if key not in added}}
 
@@ -78,7 +56,7 @@ async def test_a_record_is_written_as_other_clients_read_it_and_comes_back(held:
 
     Micro times have six digits, also where they are zeros. Each response brings the version that the next update carries.
     """
-    lock = await held.begin()
+    lock = (await held.begin()).lock
     assert await lock.get() is None
     await lock.create(RECORD)
     assert held.lease == {
@@ -95,14 +73,14 @@ async def test_a_record_is_written_as_other_clients_read_it_and_comes_back(held:
 async def test_times_of_another_zone_are_written_in_utc(held: Held) -> None:
     """LE-01: a Z, and never an offset."""
     east = NOON.astimezone(timezone(timedelta(hours=5)))
-    await (await held.begin()).create(LeaderElectionRecord("me", 15, east, east, 0))
+    await (await held.begin()).lock.create(LeaderElectionRecord("me", 15, east, east, 0))
     assert held.lease["spec"]["acquireTime"] == "2026-01-01T12:00:00.000000Z"
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "leaseTransitions": None}])
 async def test_a_lease_that_says_nothing_is_free(held: Held, spec: dict[str, object] | None) -> None:
     """LE-01: all fields of the spec are optional, and so is the spec."""
-    lock = await held.begin()
+    lock = (await held.begin()).lock
     body = {"metadata": {"name": "lock"}} | ({"spec": spec} if spec is not None else {})
     await held.client.create(LEASES, "ns", body)
     assert await lock.get() == LeaderElectionRecord()
@@ -112,7 +90,7 @@ async def test_a_lease_that_says_nothing_is_free(held: Held, spec: dict[str, obj
 
 async def test_what_is_not_ours_goes_back_as_it_came(held: Held) -> None:
     """LE-01, leaselock_test.go:TestLabelUpdate: annotations, the fields of newer servers, and the labels of others."""
-    lock = await held.begin()
+    lock = (await held.begin()).lock
     theirs = {"name": "lock", "labels": {"a": "theirs", "b": "theirs"}, "annotations": {"note": "x"}}
     newer = {"strategy": "OldestEmulationVersion", "preferredHolder": "you"}
     await held.client.create(LEASES, "ns", {"metadata": theirs, "spec": newer | {"holderIdentity": "you"}})
@@ -124,7 +102,7 @@ async def test_what_is_not_ours_goes_back_as_it_came(held: Held) -> None:
 
 async def test_the_second_of_two_writers_is_refused_and_may_retry_after_a_read(held: Held) -> None:
     """LE-09, leaselock_test.go:TestUpdateError: and a refusal does no harm to what is remembered."""
-    mine, yours = await held.begin(), LeaseLock(held.client, "ns", "lock", identity="you")
+    mine, yours = (await held.begin()).lock, LeaseLock(held.client, "ns", "lock", identity="you")
     await mine.create(RECORD)
     await yours.get()
     await yours.update(replace(RECORD, holder_identity="you"))
@@ -139,7 +117,7 @@ async def test_the_second_of_two_writers_is_refused_and_may_retry_after_a_read(h
 @pytest.mark.parametrize("raw", [b"{\xff", b"{}", b'{"metadata": {}, "spec": {"leaseDurationSeconds": "15"}}'])
 async def test_a_lease_that_can_not_be_understood_is_an_error_of_ours(held: Held, raw: bytes) -> None:
     """LE-01, D19: an ApiError like any other, and what was known before stays known."""
-    lock = await held.begin()
+    lock = (await held.begin()).lock
     await lock.create(RECORD)
     held.line.script.append(FakeResponse(200, raw))
     with pytest.raises(DecodeError, match="lease ns/lock: the response cannot be decoded"):
@@ -164,19 +142,14 @@ HELD = LeaderElectionRecord("somebody", 15, EPOCH, EPOCH, 3)
 FREE = LeaderElectionRecord("", 1, EPOCH, EPOCH, 3)
 
 
-class Bench:
+class Bench(ModelCluster[Any]):
     """A lease on the model server, and the times at which it was seen free."""
 
     def __init__(self) -> None:
-        self.server = ModelServer()
-        self.client = self.client_on(ModelTransport(self.server, "holder"))
-        self.lock = LeaseLock(self.client, "team", "lease", identity="somebody")
+        super().__init__()
+        self.lock = LeaseLock(self.client, HOME, "lease", identity="somebody")
         self.seen: list[float] = []
         self.records: list[tuple[float, LeaderElectionRecord | None]] = []
-
-    @staticmethod
-    def client_on(transport: Transport) -> RestClient:
-        return RestClient(transport, clock=VirtualClock())
 
     def see(self, record: LeaderElectionRecord | None) -> None:
         now = asyncio.get_running_loop().time()
@@ -185,18 +158,16 @@ class Bench:
             self.seen.append(now)
 
     @asynccontextmanager
-    async def watching(self, transport: Transport | None = None) -> AsyncIterator[asyncio.Task[None]]:
-        """Hold the lease, and watch it inside the block, over `transport` if one is given."""
-        await self.client.create(NAMESPACES, "", {"metadata": {"name": "team"}})
+    async def watching(
+        self, *script: FakeResponse | Exception
+    ) -> AsyncIterator[tuple[UnreliableTransport, asyncio.Task[None]]]:
+        """Hold the lease, and watch it inside the block; the first responses are those of the script."""
+        await self.begin()
         await self.lock.create(HELD)
-        watch = LeaseWatch(self.client_on(transport or ModelTransport(self.server, "candidate")), "team", "lease")
-        task = asyncio.create_task(watch.run(self.see))
-        await asyncio.sleep(1.0)
-        try:
-            yield task
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
+        line = UnreliableTransport(self.server, "candidate", *script)
+        async with running(LeaseWatch(self.client_on(line), HOME, "lease").run(self.see)) as task:
+            await asyncio.sleep(1.0)
+            yield line, task
 
 
 @pytest.fixture
@@ -220,7 +191,7 @@ async def test_a_lease_that_is_given_back_is_seen_at_once(bench: Bench) -> None:
 async def test_a_lease_that_is_deleted_is_free(bench: Bench) -> None:
     """D24: nobody holds what is not there."""
     async with bench.watching():
-        await bench.client.delete(LEASES, "team", "lease")
+        await bench.client.delete(LEASES, HOME, "lease")
         await asyncio.sleep(1.0)
         assert bench.seen == [1.0]
 
@@ -228,18 +199,17 @@ async def test_a_lease_that_is_deleted_is_free(bench: Bench) -> None:
 async def test_another_lease_is_not_looked_at(bench: Bench) -> None:
     """D24: the right to watch may be for one name alone."""
     async with bench.watching():
-        other = LeaseLock(bench.client, "team", "other", identity="other")
+        other = LeaseLock(bench.client, HOME, "other", identity="other")
         await other.create(FREE)
         await asyncio.sleep(1.0)
         assert bench.seen == []
-        listed = await bench.client.list_page(LEASES, ListOptions("team"))
+        listed = await bench.client.list_page(LEASES, ListOptions(HOME))
         assert b'"other"' in listed
 
 
 async def test_a_watch_that_breaks_is_opened_again(bench: Bench) -> None:
     """D24: the new watch shows the lease as it is by then."""
-    transport = Line(bench.server, status_error(StatusError, 500))
-    async with bench.watching(transport):
+    async with bench.watching(status_error(StatusError, 500)):
         await bench.lock.update(FREE)
         await asyncio.sleep(1.0)
         assert bench.seen == []
@@ -249,12 +219,11 @@ async def test_a_watch_that_breaks_is_opened_again(bench: Bench) -> None:
 
 async def test_whoever_may_not_watch_the_lease_asks_once_and_says_so(bench: Bench) -> None:
     """D24: under an older Role the polls must suffice, and requests refused again and again would raise an alert."""
-    transport = Line(bench.server, *[status_error(ForbiddenError, 403)] * 2)
     with capture_logs() as lines:
-        async with bench.watching(transport) as task:
+        async with bench.watching(*[status_error(ForbiddenError, 403)] * 2) as (transport, task):
             await asyncio.sleep(600.0)
             assert task.done()
-    assert transport.asked == 1
+    assert len(transport.requests) == 1
     assert [line["event"] for line in lines] == ["lease_not_watched"]
 
 
@@ -265,7 +234,8 @@ async def test_what_is_no_lease_frees_none(line: bytes) -> None:
     """D24: an error in the stream, or no stream of events at all."""
 
     bench = Bench()
-    async with bench.watching(FakeTransport(*[FakeResponse(200, line)] * 1000)) as task:
+    async with bench.watching(*[FakeResponse(200, line)] * 1000) as (transport, task):
         await asyncio.sleep(60.0)
         assert bench.seen == []
         assert not task.done()
+        assert transport.script, "it is not asked in a hot loop"

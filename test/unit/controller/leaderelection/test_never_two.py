@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from fakes.virtual_loop import EPOCH, VirtualTimeLoop
 from tfjob_operator.api.client import Request, Response
-from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ConflictError, ConnectionLostError, Status
+from tfjob_operator.api.client.errors import ApiError, ConnectionLostError
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.leaderelection import (
     Fence,
@@ -35,6 +35,7 @@ from tfjob_operator.controller.leaderelection import (
     LeaderElector,
     LeadershipLostError,
 )
+from unit.controller.leaderelection.model import LockServer
 
 T = TypeVar("T")
 
@@ -48,16 +49,14 @@ LATE_S = 0.5
 class ElectionWorld:
     """Time, randomness, the server, and the loops of the processes.
 
-    `reigns` are (time, holder) and `writes` (time, writer) as the server saw them.
+    `writes` are (time, writer) as the server saw them.
     """
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.now = 0.0
         self.processes: list[Process] = []
-        self.record: LeaderElectionRecord | None = None
-        self.version = 0
-        self.reigns: list[tuple[float, str]] = []
+        self.lock = LockServer(lambda: self.now)
         self.writes: list[tuple[float, str]] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._scheduled = 0
@@ -72,10 +71,10 @@ class ElectionWorld:
             return 0.002
         return self.random.choice([0.01, 0.1, 1.0, 4.0, 9.0, 30.0]) * self.random.random()
 
-    def put(self, record: LeaderElectionRecord) -> None:
-        self.record = record
-        self.version += 1
-        self.reigns.append((self.now, record.holder_identity))
+    @property
+    def reigns(self) -> list[tuple[float, str]]:
+        """(time, holder) as the server saw them."""
+        return [(at, record.holder_identity) for at, _, record in self.lock.history]
 
     def run(self, until: float) -> None:
         """Run the server and the processes in the order in which they are due, until the time is `until`."""
@@ -92,9 +91,9 @@ class ElectionWorld:
 
     def overlaps(self) -> list[tuple[float, str, str]]:
         """Writes that took effect while another held the lock, as (time, writer, holder)."""
-        found = []
+        found, reigns = [], self.reigns
         for time, writer in self.writes:
-            holders = [holder for since, holder in self.reigns if since <= time and holder]
+            holders = [holder for since, holder in reigns if since <= time and holder]
             if holders and holders[-1] != writer:
                 found.append((time, writer, holders[-1]))
         return found
@@ -212,25 +211,16 @@ class WireLock:
     version: int = -1
 
     async def get(self) -> LeaderElectionRecord | None:
-        world = self.wire.world
-        record, self.version = await self.wire.ask(lambda: (world.record, world.version))
+        lock = self.wire.world.lock
+        record, self.version = await self.wire.ask(lambda: (lock.record, lock.version))
         return record
 
     async def create(self, record: LeaderElectionRecord) -> None:
-        self.version = await self.wire.ask(lambda: self._put(record, fresh=True))
+        self.version = await self.wire.ask(lambda: self.wire.world.lock.create(record))
 
     async def update(self, record: LeaderElectionRecord) -> None:
         expected = self.version
-        self.version = await self.wire.ask(lambda: self._put(record, expected=expected))
-
-    def _put(self, record: LeaderElectionRecord, *, fresh: bool = False, expected: int = -1) -> int:
-        world = self.wire.world
-        if fresh and world.record is not None:
-            raise AlreadyExistsError(Status(code=409))
-        if not fresh and expected != world.version:
-            raise ConflictError(Status(code=409))
-        world.put(record)
-        return world.version
+        self.version = await self.wire.ask(lambda: self.wire.world.lock.update(record, expected))
 
 
 @dataclass

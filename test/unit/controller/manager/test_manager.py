@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.cluster import ModelCluster
+from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
 from hack.examples.mirror import ConfigMap, Mirror
-from simulation.model.kinds import NAMESPACES
-from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client import ListOptions, RestClient
-from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
+from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import CONFIG_MAPS, EVENTS
 from tfjob_operator.api.meta import ObjectMeta, Resource, controller_reference, is_controlled_by
 from tfjob_operator.controller.events import EventRecorder
@@ -46,10 +45,9 @@ class Probes:
         return {name: check() for name, check in (*self.healthz.items(), *self.readyz.items())}
 
 
-class Bench:
+class Bench(ModelCluster[Any]):
     def __init__(self) -> None:
-        self.server = ModelServer()
-        self.client = RestClient(ModelTransport(self.server, "controllers"), clock=VirtualClock())
+        super().__init__("ns")
         self.informers = SharedInformerFactory(self.client, clock=VirtualClock())
         self.recorder = EventRecorder(self.client, component="mirror", clock=VirtualClock())
         self.stop = asyncio.Event()
@@ -64,14 +62,12 @@ class Bench:
 
     @asynccontextmanager
     async def running(self, manager: Manager) -> AsyncIterator[None]:
+        await self.begin()
         task = asyncio.create_task(manager.run())
         await asyncio.sleep(1.0)
         yield
         self.stop.set()
         await task
-
-    def names(self) -> list[str]:
-        return sorted(name for _, name in self.server.storage.collections["configmaps"].objects)
 
 
 @pytest.fixture
@@ -93,15 +89,14 @@ async def test_two_controllers_share_informers_and_end_together(bench: Bench) ->
     manager = Manager(bench.informers, mirror, counter, stop=bench.stop)
     async with bench.running(manager):
         assert [manager.is_leading] == [True]
-        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
         await bench.create("a", mirror="yes")
         await asyncio.sleep(1.0)
-        assert bench.names() == ["a", "a-mirror"]
+        assert bench.names("configmaps") == ["a", "a-mirror"]
         assert seen == {"a", "a-mirror"}
     assert [manager.is_leading] == [False]
     await bench.create("b", mirror="yes")
     await asyncio.sleep(60.0)
-    assert "b-mirror" not in bench.names()
+    assert "b-mirror" not in bench.names("configmaps")
 
 
 async def test_the_example_leaves_alone_what_is_not_its_own_and_says_so(bench: Bench) -> None:
@@ -109,7 +104,6 @@ async def test_the_example_leaves_alone_what_is_not_its_own_and_says_so(bench: B
     mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
     manager = Manager(bench.informers, mirror, recorder=bench.recorder, stop=bench.stop)
     async with bench.running(manager):
-        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
         await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "a-mirror"}, "data": {"theirs": "1"}})
         await bench.create("a", mirror="yes")
         await asyncio.sleep(60.0)
@@ -126,7 +120,6 @@ async def test_the_example_leaves_alone_what_is_not_its_own_and_says_so(bench: B
 async def test_the_example_mirrors_a_source_that_has_a_controller_of_its_own(bench: Bench) -> None:
     mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
     async with bench.running(Manager(bench.informers, mirror, stop=bench.stop)):
-        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
         await bench.create("a", controller_reference(KETTLES, ObjectMeta(name="blue", uid="7")), mirror="yes")
         await asyncio.sleep(1.0)
         assert is_controlled_by((await bench.read("a-mirror")).metadata, (await bench.read("a")).metadata)
@@ -140,14 +133,13 @@ async def test_the_example_makes_no_copy_of_a_source_that_is_being_deleted(bench
     """In a foreground deletion the copy is deleted first; a new one would hold up the source."""
     mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
     async with bench.running(Manager(bench.informers, mirror, stop=bench.stop)):
-        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
         await bench.create("a", mirror="yes")
         await asyncio.sleep(1.0)
         await bench.client.patch(CONFIG_MAPS, "ns", "a", {"metadata": {"finalizers": ["example.com/hold"]}})
         await bench.client.delete(CONFIG_MAPS, "ns", "a")
         await bench.client.delete(CONFIG_MAPS, "ns", "a-mirror")
         await asyncio.sleep(60.0)
-        assert bench.names() == ["a"]
+        assert bench.names("configmaps") == ["a"]
 
 
 async def test_one_controller_that_is_stuck_makes_the_process_unhealthy(bench: Bench) -> None:
@@ -247,17 +239,12 @@ async def test_a_manager_ends_if_what_runs_beside_it_fails(bench: Bench) -> None
 
 async def test_a_manager_without_controllers_stops_though_a_write_hangs(bench: Bench) -> None:
     """It may have a gate all the same, through which something beside it writes."""
-
-    class Hanging:
-        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-            await asyncio.sleep(3600.0)
-            raise AssertionError(f"nobody waits so long for {request}")
-
-    gate = GatedTransport(Hanging())
+    gate = GatedTransport(FakeTransport(FakeResponse(after_s=3600.0)))
     write = asyncio.create_task(gate.send(Request("POST", "/api/v1/namespaces/ns/configmaps")))
     running = asyncio.create_task(Manager(bench.informers, stop=bench.stop, work_gate=gate).run())
     await asyncio.sleep(1.0)
     bench.stop.set()
     await running
+    assert not write.done(), "nobody waits so long"
     write.cancel()
     await asyncio.wait([write])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import alpha
 from tfjob_operator.api.v1.tensorboard import ServiceType
 from tfjob_operator.api.v1.types import JobMeta, TFJob
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
@@ -16,7 +17,7 @@ from tfjob_operator.controller.tensorboard import request
 from tfjob_operator.controller.tensorboard.dialects import TFJOB, alpha_dialect
 from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
 
-REPLICAS = [{"template": {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}}]
+REPLICAS = [alpha.entry()]
 AZURE = {
     "logDir": "/tmp/tensorflow/training_summaries",
     "serviceType": "LoadBalancer",
@@ -28,7 +29,7 @@ META = JobMeta(name="example", namespace="ns", uid="job-uid")
 
 
 def job(spec: dict[str, Any], runtime_id: str = "pj6i") -> AlphaJob:
-    return AlphaJob(META, msgspec.Raw(msgspec.json.encode(spec)), AlphaStatus(phase="Running", runtime_id=runtime_id))
+    return alpha.job(spec, name="example", status=AlphaStatus(phase="Running", runtime_id=runtime_id))
 
 
 def read(

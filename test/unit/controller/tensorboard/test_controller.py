@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.jobs import replica
+from fakes.api import status_error
+from fakes.cluster import HOME, ModelCluster, ModelProcess, UnreliableTransport
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import VirtualClock
 from simulation.model.controllers import GarbageCollector
-from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.errors import ConnectError, ForbiddenError, ServerError, Status, StatusError
-from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
+from tfjob_operator.api.client.errors import ConnectError, ForbiddenError, ServerError, StatusError
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
@@ -31,34 +28,16 @@ from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, RE
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.informers import Codec, SharedInformerFactory
 
-HOME = "team"
 BOARD = {"logDir": "/logs"}
 NAME = "mnist-tensorboard"
 
 
-class Line(ModelTransport):
-    """A transport that records requests, and fails those that are listed in `fails`."""
-
-    def __init__(self, server: ModelServer, client: str) -> None:
-        super().__init__(server, client)
-        self.asked: list[tuple[str, str]] = []
-        self.fails: dict[tuple[str, str], Exception] = {}
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        kind = next((each for each in ("deployments", "services", "tfjobs") if each in request.path), "")
-        verb = "WATCH" if request.query.get("watch") else request.method
-        self.asked.append((verb, kind))
-        if (failure := self.fails.get((verb, kind))) is not None:
-            raise failure
-        return await super().send(request, on_leave)
-
-
-class Process:
+class Process(ModelProcess):
     def __init__(self, server: ModelServer) -> None:
-        self.line = Line(server, "operator")
+        self.line = UnreliableTransport(server, "operator")
         self.recorder = FakeRecorder()
-        self.stop = asyncio.Event()
-        client = RestClient(self.line, clock=VirtualClock(), field_manager="tf-operator")
+        stop = asyncio.Event()
+        client = ModelCluster.client_on(self.line, "tf-operator")
         informers = SharedInformerFactory(client, clock=VirtualClock(), random=lambda: 0.5)
         boards = TensorBoardControllers(
             informers,
@@ -71,81 +50,41 @@ class Process:
             clock=VirtualClock(),
         )
         controller = boards.controller(TFJOB, informers.informer(Codec(TFJOBS, TFJob), namespace=HOME))
-        self.manager = Manager(informers, controller, stop=self.stop)
-        self.running = asyncio.create_task(self.manager.run())
-
-    async def end(self) -> None:
-        self.stop.set()
-        await self.running
+        super().__init__(Manager(informers, controller, stop=stop), stop)
 
 
-class Bench:
-    def __init__(self) -> None:
-        self.server = ModelServer()
-        self.user = RestClient(ModelTransport(self.server, "user"), clock=VirtualClock())
-        self.processes: list[Process] = []
-
+class Bench(ModelCluster[Process]):
     def start(self) -> Process:
         process = Process(self.server)
         self.processes.append(process)
         return process
 
-    async def job(self, name: str = "mnist", *, wait_s: float = 0.0, **spec: Any) -> None:
-        body = {
-            "apiVersion": TFJOBS.api_version,
-            "kind": TFJOBS.kind,
-            "metadata": {"name": name},
-            "spec": {"tfReplicaSpecs": {"Worker": replica(1)}} | spec,
-        }
-        await self.user.create(TFJOBS, HOME, body)
-        await asyncio.sleep(wait_s)
-
     async def edit(self, board: Any, name: str = "mnist") -> None:
         """Set the field of a job; None removes it."""
-        await self.user.patch(TFJOBS, HOME, name, {"spec": {"tensorBoard": board}})
+        await self.client.patch(TFJOBS, HOME, name, {"spec": {"tensorBoard": board}})
         await asyncio.sleep(1.0)
 
-    def names(self, resource: Resource) -> list[str]:
-        return sorted(name for _, name in self.server.storage.collections[resource.plural].objects)
-
     def children(self) -> list[str]:
-        return [*self.names(DEPLOYMENTS), *self.names(SERVICES)]
+        return [*self.names("deployments"), *self.names("services")]
 
     def board(self, resource: Resource = DEPLOYMENTS) -> dict[str, Any]:
-        body: dict[str, Any] = self.server.storage.collections[resource.plural].objects[HOME, NAME].body
-        return body
+        return self.body(resource.plural, NAME)
 
     def command(self) -> list[str]:
         found: list[str] = self.board()["spec"]["template"]["spec"]["containers"][0]["command"]
         return found
 
-    def written(self) -> int:
-        return sum(write.client == "operator" for write in self.server.writes)
-
-
-@asynccontextmanager
-async def a_bench() -> AsyncIterator[Bench]:
-    bench = Bench()
-    await bench.user.create(NAMESPACES, "", {"metadata": {"name": HOME}})
-    try:
-        yield bench
-    finally:
-        for process in bench.processes:
-            process.running.cancel()
-        await asyncio.gather(*(process.running for process in bench.processes), return_exceptions=True)
-
 
 @asynccontextmanager
 async def a_board() -> AsyncIterator[tuple[Bench, Process]]:
     """A process that has made the TensorBoard of a job."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         process = bench.start()
-        await bench.job(tensorBoard=BOARD, wait_s=1.0)
+        await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
         yield bench, process
 
 
-def refused(code: int = 403, kind: type[StatusError] = ForbiddenError) -> StatusError:
-    return kind(Status(kind="Status", code=code, message="the role says no"))
+REFUSED = status_error(ForbiddenError, 403, "the role says no")
 
 
 async def test_a_tensorboard_comes_follows_its_job_and_goes() -> None:
@@ -156,9 +95,9 @@ async def test_a_tensorboard_comes_follows_its_job_and_goes() -> None:
     async with a_board() as (bench, process):
         assert bench.children() == [NAME, NAME]
         assert "--logdir=/logs" in bench.command()
-        await bench.user.patch(TFJOBS, HOME, "mnist", {"metadata": {"labels": {"a": "b"}}})
+        await bench.client.patch(TFJOBS, HOME, "mnist", {"metadata": {"labels": {"a": "b"}}})
         await asyncio.sleep(3600.0)
-        assert bench.written() == 2
+        assert len(bench.written("operator")) == 2
         await bench.edit({"logDir": "/other", "serviceType": "NodePort"})
         assert "--logdir=/other" in bench.command()
         assert bench.board(SERVICES)["spec"]["type"] == "NodePort"
@@ -173,10 +112,10 @@ async def test_a_tensorboard_comes_follows_its_job_and_goes() -> None:
 
 async def test_a_cluster_without_tensorboards_pays_for_two_questions() -> None:
     """TB-12: no watch of Deployments or Services, however many jobs there are."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         process = bench.start()
         for number in range(5):
-            await bench.job(f"plain-{number}")
+            await bench.create_job(f"plain-{number}")
         await asyncio.sleep(3600.0)
         asked = [each for each in process.line.asked if each[1] != "tfjobs"]
         assert asked == [("GET", "deployments"), ("GET", "services")]
@@ -187,7 +126,7 @@ async def test_what_an_earlier_process_left_goes_though_no_job_has_the_field() -
     async with a_board() as (bench, process):
         await process.end()
         await bench.edit(None)
-        assert bench.names(DEPLOYMENTS) == [NAME]
+        assert bench.names("deployments") == [NAME]
         bench.start()
         await asyncio.sleep(1.0)
         assert bench.children() == []
@@ -197,7 +136,7 @@ async def test_a_field_that_is_removed_while_a_cache_is_being_filled_is_not_forg
     """TB-06: once the cache is filled no event of the job or its child follows, and the job wants nothing."""
     async with a_board() as (bench, first):
         await first.end()
-        await bench.user.delete(SERVICES, HOME, NAME)  # otherwise its arrival in the cache would bring the sync
+        await bench.client.delete(SERVICES, HOME, NAME)  # otherwise its arrival in the cache would bring the sync
         process = bench.start()
         for verb in ("GET", "WATCH"):
             process.line.fails[verb, "services"] = ConnectError("connection refused")
@@ -210,24 +149,24 @@ async def test_a_field_that_is_removed_while_a_cache_is_being_filled_is_not_forg
 
 async def test_an_api_server_that_is_away_is_asked_again_for_what_was_left() -> None:
     """TB-06: a job that wants a TensorBoard does not wait for that second attempt."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         process = bench.start()
         process.line.fails["GET", "deployments"] = ConnectError("connection refused")
         await asyncio.sleep(RETRY_S / 2)
-        await bench.job(tensorBoard=BOARD, wait_s=1.0)
-        assert bench.names(SERVICES) == []  # no list, no cache
+        await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
+        assert bench.names("services") == []  # no list, no cache
         del process.line.fails["GET", "deployments"]
         await asyncio.sleep(60.0)
-        assert bench.names(SERVICES) == [NAME]
+        assert bench.names("services") == [NAME]
 
 
 async def test_a_role_that_is_too_old_costs_a_warning_and_no_more() -> None:
     """TB-13: without a job that wants a TensorBoard it is said once, in the log."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         with capture_logs() as logs:
             process = bench.start()
-            process.line.fails["GET", "deployments"] = refused()
-            await bench.job(wait_s=3600.0)
+            process.line.fails["GET", "deployments"] = REFUSED
+            await bench.create_job(wait_s=3600.0)
         assert process.manager.why_not_ready() is None
         assert process.recorder.events == []
         assert [each["event"] for each in logs if each["log_level"] == "warning"] == ["tensorboards_forbidden"]
@@ -235,18 +174,18 @@ async def test_a_role_that_is_too_old_costs_a_warning_and_no_more() -> None:
 
 async def test_jobs_that_want_a_tensorboard_are_told_what_the_role_lacks_and_get_it_when_that_is_mended() -> None:
     """TB-13: by one event on the job; the operator need not be restarted."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         process = bench.start()
         for verb in ("GET", "WATCH"):
-            process.line.fails[verb, "deployments"] = refused()
-        await bench.job(tensorBoard=BOARD, wait_s=600.0)
+            process.line.fails[verb, "deployments"] = REFUSED
+        await bench.create_job(tensorBoard=BOARD, wait_s=600.0)
         ((kind, reason, message),) = process.recorder.events
         assert (kind, reason) == ("Warning", "TensorBoardUnavailable")
         assert "the role says no" in message
         assert "apply the manifests of this version" in message
         process.line.fails.clear()
         await asyncio.sleep(120.0)
-        assert bench.names(DEPLOYMENTS) == [NAME]
+        assert bench.names("deployments") == [NAME]
 
 
 async def test_a_mistake_is_reported_once_and_again_when_it_is_another() -> None:
@@ -254,22 +193,22 @@ async def test_a_mistake_is_reported_once_and_again_when_it_is_another() -> None
     async with a_board() as (bench, process):
         process.recorder.events.clear()
         await bench.edit({"logDir": None, "serviceType": "ExternalName"})
-        await bench.user.patch(TFJOBS, HOME, "mnist", {"metadata": {"labels": {"a": "b"}}})
+        await bench.client.patch(TFJOBS, HOME, "mnist", {"metadata": {"labels": {"a": "b"}}})
         await asyncio.sleep(1.0)
         assert process.recorder.reasons == ["InvalidTensorBoard"]
         await bench.edit({"logDir": "/logs", "serviceType": "Other"})
         assert process.recorder.reasons == ["InvalidTensorBoard"] * 2
-        assert bench.names(DEPLOYMENTS) == [NAME]
+        assert bench.names("deployments") == [NAME]
 
 
 async def test_a_child_that_somebody_deletes_or_takes_the_label_of_is_mended() -> None:
     """TB-07, TB-14: its deletion brings the next sync; without its label no watch shows it, and its name seems to be taken."""
     async with a_board() as (bench, process):
         for resource in (DEPLOYMENTS, SERVICES):
-            await bench.user.delete(resource, HOME, NAME)
+            await bench.client.delete(resource, HOME, NAME)
         await asyncio.sleep(1.0)
         assert bench.children() == [NAME, NAME]
-        await bench.user.patch(DEPLOYMENTS, HOME, NAME, {"metadata": {"labels": {LABEL_OPERATOR_NAME: None}}})
+        await bench.client.patch(DEPLOYMENTS, HOME, NAME, {"metadata": {"labels": {LABEL_OPERATOR_NAME: None}}})
         await asyncio.sleep(5.0)
         assert bench.board()["metadata"]["labels"][LABEL_OPERATOR_NAME] == OPERATOR == "tensorboard-controller"
         assert not [each for each in process.recorder.events if each[0] == "Warning"]
@@ -277,22 +216,22 @@ async def test_a_child_that_somebody_deletes_or_takes_the_label_of_is_mended() -
 
 async def test_a_tensorboard_whose_job_is_seen_later_than_itself_goes_if_the_job_wants_none() -> None:
     """TB-06: the caches are filled in any order, and that of jobs may be the oldest."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         process = bench.start()
-        await bench.job("other", tensorBoard=BOARD, wait_s=1.0)
+        await bench.create_job("other", tensorBoard=BOARD, wait_s=1.0)
         process.line.fails |= {("GET", "tfjobs"): ConnectError("no"), ("WATCH", "tfjobs"): ConnectError("no")}
         bench.server.restart()
-        await bench.job()
-        job = bench.server.storage.collections["tfjobs"].objects[HOME, "mnist"].body
+        await bench.create_job()
+        job = bench.body("tfjobs", "mnist")
         owner = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "name": "mnist", "controller": True}
         owners = [owner | {"uid": job["metadata"]["uid"]}]
         meta = {"name": NAME, "labels": {LABEL_OPERATOR_NAME: OPERATOR}, "ownerReferences": owners}
-        await bench.user.create(DEPLOYMENTS, HOME, {"metadata": meta, "spec": {}})
+        await bench.client.create(DEPLOYMENTS, HOME, {"metadata": meta, "spec": {}})
         await asyncio.sleep(60.0)
-        assert NAME in bench.names(DEPLOYMENTS)
+        assert NAME in bench.names("deployments")
         process.line.fails.clear()
         await asyncio.sleep(200.0)
-        assert NAME not in bench.names(DEPLOYMENTS)
+        assert NAME not in bench.names("deployments")
 
 
 def owned_by(kind: str, name: str) -> dict[str, Any]:
@@ -310,37 +249,37 @@ STRANGERS: dict[str, tuple[list[dict[str, Any]], str]] = {
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
 async def test_the_tensorboard_of_a_job_that_is_gone_is_not_made_as_fast_as_it_is_collected(propagation: str) -> None:
     """TB-06: the watch of jobs may be the last to hear of a deletion; then the garbage collector is faster."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         GarbageCollector(bench.server, Random(0))
         bench.start()
-        await bench.job(tensorBoard=BOARD, wait_s=1.0)
+        await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
         jobs = bench.server.storage.collections["tfjobs"]
         bench.server.storage.freeze(jobs)
-        await bench.user.delete(TFJOBS, HOME, "mnist", propagation=propagation)
+        await bench.client.delete(TFJOBS, HOME, "mnist", propagation=propagation)
         await asyncio.sleep(60.0)
-        assert (bench.children(), bench.written()) == ([], 2)
-        await bench.job(tensorBoard=BOARD, wait_s=LONGEST_DELAY_S)  # another job, though of the same name
-        assert (bench.children(), bench.written()) == ([], 2)
+        assert (bench.children(), len(bench.written("operator"))) == ([], 2)
+        await bench.create_job(tensorBoard=BOARD, wait_s=LONGEST_DELAY_S)  # another job, though of the same name
+        assert (bench.children(), len(bench.written("operator"))) == ([], 2)
         bench.server.storage.thaw(jobs)
         await asyncio.sleep(60.0)
-        assert (bench.children(), bench.written()) == ([NAME, NAME], 4)
+        assert (bench.children(), len(bench.written("operator"))) == ([NAME, NAME], 4)
 
 
 @pytest.mark.parametrize("holder", STRANGERS)
 async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_left_alone(holder: str) -> None:
     """TB-14: the rest of the TensorBoard is made all the same, and the name is taken when it is free."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         owners, told = STRANGERS[holder]
         meta = {"name": NAME, "ownerReferences": owners}
-        await bench.user.create(DEPLOYMENTS, HOME, {"metadata": meta, "spec": {"replicas": 3}})
+        await bench.client.create(DEPLOYMENTS, HOME, {"metadata": meta, "spec": {"replicas": 3}})
         process = bench.start()
-        await bench.job(tensorBoard=BOARD, wait_s=600.0)
+        await bench.create_job(tensorBoard=BOARD, wait_s=600.0)
         assert bench.board()["spec"] == {"replicas": 3}
-        assert bench.names(SERVICES) == [NAME]
+        assert bench.names("services") == [NAME]
         warnings = [message for kind, _, message in process.recorder.events if kind == "Warning"]
         (warning,) = warnings
         assert warning == f"Error creating deployment {NAME}: it already exists and {told} under another name"
-        await bench.user.delete(DEPLOYMENTS, HOME, NAME)
+        await bench.client.delete(DEPLOYMENTS, HOME, NAME)
         await asyncio.sleep(LONGEST_DELAY_S + 1.0)
         assert bench.board()["spec"]["replicas"] == 1
 
@@ -349,13 +288,13 @@ async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_reported_only_i
     """TB-14: the garbage collector deletes it. No watch shows the Deployment; the new job co-owns the Service."""
     async with a_board() as (bench, process):
         process.recorder.events.clear()
-        await bench.user.delete(TFJOBS, HOME, "mnist")
-        await bench.user.patch(DEPLOYMENTS, HOME, NAME, {"metadata": {"labels": {LABEL_OPERATOR_NAME: None}}})
-        await bench.job(tensorBoard={"logDir": "/new", "serviceType": "NodePort"})
-        job = bench.server.storage.collections["tfjobs"].objects[HOME, "mnist"].body["metadata"]
+        await bench.client.delete(TFJOBS, HOME, "mnist")
+        await bench.client.patch(DEPLOYMENTS, HOME, NAME, {"metadata": {"labels": {LABEL_OPERATOR_NAME: None}}})
+        await bench.create_job(tensorBoard={"logDir": "/new", "serviceType": "NodePort"})
+        job = bench.body("tfjobs", "mnist")["metadata"]
         (owner,) = bench.board(SERVICES)["metadata"]["ownerReferences"]
         owners = [owner, owner | {"uid": job["uid"], "controller": False}]
-        await bench.user.patch(SERVICES, HOME, NAME, {"metadata": {"ownerReferences": owners}})
+        await bench.client.patch(SERVICES, HOME, NAME, {"metadata": {"ownerReferences": owners}})
         before = bench.board(), bench.board(SERVICES)
         await asyncio.sleep(10.0)
         assert (bench.board(), bench.board(SERVICES)) == before
@@ -364,7 +303,7 @@ async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_reported_only_i
         assert {(kind, reason) for kind, reason, _ in process.recorder.events} == {("Warning", "FailedTensorBoard")}
         waits = f"Error creating deployment {NAME}: it already exists and belongs to an earlier job of this name (UID "
         assert any(message.startswith(waits) for *_, message in process.recorder.events)
-        await bench.user.delete(DEPLOYMENTS, HOME, NAME)
+        await bench.client.delete(DEPLOYMENTS, HOME, NAME)
         await asyncio.sleep(LONGEST_DELAY_S)
         assert "--logdir=/new" in bench.command()
 
@@ -374,15 +313,15 @@ async def test_a_child_that_a_finalizer_keeps_is_reported_after_a_while(resource
     """Another one of its name is created once it is gone."""
     async with a_board() as (bench, process):
         process.recorder.events.clear()
-        await bench.user.patch(resource, HOME, NAME, {"metadata": {"finalizers": ["example.com/keep"]}})
-        await bench.user.delete(resource, HOME, NAME)
+        await bench.client.patch(resource, HOME, NAME, {"metadata": {"finalizers": ["example.com/keep"]}})
+        await bench.client.delete(resource, HOME, NAME)
         await asyncio.sleep(LINGER_LIMIT_S - 1)
         assert process.recorder.events == []
         await asyncio.sleep(60.0)
         ((type_, reason, message),) = process.recorder.events
         assert (type_, reason) == ("Warning", "FailedTensorBoard")
         assert message.startswith(f"Error creating {kind} {NAME}: it already exists and is being deleted (UID ")
-        await bench.user.patch(resource, HOME, NAME, {"metadata": {"finalizers": None}})
+        await bench.client.patch(resource, HOME, NAME, {"metadata": {"finalizers": None}})
         await asyncio.sleep(5.0)
         assert "deletionTimestamp" not in bench.board(resource)["metadata"]
         assert process.recorder.reasons[-1] == "SuccessfulCreateTensorBoard"
@@ -390,44 +329,44 @@ async def test_a_child_that_a_finalizer_keeps_is_reported_after_a_while(resource
 
 async def test_a_child_that_is_gone_before_a_watch_shows_it_is_created_again() -> None:
     """TB-07: no event reports its deletion."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         process = bench.start()
-        await bench.job("other", tensorBoard=BOARD, wait_s=1.0)
+        await bench.create_job("other", tensorBoard=BOARD, wait_s=1.0)
         process.line.fails["WATCH", "deployments"] = ConnectError("connection refused")
         bench.server.restart()
-        await bench.job(tensorBoard=BOARD, wait_s=5.0)
-        await bench.user.delete(DEPLOYMENTS, HOME, NAME)
+        await bench.create_job(tensorBoard=BOARD, wait_s=5.0)
+        await bench.client.delete(DEPLOYMENTS, HOME, NAME)
         process.line.fails.clear()
         await asyncio.sleep(2 * RECHECK_S)
-        assert NAME in bench.names(DEPLOYMENTS)
+        assert NAME in bench.names("deployments")
 
 
 async def test_an_object_that_has_taken_the_name_of_a_child_is_not_deleted() -> None:
     """TB-14: the watch may be the last to hear of it."""
     async with a_board() as (bench, process):
         bench.server.storage.freeze(bench.server.storage.collections["deployments"])
-        await bench.user.delete(DEPLOYMENTS, HOME, NAME)
-        await bench.user.create(DEPLOYMENTS, HOME, {"metadata": {"name": NAME}, "spec": {"replicas": 3}})
+        await bench.client.delete(DEPLOYMENTS, HOME, NAME)
+        await bench.client.create(DEPLOYMENTS, HOME, {"metadata": {"name": NAME}, "spec": {"replicas": 3}})
         await bench.edit(None)
-        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([NAME], [])
+        assert (bench.names("deployments"), bench.names("services")) == ([NAME], [])
         assert process.recorder.reasons[2:] == ["SuccessfulDeleteTensorBoard"]
 
 
-TROUBLE = refused(500, ServerError)
+TROUBLE = status_error(ServerError, 500)
 
 
 @pytest.mark.parametrize(
-    ("verb", "error"), [("POST", refused()), ("POST", TROUBLE), ("PATCH", refused()), ("DELETE", refused())]
+    ("verb", "error"), [("POST", REFUSED), ("POST", TROUBLE), ("PATCH", REFUSED), ("DELETE", REFUSED)]
 )
 async def test_what_fails_is_reported_once_and_tried_again_until_it_works(verb: str, error: StatusError) -> None:
     """TB-15: with growing delays, like any error that may be temporary; the other child does not wait for it."""
-    async with a_bench() as bench:
+    async with Bench().begun() as bench:
         process = bench.start()
         if verb != "POST":
-            await bench.job(tensorBoard=BOARD, wait_s=1.0)
+            await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
         process.line.fails[verb, "deployments"] = error
         if verb == "POST":
-            await bench.job(tensorBoard=BOARD)
+            await bench.create_job(tensorBoard=BOARD)
         else:
             await bench.edit(None if verb == "DELETE" else {"logDir": "/new", "serviceType": "NodePort"})
         await asyncio.sleep(LONGEST_DELAY_S)

@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes.cluster import ModelCluster
 from fakes.objects import changed
+from simulation.model.patches import merge_patch
 from support.cases import for_each
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
-from tfjob_operator.api.meta import Meta, Resource
+from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.tensorboard import ServiceType, TensorBoard
 from tfjob_operator.controller.tensorboard.children import SELECTOR, BoardChildren, BoardDeployment, BoardService
@@ -31,57 +33,51 @@ def request(name: str = "mnist-tensorboard", labels: str = "mnist", **board: Any
     return TensorBoardRequest(name, labels_of(labels), replace(TensorBoard("/logs"), **board))
 
 
-class Server:
-    """A very small API server: it stores what it is given, with versions, and fills in what is missing."""
+class Server(ModelCluster[Any]):
+    """The model server, as the plans of one job use it."""
 
     def __init__(self) -> None:
-        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
-        self.version = 0
+        super().__init__(JOB.namespace)
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+
+    def ask(self, method: str, path: str, body: object) -> None:
+        assert self.server.ask("operator", method, path, body) in {200, 201}, (method, path)
 
     def take(self, decided: BoardPlan) -> None:
         for step in decided.steps:
             match step:
                 case Creation():
-                    assert (step.resource.kind, step.name) not in self.objects
-                    self.put(step.resource, step.name, merged({}, step.body))
+                    self.ask("POST", step.resource.path(self.namespace), merge_patch({}, step.body))  # without nulls
                 case ChildUpdate():
-                    held = self.objects[step.resource.kind, step.meta.name]
-                    assert held["metadata"]["uid"] == step.patch["metadata"]["uid"]
-                    assert held["metadata"]["resourceVersion"] == step.patch["metadata"]["resourceVersion"]
-                    self.put(step.resource, step.meta.name, merged(held, step.patch))
+                    assert step.patch["metadata"]["uid"] == step.meta.uid
+                    assert step.patch["metadata"]["resourceVersion"] == step.meta.resource_version
+                    self.ask("PATCH", step.resource.path(self.namespace, step.meta.name), step.patch)
                 case Deletion():
-                    held = self.objects.pop((step.resource.kind, step.meta.name))
-                    assert held["metadata"]["uid"] == step.meta.uid
+                    path = step.resource.path(self.namespace, step.meta.name)
+                    self.ask("DELETE", path, {"preconditions": {"uid": step.meta.uid}})
 
-    def put(self, resource: Resource, name: str, body: dict[str, Any]) -> None:
-        self.version += 1
-        held = self.objects.get((resource.kind, name), {})
-        uid = held.get("metadata", {}).get("uid", f"uid-{self.version}")
-        meta = {"namespace": "ns"} | body["metadata"] | {"uid": uid, "resourceVersion": str(self.version)}
-        self.objects[resource.kind, name] = body | {"metadata": meta}
+    def objects(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return the Deployments and Services by kind and name."""
+        stored = self.server.storage.collections
+        return {
+            (each.kind, name): version.body
+            for each in (DEPLOYMENTS, SERVICES)
+            for (_, name), version in stored[each.plural].objects.items()
+        }
 
     def found(self) -> BoardChildren:
         def controlled(kind: str) -> tuple[Any, ...]:
             return tuple(
                 msgspec.convert(body, SLICES[kind])
-                for (held, _), body in self.objects.items()
+                for (held, _), body in self.objects().items()
                 if held == kind and any(each["uid"] == JOB.uid for each in body["metadata"]["ownerReferences"])
             )
 
         return BoardChildren(controlled(DEPLOYMENTS.kind), controlled(SERVICES.kind))
 
 
-def merged(old: Any, patch: Any) -> Any:
-    """JSON merge patch, RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    kept = dict(old) if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            kept.pop(key, None)
-        else:
-            kept[key] = merged(kept.get(key), value)
-    return kept
+def path_of(kind: str, name: str) -> str:
+    return {each.kind: each for each in (DEPLOYMENTS, SERVICES)}[kind].path(JOB.namespace, name)
 
 
 def decide(
@@ -91,7 +87,7 @@ def decide(
 
 
 def specs(server: Server) -> dict[tuple[str, str], Any]:
-    return {key: body["spec"] for key, body in server.objects.items()}
+    return {key: body["spec"] for key, body in server.objects().items()}
 
 
 def settle(server: Server, wanted: TensorBoardRequest | Unmanaged | None, most: int = 4) -> int:
@@ -119,18 +115,19 @@ WISHES: list[TensorBoardRequest | None] = [
 @pytest.mark.parametrize("lost", ["", DEPLOYMENTS.kind, SERVICES.kind])
 @for_each("after", WISHES)
 @for_each("before", WISHES)
-def test_from_any_wish_to_any_other_the_way_ends_where_it_would_have_ended_without_the_first(
+async def test_from_any_wish_to_any_other_the_way_ends_where_it_would_have_ended_without_the_first(
     before: TensorBoardRequest | None, after: TensorBoardRequest | None, lost: str
 ) -> None:
     """TB-06: the objects in the end depend on the last request alone, whatever existed or was lost before."""
     server, straight = Server(), Server()
     settle(server, before)
-    for key in [key for key in server.objects if key[0] == lost]:
-        del server.objects[key]
+    for kind, name in server.objects():
+        if kind == lost:
+            server.ask("DELETE", path_of(kind, name), {})
     settle(server, after)
     settle(straight, after)
     assert specs(server) == specs(straight)
-    assert len(server.objects) == (0 if after is None else 2)
+    assert len(server.objects()) == (0 if after is None else 2)
 
 
 def in_template(**spec: Any) -> dict[str, Any]:
@@ -164,22 +161,23 @@ ADDITIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("edit", EDITS | ADDITIONS)
-def test_what_people_edit_of_the_wish_is_set_back_and_what_they_add_stays(edit: str) -> None:
+async def test_what_people_edit_of_the_wish_is_set_back_and_what_they_add_stays(edit: str) -> None:
     """TB-07: what runs is what the job says; it does not say which tolerations or annotations there are."""
     server = Server()
     settle(server, request())
     untouched = specs(server)
     kind, change = (EDITS | ADDITIONS)[edit]
     key = (kind, "mnist-tensorboard")
-    server.objects[key] = edited = merged(server.objects[key], change)
+    server.ask("PATCH", path_of(*key), change)
+    edited = server.objects()[key]
     assert bool(settle(server, request())) == (edit in EDITS)
     if edit in EDITS:
         assert specs(server) == untouched
     else:
-        assert server.objects[key] == edited
+        assert server.objects()[key] == edited
 
 
-def test_a_mistake_takes_nothing_down_and_a_mended_one_goes_on() -> None:
+async def test_a_mistake_takes_nothing_down_and_a_mended_one_goes_on() -> None:
     """TB-03: what ran before goes on, as with a held job."""
     server = Server()
     settle(server, request())
@@ -197,7 +195,7 @@ GOING = changed(JOB, deletion_timestamp=NOW)
 @pytest.mark.parametrize(
     ("wanted", "job"), [(None, GOING), (request(), GOING), (request(log_dir="/other"), GOING), (Unmanaged(), JOB)]
 )
-def test_nothing_is_done_for_a_job_that_is_being_deleted_or_that_another_controller_manages(
+async def test_nothing_is_done_for_a_job_that_is_being_deleted_or_that_another_controller_manages(
     wanted: TensorBoardRequest | Unmanaged | None, job: Meta
 ) -> None:
     """TB-05, TB-08: the garbage collector deletes what exists, and would have to delete what is created now as well."""
@@ -208,16 +206,18 @@ def test_nothing_is_done_for_a_job_that_is_being_deleted_or_that_another_control
 
 
 @pytest.mark.parametrize("wanted", [None, request()], ids=["none", "same"])
-def test_a_child_on_its_way_out_is_waited_for(wanted: TensorBoardRequest | None) -> None:
+async def test_a_child_on_its_way_out_is_waited_for(wanted: TensorBoardRequest | None) -> None:
     """TB-06: its name is not free before it is gone; its deletion brings the next sync."""
     server = Server()
     settle(server, request())
-    for body in server.objects.values():
-        body["metadata"]["deletionTimestamp"] = NOW.isoformat()
+    for kind, name in server.objects():
+        server.ask("PATCH", path_of(kind, name), {"metadata": {"finalizers": ["example.com/keep"]}})
+        server.ask("DELETE", path_of(kind, name), {})
+    assert all("deletionTimestamp" in body["metadata"] for body in server.objects().values())
     assert decide(wanted, server.found()).steps == ()
 
 
-def test_the_way_to_a_tensorboard_comes_after_it_and_goes_before_it() -> None:
+async def test_the_way_to_a_tensorboard_comes_after_it_and_goes_before_it() -> None:
     """TB-06: while there is a Service there is a Deployment, by which a later process finds what is left."""
     server = Server()
     decided = decide(request(), server.found())
@@ -226,7 +226,7 @@ def test_the_way_to_a_tensorboard_comes_after_it_and_goes_before_it() -> None:
     assert [step.resource for step in decide(None, server.found()).steps] == [SERVICES, DEPLOYMENTS]
 
 
-def test_another_default_image_of_the_operator_reaches_those_who_have_none_of_their_own() -> None:
+async def test_another_default_image_of_the_operator_reaches_those_who_have_none_of_their_own() -> None:
     """TB-02: as after a restart with another flag."""
     server = Server()
     settle(server, request())
@@ -236,7 +236,7 @@ def test_another_default_image_of_the_operator_reaches_those_who_have_none_of_th
 
 
 @pytest.mark.parametrize("allowed", [("ClusterIP",), ("NodePort",)])
-def test_a_service_type_that_the_operator_does_not_allow_becomes_cluster_ip(allowed: tuple[str, ...]) -> None:
+async def test_a_service_type_that_the_operator_does_not_allow_becomes_cluster_ip(allowed: tuple[str, ...]) -> None:
     """A job may not bring its author a load balancer that its author may not create. Existing ones are changed, too."""
     server, wanted = Server(), request(service_type=ServiceType.LOAD_BALANCER)
     settle(server, wanted)
@@ -285,11 +285,12 @@ def test_its_children_go_with_the_job_look_like_no_replica_and_may_do_no_more_th
         ({"type": "Available", "status": "False", "message": "it begins"}, ""),
     ],
 )
-def test_it_is_reported_why_no_pod_comes_up(condition: dict[str, str], told: str) -> None:
+async def test_it_is_reported_why_no_pod_comes_up(condition: dict[str, str], told: str) -> None:
     """TB-11: on the job, where people look, in the Deployment's words."""
     server = Server()
     settle(server, request())
-    server.objects[DEPLOYMENTS.kind, "mnist-tensorboard"]["status"] = {"conditions": [condition]}
+    status = f"{path_of(DEPLOYMENTS.kind, 'mnist-tensorboard')}/status"
+    server.ask("PATCH", status, {"status": {"conditions": [condition]}})
     decided = decide(request(), server.found())
     assert decided.steps == ()
     text = f"deployment mnist-tensorboard is not progressing: {told}"

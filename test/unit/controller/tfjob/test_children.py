@@ -7,9 +7,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.api import status_error
-from fakes.controller import CREATE_POD, CREATE_SERVICE, Parts, status_writer
+from fakes.controller import CREATE_POD, CREATE_SERVICE, Parts
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, owned_by, pod, service, spec
-from fakes.transport import SlowServer
+from fakes.source import running
+from fakes.transport import slow_server
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient, errors
 from tfjob_operator.api.v1 import constants as c
@@ -21,6 +22,7 @@ from tfjob_operator.controller.jobs.writes import RefusedError
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
 from tfjob_operator.controller.tfjob.build.children import labels_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
+from unit.controller.leaderelection.model import renew
 
 JOB = job(spec(Worker=130))
 SPEC = good_spec(JOB)
@@ -455,27 +457,19 @@ async def test_a_job_that_has_changed_is_not_deleted_and_nothing_is_told() -> No
 
 async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> None:
     """D8: with a lease renewed all the time nothing fails, and another job's status waits for no connection."""
-    loop, fence, server = asyncio.get_running_loop(), Fence(VirtualClock()), SlowServer()
+    loop, fence, server = asyncio.get_running_loop(), Fence(VirtualClock()), slow_server()
     world = Parts(RestClient(FencedTransport(server, fence)))
-    writer = status_writer(world.client, world.recorder)
     large, small = job(spec(Worker=1000)), job(spec(Worker=1))
     slots = tuple(ReplicaKey.of("mnist", "Worker", index) for index in range(1000))
 
-    async def renew() -> None:
-        while True:
-            fence.open_until(loop.time() + 12.5)
-            await asyncio.sleep(2.0)
-
-    renewing = asyncio.create_task(renew())
-    await asyncio.sleep(0)
-    creating = asyncio.create_task(world.creator.create(large, good_spec(large), Plan(create_pods=slots)))
-    while not creating.done():
-        await asyncio.sleep(3.5)
-        began = loop.time()
-        assert await writer.write(small, small.status, (), PendingStatus()) is not None
-        assert loop.time() - began == 1.0
-    await creating
-    renewing.cancel()
-    await asyncio.wait([renewing])
+    async with running(renew(fence)):
+        await asyncio.sleep(0)
+        creating = asyncio.create_task(world.creator.create(large, good_spec(large), Plan(create_pods=slots)))
+        while not creating.done():
+            await asyncio.sleep(3.5)
+            began = loop.time()
+            assert await world.writer.write(small, small.status, (), PendingStatus()) is not None
+            assert loop.time() - began == 1.0
+        await creating
     assert set(server.waited_s) == {0.0}
     assert server.most_at_once == 16 + 1

@@ -11,11 +11,10 @@ from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness
-from fakes.jobs import JOB_UID, OWNER, all_workers, job, pod, replica, service, spec, template
+from fakes.jobs import JOB_UID, OWNER, all_workers, job, pod, replica, service, spec, template, with_condition
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import errors
-from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OwnerKey, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.blocked import BlockedChildren
@@ -87,8 +86,7 @@ async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_k
         await world.sync()
     assert world.taken() == []
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
 
 
 async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothing_again() -> None:
@@ -101,10 +99,8 @@ async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothin
     world.observe_children()
     world.taken()
     await world.sync()
-    await world.sync()
-    world.observe_status()
-    await world.sync()
-    assert world.taken() == []
+    await world.sync_and_observe()
+    assert await world.sync_and_take() == []
 
 
 async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
@@ -116,10 +112,8 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
     for kind in ("PS", "Worker"):
         world.put_children(kind, 0)
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    await world.sync()
-    assert world.taken() == [STATUS]
-    await world.sync()
-    assert world.taken() == [("delete", "pods", "mnist-ps-0"), ("delete", "services", "mnist-ps-0")]
+    assert await world.sync_and_take() == [STATUS]
+    assert await world.sync_and_take() == [("delete", "pods", "mnist-ps-0"), ("delete", "services", "mnist-ps-0")]
 
 
 async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes_its_job() -> None:
@@ -166,12 +160,11 @@ async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
     world.pods.put(pod("Worker", 1, "Succeeded", 0))
     await world.sync()
     world.pods.remove(pod("Worker", 1))
-    await world.sync()
-    assert world.taken() == [STATUS, ("delete", "services", "mnist-worker-1")]  # a service goes with its pod
+    goes_with_its_pod = ("delete", "services", "mnist-worker-1")
+    assert await world.sync_and_take() == [STATUS, goes_with_its_pod]
     assert world.status["finishedIndices"] == {"Worker": "1"}
     world.observe_status()
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
 
 
 @pytest.mark.parametrize(
@@ -267,11 +260,9 @@ async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
     """B36: backoffLimit depends on it."""
     world = await ControllerHarness.of_running(spec("OnFailure", Worker=1))
     world.pods.put(pod("Worker", 0, restarts=1))
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
     await asyncio.sleep(COUNTER_WINDOW_S)
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
     assert world.status["restarts"][0]["inPlace"] == 1
 
 
@@ -405,8 +396,7 @@ async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children
     assert [event for event in world.recorder.events if event[0] == "Warning"] == [warning]
     world.taken()
     world.services.put(service("Worker", 0))
-    await world.sync()
-    assert world.taken() == [("delete", "services", "mnist-worker-0")]
+    assert await world.sync_and_take() == [("delete", "services", "mnist-worker-0")]
 
 
 async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> None:
@@ -436,8 +426,7 @@ async def test_an_invalid_job_gets_its_condition_and_nothing_else(given: dict[st
     """
     world = ControllerHarness(job(given))
     await world.sync()
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
     assert world.recorder.reasons == ["InvalidTFJobSpec"]
     assert (world.conditions[-1], world.status["conditions"][-1]["reason"]) == ("Failed", "InvalidTFJobSpec")
     assert text in world.status["conditions"][-1]["message"]
@@ -454,8 +443,7 @@ async def test_a_job_that_is_gone_is_forgotten() -> None:
     assert world.expectations.satisfied(OWNER)
     world.jobs.remove(job(ONE_WORKER, uid="new-uid"))
     assert world.expectations.satisfied(OwnerKey("ns/new-uid"))
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
 
 
 async def test_an_expectation_is_met_though_what_else_a_handler_does_fails(mocker: MockerFixture) -> None:
@@ -530,15 +518,13 @@ MANAGED = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
 async def test_a_job_that_is_deleted_or_managed_by_another_controller_is_not_written_to(found: TFJob) -> None:
     """B14: the garbage collector takes care of it. B75: its mistakes are for its own controller to report."""
     world = ControllerHarness(found)
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
 
 
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:
     """B34: at the first sync that sees it, and not at the next."""
     world = await ControllerHarness.of_running(ONE_WORKER)
-    no_room = Condition("PodScheduled", "False", "Unschedulable", "no room")
-    world.pods.put(changed(pod("Worker", 0, "Pending"), status__conditions=(no_room,)))
+    world.pods.put(with_condition(pod("Worker", 0, "Pending"), "PodScheduled", "False", "Unschedulable", "no room"))
     for _ in range(3):
         await world.sync()
     assert world.recorder.events == [

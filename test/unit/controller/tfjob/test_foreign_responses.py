@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from fakes.controller import Parts, status_writer
+from fakes.controller import Parts
 from fakes.jobs import OWNER, good_spec, job, pod, spec
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from support.cases import for_each
@@ -18,7 +18,6 @@ from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import NameTakenError, RefusedError, StaleViewError
 from tfjob_operator.controller.leaderelection import LeaseLock
-from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.view import LeadershipTerm
@@ -61,8 +60,6 @@ class Effects(Parts):
     def __init__(self, last: FakeResponse, *before: FakeResponse) -> None:
         self.transport = FakeTransport(*before, last)
         super().__init__(RestClient(self.transport))
-        self.writer = status_writer(self.client, self.recorder)
-        self.confirmer = Confirmer(self.client)
         self.lock = LeaseLock(self.client, "ns", "lock", identity="me")
 
     async def adopt(self) -> Adoptions:

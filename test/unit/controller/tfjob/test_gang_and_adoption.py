@@ -27,8 +27,7 @@ VOLCANO, PLUGINS = map(gang_scheduler, ("volcano", "coscheduler"))
 async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
     """B65: one write of each thing, however often the job is looked at in between."""
     world = ControllerHarness(job(ONE_WORKER), gang=VOLCANO)
-    await world.sync()
-    assert world.taken() == [STATUS, CREATE_GROUP]
+    assert await world.sync_and_take() == [STATUS, CREATE_GROUP]
     world.observe_status()
     for seen in (None, pod_group(), pod_group("Pending")):
         if seen is not None:
@@ -38,8 +37,7 @@ async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
     assert world.taken() == []
     assert world.status.get("startTime") is None
     world.pod_groups.put(pod_group("Inqueue"))
-    await world.sync()
-    assert world.taken() == [STATUS, *CHILDREN]
+    assert await world.sync_and_take() == [STATUS, *CHILDREN]
     assert world.status["startTime"] == "2026-01-01T00:00:00Z"
 
 
@@ -58,8 +56,7 @@ async def test_the_group_is_created_before_the_pods_also_where_both_come_at_once
     Invariant: "The PodGroup is created first, then ConfigMaps, then each replica's service before its pod"
     """
     world = ControllerHarness(job(ONE_WORKER), gang=PLUGINS)
-    await world.sync()
-    assert world.taken() == [STATUS, CREATE_GROUP, *CHILDREN]
+    assert await world.sync_and_take() == [STATUS, CREATE_GROUP, *CHILDREN]
 
 
 async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_back() -> None:
@@ -119,8 +116,7 @@ async def test_a_group_whose_creation_was_not_answered_counts_as_created() -> No
     """WR-07: the second attempt finds it, controlled by the job."""
     world = ControllerHarness(gang=PLUGINS)
     world.client.has("podgroups", "mnist", **owned_by(JOB_UID))
-    await world.sync(job(ONE_WORKER))
-    assert world.taken() == [STATUS, CREATE_GROUP, GET_GROUP, *CHILDREN]
+    assert await world.sync_and_take(job(ONE_WORKER)) == [STATUS, CREATE_GROUP, GET_GROUP, *CHILDREN]
 
 
 @pytest.mark.parametrize("error", [(ForbiddenError, 403), (BadRequestError, 400)])
@@ -138,8 +134,7 @@ async def test_a_group_that_is_invalid_makes_the_job_so() -> None:
     """It would be refused again: what the job asks for has to change."""
     world = ControllerHarness(gang=VOLCANO)
     world.client.fail[CREATE_GROUP] = status_error(InvalidError, 422, "spec.minResources.cpu: no quantity")
-    await world.sync(job(ONE_WORKER))
-    assert world.taken() == [STATUS, CREATE_GROUP, STATUS]
+    assert await world.sync_and_take(job(ONE_WORKER)) == [STATUS, CREATE_GROUP, STATUS]
     last = world.status["conditions"][-1]
     assert last["type"] == "Failed"
     assert "PodGroup mnist was rejected: spec.minResources.cpu: no quantity" in last["message"]
@@ -196,8 +191,7 @@ async def test_a_job_that_waits_for_groups_to_become_readable_is_told_of_once_an
     assert reason == "PodGroupsUnavailable"
     assert message.endswith("the CRD podgroups.scheduling.volcano.sh (v1beta1) is not installed")
     world.pod_groups.has_synced = True
-    await world.sync()
-    assert world.taken() == [LOOK, CREATE_GROUP]
+    assert await world.sync_and_take() == [LOOK, CREATE_GROUP]
 
 
 ORPHAN = changed(pod("Worker", 0), metadata__owner_references=None)
@@ -219,10 +213,8 @@ async def test_an_orphan_is_adopted_and_runs_as_the_jobs_own() -> None:
     EX-09: until then it is not adopted again; the status is kept up to date, nothing else is done.
     """
     world = with_orphan()
-    await world.sync()
-    assert world.taken() == [LOOK, ADOPT]
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [LOOK, ADOPT]
+    assert await world.sync_and_take() == [STATUS]
     world.pods.put(pod("Worker", 0))
     await world.sync()
     assert CREATE_SERVICE in world.taken()
@@ -245,8 +237,7 @@ async def test_the_pod_of_another_owner_is_neither_adopted_nor_counted() -> None
     """RM-01, B13, B19, TestDoNotPatchPodWithOtherControlRef: nor that of an earlier job, whatever names and labels say."""
     world = ControllerHarness(job(ONE_WORKER))
     world.pods.put(changed(ORPHAN, metadata__owner_references=(changed(CONTROLLER, uid="old"),)))
-    await world.sync()
-    assert world.taken() == [STATUS, *CHILDREN]
+    assert await world.sync_and_take() == [STATUS, *CHILDREN]
     assert world.status["replicaStatuses"]["Worker"]["active"] == 0
 
 
@@ -282,8 +273,7 @@ async def test_an_orphan_that_can_not_be_adopted_keeps_nothing_waiting() -> None
     world = with_orphan(spec(Worker=1, PS=1))
     world.client.fail[ADOPT] = status_error(ForbiddenError, 403, "no patches today")
     world.pods.put(pod("PS", 0))
-    await world.sync()
-    assert world.taken() == [LOOK, ADOPT, STATUS, ("create", "services", "mnist-ps-0"), *CHILDREN]
+    assert await world.sync_and_take() == [LOOK, ADOPT, STATUS, ("create", "services", "mnist-ps-0"), *CHILDREN]
     assert ("Warning", "FailedAdoptPod") in [event[:2] for event in world.recorder.events]
 
 

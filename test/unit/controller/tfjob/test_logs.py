@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
 from fakes.controller import KEY, STATUS, ControllerHarness
-from fakes.jobs import job, pod, replica
+from fakes.jobs import job, pod, spec
 from fakes.metrics import FakeMetrics
+from fakes.source import running as at_work
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import LogOptions
 from tfjob_operator.api.client.errors import (
@@ -107,10 +108,8 @@ class Bench:
 @asynccontextmanager
 async def running(*, quotes: bool = True) -> AsyncIterator[Bench]:
     bench = Bench(quotes=quotes)
-    task = asyncio.create_task(bench.reader.run())
-    yield bench
-    task.cancel()
-    await asyncio.wait([task])
+    async with at_work(bench.reader.run()):
+        yield bench
 
 
 def target(name: str, restarts: int = 0) -> LogTarget:
@@ -394,26 +393,22 @@ async def test_several_limits_apply_together() -> None:
 # With the controller.
 
 
-def given(**policy: Any) -> dict[str, Any]:
-    return {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": policy}
-
-
 @asynccontextmanager
 async def controlled(**policy: Any) -> AsyncIterator[tuple[ControllerHarness, Kubelets]]:
     """A job whose two workers run, with a reader of logs."""
     kubelets = Kubelets()
     clock = VirtualClock()
     pace = TokenBucket(READS_PER_S, 1, clock=clock)
-    world = ControllerHarness(job(given(**policy)), logs=lambda feed: LogReader(kubelets, pace, feed, clock))
+    world = ControllerHarness(
+        job(spec(Worker=2, runPolicy=policy)), logs=lambda feed: LogReader(kubelets, pace, feed, clock)
+    )
     reader = reader_of(world)
     for index in range(2):
         world.put_children("Worker", index)
-    task = asyncio.create_task(reader.run())
-    await world.sync_and_observe()
-    await world.idle()
-    yield world, kubelets
-    task.cancel()
-    await asyncio.wait([task])
+    async with at_work(reader.run()):
+        await world.sync_and_observe()
+        await world.idle()
+        yield world, kubelets
 
 
 def reader_of(world: ControllerHarness) -> LogReader:
@@ -443,7 +438,7 @@ async def test_a_job_without_the_field_costs_no_read_and_no_other_request() -> N
         with_reader = world.taken()
         await asyncio.sleep(600)
         assert kubelets.reads == []
-        plain = ControllerHarness(job(given()))
+        plain = ControllerHarness(job(spec(Worker=2, runPolicy={})))
         for index in range(2):
             plain.put_children("Worker", index)
         await plain.sync_and_observe()
@@ -484,7 +479,7 @@ async def test_a_job_that_another_controller_manages_is_read_no_more() -> None:
         await asyncio.sleep(1)
         kubelets.names()
         policy = {"progressDeadlineSeconds": 60, "managedBy": "kueue.x-k8s.io/multikueue"}
-        await world.sync(job(given(**policy), generation=2, resource_version="9"))
+        await world.sync(job(spec(Worker=2, runPolicy=policy), generation=2, resource_version="9"))
         await asyncio.sleep(60)
         assert kubelets.names() == []
 

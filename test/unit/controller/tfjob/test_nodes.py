@@ -10,8 +10,9 @@ import pytest
 
 from fakes.api import status_error
 from fakes.controller import KEY, STATUS, ControllerHarness
-from fakes.jobs import at, job, pod, replica
+from fakes.jobs import at, job, pod, spec
 from fakes.objects import changed
+from fakes.source import running
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob_operator.api.core import Node, NodeCondition, NodeMeta, NodeSpec, NodeStatus, Taint
 from tfjob_operator.api.v1.types import AvoidedNode, TFJob
@@ -39,7 +40,7 @@ def node(name: str = "n0", *taints: Taint, **conditions: str) -> Node:
 
 def given(workers: int = 1, **policy: Any) -> dict[str, Any]:
     """A specification of one worker or more."""
-    return {"tfReplicaSpecs": {"Worker": replica(workers, "ExitCode")}, "runPolicy": policy}
+    return spec("ExitCode", Worker=workers, runPolicy=policy)
 
 
 def on(found: Pod, name: str = "n0") -> Pod:
@@ -53,15 +54,13 @@ async def watching(workers: int = 1, **policy: Any) -> AsyncIterator[ControllerH
     for index in range(workers):
         world.put_children("Worker", index)
         world.pods.put(on(pod("Worker", index)))
-    task = asyncio.create_task(world.node_cache.run())
-    await asyncio.sleep(0)
-    await world.sync_and_observe()
-    await asyncio.sleep(0)
-    world.taken()
-    await world.idle()
-    yield world
-    task.cancel()
-    await asyncio.wait([task])
+    async with running(world.node_cache.run()):
+        await asyncio.sleep(0)
+        await world.sync_and_observe()
+        await asyncio.sleep(0)
+        world.taken()
+        await world.idle()
+        yield world
 
 
 @pytest.mark.parametrize(
@@ -184,29 +183,27 @@ async def test_without_the_right_to_read_nodes_the_job_is_told_once_and_it_is_tr
     world = ControllerHarness(job(given(**WITH_RULE)))
     world.pods.put(on(pod("Worker", 0)))
     world.client.fail[LIST] = FORBIDDEN
-    task = asyncio.create_task(world.node_cache.run())
-    await world.idle()
-    await world.sync()
-    await asyncio.sleep(1)
-    assert len(world.queue) == 1
-    for _ in range(3):
-        await world.sync_and_observe()
-    ((_, _, text),) = [event for event in world.recorder.events if event[1] == "NodesUnavailable"]
-    assert "nodes is forbidden" in text
-    assert "manifests/addons/nodes" in text
-    await asyncio.sleep(2 * RETRY_S - 2)
-    assert world.client.actions.count(LIST) == 2
-    del world.client.fail[LIST]
-    await asyncio.sleep(RETRY_S)
-    assert world.nodes.has_run
-    world.nodes.list_again("1")
-    world.nodes.put(node(Sick="True"))
-    await world.sync()
-    await asyncio.sleep(30)
-    await world.sync()
-    assert world.conditions[-1] == "Failed"
-    task.cancel()
-    await asyncio.wait([task])
+    async with running(world.node_cache.run()):
+        await world.idle()
+        await world.sync()
+        await asyncio.sleep(1)
+        assert len(world.queue) == 1
+        for _ in range(3):
+            await world.sync_and_observe()
+        ((_, _, text),) = [event for event in world.recorder.events if event[1] == "NodesUnavailable"]
+        assert "nodes is forbidden" in text
+        assert "manifests/addons/nodes" in text
+        await asyncio.sleep(2 * RETRY_S - 2)
+        assert world.client.actions.count(LIST) == 2
+        del world.client.fail[LIST]
+        await asyncio.sleep(RETRY_S)
+        assert world.nodes.has_run
+        world.nodes.list_again("1")
+        world.nodes.put(node(Sick="True"))
+        await world.sync()
+        await asyncio.sleep(30)
+        await world.sync()
+        assert world.conditions[-1] == "Failed"
 
 
 async def test_the_edit_that_explain_advises_recreates_a_pod_that_excludes_the_only_node() -> None:
@@ -289,8 +286,7 @@ async def test_a_pod_on_a_lost_node_is_marked_as_failed_and_only_then_deleted() 
     """The job takes note of the failure in between. Both writes are refused for another version or another pod."""
     async with watching(**WITH_TIMEOUT) as world:
         await lost(world)
-        await world.sync()
-        assert world.taken()[-3:] == [GET_NODE, GET_POD, MARK]
+        assert (await world.sync_and_take())[-3:] == [GET_NODE, GET_POD, MARK]
         body = world.client.bodies[MARK]
         assert body["metadata"] == {"uid": "uid-mnist-worker-0", "resourceVersion": "5"}
         (condition,) = body["status"].pop("conditions")
@@ -299,8 +295,7 @@ async def test_a_pod_on_a_lost_node_is_marked_as_failed_and_only_then_deleted() 
         assert [reason for reason in world.recorder.reasons if reason == "NodeLost"] == ["NodeLost"] * 2  # job and pod
         marked = on(pod("Worker", 0, "Failed", reason="NodeLost", terminating=True))
         world.pods.put(marked)
-        await world.sync()
-        assert world.taken()[-3:] == [GET_NODE, GET_POD, DELETE]
+        assert (await world.sync_and_take())[-3:] == [GET_NODE, GET_POD, DELETE]
         assert world.client.bodies[DELETE] == {"uid": "uid-mnist-worker-0", "grace_s": 0}
 
 

@@ -284,8 +284,7 @@ async def test_what_another_operator_made_is_labelled_and_goes_on(predecessor: P
     message = "Adopted 3 pods and 3 services created by another operator"
     assert world.recorder.events == [("Normal", "SuccessfulAdopt", message)]
     world.observe_status()
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
 
 
 async def test_what_the_caches_show_costs_no_call() -> None:
@@ -422,8 +421,9 @@ async def test_the_time_to_live_of_a_job_that_another_operator_ended_is_kept(pre
         world = Cluster(predecessor)
         ended = predecessor.ended("ns", "mnist", Worker=2)
         said = {key: value for key, value in ended.items() if key not in forgotten}
-        await world.sync(begun_by(predecessor, SPEC | {"ttlSecondsAfterFinished": 60}, said))
-        assert world.taken() == [("delete", "tfjobs", "mnist")]
+        assert await world.sync_and_take(begun_by(predecessor, SPEC | {"ttlSecondsAfterFinished": 60}, said)) == [
+            ("delete", "tfjobs", "mnist")
+        ]
 
 
 async def test_a_job_whose_old_status_does_not_decode_never_runs_again_if_it_has_ended() -> None:
@@ -434,8 +434,7 @@ async def test_a_job_whose_old_status_does_not_decode_never_runs_again_if_it_has
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(raw.replace(b'"metadata"', b'"kind":"TFJob","metadata"', 1), type=TFJob)
     world = Cluster(OF_OLD)
-    await world.sync(tfjob_with_unreadable_status(raw, ValueError()))
-    assert world.taken() == []
+    assert await world.sync_and_take(tfjob_with_unreadable_status(raw, ValueError())) == []
 
 
 async def test_conditions_that_nobody_knows_stay() -> None:

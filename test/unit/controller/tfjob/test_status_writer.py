@@ -8,14 +8,13 @@ import msgspec
 import pytest
 from pytest_mock import MockerFixture
 
-from fakes.api import FakeClient, status_error
-from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, status_writer
-from fakes.jobs import all_workers, decide, good_spec, job, observed, pod, service, spec
+from fakes.api import status_error
+from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, Parts
+from fakes.jobs import all_workers, decide, disrupted, good_spec, job, observed, pod, service, spec
 from fakes.objects import changed, labelled
-from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, NotFoundError
-from tfjob_operator.api.core import Condition, ServiceSpec
+from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import AcceleratorPods, JobStatus, ReplicaStatus, StartRecord, TFJob
@@ -33,22 +32,20 @@ DONE = decide(JOB, pod("Worker", 0, "Succeeded", 0))
 FORBIDDEN = status_error(ForbiddenError, 403, "exceeded quota")
 
 
-class StatusWriterHarness(JobMetrics):
-    """A status writer and what surrounds it; records each count as (what, namespace)."""
+class Counts(JobMetrics):
+    """Records each count as (what, namespace)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.client = FakeClient()
-        self.recorder = FakeRecorder()
-        self.writer = status_writer(self.client, self.recorder, self)
         self.counted: list[tuple[str, str]] = []
 
     def count(self, transition: str, namespace: str) -> None:
         self.counted.append((transition, namespace))
 
-    async def write(self) -> Any:
-        assert DONE.status is not None
-        return await self.writer.write(JOB, DONE.status, DONE.events, PendingStatus())
+
+async def write(world: Parts) -> Any:
+    assert DONE.status is not None
+    return await world.writer.write(JOB, DONE.status, DONE.events, PendingStatus())
 
 
 async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_computed_from() -> None:
@@ -56,15 +53,16 @@ async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_comp
 
     Each new condition is counted and told once, and not again for a condition that was there before.
     """
-    world = StatusWriterHarness()
-    written = await world.write()
+    counts = Counts()
+    world = Parts(metrics=counts)
+    written = await write(world)
     version, status = world.client.bodies[STATUS]
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}
     assert status == {"op": "add", "path": "/status", "value": msgspec.json.decode(msgspec.json.encode(DONE.status))}
     assert (written.metadata.resource_version, written.status) == ("2", DONE.status)
     assert world.recorder.reasons == ["TFJobSucceeded"]
     await world.writer.write(written, written.status, (), PendingStatus())
-    assert world.counted == [("created", "ns"), ("successful", "ns")]
+    assert counts.counted == [("created", "ns"), ("successful", "ns")]
 
 
 @pytest.mark.parametrize("error", [status_error(ConflictError, 409), status_error(NotFoundError, 404)])
@@ -73,21 +71,20 @@ async def test_a_write_that_lost_a_race_tells_nothing(error: Exception) -> None:
 
     Invariant: "Only what is on the API server is counted, logged and recorded"
     """
-    world = StatusWriterHarness()
+    counts = Counts()
+    world = Parts(metrics=counts)
     world.client.fail[STATUS] = error
     with pytest.raises((ConflictError, StaleViewError)):
-        await world.write()
-    assert (world.recorder.events, world.counted) == ([], [])
+        await write(world)
+    assert (world.recorder.events, counts.counted) == ([], [])
 
 
 async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
     """A status write costs the server as much as two pods; the pods come first, and the first status already says Running."""
     world = await ControllerHarness.of_untouched(ONE_WORKER, others=1)
-    await world.sync()
-    assert world.taken() == [CREATE_SERVICE, CREATE_POD]
+    assert await world.sync_and_take() == [CREATE_SERVICE, CREATE_POD]
     world.observe_children()
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
     await world.queue.get()
     await world.sync()  # now nobody waits
     assert world.taken() == [STATUS]
@@ -100,8 +97,7 @@ async def test_in_a_burst_a_job_whose_replicas_are_all_active_says_so_at_once() 
     await world.sync()
     world.put_children("Worker", 0)
     world.taken()
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
     assert world.conditions == ["Created", "Running"]
 
 
@@ -157,8 +153,7 @@ async def test_a_job_does_not_start_while_its_first_status_is_refused(error: Exc
     world.queue.add("ns/other")
     assert world.taken() == [STATUS]
     await asyncio.sleep(60)
-    await world.sync()
-    assert world.taken()[0] == STATUS
+    assert (await world.sync_and_take())[0] == STATUS
     assert world.status["startTime"] == "2026-01-01T00:01:00Z"
 
 
@@ -171,13 +166,11 @@ async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() ->
         await world.sync()
     assert world.taken() == []
     await asyncio.sleep(COUNTER_WINDOW_S)
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
     assert world.status["replicaStatuses"]["Worker"]["succeeded"] == 2
     world.observe_status()
     world.pods.put(pod("Worker", 2, "Succeeded", 0))
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
 
 
 async def started_one_by_one() -> ControllerHarness:
@@ -202,8 +195,7 @@ async def test_the_counters_say_within_a_second_that_pods_have_started() -> None
         world.queue.done(await world.queue.get())
     assert world.taken() == []
     assert await world.queue.get() == KEY  # nothing but time wakes it
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
     assert world.status["replicaStatuses"]["Worker"]["active"] == 4
 
 
@@ -212,11 +204,9 @@ async def test_the_counters_say_at_once_that_the_last_pod_has_started() -> None:
     world = await started_one_by_one()
     world.queue.add("ns/other")
     for index in (2, 3):
-        await world.sync()
-        assert world.taken() == []
+        assert await world.sync_and_take() == []
         world.pods.put(pod("Worker", index))
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
 
 
 async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once() -> None:
@@ -231,11 +221,9 @@ async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once()
     assert world.taken() == []
     world.pods.put(pod("Worker", 3))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    await world.sync()
-    assert world.taken() == []
+    assert await world.sync_and_take() == []
     await asyncio.sleep(COUNTER_WINDOW_S)
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
     written = world.status["replicaStatuses"]["Worker"]
     assert (written["active"], written["succeeded"]) == (3, 1)
 
@@ -258,12 +246,9 @@ async def test_a_pod_with_accelerators_is_counted_at_once_unless_it_succeeded() 
     first, second = (changed(pod("Worker", index), started=EPOCH, accelerators=(("a/b", 1),)) for index in (0, 1))
     world.pods.put(first)
     world.pods.put(changed(second, status=pod("Worker", 1, "Succeeded", 0).status))
-    await world.sync()
-    assert world.taken() == []
-    drained = Condition(type="DisruptionTarget", status="True", reason="EvictionByEvictionAPI")
-    world.pods.put(changed(first, metadata__deletion_timestamp=EPOCH, status__conditions=(drained,)))
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == []
+    world.pods.put(disrupted(changed(first, metadata__deletion_timestamp=EPOCH), "EvictionByEvictionAPI"))
+    assert await world.sync_and_take() == [STATUS]
     assert world.status["acceleratorSeconds"]["a/b"].keys() == {"disrupted", "succeeded"}
 
 
@@ -273,8 +258,7 @@ async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> 
     await world.sync()
     world.taken()
     await asyncio.sleep(START_WINDOW_S)
-    await world.sync(job(ONE_WORKER, resource_version="42", deletion_timestamp=EPOCH))
-    assert world.taken() == []
+    assert await world.sync_and_take(job(ONE_WORKER, resource_version="42", deletion_timestamp=EPOCH)) == []
 
 
 WORKER_0 = ReplicaKey.of("mnist", "Worker", 0)
@@ -412,14 +396,12 @@ async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(
     world.pods.put(labelled(POD, replica_index="abc"))
     world.services.remove(SERVICE)
     await world.idle()
-    await world.sync()
-    assert world.taken() == [PATCH_POD, LOOK, CREATE_SERVICE]
+    assert await world.sync_and_take() == [PATCH_POD, LOOK, CREATE_SERVICE]
     assert world.recorder.reasons == [*told, "SuccessfulCreateService"]
     world.services.put(SERVICE)
     await world.idle()
     assert await world.queue.get() == KEY
-    await world.sync()
-    assert world.taken() == [PATCH_POD]
+    assert await world.sync_and_take() == [PATCH_POD]
 
 
 async def test_before_the_first_pod_of_an_attempt_the_api_server_is_asked_for_earlier_ones() -> None:
@@ -481,8 +463,7 @@ async def test_a_decided_end_is_written_at_once_and_alone_even_in_a_burst() -> N
     assert world.status["begun"]["ending"]["type"] == "Succeeded"
     assert "Succeeded" not in world.conditions
     assert world.recorder.reasons == []
-    await world.sync()
-    assert world.taken() == [("delete", "pods", "mnist-ps-0")]
+    assert await world.sync_and_take() == [("delete", "pods", "mnist-ps-0")]
 
 
 async def test_the_end_of_a_queued_job_is_written_when_the_api_server_has_no_pod_that_holds_quota() -> None:
@@ -505,8 +486,7 @@ async def test_the_end_of_a_queued_job_is_written_when_the_api_server_has_no_pod
 async def test_the_end_of_any_other_job_asks_for_no_pods() -> None:
     world = await ControllerHarness.of_running(spec(Chief=1, PS=1))
     world.pods.put(pod("Chief", 0, "Succeeded", 0))
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert await world.sync_and_take() == [STATUS]
     assert world.conditions[-1] == "Succeeded"
 
 

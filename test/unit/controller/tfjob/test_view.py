@@ -15,7 +15,7 @@ from fakes.api import FakeClient, status_error
 from fakes.controller import KEY, LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import OWNER, job, pod, spec
 from fakes.objects import changed
-from fakes.transport import SlowServer
+from fakes.transport import slow_server
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError, NotFoundError
@@ -327,20 +327,21 @@ async def test_a_job_is_untouched_when_its_version_is_newer_than_our_time_and_be
 
 async def test_five_hundred_restarts_are_confirmed_in_thirty_round_trips() -> None:
     """D22: the status of a job whose nodes were restarted used to wait for five hundred. Sixteen at a time flood no server."""
-    server = SlowServer()
+    server = slow_server()
     began = asyncio.get_running_loop().time()
     await Confirmer(RestClient(server)).confirm_pods("ns", [(f"p{index}", f"p{index}") for index in range(500)])
-    assert (len(server.asked), server.most_at_once) == (500, 16)
+    assert (len(server.requests), server.most_at_once) == (500, 16)
     assert asyncio.get_running_loop().time() - began == 32.0
 
 
 async def test_one_pod_that_is_gone_ends_the_asking() -> None:
     """D22: the view is old, so the others need not be known; the error is that of the pod, not of a group of tasks."""
-    server = SlowServer("p3")
+    server = slow_server("p3")
     with pytest.raises(StaleViewError, match="pod p3 is gone"):
         await Confirmer(RestClient(server)).confirm_pods("ns", [(f"p{index}", f"p{index}") for index in range(100)])
-    assert len(server.asked) < 32  # two rounds; there would be seven
+    assert len(server.requests) < 32  # two rounds; there would be seven
     assert server.at_once == 0
+    assert {what for _, what in server.seen} == {"begun", "done"}
 
 
 GPU = "nvidia.com/gpu"

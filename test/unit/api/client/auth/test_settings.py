@@ -18,6 +18,7 @@ import pytest
 from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
+from fakes.loopback import server_context
 from hack.control_plane.run.pki import Authority
 from tfjob_operator.api import access
 from tfjob_operator.api.access import AccessError
@@ -38,11 +39,6 @@ def outside(mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "temporary").mkdir()
     mocker.patch.object(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setenv("HOME", str(tmp_path))
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("pki"))
 
 
 def write(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:
@@ -85,14 +81,9 @@ def presented(settings: Settings, authority: Authority, *, name: str = "127.0.0.
     """Shake hands in memory as a client with these settings; return the common name of the certificate it presented."""
     client_context = credentials_of(settings).ssl_context
     assert client_context is not None
-    server = authority.server("server", ["127.0.0.1"])
-    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_context.load_cert_chain(server.certificate, server.key)
-    server_context.load_verify_locations(authority.certificate)
-    server_context.verify_mode = ssl.CERT_OPTIONAL
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     client_side = client_context.wrap_bio(down, up, server_hostname=name)
-    server_side = server_context.wrap_bio(up, down, server_side=True)
+    server_side = server_context(authority).wrap_bio(up, down, server_side=True)
     for side in (client_side, server_side, client_side, server_side):
         try:
             side.do_handshake()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.loopback import server_context
 from hack.control_plane.run.pki import Authority
 
 HERE = Path(__file__).parent
@@ -17,17 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.sockets)
 
 
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("pki"))
-
-
 @pytest.fixture
 def server_tls(authority: Authority) -> ssl.SSLContext:
-    """The context of a server for 127.0.0.1 that asks for a client certificate and also accepts clients without one."""
-    made = authority.server("server", ["127.0.0.1"])
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made.certificate, made.key)
-    context.load_verify_locations(authority.certificate)
-    context.verify_mode = ssl.CERT_OPTIONAL
-    return context
+    return server_context(authority)

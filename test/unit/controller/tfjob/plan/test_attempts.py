@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.jobs import Punctual, at, decide, job, pod, pod_group, replica, synced, true_of
-from fakes.objects import after, changed, labelled
+from fakes.jobs import Punctual, at, decide, disrupted, job, pod, pod_group, replica, spec, synced, true_of
+from fakes.objects import after, changed, edited, labelled
 from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
 from tfjob_operator.api.v1.constants import MAX_ATTEMPT, RuleAction
@@ -50,16 +50,12 @@ def failed(index: int, code: int = 42, at_s: float = 30, **more: Any) -> Pod:
 
 def evicted(index: int) -> Pod:
     """A worker that is being evicted through the API, and still runs."""
-    found = pod("Worker", index, terminating=True, uid=f"{index}-evicted")
-    target = Condition("DisruptionTarget", "True", "EvictionByEvictionAPI")
-    return changed(found, status=msgspec.structs.replace(found.status, conditions=(target,)))
+    return disrupted(pod("Worker", index, terminating=True, uid=f"{index}-evicted"), "EvictionByEvictionAPI")
 
 
 def stopped(index: int) -> Pod:
     """A worker that exited with 0 when its node was shut down."""
-    found = failed(index, 0)
-    target = Condition("DisruptionTarget", "True", "TerminationByKubelet")
-    return changed(found, status=msgspec.structs.replace(found.status, conditions=(target,)))
+    return disrupted(failed(index, 0), "TerminationByKubelet")
 
 
 def started(given: dict[str, Any], **meta: Any) -> TFJob:
@@ -332,7 +328,7 @@ def requested(found: TFJob, value: str) -> TFJob:
 
 def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
     """It is not counted, and needs no policy. What was requested before the job began is nothing to do."""
-    given = {"tfReplicaSpecs": {"Worker": replica(3)}}
+    given = spec(Worker=3)
     found = started(given, annotations=JobAnnotations("copied"))
     assert (found.status.attempt, found.status.observed_restart_request) == (0, "copied")
     found = synced(requested(found, "now"), *running())
@@ -379,7 +375,7 @@ def test_a_request_is_a_new_value_that_is_no_earlier_time(
     observed: str, request_: str, warning: str, *, restarts: bool
 ) -> None:
     """Applying an old manifest, or reverting an edit, restarts nothing. The status never has more than 64 characters."""
-    before = changed(started({"tfReplicaSpecs": {"Worker": replica(3)}}), status__observed_restart_request=observed)
+    before = changed(started(spec(Worker=3)), status__observed_restart_request=observed)
     before = requested(before, request_)
     found = decide(before, *running())
     assert after(before, found).status.attempt == restarts
@@ -394,23 +390,23 @@ def test_a_request_is_a_new_value_that_is_no_earlier_time(
 def test_a_long_value_that_an_older_release_has_recorded_leaves_the_status_and_restarts_nothing() -> None:
     """The next valid value is a request again. Before the start, a long value is not recorded either."""
     text = "x" * 250_000
-    before = changed(started({"tfReplicaSpecs": {"Worker": replica(3)}}), status__observed_restart_request=text)
+    before = changed(started(spec(Worker=3)), status__observed_restart_request=text)
     found = synced(requested(before, text), *running())
     assert (found.status.attempt, found.status.observed_restart_request) == (0, "")
     assert synced(requested(found, "now"), *running()).status.attempt == 1
-    new = started({"tfReplicaSpecs": {"Worker": replica(3)}}, annotations=JobAnnotations(text))
+    new = started(spec(Worker=3), annotations=JobAnnotations(text))
     assert new.status.observed_restart_request == ""
 
 
 def test_the_warning_about_a_request_ends_with_the_job() -> None:
-    before = requested(started({"tfReplicaSpecs": {"Worker": replica(3)}}), "x" * 65)
+    before = requested(started(spec(Worker=3)), "x" * 65)
     done = synced(before, *running(but={0: pod("Worker", 0, "Succeeded", 0)}))
     assert (true_of(done)[-1], decide(done).problems) == ("Succeeded", ())
 
 
 def test_a_request_is_not_followed_again_after_an_older_release_dropped_it_from_the_status() -> None:
     """The attempt of the pods shows it. Pods that the older release created have none: then the job is restarted once more."""
-    found = requested(started({"tfReplicaSpecs": {"Worker": replica(3)}}), "before the roll-back")
+    found = requested(started(spec(Worker=3)), "before the roll-back")
     mixed = synced(found, pod("Worker", 0), *running(attempt=2, but={0: None}))
     assert (mixed.status.attempt, mixed.status.attempt_history[0].reason) == (3, "RestartRequested")
     found = synced(found, *running(attempt=2))
@@ -449,7 +445,7 @@ def test_an_operator_that_delays_no_restarts_drops_recorded_delays() -> None:
     for attempt in range(2):
         whole = synced(whole, *running(attempt=attempt, but={1: failed(1)}), at_s=60 + attempt)
         whole = synced(whole, at_s=60.5 + attempt)
-    one = started({"tfReplicaSpecs": {"Worker": replica(3, "ExitCode")}})
+    one = started(spec("ExitCode", Worker=3))
     for number in range(2):
         one = synced(one, *running(but={1: failed(1, 137, uid=f"try-{number}")}), at_s=60 + number)
     rest = running(but={1: None})
@@ -538,7 +534,7 @@ NATIVE = Container(name="proxy", restart_policy="Always")
 
 
 @pytest.mark.parametrize(
-    ("words", "node", "spec", "status"),
+    ("words", "node", "pod_spec", "status"),
     [
         ("not scheduled yet", "", {}, {}),
         ("not scheduled: SchedulerError: no plugin", "", {}, {"conditions": (
@@ -562,16 +558,16 @@ NATIVE = Container(name="proxy", restart_policy="Always")
     ],
 )  # fmt: skip
 def test_a_job_that_did_not_start_in_time_says_what_the_replica_waited_for(
-    words: str, node: str, spec: dict[str, Any], status: dict[str, Any]
+    words: str, node: str, pod_spec: dict[str, Any], status: dict[str, Any]
 ) -> None:
     """Whatever its pod shows, as the condition, the event and the record of the end."""
-    given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
+    given = spec(Worker=2, runPolicy={"startDeadlineSeconds": 100})
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
     late = pod("Worker", 1, "Pending")
     late = msgspec.structs.replace(
         late,
         node=node,
-        spec=msgspec.structs.replace(late.spec, **spec),
+        spec=msgspec.structs.replace(late.spec, **pod_spec),
         status=msgspec.structs.replace(late.status, **status),
     )
     plan = decide(found, pod("Worker", 0), late, at_s=101)
@@ -587,7 +583,7 @@ def test_a_job_that_did_not_start_in_time_says_what_the_replica_waited_for(
 
 def test_a_start_deadline_counts_all_replicas_that_do_not_run_and_names_one_whose_time_is_over() -> None:
     """The pods of a job are not created in the same second."""
-    given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
+    given = spec(Worker=2, runPolicy={"startDeadlineSeconds": 100})
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
     later = changed(pod("Worker", 0, "Pending"), metadata__creation_timestamp=at(1))
     late = synced(found, later, pod("Worker", 1, "Pending"), at_s=101)
@@ -595,7 +591,7 @@ def test_a_start_deadline_counts_all_replicas_that_do_not_run_and_names_one_whos
 
 
 def test_a_start_deadline_names_the_pod_group_for_which_the_pods_wait() -> None:
-    given = {"tfReplicaSpecs": {"Worker": replica(2)}, "runPolicy": {"startDeadlineSeconds": 100}}
+    given = spec(Worker=2, runPolicy={"startDeadlineSeconds": 100})
     waits = Gang(gang_scheduler("volcano"), pod_group("Pending", 2), known=True)
     found = synced(job(given, creation_timestamp=at(0)), at_s=0, gang=waits)
     absent = Punctual({Sight(Fact.ABSENT, f"mnist-worker-{index}"): 0 for index in range(2)})
@@ -712,16 +708,10 @@ def test_the_operator_restarts_after_success_only_what_the_kubelet_would_have_re
     assert names(decide(started(given), *running(but={1: done})))[0] == created
 
 
-def edited(found: TFJob, given: dict[str, Any] | bytes) -> TFJob:
-    """The job with another specification."""
-    raw = msgspec.Raw(given) if isinstance(given, bytes) else job(given).spec
-    return changed(found, spec=raw, metadata__generation=found.metadata.generation + 1)
-
-
 IN_TIME: dict[str, Any] = {"action": "RestartReplica", "escalation": {"afterSeconds": 30, "action": "FailJob"}}
 ELASTIC = {"enableDynamicWorker": True}
 SUSPENDED = policy(IN_TIME) | {"runPolicy": policy(IN_TIME)["runPolicy"] | {"suspend": True}}
-WRONG = b'{"tfReplicaSpecs": {"Worker": {"replicas": -1}}}'
+WRONG = {"tfReplicaSpecs": {"Worker": {"replicas": -1}}}
 
 
 @pytest.mark.parametrize(
@@ -740,7 +730,7 @@ WRONG = b'{"tfReplicaSpecs": {"Worker": {"replicas": -1}}}'
     ids=["it was suspended", "it was held", "the replica is not wanted any more", "the replica has succeeded"],
 )
 def test_an_escalation_is_about_replicas_that_should_run(
-    first: dict[str, Any], between: dict[str, Any] | bytes | None, then: dict[str, Any] | None, pods: list[Pod]
+    first: dict[str, Any], between: dict[str, Any] | None, then: dict[str, Any] | None, pods: list[Pod]
 ) -> None:
     found = synced(started(first), *running(but={2: failed(2)}))
     found = synced(found, *running(but={2: None}), at_s=61)
@@ -763,9 +753,7 @@ def test_the_time_of_an_escalation_goes_on_while_replacements_do_not_run() -> No
 def test_a_pod_that_is_deleted_by_a_rule_has_had_its_decision() -> None:
     """Whatever takes it away meanwhile: a later rule about everything must not restart the whole job for it."""
     found = synced(started(policy({"action": "RestartReplica"} | on(42), RESTART_ALL)), *running(but={1: failed(1)}))
-    dying = changed(failed(1), metadata__deletion_timestamp=at(61))
-    target = Condition("DisruptionTarget", "True", "DeletionByTaintManager")
-    dying = changed(dying, status__conditions=(target,))
+    dying = disrupted(changed(failed(1), metadata__deletion_timestamp=at(61)), "DeletionByTaintManager")
     assert synced(found, *running(but={1: dying}), at_s=62).status.attempt == 0
 
 

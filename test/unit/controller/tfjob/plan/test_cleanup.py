@@ -10,14 +10,15 @@ from fakes.jobs import (
     all_workers,
     at,
     decide,
+    disrupted,
     good_spec,
-    job,
     names,
     planned,
     pod,
     replica,
     service,
     spec,
+    started,
     synced,
     true_of,
     with_sidecar,
@@ -25,7 +26,6 @@ from fakes.jobs import (
 from fakes.objects import changed, edited
 from support.cases import for_each
 from tfjob_operator.api.core import (
-    Condition,
     Container,
     ContainerState,
     ContainerStateTerminated,
@@ -43,15 +43,10 @@ from tfjob_operator.controller.tfjob.plan.clocks import Fact, Sight
 from tfjob_operator.controller.tfjob.plan.spec import refused
 from tfjob_operator.controller.tfjob.plan.status import merged_status
 
-QUEUED = {"labels": {LABEL_QUEUE: "gpus"}}
+QUEUED: dict[str, Any] = {"labels": {LABEL_QUEUE: "gpus"}}
 LED = spec(Chief=1, PS=1, Worker=1)
 DONE, PS, BUSY = pod("Chief", 0, "Succeeded", 0), pod("PS", 0), pod("Worker", 0)
 FAILED = pod("Worker", 0, "Failed", 1)
-
-
-def started(given: dict[str, Any], *pods: Pod, **meta: Any) -> TFJob:
-    """A job whose pods were created at EPOCH and run."""
-    return synced(synced(job(given, **meta), at_s=0), *pods, at_s=1)
 
 
 def ending(given: dict[str, Any] = LED, *pods: Pod, at_s: float = 60) -> TFJob:
@@ -136,8 +131,7 @@ def test_a_grace_period_that_began_ahead_of_our_clock_begins_when_it_is_first_se
 @for_each("end", ENDS)
 def test_only_ordinary_containers_of_pods_that_the_cluster_leaves_alone_have_a_grace_period(end: str) -> None:
     given, pods, _ = ENDS[end]
-    target = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
-    for other in (changed(pods[1], status__conditions=(target,)), pod("Worker", 1)):
+    for other in (disrupted(pods[1], "PreemptionByScheduler"), pod("Worker", 1)):
         decided = synced(started(given, BUSY, pod("Worker", 1)), *pods)
         plan = decide(decided, pods[0], other, at_s=91)
         assert plan.requeue_after_s is None or "mnist-worker-1" in names(plan)["delete pods"]

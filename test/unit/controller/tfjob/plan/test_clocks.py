@@ -5,14 +5,28 @@ from typing import Any, Final
 
 import pytest
 
-from fakes.jobs import at, decide, good_spec, job, planned, pod, replica, spec, synced, true_of, with_sidecar
-from fakes.objects import after, changed, labelled
+from fakes.jobs import (
+    PlannedJob,
+    at,
+    decide,
+    good_spec,
+    job,
+    planned,
+    pod,
+    replica,
+    spec,
+    started,
+    synced,
+    true_of,
+    with_sidecar,
+)
+from fakes.objects import changed, labelled
 from support.cases import for_each
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Observer
+from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
 from tfjob_operator.controller.tfjob.plan.placement import Nodes, NodeState, Since
 
 SKEWS_S: Final = (-3600, -1, 0, 1, 3600)
@@ -20,34 +34,22 @@ SKEWS_S: Final = (-3600, -1, 0, 1, 3600)
 BUSY: Final = pod("Worker", 0)
 
 
-class Process:
+class Process(PlannedJob):
     """An operator that keeps what it has seen from one plan to the next."""
 
     def __init__(self, found: TFJob) -> None:
-        self.job = found
-        self.first_seen: FirstSeen = {}
-
-    def plan(self, *pods: Pod, at_s: float, **more: Any) -> Plan:
-        """Plan the job, and write its status."""
-        found = decide(self.job, *pods, at_s=at_s, first_seen=self.first_seen, **more)
-        self.job, self.first_seen = after(self.job, found), found.first_seen
-        return found
+        super().__init__(found, {})
 
     def acts_after_s(self, is_due: Callable[[Plan], object], *pods: Pod, at_s: float = 60, **more: Any) -> float:
         """Return after how many seconds, by its own clock, a plan acts, woken by nothing but the requests of its plans."""
         now = at_s
         while True:
-            found = self.plan(*pods, at_s=now, **more)
+            found = self.sync(*pods, at_s=now, **more)
             if is_due(found):
                 return now - at_s
             assert found.requeue_after_s is not None
             assert found.requeue_after_s > 0
             now += found.requeue_after_s
-
-
-def started(given: dict[str, Any], *pods: Pod, at_s: float = 0, **meta: Any) -> TFJob:
-    """A job whose pods were created at EPOCH and run."""
-    return synced(synced(job(given, **meta), at_s=at_s), *pods, at_s=at_s + 1)
 
 
 def has_ended(found: Plan) -> bool:
@@ -78,8 +80,8 @@ def test_another_success_has_the_whole_time_again() -> None:
     """An edit of the success policy lets another replica decide."""
     given = spec(Worker=2, runPolicy={"completionGracePeriodSeconds": 100})
     process = Process(started(given, BUSY, pod("Worker", 1)))
-    assert process.plan(pod("Worker", 0, "Succeeded", 0, ended_s=60), pod("Worker", 1), at_s=60).requeue_after_s == 101
-    later = process.plan(pod("Worker", 0, "Succeeded", 0, ended_s=70), pod("Worker", 1), at_s=80)
+    assert process.sync(pod("Worker", 0, "Succeeded", 0, ended_s=60), pod("Worker", 1), at_s=60).requeue_after_s == 101
+    later = process.sync(pod("Worker", 0, "Succeeded", 0, ended_s=70), pod("Worker", 1), at_s=80)
     assert later.requeue_after_s == 101
 
 
@@ -100,7 +102,7 @@ def test_a_sick_node_is_sick_after_half_a_minute_whatever_its_clock(skew_s: floa
     on = created(changed(BUSY, node="n0", started=at(skew_s)), skew_s)
     assert Process(started(given, on)).acts_after_s(restarts_all, on, nodes=sick(60, skew_s)) == 30
     process = Process(started(given, on))
-    process.plan(on, at_s=2, nodes=sick(2, skew_s))
+    process.sync(on, at_s=2, nodes=sick(2, skew_s))
     new = changed(on, metadata__uid="new", started=at(25 + skew_s))
     assert process.acts_after_s(restarts_all, new, at_s=25, nodes=sick(2, skew_s)) == 30
 
@@ -108,7 +110,7 @@ def test_a_sick_node_is_sick_after_half_a_minute_whatever_its_clock(skew_s: floa
 @for_each("skew_s", SKEWS_S)
 def test_a_node_is_lost_after_its_timeout_whatever_its_clock(skew_s: float) -> None:
     """A kubelet ten minutes behind that was not ready for one second lost its pods."""
-    given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"nodeLostTimeoutSeconds": 300}}
+    given = spec(Worker=1, runPolicy={"nodeLostTimeoutSeconds": 300})
     on = created(changed(BUSY, node="n0"), skew_s)
     process = Process(started(given, on))
     assert process.acts_after_s(lambda found: found.lost_pods, on, nodes=sick(60, skew_s)) == 300
@@ -121,8 +123,8 @@ def test_the_timeout_of_a_lost_node_runs_on_when_the_job_ends() -> None:
     given = spec(Worker=2, runPolicy={"nodeLostTimeoutSeconds": 300})
     on = changed(pod("Worker", 1), node="n0")
     process = Process(started(given, BUSY, on))
-    process.plan(BUSY, on, at_s=60, nodes=sick(60, 0))
-    process.plan(pod("Worker", 0, "Succeeded", 0), on, at_s=100, nodes=sick(60, 0))
+    process.sync(BUSY, on, at_s=60, nodes=sick(60, 0))
+    process.sync(pod("Worker", 0, "Succeeded", 0), on, at_s=100, nodes=sick(60, 0))
     assert true_of(process.job)[-1] == "Succeeded"
     leaving = changed(pod("Worker", 1, terminating=True), node="n0")
     assert process.acts_after_s(lambda found: found.lost_pods, leaving, at_s=359, nodes=sick(60, 0)) == 1
@@ -136,7 +138,7 @@ def test_a_pod_is_given_up_after_its_grace_period_and_a_minute_whatever_the_cloc
     process = Process(started(spec(Chief=1, Worker=1), pod("Chief", 0), BUSY, labels={LABEL_QUEUE: "gpus"}))
     chief = pod("Chief", 0, "Succeeded", 0)
     leaving = changed(pod("Worker", 0, terminating=True), metadata__deletion_timestamp=at(60 + 30 + skew_s))
-    process.plan(chief, BUSY, at_s=60)
+    process.sync(chief, BUSY, at_s=60)
     assert process.acts_after_s(has_ended, chief, leaving, at_s=61) == 90
 
 
@@ -147,9 +149,9 @@ def test_a_replica_has_its_whole_start_deadline_whatever_the_clock_of_the_api_se
     process = Process(synced(job(given, creation_timestamp=at(skew_s)), at_s=0))
     assert process.acts_after_s(has_ended, waiting, at_s=0) == 101
     process = Process(synced(job(given, creation_timestamp=at(skew_s)), at_s=0))
-    process.plan(waiting, at_s=1)
-    process.plan(pod("Worker", 0, "Failed", 137), at_s=60)
-    process.plan(at_s=61)
+    process.sync(waiting, at_s=1)
+    process.sync(pod("Worker", 0, "Failed", 137), at_s=60)
+    process.sync(at_s=61)
     again = created(pod("Worker", 0, "Pending", uid="new"), 62 + skew_s)
     assert process.acts_after_s(has_ended, again, at_s=62) == 101
 
@@ -158,8 +160,8 @@ def test_a_replica_has_its_whole_start_deadline_whatever_the_clock_of_the_api_se
 def test_an_escalation_gives_the_next_pod_its_whole_time_whatever_the_clock_of_the_api_server(skew_s: float) -> None:
     rule = {"action": "RestartReplica", "escalation": {"afterSeconds": 50, "action": "RestartAll"}}
     process = Process(started(spec(Worker=1, runPolicy={"failurePolicy": {"rules": [rule], "maxRestarts": 1}}), BUSY))
-    process.plan(pod("Worker", 0, "Failed", 1), at_s=60)
-    process.plan(at_s=61)
+    process.sync(pod("Worker", 0, "Failed", 1), at_s=60)
+    process.sync(at_s=61)
     again = created(pod("Worker", 0, "Pending", uid="new"), 62 + skew_s)
     assert process.acts_after_s(restarts_all, again, at_s=62) == 50
 
@@ -179,9 +181,9 @@ def test_pods_that_exclude_a_node_are_created_again_whatever_the_clock_of_the_ap
     waits = created(pod("Worker", 0, "Pending", uid="new"), 60 + skew_s)
     process = Process(found)
     assert process.acts_after_s(lambda each: each.delete_pods, waits) == 40
-    assert process.plan(at_s=101).create_pods
+    assert process.sync(at_s=101).create_pods
     assert process.job.status.avoided_nodes == ()
-    assert not process.plan(created(pod("Worker", 0, "Pending", uid="newer"), 101 + skew_s), at_s=102).delete_pods
+    assert not process.sync(created(pod("Worker", 0, "Pending", uid="newer"), 101 + skew_s), at_s=102).delete_pods
 
 
 # Times that another operator wrote.
@@ -269,13 +271,13 @@ def test_a_delay_that_a_leader_ahead_of_us_wrote_is_as_long_as_it_asked(*, whole
 
 @for_each("jump_s", [-3600, 3600])
 def test_a_change_of_our_own_clock_ends_and_extends_no_wait(jump_s: float) -> None:
-    given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"nodeLostTimeoutSeconds": 300}}
+    given = spec(Worker=1, runPolicy={"nodeLostTimeoutSeconds": 300})
     on = changed(BUSY, node="n0")
     tfjob = started(given, on)
-    spec, first = good_spec(tfjob), decide(tfjob, on, first_seen={}, nodes=sick(60, 0))
+    wanted, first = good_spec(tfjob), decide(tfjob, on, first_seen={}, nodes=sick(60, 0))
     for now_s, is_due in ((359, False), (360, True)):
         now, seen = at(now_s + jump_s), first.first_seen
-        found = planned(tfjob, spec, [on], [], now, nodes=sick(60, 0), first_seen=seen, monotonic_s=now_s)
+        found = planned(tfjob, wanted, [on], [], now, nodes=sick(60, 0), first_seen=seen, monotonic_s=now_s)
         assert bool(found.lost_pods) is is_due
     ahead = Observer({}, at(60), 60)
     assert ahead.begins(at(3600)) == at(60)
@@ -291,10 +293,10 @@ def test_the_end_that_a_leader_ahead_of_us_decided_is_written_as_it_was_decided(
 
 def test_what_no_plan_depends_on_is_forgotten() -> None:
     """So the memory does not grow with the pods that a job has had."""
-    given = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"nodeLostTimeoutSeconds": 300}}
+    given = spec(Worker=1, runPolicy={"nodeLostTimeoutSeconds": 300})
     process = Process(started(given, BUSY))
-    assert [each.fact for each in process.plan(BUSY, at_s=60, nodes=Nodes({})).first_seen] == [Fact.POD]
-    assert process.plan(at_s=61, nodes=Nodes({})).first_seen == {}
+    assert [each.fact for each in process.sync(BUSY, at_s=60, nodes=Nodes({})).first_seen] == [Fact.POD]
+    assert process.sync(at_s=61, nodes=Nodes({})).first_seen == {}
     assert decide(process.job, BUSY, first_seen={}).first_seen == {}
 
 

@@ -19,6 +19,7 @@ from fakes.jobs import (
     replica,
     service,
     spec,
+    started,
     synced,
     true_of,
 )
@@ -40,7 +41,7 @@ from tfjob_operator.api.v1.types import (
 )
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.spec import bounded, effective_spec, read, refused
+from tfjob_operator.controller.tfjob.plan.spec import bounded, refused
 from tfjob_operator.controller.tfjob.plan.status import has_started, merged_status
 
 SPEC = spec("ExitCode", Worker=2)
@@ -59,7 +60,7 @@ HELD = ["Created", "Held", "Running"]
 
 
 def running(given: dict[str, Any] = SPEC) -> TFJob:
-    return synced(synced(job(given), at_s=0), *RUNNING, at_s=0)
+    return started(given, *RUNNING, after_s=0)
 
 
 def held_of(tfjob: TFJob) -> JobCondition:
@@ -369,13 +370,6 @@ def workers(count: int, **others: Any) -> dict[str, Any]:
     return spec("ExitCode", Worker=count, **others)
 
 
-def bounded_spec(tfjob: TFJob) -> TFJobSpec:
-    """The specification as far as it is within bounds, which leave something of it."""
-    found = effective_spec(tfjob, read(tfjob), (), ())
-    assert isinstance(found, TFJobSpec)
-    return found
-
-
 TOO_LARGE = pytest.mark.parametrize(("name", "count"), [(LONG, 11), ("mnist", 10_001), ("mnist", 10**30)])
 
 
@@ -397,7 +391,7 @@ def test_a_scale_up_beyond_a_bound_is_held_and_nothing_else(name: str, count: in
     assert names(decided)["delete pods"] == [f"{name}-worker-1"]
     later = after(tfjob, decided)
     held = held_of(later)
-    assert (held.status, held.reason, held.message) == ("True", "TFJobTooLarge", str(bounded_spec(tfjob).too_large))
+    assert (held.status, held.reason, held.message) == ("True", "TFJobTooLarge", str(good_spec(tfjob).too_large))
     assert later.status.conditions[-1].type == "Restarting"
     assert later.status.begun == tfjob.status.begun
     assert [event.reason for event in decided.events] == ["TFJobTooLarge", "TFJobRestarting"]
@@ -415,7 +409,7 @@ def test_scaled_back_the_job_is_held_no_more() -> None:
 def test_what_shrinks_beside_a_scale_up_that_is_held_shrinks() -> None:
     """D16: no type gets more than it had, and one that is new gets none."""
     tfjob = edited(synced(job(workers(3, PS=2), name=LONG)), workers(11, PS=1, Evaluator=1))
-    assert bounded_spec(tfjob).sizes == {"PS": 1, "Worker": 3, "Evaluator": 0}
+    assert good_spec(tfjob).sizes == {"PS": 1, "Worker": 3, "Evaluator": 0}
 
 
 def test_a_bound_that_is_passed_already_takes_nothing_from_a_job() -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from fakes.jobs import at, decide, good_spec, job, pod, replica, synced, true_of
+from fakes.jobs import at, decide, disrupted, good_spec, job, pod, replica, spec, started, synced, true_of
 from fakes.objects import after, changed, labelled
-from tfjob_operator.api.core import Condition
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, JobAnnotations, TaintPattern, TFJob
@@ -68,12 +67,12 @@ def lost(index: int, **more: Any) -> Pod:
 def policy(*rules: dict[str, Any], **run_policy: Any) -> dict[str, Any]:
     """A specification with these rules, or without a failure policy."""
     given = {"failurePolicy": {"rules": [*rules], "maxRestarts": 3}} if rules else {}
-    return {"tfReplicaSpecs": {"Worker": replica(3, "ExitCode")}, "runPolicy": given | run_policy}
+    return spec("ExitCode", Worker=3, runPolicy=given | run_policy)
 
 
-def started(given: dict[str, Any]) -> TFJob:
+def begun(given: dict[str, Any]) -> TFJob:
     """A job whose pods run."""
-    return synced(synced(job(given), at_s=0), *workers(), at_s=5)
+    return started(given, *workers(), after_s=5)
 
 
 def deleted(found: Plan) -> list[str]:
@@ -98,7 +97,7 @@ def test_a_rule_about_nodes_applies_its_action_to_a_pod_that_still_runs(
     action: str, expected: tuple[str, int, list[str]]
 ) -> None:
     """No program has failed, so nothing counts to backoffLimit; the cause is named where a failure's would be."""
-    before = started(policy({"action": action, "name": "gpu"} | GPU))
+    before = begun(policy({"action": action, "name": "gpu"} | GPU))
     found = decide(before, *workers(), nodes=nodes(n1=SICK))
     done = after(before, found)
     assert (true_of(done)[-1], done.status.attempt, deleted(found)) == expected
@@ -149,11 +148,11 @@ def test_any_entry_of_a_rule_is_enough_after_standing_for_half_a_minute(
 ) -> None:
     given = policy({"action": "RestartReplica"} | rule)
     given["tfReplicaSpecs"]["PS"] = replica(0)
-    assert deleted(decide(started(given), *workers(), nodes=nodes(n1=state))) == (["mnist-worker-1"] if is_hit else [])
+    assert deleted(decide(begun(given), *workers(), nodes=nodes(n1=state))) == (["mnist-worker-1"] if is_hit else [])
 
 
 def test_a_hit_counts_from_the_start_of_the_pod_if_that_is_later_and_time_alone_brings_the_next_plan() -> None:
-    before = started(policy({"action": "RestartReplica"} | GPU))
+    before = begun(policy({"action": "RestartReplica"} | GPU))
     late = on("n1", pod("Worker", 1, uid="1"), started=at(40))
     found = decide(before, *workers(n1=late), nodes=nodes(n1=SICK))
     assert (deleted(found), found.requeue_after_s) == ([], 10)
@@ -169,7 +168,7 @@ def test_a_hit_counts_from_the_start_of_the_pod_if_that_is_later_and_time_alone_
     ids=["a failure first", "a node first"],
 )
 def test_rules_about_nodes_take_their_turn_among_the_others(rules: tuple[dict[str, Any], ...], by: str) -> None:
-    before = started(policy(*rules))
+    before = begun(policy(*rules))
     found = decide(before, *workers(n0=failed(0, uid="0")), nodes=nodes(n1=SICK))
     assert any(f"rule {by}" in event.message for event in found.events)
 
@@ -179,18 +178,18 @@ def test_a_pod_about_which_an_earlier_rule_has_decided_is_left_alone_by_rules_ab
         {"action": "RestartReplica", "onExitCodes": {"operator": "In", "values": [42]}},
         {"action": "FailJob"} | GPU,
     )
-    found = synced(started(policy(*rules)), *workers(n1=on("n1", failed(1))), nodes=nodes(n1=SICK))
+    found = synced(begun(policy(*rules)), *workers(n1=on("n1", failed(1))), nodes=nodes(n1=SICK))
     assert (true_of(found)[-1], avoided(found)) == ("Restarting", {"n1": (1, True)})
 
 
 def test_of_several_hits_of_a_rule_the_earliest_is_the_cause() -> None:
-    before = started(policy({"action": "RestartAll"} | GPU))
+    before = begun(policy({"action": "RestartAll"} | GPU))
     sick = nodes(n1=SICK, n2=node({"GpuUnhealthy=True": at(9)}))
     assert synced(before, *workers(), nodes=sick).status.attempt_history[-1].node_name == "n2"
 
 
 def test_the_event_of_a_pod_that_several_rules_hit_has_the_cause_of_the_first_rule() -> None:
-    before = started(policy({"action": "RestartReplica"} | GPU, {"action": "RestartReplica"} | TAINTED))
+    before = begun(policy({"action": "RestartReplica"} | GPU, {"action": "RestartReplica"} | TAINTED))
     sick = node({"GpuUnhealthy=True": at(10)}, sick=at(5))
     (deletion,) = decide(before, *workers(), nodes=nodes(n1=sick)).delete_pods
     assert deletion.event is not None
@@ -200,14 +199,14 @@ def test_the_event_of_a_pod_that_several_rules_hit_has_the_cause_of_the_first_ru
 def test_a_pod_that_avoids_an_expired_node_is_deleted_once_when_the_whole_job_restarts() -> None:
     given = policy({"action": "RestartAll"}, nodeAvoidance={"expirationSeconds": 100})
     held = (AvoidedNode("n5", 1, at(100)),)
-    before = changed(started(given), status__avoided_nodes=held)
+    before = changed(begun(given), status__avoided_nodes=held)
     waits = changed(pod("Worker", 1, "Pending", uid="new"), metadata__creation_timestamp=at(61))
     found = decide(before, *workers(n0=on("n0", failed(0)), n1=waits), at_s=160)
     assert deleted(found) == ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"]
 
 
 def test_a_pod_that_is_terminating_or_done_is_not_hit() -> None:
-    before = started(policy({"action": "RestartReplica"} | GPU))
+    before = begun(policy({"action": "RestartReplica"} | GPU))
     for each in (pod("Worker", 1, terminating=True), pod("Worker", 1, "Succeeded", 0)):
         found = decide(before, *workers(n1=on("n1", each)), nodes=nodes(n1=SICK))
         assert (deleted(found), avoided(after(before, found))) == ([], {})
@@ -259,7 +258,7 @@ def test_a_hit_avoids_no_node_without_which_the_pods_can_use_none(
     """The rule's action applies all the same; a Warning names the node. The failure is counted in both cases."""
     given = policy(ANY | GPU)
     given["tfReplicaSpecs"]["Worker"]["template"]["spec"] |= template
-    before = changed(started(given), status__avoided_nodes=(AvoidedNode("avoided", 1, at(9999)),))
+    before = changed(begun(given), status__avoided_nodes=(AvoidedNode("avoided", 1, at(9999)),))
     gpu = {name: NodeShape({"pool": "gpu"}, {}) for name in ("n1", "gpu")}
     pods = [on("n1", pod("Worker", index, uid=f"{index}")) for index in range(3)]
     found = decide(before, *pods, nodes=cluster({"n1": SICK, **others}, **gpu))
@@ -277,7 +276,7 @@ def test_a_rule_that_matches_all_nodes_avoids_none() -> None:
     """Such as Ready, which is True on healthy nodes, or a taint that all nodes have at once."""
     every = {f"n{index}": node({"Ready=True": at(0)}, sick=at(0)) for index in range(9)}
     for rule in (READY, TAINTED):
-        found = synced(started(policy(ANY | rule)), *workers(), nodes=cluster(every))
+        found = synced(begun(policy(ANY | rule)), *workers(), nodes=cluster(every))
         assert avoided(found) == {f"n{index}": (1, False) for index in range(3)}
 
 
@@ -290,15 +289,15 @@ def test_of_the_last_nodes_that_suit_one_stays_whatever_fails_there(failures: in
     gpu = {name: NodeShape({"pool": "gpu"}, {}) for name in ("n0", "n1")}
     there = workers(2, **{f"n{index}": on(f"n{index}", lost(index)) for index in range(failures)})
     known = cluster({f"n{index}": HEALTHY for index in range(9)}, **gpu)
-    found = synced(started(given), *there, nodes=known)
+    found = synced(begun(given), *there, nodes=known)
     assert avoided(found)[f"n{failures - 1}"] == expected
-    ps = synced(started(given), on("n5", pod("PS", 0, "Failed", reason="NodeLost")), *workers(2), nodes=known)
+    ps = synced(begun(given), on("n5", pod("PS", 0, "Failed", reason="NodeLost")), *workers(2), nodes=known)
     assert avoided(ps) == {"n5": (1, True)}, "other nodes suit a parameter server"
 
 
 def test_a_sick_node_is_avoided_for_an_hour_though_the_job_asks_for_no_avoidance() -> None:
     """Both pods on it are counted, each once, also if the operator is killed after the write."""
-    before = started(policy({"action": "RestartReplica"} | GPU))
+    before = begun(policy({"action": "RestartReplica"} | GPU))
     pods = workers(n2=on("n1", pod("Worker", 2, uid="2")))
     first = synced(before, *pods, nodes=nodes(n1=SICK))
     assert first.status.avoided_nodes == (AvoidedNode("n1", 2, at(60 + 3600)),)
@@ -337,7 +336,7 @@ def test_a_node_with_enough_failures_is_avoided(
     pods: dict[str, Pod], avoidance: dict[str, int], expected: dict[str, tuple[int, bool]]
 ) -> None:
     """Each failure is counted once: the plan for the same pods changes nothing any more."""
-    before = started(policy(nodeAvoidance=avoidance))
+    before = begun(policy(nodeAvoidance=avoidance))
     there = workers(**{name: on(name, each) for name, each in pods.items()})
     found = before
     for at_s in (60, 61, 62):
@@ -347,7 +346,7 @@ def test_a_node_with_enough_failures_is_avoided(
 
 def test_where_not_all_nodes_may_be_avoided_those_come_first_that_failed_most_often() -> None:
     held = (AvoidedNode("n0", 1), AvoidedNode("n1", 1), AvoidedNode("n2", 3))
-    before = changed(started(policy(nodeAvoidance={})), status__avoided_nodes=held)
+    before = changed(begun(policy(nodeAvoidance={})), status__avoided_nodes=held)
     found = synced(before, *workers(n2=on("n2", lost(2))))
     assert avoided(found) == {"n0": (1, True), "n1": (1, False), "n2": (4, True)}
 
@@ -357,13 +356,13 @@ def test_the_nodes_of_surplus_pods_are_nodes_that_the_job_uses() -> None:
     there = [on(f"n{index}", lost(index)) for index in range(3)] + [
         on(f"n{index}", pod("Worker", index)) for index in (3, 4)
     ]
-    found = synced(started(policy(nodeAvoidance={})), *there)
+    found = synced(begun(policy(nodeAvoidance={})), *there)
     assert avoided(found) == {f"n{index}": (1, True) for index in range(3)}
 
 
 def test_a_restart_because_of_a_sick_node_is_not_delayed() -> None:
     """It is no failure of the program."""
-    found = started(policy({"action": "RestartAll"} | GPU))
+    found = begun(policy({"action": "RestartAll"} | GPU))
     for attempt in range(2):
         there = [labelled(each, attempt=str(attempt)) for each in workers()]
         found = synced(found, *there, nodes=nodes(n1=SICK), at_s=60 + 120 * attempt)
@@ -372,7 +371,7 @@ def test_a_restart_because_of_a_sick_node_is_not_delayed() -> None:
 
 
 def test_the_program_has_to_fail_twice_on_a_node() -> None:
-    found = started(policy(nodeAvoidance={"expirationSeconds": 100}))
+    found = begun(policy(nodeAvoidance={"expirationSeconds": 100}))
     for number, expected in enumerate([(0, False), (1, True), (2, True)]):
         found = synced(found, *workers(n1=on("n1", failed(1, 137, uid=f"try-{number}"))), at_s=60 + number)
         assert avoided(found) == {"n1": expected}
@@ -381,7 +380,7 @@ def test_the_program_has_to_fail_twice_on_a_node() -> None:
 
 def test_a_pod_that_no_node_suits_is_created_again_when_its_node_is_not_avoided_any_more() -> None:
     """What a pod avoids is part of it: else it would wait for ever for a node that is healthy again."""
-    found = synced(started(policy(nodeAvoidance={"expirationSeconds": 100})), *workers(n1=on("n1", lost(1))), at_s=60)
+    found = synced(begun(policy(nodeAvoidance={"expirationSeconds": 100})), *workers(n1=on("n1", lost(1))), at_s=60)
     waits = pod("Worker", 1, "Pending", uid="new")
     waits = changed(waits, metadata__creation_timestamp=at(61))
     pods = workers(n1=waits)
@@ -430,7 +429,7 @@ ON_CODE = {"action": "RestartAll", "onExitCodes": {"operator": "In", "values": [
 )
 def test_a_job_that_asks_for_no_avoidance_any_more_avoids_no_node(given: dict[str, Any], edit: dict[str, Any]) -> None:
     """A pod that waits is recreated, since it excludes the node; only then is the node forgotten. Others continue."""
-    found = synced(started(given), *workers(n1=on("n1", lost(1))), nodes=nodes(n1=SICK), at_s=60)
+    found = synced(begun(given), *workers(n1=on("n1", lost(1))), nodes=nodes(n1=SICK), at_s=60)
     assert (avoided(found), without_affinity(found)) == ({"n1": (1, True)}, False)
     found = edited(found, edit)
     pods = workers(n1=WAITS)
@@ -452,7 +451,7 @@ def test_a_job_that_asks_for_no_avoidance_any_more_avoids_no_node(given: dict[st
 def test_an_edit_forgets_nodes_at_once_if_no_pod_excludes_them() -> None:
     """Also nodes with too few failures. If pods were created just before, they may: it waits until they are in the cache."""
     held = (AvoidedNode("n1", 1, at(1000)), AvoidedNode("n2", 1))
-    found = edited(changed(started(policy(nodeAvoidance={})), status__avoided_nodes=held), {})
+    found = edited(changed(begun(policy(nodeAvoidance={})), status__avoided_nodes=held), {})
     assert avoided(synced(found, *workers())) == {}
     key = ReplicaKey.of("mnist", "Worker", 1)
     assert avoided(synced(found, *workers(1), expected=[key])) == {"n1": (1, True)}
@@ -470,7 +469,7 @@ def test_an_edit_forgets_nodes_at_once_if_no_pod_excludes_them() -> None:
 def test_an_edit_shortens_the_time_for_which_a_node_is_avoided_and_does_not_extend_it(
     edit: dict[str, Any], until: int
 ) -> None:
-    found = changed(started(policy(nodeAvoidance={})), status__avoided_nodes=(AvoidedNode("n1", 1, at(500)),))
+    found = changed(begun(policy(nodeAvoidance={})), status__avoided_nodes=(AvoidedNode("n1", 1, at(500)),))
     found = edited(found, edit)
     for at_s in (60, 65):
         found = synced(found, *workers(), at_s=at_s)
@@ -481,7 +480,7 @@ def test_an_edit_shortens_the_time_for_which_a_node_is_avoided_and_does_not_exte
 def test_a_requested_restart_uses_all_nodes_again(failure: Pod | None) -> None:
     """For example after the repair of a node. A status that is not written yet does not bring the list back."""
     given = policy(ON_CODE, nodeAvoidance={"expirationSeconds": 86_400})
-    before = changed(started(given), status__avoided_nodes=(AvoidedNode("n1", 1, at(10_000)), AvoidedNode("n2", 1)))
+    before = changed(begun(given), status__avoided_nodes=(AvoidedNode("n1", 1, at(10_000)), AvoidedNode("n2", 1)))
     there = [labelled(each, attempt="0") for each in workers(n1=WAITS, **{"n2": on("n2", failure)} if failure else {})]
     requested = changed(before, metadata__annotations=JobAnnotations("now"))
     found = synced(requested, *there)
@@ -505,7 +504,7 @@ def test_a_restart_of_the_whole_job_counts_the_failure_that_is_its_cause(
 ) -> None:
     """Once: from the same write on the pods are those of an earlier attempt."""
     on_42 = {"onExitCodes": {"operator": "In", "values": [42]}}
-    before = started(policy({"action": "RestartAll"} | on_42, nodeAvoidance={}))
+    before = begun(policy({"action": "RestartAll"} | on_42, nodeAvoidance={}))
     there = [labelled(each, attempt="0") for each in workers(**{name: on(name, each) for name, each in pods.items()})]
     first = synced(before, *there)
     assert (first.status.attempt, avoided(first)) == (1, expected)
@@ -516,7 +515,7 @@ def test_a_failure_that_a_success_outweighs_is_not_counted_again_and_again() -> 
     """The success waits for another worker that still runs."""
     given = policy({"action": "RestartAll"}, nodeAvoidance={}, completionGracePeriodSeconds=600)
     done = on("n0", pod("Worker", 0, "Succeeded", 0, ended_s=50))
-    found = started(given)
+    found = begun(given)
     for at_s in (60, 61, 62):
         found = synced(found, *workers(n0=done, n1=on("n1", failed(1))), at_s=at_s)
         assert (found.status.attempt, avoided(found)) == (0, {})
@@ -525,7 +524,7 @@ def test_a_failure_that_a_success_outweighs_is_not_counted_again_and_again() -> 
 
 def test_the_status_remembers_a_limited_number_of_nodes_and_first_those_that_are_avoided() -> None:
     held = tuple(AvoidedNode(f"a{number}", 1, at(1000 + number)) for number in range(MAX_AVOIDED - 1))
-    before = started(policy(nodeAvoidance={"failureThreshold": 5}))
+    before = begun(policy(nodeAvoidance={"failureThreshold": 5}))
     before = changed(before, status__avoided_nodes=(AvoidedNode("old", 4), *held))
     found = synced(before, *workers(n1=on("n1", lost(1)), n2=on("n2", lost(2))))
     assert list(avoided(found)) == ["old", *(each.name for each in held)]
@@ -537,7 +536,7 @@ def test_the_status_remembers_a_limited_number_of_nodes_and_first_those_that_are
     ids=["nothing before", "a failure of an earlier pod", "restarts in place of the same pod"],
 )
 def test_a_status_whose_write_failed_counts_no_failure_twice_and_loses_none(earlier: Pod) -> None:
-    before = synced(started(policy(nodeAvoidance={})), *workers(n1=on("n1", earlier)), at_s=20)
+    before = synced(begun(policy(nodeAvoidance={})), *workers(n1=on("n1", earlier)), at_s=20)
     count = sum(failures for failures, _ in avoided(before).values()) + 1
     there = workers(n1=on("n1", lost(1, uid="now")))
     observed = synced(before, *there)
@@ -589,7 +588,7 @@ def test_nodes_are_avoided_unless_another_component_places_the_pods(by: str) -> 
     if by == "a gate":
         given["tfReplicaSpecs"]["Worker"]["template"]["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
     gang = gang_scheduler("volcano") if by == "a gang scheduler" else None
-    found = changed(started(given), status__avoided_nodes=AVOIDED)
+    found = changed(begun(given), status__avoided_nodes=AVOIDED)
     made = PodBuilder(found, good_spec(found), gang=gang).build(ReplicaKey.of("mnist", "Worker", 0))
     affinity = made["spec"].get("affinity")
     assert affinity == (avoiding(["n1", "n3"], {}) if by == "nobody" else None)
@@ -600,7 +599,7 @@ def test_nodes_are_avoided_unless_another_component_places_the_pods(by: str) -> 
 
 def test_avoided_nodes_change_nothing_that_pods_are_compared_by() -> None:
     """No pod is called outdated because the next one avoids a node."""
-    found = started(policy(nodeAvoidance={}))
+    found = begun(policy(nodeAvoidance={}))
     avoiding = changed(found, status__avoided_nodes=AVOIDED)
     assert synced(avoiding, *workers()).status.begun == found.status.begun
 
@@ -645,7 +644,7 @@ def terminating(found: Pod, grace_s: int = 30) -> Pod:
     ],
 )
 def test_pods_of_a_lost_node_are_ended(each: Pod, state: NodeState, *, is_lost: bool) -> None:
-    before = started(policy(nodeLostTimeoutSeconds=120))
+    before = begun(policy(nodeLostTimeoutSeconds=120))
     there = [*workers(1), on("n1", each)]
     found = decide(before, *there, nodes=nodes(n1=state))
     assert found.lost_pods == ((LostPod(there[1], at(-60)),) if is_lost else ())
@@ -664,7 +663,7 @@ def test_pods_of_a_lost_node_are_ended(each: Pod, state: NodeState, *, is_lost: 
 def test_the_job_or_else_the_operator_says_after_how_long(
     policies: dict[str, int], default_s: int, *, due: bool
 ) -> None:
-    before = started(policy(**policies))
+    before = begun(policy(**policies))
     how: dict[str, Any] = {"nodes": nodes(n1=LOST), "defaults": Defaults(node_lost_timeout_s=default_s)}
     assert bool(decide(before, *workers(), **how).lost_pods) is due
     later = decide(before, *workers(n1=on("n1", changed(pod("Worker", 1), metadata__creation_timestamp=at(0)))), **how)
@@ -674,14 +673,14 @@ def test_the_job_or_else_the_operator_says_after_how_long(
 
 
 def test_of_a_finished_job_only_pods_that_are_being_deleted_are_ended() -> None:
-    finished = synced(started(policy(nodeLostTimeoutSeconds=60)), *workers(n0=pod("Worker", 0, "Succeeded", 0)))
+    finished = synced(begun(policy(nodeLostTimeoutSeconds=60)), *workers(n0=pod("Worker", 0, "Succeeded", 0)))
     found = decide(finished, *workers(n2=on("n2", terminating(pod("Worker", 2)))), nodes=nodes(n1=LOST, n2=LOST))
     assert [each.pod.metadata.name for each in found.lost_pods] == ["mnist-worker-2"]
 
 
 def test_pods_of_a_lost_node_are_ended_while_the_end_of_a_queued_job_waits_for_them() -> None:
     """Also within their grace period: nothing else may end them."""
-    queued = changed(started(policy(nodeLostTimeoutSeconds=60)), metadata__labels={LABEL_QUEUE: "gpus"})
+    queued = changed(begun(policy(nodeLostTimeoutSeconds=60)), metadata__labels={LABEL_QUEUE: "gpus"})
     pods = workers(n0=pod("Worker", 0, "Succeeded", 0))
     ending = synced(queued, *pods)
     assert conditions.is_ending(ending.status)
@@ -692,12 +691,11 @@ def test_pods_of_a_lost_node_are_ended_while_the_end_of_a_queued_job_waits_for_t
 
 def test_a_rule_about_lost_nodes_decides_before_the_pod_is_gone() -> None:
     """The pod is marked first. So the action is not lost, whenever the operator is killed."""
-    before = started(policy({"action": "RestartAll", "onFailureReasons": ["NodeLost"]}, nodeLostTimeoutSeconds=60))
+    before = begun(policy({"action": "RestartAll", "onFailureReasons": ["NodeLost"]}, nodeLostTimeoutSeconds=60))
     pods = [labelled(each, attempt="0") for each in workers()]
     first = decide(before, *pods, nodes=nodes(n1=LOST))
     assert (len(first.lost_pods), first.delete_pods, first.status) == (1, (), None)
-    condition = Condition("DisruptionTarget", "True", "NodeLost")
-    marked = changed(pods[1], status__phase="Failed", status__reason="NodeLost", status__conditions=(condition,))
+    marked = disrupted(changed(pods[1], status__phase="Failed", status__reason="NodeLost"), "NodeLost")
     for each in (marked, terminating(marked)):
         found = decide(before, pods[0], each, pods[2], nodes=nodes(n1=LOST))
         assert after(before, found).status.attempt == 1
@@ -705,7 +703,7 @@ def test_a_rule_about_lost_nodes_decides_before_the_pod_is_gone() -> None:
 
 
 def test_a_job_whose_nodes_cannot_be_read_gets_a_warning_and_runs_on() -> None:
-    before = started(policy({"action": "FailJob"} | GPU, nodeLostTimeoutSeconds=60))
+    before = begun(policy({"action": "FailJob"} | GPU, nodeLostTimeoutSeconds=60))
     found = decide(before, *workers(), nodes=Nodes({}, "nodes is forbidden"))
     assert [(each.event.reason, each.event.message) for each in found.problems] == [
         ("NodesUnavailable", "nodes is forbidden")

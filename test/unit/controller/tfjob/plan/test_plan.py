@@ -19,6 +19,7 @@ from fakes.jobs import (
     synced,
     template,
     true_of,
+    with_condition,
     with_sidecar,
 )
 from fakes.objects import after, changed
@@ -384,11 +385,11 @@ def test_a_finished_job_of_an_older_operator_is_cleaned_up_by_the_default_policy
 
 
 OF_JOB = Meta(name="mnist", namespace="ns", uid="uid")
-NO_ROOM = core.Condition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def unschedulable(index: int = 0, **fields: Any) -> Pod:
-    return changed(pod("Worker", index, "Pending", **fields), status__conditions=(NO_ROOM,))
+    return with_condition(pod("Worker", index, "Pending", **fields), "PodScheduled", "False", "Unschedulable", NO_ROOM)
 
 
 def waiting(reason: str, *, init: bool = False, kind: str = "Worker") -> Pod:
@@ -414,7 +415,7 @@ WHY = "Error pod mnist-worker-0 container tensorflow waiting message: why"
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (unschedulable(), [("Unschedulable", f"Error pod mnist-worker-0 condition message: {NO_ROOM.message}")]),
+        (unschedulable(), [("Unschedulable", f"Error pod mnist-worker-0 condition message: {NO_ROOM}")]),
         (waiting("ImagePullBackOff"), [("ImagePullBackOff", WHY)]),
         (waiting("ImagePullBackOff", init=True), [("ImagePullBackOff", WHY)]),
         (waiting("SignatureValidationFailed"), [("SignatureValidationFailed", WHY)]),  # kubelets since 1.28

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from fakes.jobs import at, decide, job, names, pod, service, spec, synced, true_of
-from fakes.objects import after, changed
+from fakes.jobs import PlannedJob, at, decide, job, names, pod, service, spec, synced, true_of
+from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from support.cases import for_each
 from tfjob_operator.api.core import (
@@ -19,36 +19,14 @@ from tfjob_operator.api.core import (
 )
 from tfjob_operator.api.v1.constants import limit_of
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, TFJob
-from tfjob_operator.controller.jobs.children import Pod, Service
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.tfjob.apply.status_writer import all_active
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan
 
 
-class Life:
-    """A job whose plans' statuses are written, one after the other."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.job = job(given)
-
-    def sync(self, *pods: Pod, at_s: float = 0, services: Sequence[Service] = ()) -> Plan:
-        """Plan at that time, and write the status."""
-        decided = decide(self.job, *pods, at_s=at_s, services=services)
-        self.job = after(self.job, decided)
-        return decided
-
-    def edit(self, **policy: Any) -> None:
-        given = msgspec.json.decode(self.job.spec)
-        given["runPolicy"] = given.get("runPolicy", {}) | policy
-        self.job = changed(self.job, spec=job(given).spec)
-
-    @property
-    def status(self) -> JobStatus:
-        return self.job.status
-
-    @property
-    def true(self) -> list[str]:
-        return true_of(self.job)
+def life_of(given: dict[str, Any]) -> PlannedJob:
+    return PlannedJob(job(given))
 
 
 def workers(count: int = 1, policy: str = "ExitCode", /, **run_policy: Any) -> dict[str, Any]:
@@ -70,7 +48,7 @@ def lost(index: int, ended_s: float | None, code: int = 1) -> Pod:
 
 def test_a_replica_is_made_again_as_often_as_the_limit_says_and_no_more() -> None:
     """B36: limit 3 and always 137: exactly three new pods, then Failed; the count is in the status, not in memory."""
-    life = Life(workers(backoffLimit=3))
+    life = life_of(workers(backoffLimit=3))
     made = 0
     for attempt in range(4):
         decided = life.sync(pod("Worker", 0, "Failed", 137, uid=f"uid-{attempt}"))
@@ -78,17 +56,17 @@ def test_a_replica_is_made_again_as_often_as_the_limit_says_and_no_more() -> Non
         life.job = msgspec.json.decode(msgspec.json.encode(life.job), type=TFJob)  # the operator starts anew
     assert made == 3
     assert life.true == ["Created", "Failed"]
-    last = life.status.conditions[-1]
+    last = life.job.status.conditions[-1]
     assert last.message.startswith("Job mnist has failed because it has reached the specified backoff limit")
     assert last.reason == "JobFailed"
     assert decided.events == (JobEvent("Warning", "BackoffLimitExceeded", last.message),)
-    assert life.status.completion_time == EPOCH
+    assert life.job.status.completion_time == EPOCH
 
 
 @pytest.mark.parametrize(("limit", "good", "bad"), [(3, (2, 1), (2, 2)), (0, (0, 0), (1, 0))])
 def test_restarts_in_place_count_against_the_limit(limit: int, good: tuple[int, ...], bad: tuple[int, ...]) -> None:
     """B37: the sum over all replicas, whoever restarts them; a limit of 0 fails at the first restart and not before."""
-    life = Life(workers(2, "OnFailure", backoffLimit=limit))
+    life = life_of(workers(2, "OnFailure", backoffLimit=limit))
     for restarts, state in ((good, "Running"), (bad, "Failed")):
         life.sync(*(pod("Worker", index, restarts=times) for index, times in enumerate(restarts)))
         assert life.true == ["Created", state]
@@ -113,12 +91,12 @@ def test_what_the_cluster_ended_is_made_again_without_counting(policy: str, code
     Newer kubelets report an exit code for evicted pods; that of a process that got a SIGTERM proves nothing. The simulation
     found that such a job failed (seed 131). Of a pod that its node turned away nothing has run.
     """
-    life, own = Life(workers(1, policy, backoffLimit=0)), "Never" if policy == "ExitCode" else policy
+    life, own = life_of(workers(1, policy, backoffLimit=0)), "Never" if policy == "ExitCode" else policy
     for number in range(5):
         decided = life.sync(pod("Worker", 0, "Failed", code, reason=reason, uid=f"uid-{number}", policy=own))
         assert names(decided)["delete pods"] == ["mnist-worker-0"]
     assert life.true == ["Created", "Restarting"]
-    assert (life.status.restarts, life.status.finished_indices) == ((), {})
+    assert (life.job.status.restarts, life.job.status.finished_indices) == ((), {})
 
 
 @pytest.mark.parametrize(("ended_s", "finished"), [(-1, {"Worker": "0"}), (0, {}), (1, {})])
@@ -126,13 +104,13 @@ def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
     ended_s: float, finished: dict[str, str]
 ) -> None:
     """B42: a job that was suspended while it trained goes on when it is resumed, and is not done.."""
-    life = Life(workers(1, "Always"))
+    life = life_of(workers(1, "Always"))
     life.sync(pod("Worker", 0))
-    life.edit(suspend=True)
+    life.edit({"suspend": True})
     life.sync(pod("Worker", 0))
     life.sync(pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=ended_s))
-    assert life.status.finished_indices == finished
-    life.edit(suspend=False)
+    assert life.job.status.finished_indices == finished
+    life.edit({"suspend": False})
     assert (names(life.sync())["create pods"] == []) is bool(finished)
     assert ("Succeeded" in life.true) is bool(finished)
 
@@ -140,7 +118,7 @@ def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
 @pytest.mark.parametrize(("policy", "gone"), [("None", [1]), ("Running", [1]), ("All", [0, 1, 2])])
 def test_scaling_a_finished_job_takes_no_pod_that_its_clean_up_policy_keeps(policy: str, gone: list[int]) -> None:
     """B54: the log of a replica that has ended stays; one that would run on does not."""
-    life, pods = Life(workers(3, "Never", cleanPodPolicy=policy)), (done(0), pod("Worker", 1), done(2))
+    life, pods = life_of(workers(3, "Never", cleanPodPolicy=policy)), (done(0), pod("Worker", 1), done(2))
     life.sync(*pods)
     life.job = changed(life.job, spec=job(workers(1, "Never", cleanPodPolicy=policy)).spec)
     assert sorted(names(life.sync(*pods))["delete pods"]) == [f"mnist-worker-{index}" for index in gone]
@@ -149,7 +127,7 @@ def test_scaling_a_finished_job_takes_no_pod_that_its_clean_up_policy_keeps(poli
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_a_lost_worker_of_an_elastic_job_does_not_fail_it(dynamic: bool) -> None:
     """B50: workers come and go, even under the policy Never; its parameter servers do not."""
-    life = Life(spec("Never", Worker=2, PS=1, enableDynamicWorker=dynamic))
+    life = life_of(spec("Never", Worker=2, PS=1, enableDynamicWorker=dynamic))
     decided = life.sync(pod("Worker", 0), pod("Worker", 1, "Failed", reason="Evicted"))
     assert ("Failed" in life.true) is not dynamic
     assert names(decided)["delete pods"] == ["mnist-worker-1"] * dynamic
@@ -163,7 +141,7 @@ def test_what_a_pod_said_of_its_end_is_reported_before_it_is_deleted() -> None:
     (status,) = found.status.container_statuses or ()
     state = ContainerState(terminated=ContainerStateTerminated(137, reason="OOMKilled", message="epoch 3\n"))
     (deletion,) = (
-        Life(workers()).sync(changed(found, status__container_statuses=(changed(status, state=state),))).delete_pods
+        life_of(workers()).sync(changed(found, status__container_statuses=(changed(status, state=state),))).delete_pods
     )
     exited = "Pod: ns.mnist-worker-0 exited with code 137: OOMKilled: epoch 3"
     assert deletion.event == JobEvent("Normal", "ExitedWithCode", exited)
@@ -174,11 +152,11 @@ def test_what_a_pod_said_of_its_end_is_reported_before_it_is_deleted() -> None:
 
 def test_a_job_that_is_active_too_long_fails_on_time() -> None:
     """B46: by a timer, not by the next event; each plan says when to look again."""
-    life = Life(workers(activeDeadlineSeconds=60))
+    life = life_of(workers(activeDeadlineSeconds=60))
     assert life.sync(pod("Worker", 0), at_s=0.9).requeue_after_s == pytest.approx(60.1)
     assert life.sync(pod("Worker", 0), at_s=60.8).requeue_after_s == pytest.approx(0.2)  # startTime has lost the 0.9 s
     assert "Failed" not in life.true
-    ended, last = life.sync(pod("Worker", 0), at_s=61), life.status.conditions[-1]
+    ended, last = life.sync(pod("Worker", 0), at_s=61), life.job.status.conditions[-1]
     assert life.true == ["Created", "Failed"]
     assert last.message == "Job mnist has failed because it was active longer than specified deadline"
     assert last.reason == "JobFailed"
@@ -187,11 +165,11 @@ def test_a_job_that_is_active_too_long_fails_on_time() -> None:
 
 def test_an_edited_deadline_counts_from_the_same_start() -> None:
     """B46: lengthened, then shortened below what has passed."""
-    life = Life(workers(activeDeadlineSeconds=60))
+    life = life_of(workers(activeDeadlineSeconds=60))
     life.sync(pod("Worker", 0))
-    life.edit(activeDeadlineSeconds=120)
+    life.edit({"activeDeadlineSeconds": 120})
     assert life.sync(pod("Worker", 0), at_s=90).requeue_after_s == pytest.approx(31)
-    life.edit(activeDeadlineSeconds=80)
+    life.edit({"activeDeadlineSeconds": 80})
     life.sync(pod("Worker", 0), at_s=91)
     assert "Failed" in life.true
 
@@ -199,12 +177,12 @@ def test_an_edited_deadline_counts_from_the_same_start() -> None:
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
 def test_a_job_that_ran_into_a_limit_leaves_nothing_running(policy: str) -> None:
     """B47: whatever the clean-up policy; what has ended stays unless the policy is All."""
-    life, pods = Life(workers(2, activeDeadlineSeconds=60, cleanPodPolicy=policy)), (pod("Worker", 0), done(1))
+    life, pods = life_of(workers(2, activeDeadlineSeconds=60, cleanPodPolicy=policy)), (pod("Worker", 0), done(1))
     life.sync(*pods)
     life.sync(*pods, at_s=61)
     gone = ["mnist-worker-0"] if policy != "All" else ["mnist-worker-0", "mnist-worker-1"]
     assert names(life.sync(*pods, at_s=62))["delete pods"] == gone
-    assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=0, succeeded=1)}
+    assert life.job.status.replica_statuses == {"Worker": ReplicaStatus(active=0, succeeded=1)}
 
 
 # TTL.
@@ -212,7 +190,7 @@ def test_a_job_that_ran_into_a_limit_leaves_nothing_running(policy: str) -> None
 
 def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
     """B45, B48: by a timer, on time; also when no sync came at the moment itself."""
-    life = Life(workers(ttlSecondsAfterFinished=60))
+    life = life_of(workers(ttlSecondsAfterFinished=60))
     life.sync(done())
     assert life.sync(done(), at_s=1) == Plan(requeue_after_s=60)
     assert life.sync(done(), at_s=60.75) == Plan(requeue_after_s=0.25)  # the condition may be of 0.9 s, rounded down
@@ -221,13 +199,13 @@ def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
 
 def test_a_ttl_that_is_edited_after_the_end_is_honoured() -> None:
     """B45: longer, shorter, or taken away."""
-    life = Life(workers(ttlSecondsAfterFinished=60))
+    life = life_of(workers(ttlSecondsAfterFinished=60))
     life.sync(done())
-    life.edit(ttlSecondsAfterFinished=600)
+    life.edit({"ttlSecondsAfterFinished": 600})
     assert not life.sync(done(), at_s=61).delete_job
-    life.edit(ttlSecondsAfterFinished=None)
+    life.edit({"ttlSecondsAfterFinished": None})
     assert life.sync(done(), at_s=10_000) == NOTHING
-    life.edit(ttlSecondsAfterFinished=0)
+    life.edit({"ttlSecondsAfterFinished": 0})
     assert life.sync(done(), at_s=10_000).delete_job
 
 
@@ -242,10 +220,10 @@ def test_a_ttl_that_is_edited_after_the_end_is_honoured() -> None:
 )
 def test_every_end_has_a_time_from_which_the_ttl_counts(found: Pod, seconds: float, policy: dict[str, int]) -> None:
     """B44: earlier operators crashed where completionTime was missing."""
-    life = Life(workers(ttlSecondsAfterFinished=1, **policy))
+    life = life_of(workers(ttlSecondsAfterFinished=1, **policy))
     life.sync()
     life.sync(found, at_s=seconds)
-    assert life.status.completion_time == at(seconds)
+    assert life.job.status.completion_time == at(seconds)
     assert life.sync(found, at_s=seconds + 2).delete_job
 
 
@@ -254,12 +232,12 @@ def test_every_end_has_a_time_from_which_the_ttl_counts(found: Pod, seconds: flo
 
 def test_a_job_that_is_created_suspended_makes_nothing_and_has_not_started() -> None:
     """B49: Kueue's contract: Created and Suspended, no startTime, no children."""
-    life = Life(workers(suspend=True, ttlSecondsAfterFinished=0, activeDeadlineSeconds=1))
+    life = life_of(workers(suspend=True, ttlSecondsAfterFinished=0, activeDeadlineSeconds=1))
     decided = life.sync()
     assert names(decided) == {}
     assert life.true == ["Created", "Suspended"]
-    assert life.status.start_time is None
-    assert life.status.replica_statuses == {"Worker": ReplicaStatus()}
+    assert life.job.status.start_time is None
+    assert life.job.status.replica_statuses == {"Worker": ReplicaStatus()}
     assert decided.events == (JobEvent("Normal", "TFJobSuspended", "TFJob mnist is suspended."),)
     assert life.sync(at_s=1000) == NOTHING  # B49: neither the TTL nor the deadline counts
 
@@ -267,36 +245,36 @@ def test_a_job_that_is_created_suspended_makes_nothing_and_has_not_started() -> 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
 def test_suspending_takes_every_pod_and_service_whatever_the_clean_up_policy(policy: str) -> None:
     """B74: active reaches 0, Running is False, the start time stays until the job is resumed."""
-    life = Life(workers(2, "OnFailure", cleanPodPolicy=policy))
+    life = life_of(workers(2, "OnFailure", cleanPodPolicy=policy))
     pods, services = (pod("Worker", 0), pod("Worker", 1, "Pending")), [service("Worker", 0), service("Worker", 1)]
     life.sync(*pods, services=services)
-    life.edit(suspend=True)
+    life.edit({"suspend": True})
     both = ["mnist-worker-0", "mnist-worker-1"]
     decided = life.sync(*pods, at_s=5, services=services)
     assert names(decided) == {"delete pods": both, "delete services": both}
     assert life.true == ["Created", "Suspended"]
-    assert life.status.start_time == EPOCH
-    assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=2)}
+    assert life.job.status.start_time == EPOCH
+    assert life.job.status.replica_statuses == {"Worker": ReplicaStatus(active=2)}
     life.sync(pod("Worker", 0, terminating=True), at_s=6)
-    assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=1)}
+    assert life.job.status.replica_statuses == {"Worker": ReplicaStatus(active=1)}
     life.sync(at_s=7)
-    assert life.status.replica_statuses == {"Worker": ReplicaStatus()}
+    assert life.job.status.replica_statuses == {"Worker": ReplicaStatus()}
     assert life.sync(at_s=8) == NOTHING
 
 
 def test_a_resumed_job_starts_anew_and_its_last_condition_is_true() -> None:
     """B35, B74: pods are made, the start time is that of the resumption, and STATE does not show Suspended."""
-    life = Life(workers(activeDeadlineSeconds=60))
+    life = life_of(workers(activeDeadlineSeconds=60))
     life.sync(pod("Worker", 0))
-    life.edit(suspend=True)
+    life.edit({"suspend": True})
     life.sync(at_s=50)
-    life.edit(suspend=False)
+    life.edit({"suspend": False})
     decided = life.sync(at_s=1000)
     assert names(decided)["create pods"] == ["mnist-worker-0"]
-    assert life.status.start_time == at(1000)
+    assert life.job.status.start_time == at(1000)
     assert decided.requeue_after_s == pytest.approx(61)
     assert [event.reason for event in decided.events] == ["TFJobResumed"]
-    assert life.status.conditions[-1].status == "True"
+    assert life.job.status.conditions[-1].status == "True"
     assert "Suspended" not in life.true
     life.sync(pod("Worker", 0), at_s=1001)
     assert life.true == ["Created", "Running"]
@@ -304,9 +282,9 @@ def test_a_resumed_job_starts_anew_and_its_last_condition_is_true() -> None:
 
 def test_a_suspended_job_that_is_suspended_again_tells_it_again() -> None:
     """Each transition is one event; a sync in between is none."""
-    life, told = Life(workers()), []
+    life, told = life_of(workers()), []
     for second, suspended in enumerate([False, True, True, False, True]):
-        life.edit(suspend=suspended)
+        life.edit({"suspend": suspended})
         told += [event.reason for event in life.sync(at_s=second).events]
     assert told == ["TFJobSuspended", "TFJobResumed", "TFJobSuspended"]
 
@@ -316,14 +294,14 @@ def test_a_suspended_job_that_is_suspended_again_tells_it_again() -> None:
 
 def test_a_replica_that_has_succeeded_is_never_run_again() -> None:
     """B42: its pod is deleted, by a drain or a person: it is not made again, and the job succeeds when the others do."""
-    life = Life(workers(3) | {"successPolicy": "AllWorkers"})
+    life = life_of(workers(3) | {"successPolicy": "AllWorkers"})
     life.sync(pod("Worker", 0), done(1), pod("Worker", 2))
-    assert life.status.finished_indices == {"Worker": "1"}
+    assert life.job.status.finished_indices == {"Worker": "1"}
     assert names(life.sync(pod("Worker", 0), pod("Worker", 2), at_s=1))["create pods"] == []
-    assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=2, succeeded=1)}
+    assert life.job.status.replica_statuses == {"Worker": ReplicaStatus(active=2, succeeded=1)}
     life.sync(done(0), done(2), at_s=2)
     assert life.true == ["Created", "Succeeded"]
-    assert life.status.finished_indices == {"Worker": "0-2"}
+    assert life.job.status.finished_indices == {"Worker": "0-2"}
 
 
 def test_a_chief_whose_pod_vanished_after_its_success_has_succeeded() -> None:
@@ -522,10 +500,10 @@ AT_DEADLINE: Final = (
 @for_each("at", AT_DEADLINE)
 def test_the_active_deadline_names_a_replica_that_was_not_running(at: AtDeadline) -> None:
     """Its trouble is the likely reason; without it, the advice could only be a longer deadline."""
-    life = Life(workers(2, "OnFailure", activeDeadlineSeconds=60))
+    life = life_of(workers(2, "OnFailure", activeDeadlineSeconds=60))
     life.sync()
     decided = life.sync(*at.pods, at_s=61)
-    message, begun = life.status.conditions[-1].message, life.status.begun
+    message, begun = life.job.status.conditions[-1].message, life.job.status.begun
     assert message.removeprefix("Job mnist has failed because it was active longer than specified deadline") == (
         f". {at.said}" if at.said else ""
     )
@@ -559,30 +537,30 @@ def test_the_active_deadline_names_the_replica_on_which_others_depend(at: AtDead
     """A chief in back-off has usually failed because its parameter server does not run."""
     kinds = dict.fromkeys(("Chief", "PS", "Worker", "Evaluator"), 0)
     kinds |= {kind: 1 for kind in kinds if any(f"-{kind.lower()}-" in each.metadata.name for each in at.pods)}
-    life = Life(spec("OnFailure", **kinds, runPolicy={"activeDeadlineSeconds": 60}))
+    life = life_of(spec("OnFailure", **kinds, runPolicy={"activeDeadlineSeconds": 60}))
     life.sync()
     life.sync(*at.pods, at_s=61)
-    assert life.status.begun is not None
-    assert life.status.begun.ending is not None
-    assert life.status.begun.ending.failure is not None
-    assert life.status.begun.ending.failure.pod_name == at.pod
+    assert life.job.status.begun is not None
+    assert life.job.status.begun.ending is not None
+    assert life.job.status.begun.ending.failure is not None
+    assert life.job.status.begun.ending.failure.pod_name == at.pod
 
 
 def test_the_active_deadline_names_a_replica_whose_next_pod_waits_for_its_back_off() -> None:
-    life = Life(workers(1, "ExitCode", activeDeadlineSeconds=60))
+    life = life_of(workers(1, "ExitCode", activeDeadlineSeconds=60))
     life.sync(pod("Worker", 0))
     life.sync(lost(0, 30, 137), at_s=59)
     life.sync(at_s=61)
-    assert life.status.conditions[-1].message.endswith(
+    assert life.job.status.conditions[-1].message.endswith(
         ". Not running: pod mnist-worker-0: it was restarted once, and its next pod is not created yet"
     )
 
 
 def test_a_job_on_hold_that_reaches_its_active_deadline_names_a_replica_too() -> None:
-    life = Life(workers(2, "OnFailure", activeDeadlineSeconds=60))
+    life = life_of(workers(2, "OnFailure", activeDeadlineSeconds=60))
     life.sync(pod("Worker", 0), crashing(1))
     life.job = changed(life.job, spec=job(workers(2, "No such policy", activeDeadlineSeconds=60)).spec)
     life.sync(pod("Worker", 0), crashing(1), at_s=61)
-    assert life.status.conditions[-1].message.endswith(
+    assert life.job.status.conditions[-1].message.endswith(
         "pod mnist-worker-1: container tensorflow exited with code 1: KeyError: 'LR'"
     )

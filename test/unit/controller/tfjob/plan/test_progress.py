@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from fakes.jobs import decide, job, pod, replica, synced, true_of
+from fakes.jobs import decide, job, pod, spec, started, synced, true_of
 from fakes.objects import after, changed
 from support.cases import for_each
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus
@@ -25,12 +25,7 @@ def given(*rules: dict[str, Any], **sizes: int) -> dict[str, Any]:
     policy: dict[str, Any] = {"progressDeadlineSeconds": DEADLINE_S}
     if rules:
         policy["failurePolicy"] = {"maxRestarts": 1, "rules": list(rules)}
-    sizes = sizes or {"Worker": 2}
-    return {"tfReplicaSpecs": {kind: replica(size) for kind, size in sizes.items()}, "runPolicy": policy}
-
-
-def running(spec: dict[str, Any], *pods: Pod) -> TFJob:
-    return synced(synced(job(spec)), *pods)
+    return spec(runPolicy=policy, **(sizes or {"Worker": 2}))
 
 
 def target(of: Pod) -> LogTarget:
@@ -65,8 +60,7 @@ def targets(found: Plan) -> list[str]:
 
 
 def test_no_log_is_read_for_a_job_without_the_field() -> None:
-    spec = {"tfReplicaSpecs": {"Worker": replica(2)}}
-    found = decide(running(spec, *WORKERS), *WORKERS, logs=SILENT)
+    found = decide(started(spec(Worker=2), *WORKERS), *WORKERS, logs=SILENT)
     assert (found.log_watch, found.status) == (None, None)
 
 
@@ -87,7 +81,7 @@ def test_the_deciding_replica_and_those_with_the_lowest_indices_are_observed(
     sizes: dict[str, int], expected: list[str]
 ) -> None:
     pods = [pod(kind, index) for kind, size in sizes.items() for index in range(size)]
-    found = decide(running(given(**sizes), *pods), *pods)
+    found = decide(started(given(**sizes), *pods), *pods)
     assert targets(found) == expected
     assert found.log_watch is not None
     assert not found.log_watch.is_paused
@@ -96,7 +90,7 @@ def test_the_deciding_replica_and_those_with_the_lowest_indices_are_observed(
 def test_replicas_that_have_succeeded_are_not_observed() -> None:
     spec = given(Worker=3) | {"successPolicy": "AllWorkers"}
     pods = (pod("Worker", 0, "Succeeded", 0), *(pod("Worker", index) for index in (1, 2)))
-    found = decide(running(spec, *pods), *pods, logs=logs(600, 600, pods=pods[1:]))
+    found = decide(started(spec, *pods), *pods, logs=logs(600, 600, pods=pods[1:]))
     assert targets(found) == ["worker-1", "worker-2"]
     assert reasons(found) == ["ProgressDeadlineExceeded"]
 
@@ -119,7 +113,7 @@ NOT_RUNNING: Final = {
 def test_the_clock_stops_while_a_replica_does_not_run(name: str) -> None:
     """Whatever was observed before: others may wait for it."""
     pods = (WORKERS[0], *NOT_RUNNING[name])
-    tfjob = running(given(), *WORKERS)
+    tfjob = started(given(), *WORKERS)
     found = decide(tfjob, *pods, logs=SILENT)
     assert found.log_watch is not None
     assert (targets(found), found.log_watch.is_paused) == (["worker-0"], True)
@@ -135,7 +129,7 @@ def test_the_clock_stops_while_a_replica_does_not_run(name: str) -> None:
     ],
 )
 def test_no_log_is_read_of_a_job_that_should_not_run(spec: dict[str, Any], pods: tuple[Pod, ...]) -> None:
-    tfjob = running(given(), *WORKERS)
+    tfjob = started(given(), *WORKERS)
     edited = given()
     edited["runPolicy"] |= spec
     tfjob = changed(job(edited, generation=2), status=tfjob.status)
@@ -150,7 +144,7 @@ def test_no_log_is_read_of_a_job_that_should_not_run(spec: dict[str, Any], pods:
 
 def test_a_job_stalls_when_all_observed_replicas_are_silent() -> None:
     """It stays Running, which stays the last condition."""
-    tfjob = running(given(), *WORKERS)
+    tfjob = started(given(), *WORKERS)
     found = decide(tfjob, *WORKERS, logs=SILENT)
     stalled = after(tfjob, found)
     assert true_of(stalled) == ["Created", "Stalled", "Running"]
@@ -169,25 +163,25 @@ def test_a_job_stalls_when_all_observed_replicas_are_silent() -> None:
 
 @for_each("found", [logs(599, 900), logs(900), Logs({}), logs(900, 900, pods=(pod("Worker", 0, uid="x"), WORKERS[1]))])
 def test_a_job_is_not_stalled_while_a_replica_is_not_known_to_be_silent(found: Logs) -> None:
-    tfjob = running(given(), *WORKERS)
+    tfjob = started(given(), *WORKERS)
     assert decide(tfjob, *WORKERS, logs=found).status is None
 
 
 def test_a_run_of_a_container_is_observed_by_pod_and_number_of_restarts() -> None:
     again = pod("Worker", 0, restarts=1, policy="Always")
-    found = decide(running(given(), *WORKERS), again, WORKERS[1], logs=SILENT)
+    found = decide(started(given(), *WORKERS), again, WORKERS[1], logs=SILENT)
     assert found.log_watch is not None
     assert found.log_watch.targets[0] == LogTarget("mnist-worker-0", again.metadata.uid, 1)
     assert "ProgressDeadlineExceeded" not in reasons(found)
 
 
 def test_a_line_that_is_not_quoted_is_left_out() -> None:
-    found = decide(running(given(), *WORKERS), *WORKERS, logs=logs(Silence(600), Silence(600)))
+    found = decide(started(given(), *WORKERS), *WORKERS, logs=logs(Silence(600), Silence(600)))
     assert found.events[0].message.endswith("for 600s in mnist-worker-0 .. mnist-worker-1")
 
 
 def stalled_job(spec: dict[str, Any] | None = None) -> TFJob:
-    return synced(running(spec or given(), *WORKERS), *WORKERS, logs=SILENT)
+    return synced(started(spec or given(), *WORKERS), *WORKERS, logs=SILENT)
 
 
 def test_a_new_line_ends_a_stall() -> None:
@@ -229,7 +223,7 @@ def test_a_job_that_does_not_run_is_not_stalled(change: dict[str, Any], pods: tu
 
 
 def test_a_missing_permission_is_reported_with_the_addon() -> None:
-    found = decide(running(given(), *WORKERS), *WORKERS, logs=Logs({}, "pods/log is forbidden"))
+    found = decide(started(given(), *WORKERS), *WORKERS, logs=Logs({}, "pods/log is forbidden"))
     assert [(each.event.reason, each.event.message) for each in found.problems] == [
         ("LogsUnavailable", "pods/log is forbidden")
     ]
@@ -239,7 +233,7 @@ def test_a_missing_permission_is_reported_with_the_addon() -> None:
 
 
 def test_a_rule_restarts_a_stalled_job() -> None:
-    tfjob = running(given(RULE), *WORKERS)
+    tfjob = started(given(RULE), *WORKERS)
     found = decide(tfjob, *WORKERS, logs=SILENT)
     assert reasons(found) == ["ProgressDeadlineExceeded", "RestartedAllReplicas"]
     assert len(found.delete_pods) == 2
@@ -261,7 +255,7 @@ def test_a_rule_restarts_a_stalled_job() -> None:
 
 
 def test_a_stalled_job_that_may_not_restart_again_fails() -> None:
-    tfjob = running(given(RULE), *WORKERS)
+    tfjob = started(given(RULE), *WORKERS)
     tfjob = changed(tfjob, status__counted_restarts=1)
     failed = synced(tfjob, *WORKERS, logs=SILENT)
     (condition,) = [each for each in failed.status.conditions if each.type == "Failed"]
@@ -270,7 +264,7 @@ def test_a_stalled_job_that_may_not_restart_again_fails() -> None:
 
 
 def test_a_rule_fails_a_stalled_job() -> None:
-    failed = synced(running(given(RULE | {"action": "FailJob"}), *WORKERS), *WORKERS, logs=SILENT)
+    failed = synced(started(given(RULE | {"action": "FailJob"}), *WORKERS), *WORKERS, logs=SILENT)
     (condition,) = [each for each in failed.status.conditions if each.type == "Failed"]
     assert condition.reason == "PodFailurePolicy"
     assert "pod mnist-worker-0: no new log line for 600s" in condition.message
@@ -288,7 +282,7 @@ def test_no_rule_acts_on_a_stall_that_does_not_name_it_and_the_deciding_replica(
     """A rule that matches every failure was not written for jobs that may be in an evaluation."""
     spec = given(rule, PS=1, Worker=2)
     pods = (*WORKERS, pod("PS", 0))
-    found = decide(running(spec, *pods), *pods, logs=logs(600, 700, 800, pods=pods))
+    found = decide(started(spec, *pods), *pods, logs=logs(600, 700, 800, pods=pods))
     assert reasons(found) == ["ProgressDeadlineExceeded"]
     assert not found.delete_pods
 
@@ -305,14 +299,14 @@ def test_a_stall_counts_on_no_node() -> None:
     spec = given(RULE)
     spec["runPolicy"]["nodeAvoidance"] = {}
     pods = tuple(changed(each, node="n0") for each in WORKERS)
-    restarted = synced(running(spec, *pods), *pods, logs=SILENT)
+    restarted = synced(started(spec, *pods), *pods, logs=SILENT)
     assert (restarted.status.attempt, restarted.status.avoided_nodes) == (1, ())
 
 
 def test_a_success_comes_before_a_stall() -> None:
     spec = given(RULE, Chief=1, Worker=2)
     pods = (pod("Chief", 0, "Succeeded", 0), *WORKERS)
-    assert true_of(synced(running(spec, *pods), *pods, logs=SILENT))[-1] == "Succeeded"
+    assert true_of(synced(started(spec, *pods), *pods, logs=SILENT))[-1] == "Succeeded"
 
 
 def test_conditions_of_a_stalled_job_are_in_an_order_that_old_clients_read() -> None:
