@@ -52,9 +52,13 @@ class StatusWrite:
             elif requested and has_begun(self.old) and not self._ends:
                 yield f"took note of the request {observed}, and did not restart the job"
             return
-        # A restart whose write failed may be written together with the next one.
+        # A restart whose write failed may be written together with the next one, or with the end of the job. The history has
+        # the attempt that ends only if a rule decided.
         added = [each for each in after["attemptHistory"] if each.get("number", 0) >= attempt_of(self.old)]
-        over, whole = after["attemptHistory"][-1], added[:-1] if self._ends else added
+        over, whole = (
+            after["attemptHistory"][-1],
+            [each for each in added if each.get("number", 0) < attempt_of(self.new)],
+        )
         if not added or len(after["attemptHistory"]) > MOST_ATTEMPTS:
             yield f"the history of attempt {attempt_of(self.new)} ends with {over}"
         if (rise, more) != (len(whole), sum(each.get("action") == "RestartAll" for each in whole)):
