@@ -61,6 +61,8 @@ _LINES: Final = 400
 log hundreds of lines after it."""
 _LOG_BYTES: Final = 262_144
 _LAST_LINES: Final = 200
+_HEAD_BYTES: Final = 65_536
+"""At their beginning, libraries log which devices they have found."""
 _MAX_EVENTS: Final = 50_000
 """The most events of a namespace that are read, with one request per page: those of the job may be the last."""
 _FORBIDDEN: Final = 403
@@ -377,7 +379,11 @@ class _EvidenceReader:
                     line.partition(" ") for line in (raw or b"").decode(errors="replace").rstrip("\n").split("\n")
                 ]
                 at, _, text = stamped[-1]
-                found[name] = LastLine(_time(at), text, "\n".join(line for _, _, line in stamped))
+                lines, head = "\n".join(line for _, _, line in stamped), b""
+                if len(stamped) == _LAST_LINES and _requests_accelerator(pod):
+                    first = {"container": c.CONTAINER_NAME, "limitBytes": _HEAD_BYTES}
+                    head = self._read(self._log_of(name), "logs", first) or b""
+                found[name] = LastLine(_time(at), text, lines, head.decode(errors="replace"))
         return found if "logs" not in self.forbidden else {}
 
     def _log_of(self, pod: str) -> ResourceAttributes:
@@ -438,6 +444,12 @@ class _EvidenceReader:
             if is_log:
                 raise _NoLogError from error
             raise
+
+
+def _requests_accelerator(pod: objects.PodDetails) -> bool:
+    """Return True if a container of a pod requests an extended resource."""
+    resources = (container.resources for container in pod.spec.containers or ())
+    return any("/" in name for each in resources if each is not None for name in each.limits or ())
 
 
 class _NoLogError(Exception):

@@ -104,6 +104,13 @@ EVICTED: Final = error(
     ),
     rank=702,
 )
+NEVER_RAN: Final = error(
+    "replica-never-ran",
+    "{who} never ran, and the others waited for it: {words}",
+    "A replica failed because another one had not arrived, and the events of that one say why it did not start",
+    ManifestChange("correct what the message names"),
+    rank=699,
+)
 POD_DEADLINE: Final = error(
     "pod-deadline",
     "DeadlineExceeded, activeDeadlineSeconds of the pod template ({who}){words}",
@@ -286,6 +293,9 @@ _INTERPRETER: Final = ManifestChange(
     "correct the path of the script in command and args of the template or, if the file is there, its first line, in which "
     "Windows line endings (CRLF) become a part of the interpreter's name"
 )
+_HEAP: Final = ManifestChange(
+    "raise the heap of Java, such as -Xmx or spark.driver.memory, and resources.limits.memory in the template with it"
+)
 _TIME_LIMIT: Final = ManifestChange("raise the time limit of timeout in command and args of the template")
 _PLAIN: Final = frozenset({"", "Error", "Completed"})
 _KILLED_BY: Final = frozenset({137, 143})
@@ -309,6 +319,11 @@ _BEGINNING: Final = 40
 _LAST_WORDS: Final = 150
 """The most bytes of the last lines of a log that are quoted in a title; a single line may be longer."""
 _TASK: Final = re.compile(r"/job:(\w{1,20})/(?:replica:\d{1,9}/)?task:(\d{1,9})")
+_OF_JOB: Final = re.compile(
+    r"/job:|\btask\b|heartbeat|collective|\bnccl\b|\bgloo\b|all_?reduce|coordination|barrier|remote process|grpc",
+    re.IGNORECASE,
+)
+"""Words of messages about the connections between replicas."""
 _PROCESS: Final = re.compile(r"(?:/job:jax_worker/replica:0/task:)?(\d{1,9})|leader task|CoordinationService/Heartbeat")
 """A process of JAX, as messages of its coordination service name it; process 0 is the leader, which runs the service."""
 _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
@@ -318,7 +333,13 @@ _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 _OF_PEERS: Final = frozenset(each.id for each in (logs.PEER_UNKNOWN, logs.PEER_FAILED, logs.PEER_AWAY))
 """Problems that may be consequences of the failure of another replica."""
 # pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
-_COLLECTIVE: Final = re.compile(r"collective operation timeout")
+_COLLECTIVE: Final = re.compile(
+    r"collective operation timeout|Deadline ?Exceeded|DEADLINE_EXCEEDED|session was not created|/job:\w+/",
+    re.IGNORECASE,
+)
+_KEEPS_FROM_RUNNING: Final = frozenset(
+    {"Failed", "FailedScheduling", "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"}
+)
 _SAME_S: Final = 1.0
 """Times of containers have whole seconds, by the clocks of their nodes."""
 _SKEW_S: Final = 10.0
@@ -427,6 +448,15 @@ def _with_peers(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
 def _before_peer(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
     """Yield why replicas other than these failed until the job ended, as far as it is not about a peer."""
     ended_at = facts.job.status.completion_time
+    events = ((event, exit_of(event.message)) for event in facts.job_events(EventReason.EXITED_WITH_CODE))
+    killed = {end.pod: (event, end) for event, end in events if end is not None and end.reason == "OOMKilled"}
+    for name in killed.keys() - set(whom):
+        yield of_exit_event(facts, *killed[name], loops=0)
+    yield from _never_ran(facts, {*whom, *killed})
+    for pod in facts.pods:
+        for each in list(exits_of(pod))[:1] if pod.metadata.name not in {*whom, *killed} else ():
+            if each.ended.reason == "OOMKilled" and pod.status.phase != "Failed":
+                yield _classified(facts, _end_of(facts, each))
     for pod in facts.pods:
         for end in list(exits_of(pod))[:1] if pod.metadata.name not in whom and pod.status.phase == "Failed" else ():
             at = end.ended.finished_at
@@ -437,8 +467,21 @@ def _before_peer(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
                     yield other
 
 
+def _never_ran(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
+    """Yield the replicas that never ran, of which events still say why: the others waited for them."""
+    for kind, size in facts.sizes.items():
+        for index in range(size):
+            name = facts.shape.child(facts.name, kind, index)
+            events = facts.events_of("Pod", name)
+            reasons = [event for event in events if event.reason in _KEEPS_FROM_RUNNING and event.type == "Warning"]
+            if name in whom or not reasons or any(event.reason == "Started" for event in events):
+                continue
+            words = max(reasons, key=lambda event: len(event.message)).message
+            yield Finding(NEVER_RAN, name, (facts.line(reasons[-1]),), {"pod": name, "words": shorten(value(words))})
+
+
 def _is_about_peer(found: Finding) -> bool:
-    """Return True if a failure may be the consequence of another replica's: a lost connection, or a timeout of NCCL."""
+    """Return True if a failure may be the consequence of another replica's: a lost connection, or a timeout."""
     return found.problem.id in _OF_PEERS or _COLLECTIVE.search(found.values.get("words", "")) is not None
 
 
@@ -467,8 +510,9 @@ def _evicted(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that exceeded a limit of their own pod and were replaced: the next pod will exceed it, too."""
     for name in facts.wanted if not _may_be_corrected(facts) else ():
         for event in latest([each for each in facts.events_of("Pod", name) if each.reason == "Evicted"]):
-            found = first_match(_EVICTIONS, event.message)
-            if found is not None and found[0] is not EVICTED and (facts.age_s(event.at) or 0.0) < _STEADY_S:
+            found, age_s = first_match(_EVICTIONS, event.message), facts.age_s(event.at) or 0.0
+            is_own = age_s < min(_STEADY_S, facts.age_s(facts.evidence.created_at) or _STEADY_S)
+            if found is not None and found[0] is not EVICTED and is_own:
                 yield Finding(found[0], name, (facts.line(event),), {**found[1], "pod": name})
 
 
@@ -647,7 +691,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         problem, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
     elif last.problem is logs.NO_ACCESS and end.code == _NOT_EXECUTED and (name := last.values.get("name")):
         problem, more = starting.NOT_EXECUTABLE, {"name": name}
-    elif last.problem is not None:
+    elif last.problem is not None and not (last.problem is logs.PEER_FAILED and not _has_peer(facts, end, last)):
         problem, key, more, also = _by_log(facts, end, last.problem, last)
         more = {**more, "memory": "no limit" if limit is None else f"limit {limit}" if limit else "limit unknown"}
     elif end.init:
@@ -679,6 +723,10 @@ def _by_script(facts: Facts, end: _End, problem: Problem, log: str) -> tuple[Pro
         return replace(COMMAND, title=_NO_SCRIPT, to_do=(LOGS, _INTERPRETER)), {"name": shorten(value(script["name"]))}
     if end.code in _OF_COMMANDS and (match := _CARRIAGE_RETURNS.search(end.words)) is not None:
         return logs.LINE_ENDINGS, {"name": shorten(value(match[0].split("\n")[0]))}
+    if problem.id == logs.PROCESS_MEMORY.id and "java.lang.OutOfMemoryError" in log:
+        return replace(problem, title="Out of memory in the heap of Java ({who}): {name}", to_do=(LOGS, _HEAP)), {
+            "name": next((shorten(value(line)) for line in log.split("\n") if "java.lang.OutOfMemoryError" in line), "")
+        }
     if problem.id != logs.CHILD_KILLED.id:
         return problem, {}
     before = _CHILD_KILLED_LINE.split(log)[0].rstrip().split("\n")[-_NEAR:]
@@ -705,7 +753,7 @@ def _by_log(
     key, also = value(last.values.get("name", "")), tuple[Problem, ...]()
     more = {"name": last.line} | dict(last.values)
     host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
-    if host and problem in logs.OUTSIDE and not facts.is_replica(host, by_http=by_http):
+    if host and problem in logs.OUTSIDE and not (facts.is_replica(host, by_http=by_http) or _TASK.search(last.line)):
         problem, key, more["name"] = logs.OUTSIDE[problem], host, host
     elif problem in logs.OUTSIDE.values():
         key = more["name"] = host or logs.PACKAGE_INDEX
@@ -716,6 +764,17 @@ def _by_log(
         if problem is logs.PEER_FAILED and facts.finished and peer not in {pod.metadata.name for pod in facts.pods}:
             problem = replace(problem, to_do=logs.LOG_OF_PEER_GONE)
     return problem, key, more, also
+
+
+def _has_peer(facts: Facts, end: _End, last: reading.LastWords) -> bool:
+    """Return True if a lost connection may be one to another replica: one is named, or an operation of all, or one has ended.
+
+    A database or a server of data also resets connections.
+    """
+    if sum(facts.sizes.values()) < 2:
+        return False
+    is_named = bool(last.values.get("name")) or _OF_JOB.search(last.line) is not None
+    return is_named or bool(_peer(facts, end, ""))
 
 
 def _last_lines(log: str) -> str:

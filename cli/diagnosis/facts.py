@@ -36,11 +36,15 @@ from tfjob_operator.cli.model.words import event_line, seconds_between
 
 
 class LastLine(NamedTuple):
-    """The last line of a container's log, its time, and the last lines with it; the time is None if the log is empty."""
+    """The last line of a container's log, its time, and the last lines with it; the time is None if the log is empty.
+
+    `head` is the beginning of the log of a container that requests an accelerator.
+    """
 
     at: datetime | None
     text: str = ""
     log: str = ""
+    head: str = ""
 
 
 class Absent(NamedTuple):

@@ -65,18 +65,22 @@ _LOSS: Final = re.compile(
     r"(?P<value>[-+]?(?:nan|inf(?:inity)?)\b|[-+]?\d[\d.eE+-]*)",
     re.IGNORECASE,
 )
+_ENDED_BY_LOSS: Final = re.compile(r"Invalid loss, terminating training|Monitored metric \S+ = \S+ is not finite")
 _OF_EVALUATION: Final = re.compile(
     r"(?:^|[\W_])(?:val|valid|validation|eval|evaluation|test|aux)[\W_]*$", re.IGNORECASE
 )
 _NO_DEVICE: Final = re.compile(
     r"Skipping registering GPU devices|failed call to cuInit|CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected|"
-    r"No GPU/TPU found, falling back to CPU|Could not find cuda drivers|CUDA initialization: |Found no NVIDIA driver"
+    r"No GPU/TPU found, falling back to CPU|CUDA-enabled jaxlib is not installed|Could not find cuda drivers|"
+    r"CUDA initialization: |Found no NVIDIA driver"
 )
 _NO_DATA: Final = re.compile(
-    r"input ran out of data|\b(?:found )?0 (?:\w+ )?(?:files?|images?|samples?|records?|examples?|shards?)\b",
+    r"input ran out of data|Skipping training since max_steps has already saved|"
+    r"\b(?:found )?0 (?:\w+ )?(?:files?|images?|samples?|records?|examples?|shards?)\b",
     re.IGNORECASE,
 )
-"""A warning of Keras, with which also a training ends that has trained, and what programs say that look for data."""
+"""A warning of Keras, with which also a training ends that has trained, one of estimators that find a checkpoint of their last
+step, and what programs say that look for data."""
 _RANK: Final = re.compile(r"^\[\d+(?:,\d+)?\]<std(?:out|err)>: ?")
 """The rank that mpirun and horovodrun put before a line of a process."""
 _OF_STACK: Final = re.compile(r"\s+at |\s*\.\.\. \d+ more$|Node\.js v\d|Stacktrace:$|\s*\[\d+\] |\s+@ |\s*$")
@@ -132,7 +136,7 @@ _ABORT: Final = "Fatal Python error: Aborted"
 _THREAD: Final = re.compile(r"(?P<current>Current t|T)hread 0x[0-9a-f]+ .{0,100}\(most recent call first\):")
 _FAULT_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}) in (?P<name>\S.{0,200})')
 _OF_LIBRARY: Final = re.compile(r"/lib(64)?/python\d|/(site|dist)-packages/|<frozen ")
-_ROOT: Final = re.compile(r"NCCL WARN|OP_REQUIRES failed|insufficient shared memory")
+_ROOT: Final = re.compile(r"NCCL WARN|OP_REQUIRES failed|insufficient shared memory|CUDA_ERROR_ECC")
 """Messages with the reason of an exception that gives none, such as an InternalError of NCCL."""
 _WITH_FRAMES: Final = (
     rule(TF_CONFIG_BAD, r'tfconfig_cluster_resolver\.py"[\s\S]{0,4000}\njson\.decoder\.JSONDecodeError: '),
@@ -303,7 +307,7 @@ def _failure_of(line: str, before: Sequence[str], *, is_near: bool, is_several: 
         return "a program did not start"
     if is_last and (_FATAL.match(line) or _CLOSING.match(line)) and not _BESIDE.search(line):
         return "the log ends with an error"
-    if is_near and _CRASHED.match(line):
+    if (is_near or is_several) and _CRASHED.match(line):
         return "a program was killed or crashed"
     if is_near and _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
         return "a program rejected its arguments"
@@ -365,10 +369,17 @@ def _is_of_traceback(line: str) -> bool:
     return line.startswith((*_TRACEBACK, _CAUSED)) or _FRAME.match(line) is not None
 
 
-def diverged(log: str) -> str:
-    """Return the last line with a loss of the training if the last losses of a log are no numbers; "" otherwise."""
-    losses = [match for line in plain(log)[-_LONGEST:].split("\n") if (match := _loss_in(line)) is not None][-3:]
-    is_nan = len(losses) > 1 and all(match["value"].lower().lstrip("+-") in _NO_NUMBERS for match in losses)
+def diverged(log: str, *, is_over: bool) -> str:
+    """Return the last line with a loss of the training if the last two losses of a log are no numbers; "" otherwise.
+
+    If the training `is_over`, the last one is enough, as is what Keras and Lightning say when they end it for that.
+    """
+    lines = plain(log)[-_LONGEST:].split("\n")
+    if said := [line for line in lines if _ENDED_BY_LOSS.search(line)]:
+        return said[-1].strip()
+    least = 1 if is_over else 2
+    losses = [match for line in lines if (match := _loss_in(line)) is not None][-least:]
+    is_nan = len(losses) == least and all(match["value"].lower().lstrip("+-") in _NO_NUMBERS for match in losses)
     return losses[-1].string.strip() if is_nan else ""
 
 

@@ -135,7 +135,7 @@ def _succeeded(facts: Facts) -> Iterator[Finding]:
             continue
         values = {"container": CONTAINER_NAME, "previous": "false"}
         seen = f"log of {safe_name(name)}: {quote(log)}"
-        yield from _trained(facts, pod, log, seen, values)
+        yield from _trained(facts, pod, log, seen, values, is_over=True)
         if ended.reason == "OOMKilled":
             limit = crashing.memory_limit(pod, CONTAINER_NAME)
             yield of_pod(AFTER_OOM, pod, "container tensorflow: exit code 0 (OOMKilled)", limit=limit or " ", **values)
@@ -150,9 +150,11 @@ def _succeeded(facts: Facts) -> Iterator[Finding]:
             yield of_pod(AFTER_EXCEPTION, pod, what=what, words=shorten(value(line)), **values).seen_in(seen)
 
 
-def _trained(facts: Facts, pod: PodDetails, log: str, seen: str, values: Mapping[str, str]) -> Iterator[Finding]:
+def _trained(
+    facts: Facts, pod: PodDetails, log: str, seen: str, values: Mapping[str, str], *, is_over: bool
+) -> Iterator[Finding]:
     """Yield what a log says about a training that does no good."""
-    if line := reading.diverged(log):
+    if line := reading.diverged(log, is_over=is_over):
         yield of_pod(DIVERGED, pod, words=shorten(value(line)), **values).seen_in(seen)
     has_device = refining.requests_accelerator(refining.pod_spec_of(facts, pod.metadata.name))
     if has_device and (line := reading.unused_accelerator(log)):
@@ -166,7 +168,7 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
         return
     age_s, values = facts.age_s(last.at), {"container": CONTAINER_NAME, "previous": "false"}
     seen = f"log of {safe_name(name)}: {quote(last.log)}"
-    yield from _trained(facts, pod, last.log, seen, values)
+    yield from _trained(facts, pod, f"{last.head}\n{last.log}", seen, values, is_over=False)
     times, line = reading.repeated_error(last.log)
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
         yield of_pod(REPEATS, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)

@@ -488,6 +488,7 @@ NOT_FOLLOWED: Final = {
         pods-recreated empty-dir-limit restarts-for-ever succeeded-without-others succeeded-after-probe was-restarted
         succeeded-with-exception succeeded-beside-failure running-after-exception running-with-repeated-error loss-diverged
         accelerator-unused succeeded-after-out-of-memory succeeded-without-data helper-finished
+        replica-never-ran
         gpu-hardware-error service-missing service-selector-edited disrupted replicas-restarting
         not-adopted delete-failed children-edited replica-without-log-output tensorboard-failed tensorboard-unavailable
         attempt-waits-for-pods restart-delayed

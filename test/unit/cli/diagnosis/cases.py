@@ -117,6 +117,7 @@ CASES: dict[str, Case] = {
     "loss-diverged": lambda world: world._written(0.1, "epoch 2 loss: nan\nepoch 3 loss: nan\nepoch 4 loss: nan"),
     "accelerator-unused": lambda world: world._without_device(),
     "succeeded-after-out-of-memory": lambda world: world._out_of_memory_well(),
+    "replica-never-ran": lambda world: world._never_ran(),
     "succeeded-without-data": lambda world: world._without_data(),
     "helper-finished": lambda world: world._helper_finished(),
     "succeeded-beside-failure": lambda world: world._evaluator_failed(),

@@ -2628,7 +2628,70 @@ def test_a_training_whose_loss_is_not_a_number_is_noticed(log: str, is_told: boo
     assert ids_of(world) == ["loss-diverged"] * is_told
     world = world_of("succeeded-with-exception")
     world.logs["mnist-worker-0", "tensorflow"] = log
-    assert ids_of(world) == ["loss-diverged"] * is_told
+    assert ids_of(world) == ["loss-diverged"] * (is_told or log == "epoch 1 loss: nan")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Batch 17: Invalid loss, terminating training",
+        "Monitored metric val_loss = nan is not finite. Previous best value was 0.1. Signaling Trainer to stop.",
+    ],
+)
+def test_what_keras_and_lightning_say_of_a_loss_that_ends_the_training_is_noticed(line: str) -> None:
+    world = world_of("succeeded-with-exception")
+    world.logs["mnist-worker-0", "tensorflow"] = f"epoch 1 loss: 0.4\n{line}\nbye"
+    assert ids_of(world) == ["loss-diverged"]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_connection_that_a_database_has_reset_is_not_one_to_another_replica(size: int) -> None:
+    world = world_of()
+    world.workers["replicas"] = size
+    world.failed(1, log="OperationalError: (2013, 'Lost connection to MySQL server: Connection reset by peer')")
+    assert first_of(world).id == "exit-code"
+    world.failed(1, log="UnavailableError: Socket closed\n/job:worker/replica:0/task:0")
+    assert (first_of(world).id == "peer-failed") is (size > 1)
+
+
+def test_the_address_of_a_pod_that_is_gone_is_not_an_external_host() -> None:
+    """The replica that was replaced is named instead, with what had killed it."""
+    world = world_of()
+    line = "failed to connect to all addresses; ipv4:10.244.0.9:2222: remote target /job:worker/replica:0/task:0"
+    world.failed(1, log=f"UnavailableError: {line}")
+    world.job_event("ExitedWithCode", "Pod: team.mnist-worker-0 exited with code 137: OOMKilled", type_="Normal")
+    found = diagnose(world.evidence()).causes
+    assert found[0].id in {"out-of-memory", "memory-without-limit"}
+    assert "mnist-worker-0" in found[0].title
+    assert not any("external" in each.title for each in found)
+
+
+def test_a_replica_that_never_ran_is_named_before_the_one_that_gave_up_on_it() -> None:
+    world = world_of("replica-never-ran")
+    first = first_of(world)
+    assert first.title.startswith("mnist-worker-0 never ran, and the others waited for it: ")
+    assert "train:9" in first.title
+
+
+def test_the_eviction_of_a_pod_of_the_job_that_was_replaced_is_forgotten() -> None:
+    world = world_of()
+    world.job["metadata"]["creationTimestamp"] = ago(2)
+    world.pod_event("Evicted", 'Usage of EmptyDir volume "cache" exceeds the limit "5Mi". ', minutes=9)
+    assert ids_of(world) == []
+
+
+def test_the_heap_of_java_is_not_the_memory_of_the_container() -> None:
+    world = world_of()
+    world.failed(1, log="java.lang.OutOfMemoryError: Java heap space\nMemoryError")
+    assert "Java heap space" in first_of(world).title
+    assert "spark.driver.memory" in str(first_of(world).to_do)
+
+
+def test_a_gpu_that_is_broken_is_named_above_a_vague_exception() -> None:
+    world = world_of()
+    native = "2026-11-30 01:00:00.000000: E tensorflow/x.cc:29] CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error"
+    world.failed(1, log=f"{native}\n{TRACE}InternalError: Failed to synchronize GPU for memcpy")
+    assert first_of(world).id == "gpu-hardware-error"
 
 
 def test_a_container_that_requests_no_accelerator_may_find_none() -> None:
@@ -2779,6 +2842,9 @@ def test_a_training_that_had_no_data_is_noticed() -> None:
     assert first_of(world).id == "succeeded-without-data"
     world.logs["mnist-worker-0", "tensorflow"] = f"epoch 1 loss: 0.4\n{warning}\nbye"
     assert ids_of(world) == []
+    skipped = "INFO:tensorflow:Skipping training since max_steps has already saved."
+    world.logs["mnist-worker-0", "tensorflow"] = skipped
+    assert first_of(world).id == "succeeded-without-data"
 
 
 def test_a_replica_that_was_deleted_while_it_trained_had_not_failed() -> None:

@@ -139,6 +139,11 @@ class Troubled(World):
         self.container(WORKER)["state"] = {"terminated": ended}
         self.logs[WORKER, "tensorflow"] = "step 7\nKilled\nfinished\n"
 
+    def _never_ran(self) -> None:
+        """Let a worker give up on another one, whose image does not exist."""
+        self.failed(1, log="DeadlineExceededError: Deadline Exceeded")
+        self.pod_event("Failed", 'Failed to pull image "train:9": not found', "mnist-worker-0", minutes=12)
+
     def _without_data(self) -> None:
         self._out_of_memory_well()
         self.container(WORKER)["state"]["terminated"]["reason"] = "Completed"
