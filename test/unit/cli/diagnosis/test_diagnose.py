@@ -2644,14 +2644,20 @@ def test_what_keras_and_lightning_say_of_a_loss_that_ends_the_training_is_notice
     assert ids_of(world) == ["loss-diverged"]
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_a_connection_that_a_database_has_reset_is_not_one_to_another_replica(size: int) -> None:
+@pytest.mark.parametrize(
+    ("log", "size", "id_"),
+    [
+        ("OperationalError: (2013, 'Lost connection to MySQL server: Connection reset by peer')", 2, "exit-code"),
+        ("UnavailableError: Socket closed\n/job:worker/replica:0/task:0", 2, "peer-failed"),
+        ("UnavailableError: Socket closed\n/job:worker/replica:0/task:0", 1, "exit-code"),
+    ],
+)
+def test_a_connection_that_a_database_has_reset_is_not_one_to_another_replica(log: str, size: int, id_: str) -> None:
     world = world_of()
     world.workers["replicas"] = size
-    world.failed(1, log="OperationalError: (2013, 'Lost connection to MySQL server: Connection reset by peer')")
-    assert first_of(world).id == "exit-code"
-    world.failed(1, log="UnavailableError: Socket closed\n/job:worker/replica:0/task:0")
-    assert (first_of(world).id == "peer-failed") is (size > 1)
+    del world.spec["tfReplicaSpecs"]["PS"]
+    world.failed(1, log=log)
+    assert first_of(world).id == id_
 
 
 def test_the_address_of_a_pod_that_is_gone_is_not_an_external_host() -> None:
