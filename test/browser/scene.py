@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from hack.objects import a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, wanting
 from hack.page_cluster import KINDS, PageCluster
-from hack.page_objects import a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, wanting
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 NO_MODULE = "ModuleNotFoundError: No module named 'sentencepiece'"

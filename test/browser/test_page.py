@@ -12,8 +12,8 @@ import pytest
 
 from browser.conftest import ROOT, Dashboard, Looking, browsing, dashboard_of, reads_well
 from browser.scene import SCRIPT, before, ended, fill, job, pod, runs
+from hack.objects import a_board
 from hack.page_cluster import ADDON, PageCluster, page_of
-from hack.page_objects import a_board
 from support.waiting import eventually
 
 RESNET = "/vision/resnet50-imagenet"

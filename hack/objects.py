@@ -1,4 +1,4 @@
-"""Jobs, pods and events as sent by the API server."""
+"""TFJobs, pods and events as JSON, as API servers send them."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -6,7 +6,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tfjob_operator.cli.model.objects import EventDetails, PodDetails
+from tfjob_operator.api.core import EVENTS, PODS
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.cli.model.objects import BATCH_JOBS, EventDetails, PodDetails
 from tfjob_operator.cli.page.objects import PageJob, TensorFlowV1Alpha1Job
 
 T = TypeVar("T")
@@ -16,17 +19,29 @@ CREATED_S = 1772359200.0
 TEMPLATE: Final = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
 
 
+def an_object(resource: Resource, name: str, /, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
+    """Return an object with this metadata; a spec or status that is None is omitted."""
+    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name, **meta}}
+    return body | {key: value for key, value in {"spec": spec, "status": status}.items() if value is not None}
+
+
+def owned_by(name: str, uid: str = "", resource: Resource = TFJOBS) -> dict[str, Any]:
+    """Return metadata with this controller; its UID is derived from its name by default."""
+    owner = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name, "uid": uid or f"uid-{name}"}
+    return {"ownerReferences": [owner | {"controller": True}]}
+
+
+def condition(kind: str, status: str = "True", **fields: Any) -> dict[str, Any]:
+    """Return a condition of a job or pod."""
+    return {"type": kind, "status": status, "lastTransitionTime": CREATED, **fields}
+
+
 def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
     """Return a job with a True condition of each of these types; the last type is the job's current state."""
-    true = {"status": "True", "lastTransitionTime": CREATED}
-    conditions = [{"type": each, "reason": f"TFJob{each}", "message": f"is {each}", **true} for each in states]
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "creationTimestamp": CREATED, **meta},
-        "spec": spec if spec is not None else wanting(Worker=2),
-        "status": {"conditions": conditions, **(status or {})},
-    }
+    conditions = [condition(each, reason=f"TFJob{each}", message=f"is {each}") for each in states]
+    made = {"namespace": "team", "uid": f"uid-{name}", "creationTimestamp": CREATED, **meta}
+    body = wanting(Worker=2) if spec is None else spec
+    return an_object(TFJOBS, name, body, {"conditions": conditions, **(status or {})}, **made)
 
 
 def wanting(**sizes: int) -> dict[str, Any]:
@@ -35,36 +50,38 @@ def wanting(**sizes: int) -> dict[str, Any]:
     return {"tfReplicaSpecs": {kind: {"replicas": size, "template": template} for kind, size in sizes.items()}}
 
 
-def a_pod(job: str, kind: str = "Worker", index: int = 0, *, status: Any = None, **meta: Any) -> dict[str, Any]:
-    """Return a pod of a replica, running by default."""
-    name = f"{job}-{kind.lower()}-{index}"
+def replica_labels(job: str, kind: str = "Worker", index: int | str = 0) -> dict[str, str]:
+    """Return the labels of a replica's pod."""
     labels = {
         "operator-name": "tfjob-controller",
         "job-name": job,
         "replica-type": kind.lower(),
         "replica-index": str(index),
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "team",
-            "uid": f"uid-{name}",
-            "creationTimestamp": CREATED,
-            "labels": {NAMES + key: value for key, value in labels.items()},
-            "ownerReferences": [{"kind": "TFJob", "name": job, "uid": f"uid-{job}", "controller": True}],
-            **meta,
-        },
-        "spec": {"nodeName": "node-1", "containers": [{"name": "tensorflow", "image": "train:1"}]},
-        "status": status or running(),
-    }
+    return {NAMES + key: value for key, value in labels.items()}
 
 
-def running(**more: Any) -> dict[str, Any]:
+def a_pod(job: str, kind: str = "Worker", index: int = 0, *, status: Any = None, **meta: Any) -> dict[str, Any]:
+    """Return a pod of a replica, running by default."""
+    name = f"{job}-{kind.lower()}-{index}"
+    own: dict[str, Any] = {"namespace": "team", "uid": f"uid-{name}", "creationTimestamp": CREATED, **owned_by(job)}
+    own["labels"] = replica_labels(job, kind, index)
+    spec = {"nodeName": "node-1", "containers": [{"name": "tensorflow", "image": "train:1"}]}
+    return an_object(PODS, name, spec, status or running(), **own | meta)
+
+
+def container_status(
+    state: Any, last: Any = None, restarts: int = 0, *, name: str = "tensorflow", **fields: Any
+) -> dict[str, Any]:
+    """Return the status of a container with these states; it is ready if it runs."""
+    known = {"name": name, "ready": "running" in state, "restartCount": restarts, "state": state}
+    return {**known, "lastState": last or {}, **fields}
+
+
+def running(restarts: int = 0) -> dict[str, Any]:
     """Return the status of a ready pod."""
     ready = {"startTime": CREATED, "conditions": [{"type": "Ready", "status": "True"}]}
-    return _status("Running", {"running": {"startedAt": CREATED}}, **more) | ready
+    return _status("Running", {"running": {"startedAt": CREATED}}, restarts) | ready
 
 
 def ended(code: int, message: str = "") -> dict[str, Any]:
@@ -78,8 +95,8 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     return _status("Pending", {"waiting": {"reason": reason, "message": message}})
 
 
-def _status(phase: str, state: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"phase": phase, "containerStatuses": [{"name": "tensorflow", "state": state, **more}]}
+def _status(phase: str, state: dict[str, Any], restarts: int = 0) -> dict[str, Any]:
+    return {"phase": phase, "containerStatuses": [container_status(state, None, restarts)]}
 
 
 def a_tensorflow_job(name: str = "old", *states: str, status: Any = None, **meta: Any) -> dict[str, Any]:
@@ -106,32 +123,17 @@ def an_alpha_pod(
         "runtime_id": "x7ab",
         "tensorflow.org": "",
     }
-    own = {"operator-name": "tfjob-alpha-controller", "job-name": job}
-    made = a_pod(job, kind, index, status=status)
-    made["metadata"] |= {
-        "name": name,
-        "uid": f"uid-{name}",
-        "labels": {**labels, **{NAMES + key: value for key, value in own.items()}},
-        "ownerReferences": [{"kind": "Job", "name": name[:-6], "uid": f"uid-{name[:-6]}", "controller": True}],
-        **meta,
-    }
-    return made
+    labels |= {f"{NAMES}operator-name": "tfjob-alpha-controller", f"{NAMES}job-name": job}
+    own = {"name": name, "uid": f"uid-{name}", "labels": labels, **owned_by(name[:-6], resource=BATCH_JOBS), **meta}
+    return a_pod(job, kind, index, status=status, **own)
 
 
 def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> dict[str, Any]:
     """Return an event about a job or a pod."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{name}.{number}", "namespace": "team", "uid": f"event-{name}-{number}"},
-        "involvedObject": {"kind": kind, "namespace": "team", "name": name, "uid": f"uid-{name}"},
-        "reason": "Scheduled",
-        "message": "was scheduled",
-        "type": "Normal",
-        "count": 1,
-        "lastTimestamp": f"2026-03-01T10:00:{number:02}Z",
-        **fields,
-    }
+    fields = {"reason": "Scheduled", "message": "was scheduled", "type": "Normal", "count": 1, **fields}
+    about = {"kind": kind, "namespace": "team", "name": name, "uid": f"uid-{name}"}
+    made = an_object(EVENTS, f"{name}.{number}", namespace="team", uid=f"event-{name}-{number}")
+    return made | {"involvedObject": about, "lastTimestamp": f"2026-03-01T10:00:{number:02}Z", **fields}
 
 
 def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..., T]:
