@@ -131,7 +131,8 @@ def an_alpha_pod(
 def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> dict[str, Any]:
     """Return an event about a job or a pod."""
     fields = {"reason": "Scheduled", "message": "was scheduled", "type": "Normal", "count": 1, **fields}
-    about = {"kind": kind, "namespace": "team", "name": name, "uid": f"uid-{name}"}
+    version = {each.kind: each.api_version for each in (TFJOBS, BATCH_JOBS)}.get(kind, PODS.api_version)
+    about = {"apiVersion": version, "kind": kind, "namespace": "team", "name": name, "uid": f"uid-{name}"}
     made = an_object(EVENTS, f"{name}.{number}", namespace="team", uid=f"event-{name}-{number}")
     return made | {"involvedObject": about, "lastTimestamp": f"2026-03-01T10:00:{number:02}Z", **fields}
 

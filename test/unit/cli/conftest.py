@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.message import Message
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from click.testing import CliRunner, Result
 from pytest_mock import MockerFixture
 
 from hack.http_server import Handler, serving
+from hack.objects import a_job, an_object, owned_by, replica_labels
+from tfjob_operator.api.core import PODS
 from tfjob_operator.cli.app import app
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
@@ -114,37 +117,15 @@ def outcome(result: Result) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def job(name: str = "mnist", *, conditions: tuple[str, ...] = (), spec: Any = None, uid: str = "u1") -> dict[str, Any]:
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": name, "namespace": "team", "uid": uid, "resourceVersion": "7"},
-        "spec": spec or {"tfReplicaSpecs": {"Worker": {"replicas": 2}}},
-        "status": {"conditions": [{"type": each, "status": "True", "message": f"is {each}"} for each in conditions]},
-    }
+job = partial(a_job, resourceVersion="7", creationTimestamp=None)
 
 
-def pod(
-    name: str,
-    phase: str = "Running",
-    *,
-    uid: str = "",
-    owner: str = "u1",
-    meta: Any = None,
-    spec: Any = None,
-    **status: Any,
-) -> dict[str, Any]:
-    """A pod of a replica as the server sends it in a list; its name says of which job, type and index."""
+def pod(name: str, phase: str = "Running", *, meta: Any = None, spec: Any = None, **status: Any) -> dict[str, Any]:
+    """Return a pod of a replica; its name gives the job, the type and the index."""
     job_name, kind, index = name.rsplit("-", 2)
-    of = {"job-name": job_name, "replica-type": kind, "replica-index": index}
-    about = {
-        "name": name,
-        "namespace": "team",
-        "uid": uid or f"uid-{name}",
-        "labels": {f"training.kubeflow.org/{key}": value for key, value in of.items()},
-        "ownerReferences": [{"controller": True, "kind": "TFJob", "name": job_name, "uid": owner}],
-    }
-    return {"metadata": about | (meta or {}), "spec": spec or {}, "status": {"phase": phase, **status}}
+    labels = replica_labels(job_name, kind, index)
+    made = {"namespace": "team", "uid": f"uid-{name}", "labels": labels, **owned_by(job_name), **(meta or {})}
+    return an_object(PODS, name, spec or {}, {"phase": phase, **status}, **made)
 
 
 def operator_lease(namespace: str, renewed: str, holder: str = "operator") -> dict[str, Any]:

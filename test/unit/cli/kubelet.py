@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from hack import http_server
-from unit.cli.conftest import job as a_job
+from hack.objects import container_status
+from unit.cli.conftest import job, pod
 
 LIMIT_S = 30.0
 """How long a test waits for anything."""
@@ -35,20 +36,12 @@ class FakePod:
     gone: bool = False
 
     def body(self) -> dict[str, Any]:
-        kind, index = self.name.rsplit("-", 2)[1:]
-        prefix = "training.kubeflow.org"
-        labels = {f"{prefix}/job-name": "mnist", f"{prefix}/replica-type": kind, f"{prefix}/replica-index": index}
-        meta: dict[str, Any] = {"name": self.name, "uid": self.uid, "namespace": "team", "labels": labels}
-        meta["ownerReferences"] = [{"uid": "u1", "controller": True, "kind": "TFJob", "name": "mnist"}]
-        told = self.runs
-        status: dict[str, Any] = {"phase": self.phase}
-        if told:
-            states = [{"terminated": {"exitCode": each.exit_code}} for each in told]
-            if told[-1].exit_code is None:
-                states[-1] = {"running": {}}
-            here = {"name": "tensorflow", "restartCount": len(told) - 1, "state": states[-1]}
-            status["containerStatuses"] = [here | ({"lastState": states[-2]} if len(states) > 1 else {})]
-        return {"metadata": meta, "spec": {"containers": [{"name": "tensorflow"}]}, "status": status}
+        states: list[dict[str, Any]] = [{"terminated": {"exitCode": each.exit_code}} for each in self.runs]
+        if self.runs and self.runs[-1].exit_code is None:
+            states[-1] = {"running": {}}
+        found = [container_status(states[-1], (states[-2:-1] or [{}])[0], len(states) - 1)] if states else []
+        spec = {"containers": [{"name": "tensorflow"}]}
+        return pod(self.name, self.phase, meta={"uid": self.uid}, spec=spec, containerStatuses=found)
 
 
 class Cluster:
@@ -56,7 +49,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
-        self.job: dict[str, Any] | None = a_job()
+        self.job: dict[str, Any] | None = job()
         self.job_version = 7
         self.pods: dict[str, FakePod] = {}
         self.events: list[dict[str, Any]] = []
@@ -114,7 +107,7 @@ class Cluster:
 
     def end_job(self, condition: str = "Succeeded") -> None:
         with self.changed():
-            self.job = a_job(conditions=(condition,))
+            self.job = job("mnist", condition)
             self.job_version += 1
 
     def finish(self, name: str) -> None:
@@ -188,17 +181,16 @@ class Handler(http_server.Handler):
                 cluster.condition.wait_for(
                     lambda: cluster.job_version > int(query["resourceVersion"]) or cluster.closed
                 )
-                job = cluster.job
+                found = cluster.job
             self.begin()
-            event = {"type": "MODIFIED", "object": job} if job else {"type": "DELETED", "object": a_job()}
+            event = {"type": "MODIFIED", "object": found} if found else {"type": "DELETED", "object": job()}
             self.chunk(json.dumps(event).encode() + b"\n")
             self.chunk(b"")
             return
         with cluster.condition:
-            job = cluster.job
-            if job is not None:
-                job["metadata"]["resourceVersion"] = str(cluster.job_version)
-            self._object(job)
+            if cluster.job is not None:
+                cluster.job["metadata"]["resourceVersion"] = str(cluster.job_version)
+            self._object(cluster.job)
 
     def _watch(self, seen: int) -> None:
         cluster = self.cluster

@@ -149,9 +149,9 @@ def after_init(status: dict[str, Any], state: dict[str, Any], *, last: Any = Non
 
 def event(reason: str, message: str, ago_s: float = 60, about: str = "mnist", **involved: str) -> dict[str, Any]:
     """Return a Warning about the job or a pod; `involved` are other fields of the reference to the object."""
-    kind, version = ("TFJob", "kubeflow.org/v1") if about == "mnist" else ("Pod", "v1")
+    kind = "TFJob" if about == "mnist" else "Pod"
     found = an_event(about, kind, type="Warning", reason=reason, message=message, lastTimestamp=at(ago_s))
-    found["involvedObject"] |= {"apiVersion": version, **involved}
+    found["involvedObject"] |= involved
     return found
 
 

@@ -13,6 +13,7 @@ from pytest_mock import MockerFixture
 from fakes.jobs import at, spec, synced, true_of
 from fakes.jobs import job as v1_job
 from fakes.jobs import pod as v1_pod
+from hack.objects import container_status
 from tfjob_operator.api.v1 import conditions, constants, states
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.cli.diagnosis import ending
@@ -59,7 +60,12 @@ def stages(outcome: str = "Succeeded") -> tuple[TFJob, ...]:
 def raw(tfjob: TFJob) -> dict[str, Any]:
     """The job as the API server sends it."""
     body: dict[str, Any] = json.loads(msgspec.json.encode(tfjob))
-    body["metadata"] |= {"namespace": "team", "uid": "u1", "creationTimestamp": text(at(0)), "resourceVersion": "7"}
+    body["metadata"] |= {
+        "namespace": "team",
+        "uid": "uid-mnist",
+        "creationTimestamp": text(at(0)),
+        "resourceVersion": "7",
+    }
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob"} | body
 
 
@@ -72,8 +78,7 @@ def an_ending(outcome: str = "Succeeded") -> dict[str, Any]:
 
 
 def container(name: str, code: int | None = None) -> dict[str, Any]:
-    state: dict[str, Any] = {"running": {}} if code is None else {"terminated": {"exitCode": code}}
-    return {"name": name, "ready": code is None, "restartCount": 0, "state": state}
+    return container_status({"running": {}} if code is None else {"terminated": {"exitCode": code}}, name=name)
 
 
 def a_pod(name: str, *containers: dict[str, Any], meta: Any = None, **spec: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import yaml
 from click.testing import Result
 from pytest_mock import MockerFixture
 
+from hack.objects import container_status
 from tfjob_operator.cli import watches
 from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import restart_, watch_
@@ -91,14 +92,12 @@ def items(*found: dict[str, Any]) -> dict[str, Any]:
 
 
 def the_job(*conditions: str) -> dict[str, Any]:
-    made = job(conditions=conditions, spec=SPEC)
-    made["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    made["status"]["attemptHistory"] = [{"endTime": "2026-01-01T00:00:00Z", "reason": "r", "message": "m"}]
-    return dict(spoiled(made))
+    history = [{"endTime": "2026-01-01T00:00:00Z", "reason": "r", "message": "m"}]
+    return dict(spoiled(job("mnist", *conditions, spec=SPEC, status={"attemptHistory": history})))
 
 
 def the_pod(index: int, state: dict[str, Any]) -> dict[str, Any]:
-    containers = [{"name": "tensorflow", "ready": True, "state": state, "restartCount": 1}]
+    containers = [container_status(state, restarts=1, ready=True)]
     spec = {"nodeName": "n", "containers": [{"name": "tensorflow"}]}
     return pod(f"mnist-worker-{index}", spec=spec, containerStatuses=containers, reason="r", message="m")
 
@@ -134,7 +133,7 @@ def serve(server: Server, *conditions: str) -> None:
     for each in pods["items"]:
         server.answers(f"{PODS}/{each['metadata']['name']}/log", LOG)
     about = {"metadata": {"name": "e"}, "type": "Warning", "reason": "FailedCreatePod", "message": "m", "count": 2}
-    about |= {"involvedObject": {"kind": "TFJob", "name": "mnist", "namespace": "team", "uid": "u1"}}
+    about |= {"involvedObject": {"kind": "TFJob", "name": "mnist", "namespace": "team", "uid": "uid-mnist"}}
     about |= {"lastTimestamp": "2026-01-01T00:00:00Z", "firstTimestamp": "2026-01-01T00:00:00Z"}
     for where in ("/api/v1/namespaces/team/events", "/api/v1/events"):
         server.answers(where, items(about))

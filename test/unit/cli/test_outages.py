@@ -22,7 +22,7 @@ SEEDS: Final = 4
 CODES: Final = {"Succeeded": 0, "Failed": 1, "deleted": 3, "replaced": 3}
 UNKNOWN: Final = 4
 HTML: Final = b"<html><b>Welcome to the proxy</b></html>"
-OTHERS: Final = [job("other", conditions=("Failed",), uid="u9"), job("other", conditions=("Succeeded",), uid="u9")]
+OTHERS: Final = [job("other", "Failed", uid="u9"), job("other", "Succeeded", uid="u9")]
 
 
 class Weather:
@@ -42,7 +42,7 @@ class Weather:
     @property
     def lie(self) -> dict[str, Any]:
         """The job with an end that is not its own, as only a response that is not the server's may have it."""
-        return job(conditions=("Failed" if self.end == "Succeeded" else "Succeeded",))
+        return job("mnist", "Failed" if self.end == "Succeeded" else "Succeeded")
 
     def next_fault(self) -> "Fault | None":
         with self.cluster.condition:
@@ -63,7 +63,7 @@ class Weather:
 
     def _change(self) -> None:
         if self.end == "replaced":
-            self.cluster.job = job(uid="u2", conditions=("Failed",))
+            self.cluster.job = job("mnist", "Failed", uid="u2")
             self.cluster.job_version += 1
             self.cluster.condition.notify_all()
         elif self.end == "deleted":
@@ -187,8 +187,8 @@ FAULTS: Final[list[Fault]] = [
     rejects(200, HTML), rejects(200, b'{"kind": "TFJob", "metadata": {"na'), rejects(200, b""), rejects(200, b"[" * 9999),
     rejects(200, {}), rejects(200, []), rejects(200, GONE), *(rejects(200, each) for each in OTHERS),
     rejects(200, {"kind": "TFJobList", "items": OTHERS, "metadata": {}}),
-    rejects(200, job(conditions=("Failed",)) | {"metadata": {"name": "mnist", "namespace": "team"}}),
-    rejects(200, job(conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"}),
+    rejects(200, job("mnist", "Failed") | {"metadata": {"name": "mnist", "namespace": "team"}}),
+    rejects(200, job("mnist", "Failed") | {"apiVersion": "tensorflow.org/v1alpha1"}),
     streams(event("ERROR", GONE)), streams(event("ERROR", {})), streams(event("BOOKMARK", {})),
     streams(event("BOOKMARK", {"metadata": {}})), streams({}), streams([]), streams(event("DELETED", {})),
     streams(event("DELETED", {"metadata": {}})), streams(*(event("MODIFIED", each) for each in OTHERS)),

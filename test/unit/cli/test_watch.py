@@ -128,7 +128,7 @@ def test_a_job_that_is_deleted_when_it_ends_has_the_exit_code_of_its_end(
     server: Server, verb: str, condition: str, code: int, by: str
 ) -> None:
     """As with ttlSecondsAfterFinished: 0. The watch may miss the last version, and the deletion too."""
-    ended = job(conditions=(condition,))
+    ended = job("mnist", condition)
     outcomes = {
         "Succeeded": ("TFJobSucceeded", "is Succeeded"),
         "Failed": ("BackoffLimitExceeded", "Job mnist has failed"),
@@ -163,7 +163,7 @@ def test_a_job_that_is_deleted_before_its_end_is_told_from_one_that_ended(
     server.answers(EVENTS, {"items": [{"reason": event[0], "message": event[1]}]})
     assert server.run("wait", "mnist").exit_code == 3
     assert any(
-        f"{EVENTS}?fieldSelector=involvedObject.name%3Dmnist%2CinvolvedObject.uid%3Du1" in each[1]
+        f"{EVENTS}?fieldSelector=involvedObject.name%3Dmnist%2CinvolvedObject.uid%3Duid-mnist" in each[1]
         for each in server.asked
     )
 
@@ -178,7 +178,7 @@ def test_a_job_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 def test_an_outage_is_shown_and_the_watch_goes_on(server: Server) -> None:
     """Whatever cannot be read for a while: the job, its pods, or both."""
     away, pods = [(503, b"{}")] * 3, json.dumps({"items": [], "metadata": {"resourceVersion": "9"}}).encode()
-    first, last = (json.dumps(job(conditions=(each,))).encode() for each in ("Running", "Succeeded"))
+    first, last = (json.dumps(job("mnist", each)).encode() for each in ("Running", "Succeeded"))
     server.responses[PODS] = [*away, (200, pods)]
     server.answers(f"{PODS}?labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist&resourceVersion=9&watch=true", b"")
     server.responses[f"{JOBS}/mnist"] = [(200, first), *away * 20, (200, last)]
@@ -189,7 +189,7 @@ def test_an_outage_is_shown_and_the_watch_goes_on(server: Server) -> None:
 
 
 def test_a_job_that_has_ended_ends_the_watch_though_its_pods_cannot_be_read(server: Server) -> None:
-    server.answers(f"{JOBS}/mnist", job(conditions=("Succeeded",)))
+    server.answers(f"{JOBS}/mnist", job("mnist", "Succeeded"))
     server.answers(PODS, {}, code=500)
     result = server.run("watch", "mnist")
     assert (result.exit_code, result.stdout) == (0, "tfjob.kubeflow.org/mnist Succeeded: is Succeeded\n")
@@ -214,7 +214,7 @@ def seen(count: int = 1, step: int = 450, total: int | None = 1000) -> LiveState
     numbers = {"loss": 0.41234, "step_time": 0.1, "evil\x1b[2J": 1.0}
     spec = {"tfReplicaSpecs": {"Worker": {"replicas": count}}}
     return LiveState(
-        job(conditions=("Running",), spec=spec),
+        job("mnist", "Running", spec=spec),
         replicas=replicas,
         progress=Progress(step, total),
         numbers=numbers,
@@ -454,7 +454,7 @@ def test_a_watch_that_ends_in_any_way_is_begun_anew_after_a_read(mocker: MockerF
 def test_a_bookmark_is_no_version_of_a_job(server: Server) -> None:
     """It has only a resourceVersion; some servers send it unasked."""
     bookmark = {"type": "BOOKMARK", "object": {"kind": "TFJob", "metadata": {"resourceVersion": "9"}}}
-    ended = {"type": "MODIFIED", "object": job(conditions=("Succeeded",))}
+    ended = {"type": "MODIFIED", "object": job("mnist", "Succeeded")}
     server.answers(f"{JOBS}/mnist", job())
     server.answers(JOBS, b"".join(json.dumps(each).encode() + b"\n" for each in (bookmark, ended)))
     result = server.run("wait", "mnist")

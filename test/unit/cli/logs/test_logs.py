@@ -122,7 +122,7 @@ def test_what_makes_no_sense_is_one_line(logs: Logs, options: list[str], code: i
 )
 def test_a_job_without_pods_is_told_with_the_reason(logs: Logs, condition: str, says: str) -> None:
     """Logs are kept by kubelets, as long as the pods are there."""
-    logs.cluster.job = job(conditions=(condition,))
+    logs.cluster.job = job("mnist", condition)
     assert says in logs().stderr
 
 
