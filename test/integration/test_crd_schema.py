@@ -103,11 +103,10 @@ def test_what_pods_take_is_stored_as_it_came(cluster: Cluster, fields: dict[str,
     spec = with_container(**fields)
     spec["tfReplicaSpecs"]["Worker"]["template"]["metadata"] = {"creationTimestamp": None}
     cluster.create("taken", spec)
-    container = {"name": "tensorflow", "image": "train:1", **fields}
     expected = with_container()
     expected["tfReplicaSpecs"]["Worker"]["template"]["metadata"] = {"creationTimestamp": None}
     (kept,) = expected["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    kept.update({name: value for name, value in container.items() if value is not None})
+    kept.update({name: value for name, value in fields.items() if value is not None})
     assert cluster.job("taken")["spec"] == expected
 
 
