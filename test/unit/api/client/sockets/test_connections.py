@@ -94,11 +94,10 @@ async def test_a_name_server_that_hangs_delays_neither_the_error_nor_the_stop(mo
 
 
 async def test_a_name_is_looked_up() -> None:
-    async def fine(peer: Peer) -> None:
-        await peer.request()
-        await peer.answer()
-
-    async with serving(fine) as server, HttpTransport(Settings(f"http://localhost:{server.port}")) as transport:
+    async with (
+        serving(fine_for_ever) as server,
+        HttpTransport(Settings(f"http://localhost:{server.port}")) as transport,
+    ):
         assert await body_of(transport, get()) == b"{}"
         assert server.heard[0].headers["host"] == f"localhost:{server.port}"
 

@@ -33,11 +33,7 @@ async def test_a_redirect_is_not_followed_with_our_token() -> None:
         await peer.request()
         await peer.answer(b"", status="307 Temporary Redirect", headers=f"Location: {thief.url}/?ticket={SECRET}\r\n")
 
-    async def steal(peer: Peer) -> None:
-        await peer.request()
-        await peer.answer()
-
-    async with serving(steal) as thief, serving(elsewhere) as server:
+    async with serving(fine_for_ever) as thief, serving(elsewhere) as server:
         settings = Settings(server.url, FixedCredentials(Credentials(f"Bearer {SECRET}")))
         async with HttpTransport(settings) as transport:
             with pytest.raises(errors.StatusError, match="redirect") as raised:
@@ -47,14 +43,9 @@ async def test_a_redirect_is_not_followed_with_our_token() -> None:
 
 
 async def test_requests_are_sent_as_they_are_meant() -> None:
-    async def fine(peer: Peer) -> None:
-        while True:
-            await peer.request()
-            await peer.answer()
-
     credentials = FixedCredentials(Credentials(f"Bearer {SECRET}"))
     async with (
-        serving(fine) as server,
+        serving(fine_for_ever) as server,
         HttpTransport(Settings(f"{server.url}/base", credentials), user_agent="kettle/1") as transport,
     ):
         client = RestClient(transport, field_manager="tfjob operator")
