@@ -28,7 +28,7 @@ def an_object(resource: Resource, name: str, /, spec: Any = None, status: Any = 
 def owned_by(name: str, uid: str = "", resource: Resource = TFJOBS) -> dict[str, Any]:
     """Return metadata with this controller; its UID is derived from its name by default."""
     owner = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name, "uid": uid or f"uid-{name}"}
-    return {"ownerReferences": [owner | {"controller": True}]}
+    return {"ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}]}
 
 
 def condition(kind: str, status: str = "True", **fields: Any) -> dict[str, Any]:
