@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hack.objects import a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, wanting
+from hack.objects import a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, container_status, wanting
 from hack.page_cluster import KINDS, PageCluster
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
@@ -49,8 +49,8 @@ def pod(of: str, kind: str, index: int, age: float, state: dict[str, Any], **mor
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": before(age - 1)}
     if not state:
         scheduled |= {"status": "False", "reason": "Unschedulable", "message": SHORTAGE}
-    container = {"name": "tensorflow", "ready": runs, "state": state, "restartCount": more.get("restarts", 0)}
-    container["lastState"] = {"terminated": more["last"]} if "last" in more else {}
+    last = {"terminated": more["last"]} if "last" in more else {}
+    container = container_status(state, last, more.get("restarts", 0))
     status = {
         "phase": "Running" if runs or more.get("restarts") else "Failed" if "terminated" in state else "Pending",
         "conditions": [scheduled, {"type": "Ready", "status": str(runs)}],
