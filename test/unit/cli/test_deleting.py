@@ -13,11 +13,9 @@ from pytest_mock import MockerFixture
 
 from hack.objects import condition, owned_by
 from tfjob_operator.cli.commands import restart_, tensorboard_
-from unit.cli.conftest import Server, job, operator_deployment
+from unit.cli.conftest import JOBS, PODS, Server, job, operator_deployment
 from unit.cli.conftest import pod as a_pod
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
 PREFIX = "training.kubeflow.org"
 
 

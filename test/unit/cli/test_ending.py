@@ -32,12 +32,10 @@ from tfjob_operator.cli.watching import LiveState, Printer
 from tfjob_operator.controller.jobs.metrics import index_by_state, state_of
 from tfjob_operator.controller.tfjob.plan import cleanup
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
-from unit.cli.conftest import Server, outcome, pod
-from unit.cli.diagnosis.troubled import Troubled, deployment
+from unit.cli.conftest import JOBS, PODS, Server, operator_deployment, outcome, pod
+from unit.cli.diagnosis.troubled import Troubled
 from unit.cli.page.conftest import view_of_page
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
 LED = spec(Chief=1, PS=1, Worker=1)
 DONE, FAILED = v1_pod("Chief", 0, "Succeeded", 0), v1_pod("Chief", 0, "Failed", 3)
 NOW = at(70)
@@ -296,7 +294,7 @@ def test_explain_says_first_that_no_operator_runs_to_write_the_end() -> None:
     world = Troubled()
     world.ending()
     world.lease = world._lease("11:50:00")
-    world.deployments = [deployment(ready=2)]
+    world.deployments = [operator_deployment("kubeflow", readyReplicas=2)]
     assert [each.id for each in diagnose(world.evidence()).causes] == ["operator-not-running", "ending"]
 
 

@@ -10,7 +10,7 @@ import yaml
 from hack.objects import owned_by
 from tfjob_operator.cli.collecting import MAX_LAST_LINES, MAX_LOGS, collect
 from tfjob_operator.cli.diagnosis.facts import Absent, Evidence, LastLine
-from unit.cli.conftest import Server, job, operator_deployment, operator_lease
+from unit.cli.conftest import Server, items, job, operator_deployment, operator_lease
 from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,10 +29,6 @@ def pod(name: str = "mnist-worker-0", *, node: str = "", owner: str = "uid-mnist
     return a_pod(name, meta=owned_by("mnist", owner), spec=spec, **{"phase": "Pending"} | more)
 
 
-def items(*found: dict[str, Any], following: str = "") -> dict[str, Any]:
-    return {"items": list(found), "metadata": {"continue": following}}
-
-
 def collected(server: Server, given: dict[str, Any] | None = None) -> Evidence:
     server.answers(MNIST, given or server_job())
     with server.session() as session:
@@ -45,7 +41,7 @@ def server_job() -> dict[str, Any]:
 
 
 def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server) -> None:
-    server.answers(f"{CORE}/pods", items(pod(), following="2"), items(pod("mnist-worker-1", owner="other")))
+    server.answers(f"{CORE}/pods", items(pod(), **{"continue": "2"}), items(pod("mnist-worker-1", owner="other")))
     server.answers(f"{CORE}/persistentvolumeclaims", items({"metadata": {"name": "else"}}))
     server.answers("/apis/coordination.k8s.io/v1/leases", items())
     about = {"metadata": {"name": "e"}, "reason": "r", "involvedObject": {"kind": "Pod", "name": "mnist-worker-0"}}

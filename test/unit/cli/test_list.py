@@ -20,13 +20,10 @@ from tfjob_operator.cli.commands import list_
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import facts, job_events, replicas
 from tfjob_operator.cli.session import StreamBrokenError
-from unit.cli.conftest import Server, job, run
+from unit.cli.conftest import EVENTS, JOBS, PODS, Server, job, run
 from unit.cli.conftest import pod as a_pod
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 FIRST = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
-EVENTS = "/api/v1/namespaces/team/events"
 HEADER = ["NAME", "STATE", "READY", "RESTARTS", "DURATION", "AGE", "REASON"]
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 READY = {"type": "Ready", "status": "True"}

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from unit.cli.conftest import Server
+from unit.cli.conftest import EVENTS, JOBS, Server
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-EVENTS = "/api/v1/namespaces/team/events"
 NOT_FOUND = {"reason": "NotFound", "message": 'tfjobs.kubeflow.org "mnist" not found', "code": 404}
 FAILED = "TFJob team/mnist has failed because 1 Worker replica(s) failed."
 

@@ -6,7 +6,6 @@
 import json
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -15,8 +14,8 @@ from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import watches, watching
 from tfjob_operator.cli.commands import watch_
-from unit.cli.conftest import job, kubeconfig_of, run
-from unit.cli.kubelet import Cluster, Handler, serving
+from unit.cli.conftest import job
+from unit.cli.kubelet import Cluster, Handler
 
 SEEDS: Final = 4
 CODES: Final = {"Succeeded": 0, "Failed": 1, "deleted": 3, "replaced": 3}
@@ -209,18 +208,14 @@ def short_pauses(mocker: MockerFixture) -> None:
 
 
 @pytest.mark.parametrize("verb", ["wait", "watch"])
-def test_an_exit_code_says_how_the_job_ended_or_that_this_is_unknown(
-    request: pytest.FixtureRequest, tmp_path: Path, verb: str
-) -> None:
+def test_an_exit_code_says_how_the_job_ended_or_that_this_is_unknown(request: pytest.FixtureRequest, verb: str) -> None:
     first, count = request.config.getoption("--seed"), request.config.getoption("--seeds")
     for seed in range(first or 0, (first or 0) + (count or (SEEDS if first is None else 1))):
         cluster = Cluster()
         cluster.pod("mnist-worker-0")
         Faulty.weather = weather = Weather(cluster, seed)
-        with serving(cluster, Faulty) as url:
-            path = tmp_path / "kubeconfig"
-            path.write_text(json.dumps(kubeconfig_of(url)))
-            result = run(verb, "mnist", f"--kubeconfig={path}", "--request-timeout=1s")
+        with cluster.serving(Faulty):
+            result = cluster.run(verb, "mnist", "--request-timeout=1s")
         told = f"seed {seed}: {result.exit_code}, {weather.end} {weather.log}\n{result.output}"
         assert "Traceback" not in result.output, told
         assert result.exit_code == CODES[weather.end] or (weather.may_be_unknown and result.exit_code == UNKNOWN), told

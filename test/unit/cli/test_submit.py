@@ -11,9 +11,7 @@ from pytest_mock import MockerFixture
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.cli import watches
 from tfjob_operator.cli.commands import submit_
-from unit.cli.conftest import Server, job, outcome, run
-
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+from unit.cli.conftest import JOBS, Server, job, outcome, run
 
 
 def shown(*arguments: str) -> Any:

@@ -18,11 +18,10 @@ from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import version_
 from tfjob_operator.cli.complete import argument_of
 from unit.cli import training_operator
-from unit.cli.conftest import Server, job, operator_deployment, operator_lease, outcome, run
+from unit.cli.conftest import JOBS, Server, job, operator_deployment, operator_lease, outcome, run
 from unit.cli.conftest import pod as a_pod
 from unit.cli.training_operator import INSTALLED, PEERS
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 ALPHA: dict[str, Any] = {"replicaSpecs": []}
 ENTRY = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from threading import Thread
 from typing import Any, Self
 
@@ -15,23 +14,19 @@ from click.exceptions import Exit
 from click.testing import Result
 from pytest_mock import MockerFixture
 
-from tfjob_operator.api.access import Access
 from tfjob_operator.cli import watches
 from tfjob_operator.cli import watching as watching_
 from tfjob_operator.cli.commands import watch_
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.replicas import ReplicaPod
-from tfjob_operator.cli.session import Session, StreamBrokenError
+from tfjob_operator.cli.session import StreamBrokenError
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import Progress
 from tfjob_operator.cli.watches import Gone, Watch, changes, watched
 from tfjob_operator.cli.watching import LiveJob, LiveState, Printer, Screen, progress_line
-from unit.cli.conftest import Server, job, kubeconfig_of, run
-from unit.cli.kubelet import Cluster, FakePod, Run, serving
+from unit.cli.conftest import EVENTS, JOBS, PODS, Server, job
+from unit.cli.kubelet import Cluster, FakePod, Run
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
-EVENTS = "/api/v1/namespaces/team/events"
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
 
@@ -55,7 +50,7 @@ def cluster() -> Cluster:
 
 
 @contextmanager
-def watching(cluster: Cluster, folder: Path, then: Callable[[], None] | None = None) -> Iterator[Result]:
+def watching(cluster: Cluster, then: Callable[[], None] | None = None) -> Iterator[Result]:
     """Watch the job, do `then` in a thread once the log of its worker is read, and yield what was printed."""
 
     def work() -> None:
@@ -63,23 +58,21 @@ def watching(cluster: Cluster, folder: Path, then: Callable[[], None] | None = N
             cluster.wait_for_stream("mnist-worker-0")
             then()
 
-    with serving(cluster) as url:
-        path = folder / "kubeconfig"
-        path.write_text(json.dumps(kubeconfig_of(url)))
+    with cluster.serving():
         other = Thread(target=work)
         other.start()
-        result = run("watch", "mnist", f"--kubeconfig={path}")
+        result = cluster.run("watch", "mnist")
         other.join()
         yield result
 
 
-def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster, tmp_path: Path) -> None:
+def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster) -> None:
     def life() -> None:
         cluster.pod("mnist-worker-1")
         cluster.exit("mnist-worker-1", 1, phase="Failed")
         cluster.end_job()
 
-    with watching(cluster, tmp_path, life) as result:
+    with watching(cluster, life) as result:
         pass
     lines = [line.partition("  ")[2] for line in result.stdout.splitlines()]
     assert result.exit_code == 0
@@ -89,9 +82,9 @@ def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster, tmp_path: P
 
 
 @pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
-def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, tmp_path: Path, condition: str, code: int) -> None:
+def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, condition: str, code: int) -> None:
     cluster.end_job(condition)
-    with watching(cluster, tmp_path) as result:
+    with watching(cluster) as result:
         assert (result.exit_code, result.stdout.splitlines()[-1]) == (
             code,
             f"tfjob.kubeflow.org/mnist {condition}: is {condition}",
@@ -111,8 +104,8 @@ def test_pods_that_go_with_their_job_are_not_called_missing(mocker: MockerFixtur
     assert told.err.endswith("was deleted\n")
 
 
-def test_a_job_that_is_deleted_ends_it(cluster: Cluster, tmp_path: Path) -> None:
-    with watching(cluster, tmp_path, cluster.delete_job) as result:
+def test_a_job_that_is_deleted_ends_it(cluster: Cluster) -> None:
+    with watching(cluster, cluster.delete_job) as result:
         assert (result.exit_code, result.stderr) == (3, "tfjob.kubeflow.org/mnist was deleted\n")
 
 
@@ -168,10 +161,10 @@ def test_a_job_that_is_deleted_before_its_end_is_told_from_one_that_ended(
     )
 
 
-def test_a_job_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_job_that_is_not_there_is_one_line() -> None:
     nothing = Cluster()
     nothing.job = None
-    with watching(nothing, tmp_path) as result:
+    with watching(nothing) as result:
         assert (result.exit_code, result.output) == (4, "Error from server (NotFound): not found\n")
 
 
@@ -202,9 +195,9 @@ def test_a_warning_is_drawn_as_long_as_it_is_true(capsys: pytest.CaptureFixture[
         assert ("  cannot read the job, retrying: no" in capsys.readouterr().out) == bool(warning)
 
 
-def test_who_may_not_read_logs_sees_all_the_rest(cluster: Cluster, tmp_path: Path) -> None:
+def test_who_may_not_read_logs_sees_all_the_rest(cluster: Cluster) -> None:
     cluster.refusals = [(403, "forbidden")]
-    with watching(cluster, tmp_path, cluster.end_job) as result:
+    with watching(cluster, cluster.end_job) as result:
         assert (result.exit_code, result.stderr) == (0, "")
 
 
@@ -245,11 +238,7 @@ def test_a_change_of_a_pod_is_seen(cluster: Cluster) -> None:
 
 @contextmanager
 def live_view(cluster: Cluster) -> Iterator[LiveJob]:
-    with (
-        serving(cluster) as url,
-        Session(Access(url, namespace="team")) as session,
-        LiveJob(session, "mnist", time.monotonic) as live,
-    ):
+    with cluster.serving(), cluster.session() as session, LiveJob(session, "mnist", time.monotonic) as live:
         yield live
 
 
@@ -265,7 +254,7 @@ def test_pods_are_read_again_when_their_watch_has_ended(server: Server) -> None:
     )
     error = {"type": "ERROR", "object": {"message": "too old resource version"}}
     server.answers(f"{PODS}?{selector}&resourceVersion=9&watch=true", json.dumps(error).encode() + b"\n")
-    with Session(Access(server.url, namespace="team")) as session, LiveJob(session, "mnist", time.monotonic) as live:
+    with server.session() as session, LiveJob(session, "mnist", time.monotonic) as live:
         until(lambda: names(live) == ["worker-0", "worker-1"])
 
 

@@ -10,10 +10,8 @@ from pytest_mock import MockerFixture
 from hack.objects import wanting
 from tfjob_operator.api.v1.constants import ANNOTATION_RESTART
 from tfjob_operator.cli import writes
-from unit.cli.conftest import Server, job, pod
+from unit.cli.conftest import JOBS, PODS, Server, job, pod
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
 WORKER = "mnist-worker-0"
 CUT = (0, b"")
 """The server receives the request, and closes the connection."""

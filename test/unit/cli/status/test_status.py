@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 from hack.objects import condition, container_status, owned_by
 from tfjob_operator.cli.gathering import job_from
 from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
-from unit.cli.conftest import Server
+from unit.cli.conftest import EVENTS, JOBS, PODS, Server
 from unit.cli.conftest import job as a_job
 from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
 CREATED = "2026-11-22T12:00:00Z"
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
-EVENTS = "/api/v1/namespaces/team/events"
 PREFIX = "training.kubeflow.org/"
 
 
