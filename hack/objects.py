@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,6 +18,11 @@ NAMES = "training.kubeflow.org/"
 CREATED = "2026-03-01T10:00:00Z"
 CREATED_S = 1772359200.0
 TEMPLATE: Final = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+
+
+def ago(seconds: float) -> str:
+    """Return the time this many seconds before now."""
+    return f"{datetime.now(UTC) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def an_object(resource: Resource, name: str, /, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -11,7 +10,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fakes.recordings import kueue
-from hack.objects import an_event, container_status
+from hack.objects import ago, an_event, container_status
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
@@ -27,10 +26,6 @@ FIRST = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
 HEADER = ["NAME", "STATE", "READY", "RESTARTS", "DURATION", "AGE", "REASON"]
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 READY = {"type": "Ready", "status": "True"}
-
-
-def ago(seconds: float) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def a_job(name: str = "mnist", *states: str, age_s: float = 600, **status: Any) -> dict[str, Any]:
