@@ -143,6 +143,21 @@ def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> 
     return made | {"involvedObject": about, "lastTimestamp": f"2026-03-01T10:00:{number:02}Z", **fields}
 
 
+def a_kubeconfig(
+    server: str, user: Any = None, *, context: str = "here", namespace: str = "team", **cluster: Any
+) -> dict[str, Any]:
+    """Return a kubeconfig with one context."""
+    place = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": context,
+        "contexts": [{"name": context, "context": {"cluster": "c", "user": "u", **place}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+
+
 def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..., T]:
     """Return a function that calls `make` and returns the part of the object that an informer caches."""
     return lambda *given, **more: msgspec.json.decode(msgspec.json.encode(make(*given, **more)), type=kind)

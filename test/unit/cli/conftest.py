@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from pytest_mock import MockerFixture
 
 from hack import http_server
-from hack.objects import a_job, an_object, owned_by, replica_labels
+from hack.objects import a_job, a_kubeconfig, an_object, owned_by, replica_labels
 from tfjob_operator.api import core
 from tfjob_operator.cli.app import app
 from tfjob_operator.cli.session import Session
@@ -65,7 +65,7 @@ class Server:
         """Serve inside the block, with a handler whose `backend` is this server."""
         with http_server.serving(type("Bound", (handler,), {"backend": self})) as port, TemporaryDirectory() as folder:
             self.url, self.kubeconfig = f"http://127.0.0.1:{port}", Path(folder, "kubeconfig")
-            self.kubeconfig.write_text(json.dumps(kubeconfig_of(self.url)))
+            self.kubeconfig.write_text(json.dumps(a_kubeconfig(self.url)))
             yield self
 
 
@@ -110,16 +110,6 @@ def pauses(mocker: MockerFixture) -> list[float]:
     mocker.patch("time.monotonic", side_effect=lambda: start + sum(made))
     mocker.patch("time.sleep", made.append)
     return made
-
-
-def kubeconfig_of(url: str, **user: Any) -> dict[str, Any]:
-    """The smallest whole kubeconfig."""
-    return {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": user}],
-    }
 
 
 def run(*arguments: str, stdin: str = "") -> Result:

@@ -15,11 +15,11 @@ import yaml
 from click.testing import Result
 from pytest_mock import MockerFixture
 
-from hack.objects import container_status
+from hack.objects import a_kubeconfig, container_status
 from tfjob_operator.cli import watches
 from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import restart_, watch_
-from unit.cli.conftest import Server, job, kubeconfig_of, operator_deployment, operator_lease, pod, run
+from unit.cli.conftest import Server, job, operator_deployment, operator_lease, pod, run
 
 HOSTILE = "\x1b[31m\x1b[2J\x1b]0;title\x07\x9b2J\r\b\x00\x7f\u202e\u2028\x85\nFORGED line"
 JOBS, PODS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs", "/api/v1/namespaces/team/pods"
@@ -297,7 +297,7 @@ def test_what_is_wrong_in_a_kubeconfig_is_printed_without_control_characters(
     tmp_path: Path, config: dict[str, Any], verb: str
 ) -> None:
     file = tmp_path / "config"
-    file.write_text(json.dumps(kubeconfig_of(CLUSTER["server"]) | config))
+    file.write_text(json.dumps(a_kubeconfig(CLUSTER["server"]) | config))
     result = run(verb, f"--kubeconfig={file}")
     assert result.exit_code == 1
     assert_harmless(result)
