@@ -13,14 +13,9 @@ from pytest_mock import MockerFixture
 
 from hack.objects import condition, owned_by
 from tfjob_operator.cli.commands import restart_, tensorboard_
-from unit.cli.conftest import JOBS, PODS, Server, job, operator_deployment
-from unit.cli.conftest import pod as a_pod
+from unit.cli.conftest import JOBS, PODS, Server, job, operator_deployment, pod
 
 PREFIX = "training.kubeflow.org"
-
-
-def pod(name: str, phase: str = "Running", **meta: Any) -> dict[str, Any]:
-    return a_pod(f"mnist-{name}", phase, meta=meta)
 
 
 def deletes(server: Server) -> dict[str, Any]:
@@ -29,9 +24,9 @@ def deletes(server: Server) -> dict[str, Any]:
 
 def test_restart_deletes_those_very_pods(server: Server) -> None:
     server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
-    other = pod("worker-9", **owned_by("mnist", "else"))
-    gone = pod("worker-2", deletionTimestamp="2026-01-01T00:00:00Z")
-    pods = [pod("worker-0"), pod("worker-1", "Succeeded"), gone, pod("worker-3"), other]
+    other = pod("mnist-worker-9", meta=owned_by("mnist", "else"))
+    gone = pod("mnist-worker-2", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    pods = [pod("mnist-worker-0"), pod("mnist-worker-1", "Succeeded"), gone, pod("mnist-worker-3"), other]
     server.answers(PODS, {"metadata": {}, "items": pods})
     server.answers(f"{PODS}/mnist-worker-0", {})
     server.answers(f"{PODS}/mnist-worker-3", {"message": "the UID does not match", "reason": "Conflict"}, code=409)
@@ -50,7 +45,7 @@ def test_restart_deletes_those_very_pods(server: Server) -> None:
 
 def test_restart_of_some_is_of_those_alone(server: Server) -> None:
     server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
-    server.answers(PODS, {"metadata": {}, "items": [pod(f"worker-{index}") for index in range(3)]})
+    server.answers(PODS, {"metadata": {}, "items": [pod(f"mnist-worker-{index}") for index in range(3)]})
     server.answers(f"{PODS}/mnist-worker-0", {"message": "no", "reason": "Forbidden"}, code=403)
     server.answers(f"{PODS}/mnist-worker-1", {})
     chosen = ["--index=0", "--replica=worker-1"]
@@ -73,7 +68,7 @@ def test_restart_of_some_is_of_those_alone(server: Server) -> None:
 def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code: int, wanted: int, why: str) -> None:
     """As far as its user may look: else the pods are deleted."""
     server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
-    server.answers(PODS, {"metadata": {}, "items": [pod("worker-0")]})
+    server.answers(PODS, {"metadata": {}, "items": [pod("mnist-worker-0")]})
     server.answers(f"{PODS}/mnist-worker-0", {})
     operator = operator_deployment("kubeflow", wanted=wanted, readyReplicas=wanted)
     for path in ("/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"):
@@ -328,7 +323,9 @@ def make_kubectl(programs: Path, script: str) -> Path:
 
 def replicas(server: Server, *names: str, spec: Any = None, phase: str = "Running") -> None:
     server.answers(f"{JOBS}/mnist", job(spec=spec or {"tfReplicaSpecs": {"Worker": {}, "PS": {}, "Chief": {}}}))
-    pods = [pod(name, phase) | {"spec": {"containers": [{"name": "side"}, {"name": "tensorflow"}]}} for name in names]
+    pods = [
+        pod(f"mnist-{name}", phase, spec={"containers": [{"name": "side"}, {"name": "tensorflow"}]}) for name in names
+    ]
     server.answers(PODS, {"metadata": {}, "items": pods})
 
 
@@ -375,7 +372,7 @@ def test_exec_says_in_one_line_why_it_cannot(
 
 def test_top_shows_usage_against_requests_and_limits(server: Server) -> None:
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 2}}
-    pods = [pod("worker-0"), pod("worker-1"), pod("ps-0")]
+    pods = [pod("mnist-worker-0"), pod("mnist-worker-1"), pod("mnist-ps-0")]
     pods[0]["spec"] = {"containers": [{"resources": resources}, {"resources": resources}]}
     pods[1]["spec"] = {"containers": [{"resources": resources}, {}]}
     pods[2]["spec"] = {"containers": [{"resources": resources}]}
