@@ -18,8 +18,7 @@ from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import version_
 from tfjob_operator.cli.complete import argument_of
 from unit.cli import training_operator
-from unit.cli.conftest import JOBS, Server, job, operator_deployment, operator_lease, outcome, run
-from unit.cli.conftest import pod as a_pod
+from unit.cli.conftest import JOBS, Server, job, operator_deployment, operator_lease, outcome, pod, run
 from unit.cli.training_operator import INSTALLED, PEERS
 
 ALPHA: dict[str, Any] = {"replicaSpecs": []}
@@ -573,7 +572,7 @@ def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
     server.answers(version_.BINDING, BOUND)
     phases = {1: "Running", 9: "Pending"}
     pods = [
-        a_pod(f"tf-operator-{tag}", phases[tag], conditions=[{"type": "Ready", "status": str(tag == 1)}])
+        pod(f"tf-operator-{tag}", phases[tag], conditions=[{"type": "Ready", "status": str(tag == 1)}])
         | {"spec": {"containers": [{"image": f"tf-operator:{tag}"}]}}
         for tag in (1, 1, 9)
     ]
