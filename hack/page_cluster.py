@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 
 from aiohttp import web
 
+from hack.objects import a_kubeconfig
 from tfjob_operator.cli.page.authenticator import ENTER, SESSION, TOKEN
 
 
@@ -132,12 +133,8 @@ class PageCluster:
         self._thread = threading.Thread(target=loop.run_forever, daemon=True)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._listen(), loop).result()
-        config = {
-            "current-context": "team-cluster",
-            "contexts": [{"name": "team-cluster", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
-            "users": [{"name": "u", "user": {"token": "the-token-of-the-user"}}],
-        }
+        token = {"token": "the-token-of-the-user"}
+        config = a_kubeconfig(f"http://127.0.0.1:{self._port}", token, context="team-cluster")
         self.kubeconfig.write_text(json.dumps(config))
 
     async def _listen(self) -> None:

@@ -18,8 +18,8 @@ import aiohttp
 
 from hack.bench.field import memory
 from hack.bench.measuring import Bench, Result
+from hack.objects import a_job, a_pod, an_event, wanting
 from hack.page_cluster import ADDON, DASHBOARD, PageCluster, enter, page_of
-from hack.page_objects import a_job, a_pod, an_event, wanting
 
 JOBS: Final = 1_000
 PODS: Final = 10

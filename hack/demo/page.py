@@ -14,7 +14,7 @@ import yaml
 
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.hollow_node.script import LOG, RUN
-from hack.page_objects import a_job, wanting
+from hack.objects import a_job, wanting
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS_ON: Final = {"Chief": "forever", "PS": "forever", "Worker": "20s:137, forever"}

@@ -1,11 +1,10 @@
 """The jobs in the browser: at least one in each state, one with a hostile author, and hundreds for a long list."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from hack.objects import a_job, a_pod, a_tensorflow_job, ago, an_alpha_pod, an_event, container_status, wanting
 from hack.page_cluster import KINDS, PageCluster
-from hack.page_objects import a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, wanting
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 NO_MODULE = "ModuleNotFoundError: No module named 'sentencepiece'"
@@ -13,11 +12,6 @@ RESOURCES = {kind: resource for resource, kind in KINDS.items()}
 SHORTAGE = (
     "0/12 nodes are available: 8 Insufficient nvidia.com/gpu, 4 node(s) had untolerated taint {dedicated: batch}."
 )
-
-
-def before(seconds: float) -> str:
-    """A time so many seconds ago."""
-    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def job(
@@ -29,34 +23,34 @@ def job(
         *dict.fromkeys(["Created", state]),
         spec={"runPolicy": {"suspend": state == "Suspended"}, **wanting(**sizes)},
         namespace=more.get("namespace", "vision"),
-        creationTimestamp=before(age),
+        creationTimestamp=ago(age),
         labels={"kueue.x-k8s.io/queue-name": more["queue"]} if "queue" in more else {},
     )
     for each in made["status"]["conditions"]:
         kind = each["type"]
         each["message"] = more.get("message", f"TFJob {name} is {kind.lower()}.")
-        each["lastTransitionTime"] = before(age if kind == "Created" else over or age - 30)
+        each["lastTransitionTime"] = ago(age if kind == "Created" else over or age - 30)
     counts = {kind: {"succeeded": size} for kind, size in sizes.items() if state == "Succeeded"}
     counts |= {"Worker": {"failed": 1}} if state == "Failed" else {}
-    made["status"] |= {"startTime": before(age - 3), "restarts": more.get("restarts", []), "replicaStatuses": counts}
-    made["status"] |= {"completionTime": before(over)} if over is not None else {}
+    made["status"] |= {"startTime": ago(age - 3), "restarts": more.get("restarts", []), "replicaStatuses": counts}
+    made["status"] |= {"completionTime": ago(over)} if over is not None else {}
     return made
 
 
 def pod(of: str, kind: str, index: int, age: float, state: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A pod of a replica, whose container is in this state; with an empty state it waits for a node."""
     runs = "running" in state
-    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": before(age - 1)}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(age - 1)}
     if not state:
         scheduled |= {"status": "False", "reason": "Unschedulable", "message": SHORTAGE}
-    container = {"name": "tensorflow", "ready": runs, "state": state, "restartCount": more.get("restarts", 0)}
-    container["lastState"] = {"terminated": more["last"]} if "last" in more else {}
+    last = {"terminated": more["last"]} if "last" in more else {}
+    container = container_status(state, last, more.get("restarts", 0))
     status = {
         "phase": "Running" if runs or more.get("restarts") else "Failed" if "terminated" in state else "Pending",
         "conditions": [scheduled, {"type": "Ready", "status": str(runs)}],
         "containerStatuses": [container] if state else [],
     }
-    placed = {"namespace": more.get("namespace", "vision"), "creationTimestamp": before(age)}
+    placed = {"namespace": more.get("namespace", "vision"), "creationTimestamp": ago(age)}
     made = a_pod(of, kind, index, status=status, **placed)
     made["spec"]["nodeName"] = f"gpu-node-{index % 3 + 1}" if state else ""
     return made
@@ -64,7 +58,7 @@ def pod(of: str, kind: str, index: int, age: float, state: dict[str, Any], **mor
 
 def runs(age: float) -> dict[str, Any]:
     """The state of a container that runs."""
-    return {"running": {"startedAt": before(age - 20)}}
+    return {"running": {"startedAt": ago(age - 20)}}
 
 
 def waits(reason: str, message: str) -> dict[str, Any]:
@@ -74,7 +68,7 @@ def waits(reason: str, message: str) -> dict[str, Any]:
 
 def ended(code: int, age: float, message: str) -> dict[str, Any]:
     """The state of a container that has ended, a minute before."""
-    times = {"startedAt": before(age - 20), "finishedAt": before(60)}
+    times = {"startedAt": ago(age - 20), "finishedAt": ago(60)}
     return {"terminated": {"exitCode": code, "reason": "Error", "message": message, **times}}
 
 
@@ -82,7 +76,7 @@ def event(
     about: str, reason: str, message: str, age: float, *, namespace: str = "vision", **more: Any
 ) -> dict[str, Any]:
     """An event about a job, or a pod."""
-    made = an_event(about, number=int(age), reason=reason, message=message, lastTimestamp=before(age), **more)
+    made = an_event(about, number=int(age), reason=reason, message=message, lastTimestamp=ago(age), **more)
     made["metadata"]["namespace"] = made["involvedObject"]["namespace"] = namespace
     return made
 
@@ -135,11 +129,11 @@ def _running() -> Iterator[dict[str, Any]]:
 def _of_2017() -> Iterator[dict[str, Any]]:
     """A TfJob of tensorflow.org: one worker has been created anew, and the pod before it is gone."""
     name, namespace = "mnist-2017", "legacy"
-    yield a_tensorflow_job(name, "Created", "Running", namespace=namespace, creationTimestamp=before(5_000))
+    yield a_tensorflow_job(name, "Created", "Running", namespace=namespace, creationTimestamp=ago(5_000))
     for kind, index in (("MASTER", 0), ("WORKER", 0), ("WORKER", 1)):
         age = 600 if index else 4_950
         status = pod(name, kind, index, age, runs(age))["status"]
-        yield an_alpha_pod(name, kind, index, status=status, namespace=namespace, creationTimestamp=before(age))
+        yield an_alpha_pod(name, kind, index, status=status, namespace=namespace, creationTimestamp=ago(age))
     for age, verb, suffix in ((4_960, "Create", "zyxwv"), (700, "Delete", "zyxwv"), (601, "Create", "abcde")):
         message = f"{verb}d pod: worker-x7ab-1-{suffix}"
         yield event("worker-x7ab-1", f"Successful{verb}", message, age, namespace=namespace, kind="Job")
@@ -210,8 +204,8 @@ def _wide() -> Iterator[dict[str, Any]]:
 def _restarts() -> Iterator[dict[str, Any]]:
     record = [{"type": "Worker", "index": 1, "carried": 7}]
     yield job("restarts", "Running", 1_440, {"Worker": 2}, restarts=record)
-    over = {"exitCode": 137, "startedAt": before(130), "finishedAt": before(90)}
+    over = {"exitCode": 137, "startedAt": ago(130), "finishedAt": ago(90)}
     again = pod("restarts", "Worker", 0, 1_438, runs(80), restarts=92, last=over)
-    again["status"]["startTime"] = before(1_436)
+    again["status"]["startTime"] = ago(1_436)
     yield again
     yield pod("restarts", "Worker", 1, 100, runs(100))

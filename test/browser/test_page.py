@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pytest
 
 from browser.conftest import ROOT, Dashboard, Looking, browsing, dashboard_of, reads_well
-from browser.scene import SCRIPT, before, ended, fill, job, pod, runs
+from browser.scene import SCRIPT, ended, fill, job, pod, runs
+from hack.objects import a_board, ago
 from hack.page_cluster import ADDON, PageCluster, page_of
-from hack.page_objects import a_board
 from support.waiting import eventually
 
 RESNET = "/vision/resnet50-imagenet"
@@ -354,9 +354,9 @@ def test_attempts_are_shown_with_what_ended_them_and_when_the_next_one_begins(
 ) -> None:
     """In the head of the job, and over its timeline; what to do is a command."""
     item = job("gang", "Restarting", 600, {"Worker": 2})
-    over = {"number": 0, "startTime": before(600), "endTime": before(300), "rule": "badGpu", "action": "RestartAll"}
+    over = {"number": 0, "startTime": ago(600), "endTime": ago(300), "rule": "badGpu", "action": "RestartAll"}
     over |= {"replicaType": "Worker", "replicaIndex": 1, "nodeName": "gpu-node-2", "exitCode": 42, "message": SCRIPT}
-    again = {"number": 1, "startTime": before(300), "endTime": before(20), "reason": "RestartRequested"}
+    again = {"number": 1, "startTime": ago(300), "endTime": ago(20), "reason": "RestartRequested"}
     item["spec"]["runPolicy"]["failurePolicy"] = {
         "maxRestarts": 3,
         "rules": [{"name": "badGpu", "action": "RestartAll"}],
@@ -364,9 +364,9 @@ def test_attempts_are_shown_with_what_ended_them_and_when_the_next_one_begins(
     item["status"] |= {
         "attempt": 2,
         "countedRestarts": 1,
-        "nextRestartTime": before(-100),
+        "nextRestartTime": ago(-100),
         "attemptHistory": [over, again],
-        "avoidedNodes": [{"name": "gpu-node-2", "failures": 1, "expirationTime": before(-3_000)}],
+        "avoidedNodes": [{"name": "gpu-node-2", "failures": 1, "expirationTime": ago(-3_000)}],
     }
     dashboard.cluster.put("tfjobs", item)
     tab.open("/vision/gang?tab=timeline")

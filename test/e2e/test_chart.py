@@ -13,8 +13,10 @@ from e2e.stand_in import TRAINER
 from hack.chart.__main__ import CHART, ROOT
 from hack.chart.helm import Helm
 from hack.matrix.releases import HELMS, cached
+from hack.objects import an_object
 from support.machine import lacks
 from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 
 RELEASE: Final = ("tf-job", "--namespace=kubeflow")
 WAIT: Final = ("--wait", "--timeout=140s")
@@ -77,12 +79,8 @@ def start_jobs_that_wait(cluster: NodeCluster) -> dict[str, tuple[str, int]]:
     cluster.create(job("steady", {"Worker": replica(script("steady-v1", then=then), policy="OnFailure")}))
     template = replica(script("steady-alpha", then=then))["template"]
     template["spec"]["restartPolicy"] = "OnFailure"
-    alpha = {
-        "apiVersion": "tensorflow.org/v1alpha1",
-        "kind": "TfJob",
-        "metadata": {"name": "steady"},
-        "spec": {"RuntimeId": "calm", "replicaSpecs": [{"template": template}]},
-    }
+    spec = {"RuntimeId": "calm", "replicaSpecs": [{"template": template}]}
+    alpha = an_object(TENSORFLOW.resource, "steady", spec)
     cluster.kubectl("create", "-f", "-", stdin=json.dumps(alpha))
     cluster.eventually(lambda: runs("steady-v1") == runs("steady-alpha") == 1, "both run")
     selected = ("-l", "job-name in (steady, master-calm-0)", "-o", "jsonpath={.items[*].metadata.name}")

@@ -3,9 +3,13 @@
 Names of children are the same as today; labels, owner references and the form of the status differ.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from hack.objects import an_object, owned_by
+from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import child_name
 
 STAMP: Final = "2024-05-01T10:00:00Z"
@@ -47,22 +51,13 @@ class Predecessor:
         found = self.group | dict.fromkeys(self.jobs, job) | numbered
         return found | ({self.role: "master"} if master and self.role else {})
 
-    def owner(self, job: str, uid: str) -> dict[str, Any]:
-        return {
-            "apiVersion": f"kubeflow.org/{self.version}",
-            "kind": "TFJob",
-            "name": job,
-            "uid": uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+    @property
+    def resource(self) -> Resource:
+        return replace(TFJOBS, version=self.version)
 
     def child(self, job: str, uid: str, kind: str, index: int, *, master: bool = False) -> dict[str, Any]:
-        return {
-            "name": child_name(job, kind, index),
-            "labels": self.labels(job, kind, index, master=master),
-            "ownerReferences": [self.owner(job, uid)],
-        }
+        labels = self.labels(job, kind, index, master=master)
+        return {"name": child_name(job, kind, index), "labels": labels, **owned_by(job, uid, self.resource)}
 
     def pod(self, job: str, uid: str, kind: str, index: int, replica: dict[str, Any], *, master: bool = False) -> Any:
         """Return a replica's pod. A replica without a policy had Never, whatever its template says."""
@@ -72,34 +67,17 @@ class Predecessor:
         own = template.get("metadata", {})
         environment = {"name": "TF_CONFIG", "value": f'{{"task":{{"type":"{kind.lower()}","index":{index}}}}}'}
         containers = [each | {"env": [environment]} for each in template["spec"]["containers"]]
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {**own, **meta, "labels": own.get("labels", {}) | meta["labels"]},
-            "spec": template["spec"]
-            | {"restartPolicy": "Never" if policy == "ExitCode" else policy, "containers": containers},
-        }
+        changed = {"restartPolicy": "Never" if policy == "ExitCode" else policy, "containers": containers}
+        meta = {**own, **meta, "labels": own.get("labels", {}) | meta["labels"]}
+        return an_object(PODS, meta["name"], template["spec"] | changed, **meta)
 
     def service(self, job: str, uid: str, kind: str, index: int) -> dict[str, Any]:
-        return {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": self.child(job, uid, kind, index),
-            "spec": {
-                "clusterIP": "None",
-                "selector": self.labels(job, kind, index),
-                "ports": [{"name": "tfjob-port", "port": 2222}],
-            },
-        }
+        meta, ports = self.child(job, uid, kind, index), [{"name": "tfjob-port", "port": 2222}]
+        spec = {"clusterIP": "None", "selector": self.labels(job, kind, index), "ports": ports}
+        return an_object(SERVICES, meta["name"], spec, **meta)
 
     def job(self, name: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "apiVersion": f"kubeflow.org/{self.version}",
-            "kind": "TFJob",
-            "metadata": {"name": name},
-            "spec": spec,
-            "status": status,
-        }
+        return an_object(self.resource, name, spec, status)
 
     def spec(self, replicas: dict[str, Any], **policies: Any) -> dict[str, Any]:
         if self.stores_defaults:
@@ -192,7 +170,7 @@ PREDECESSORS: Final = (
 class Alpha:
     """tf-operator 0.3 on kubeflow.org/v1alpha1: its own pods, and no conditions."""
 
-    VERSION: Final = "kubeflow.org/v1alpha1"
+    RESOURCE: Final = replace(TFJOBS, version="v1alpha1")
 
     @staticmethod
     def labels(job: str, runtime_id: str, kind: str, index: int) -> dict[str, str]:
@@ -206,34 +184,21 @@ class Alpha:
 
     @classmethod
     def child(cls, job: str, uid: str, runtime_id: str, kind: str, index: int) -> dict[str, Any]:
-        owner = {"apiVersion": cls.VERSION, "kind": "TFJob", "name": job, "uid": uid}
-        return {
-            "name": f"{job[:40]}-{kind.lower()}-{runtime_id}-{index}",
-            "labels": cls.labels(job, runtime_id, kind, index),
-            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
-        }
+        labels = cls.labels(job, runtime_id, kind, index)
+        name = f"{job[:40]}-{kind.lower()}-{runtime_id}-{index}"
+        return {"name": name, "labels": labels, **owned_by(job, uid, cls.RESOURCE)}
 
     @classmethod
     def pod(cls, meta: dict[str, Any], template: dict[str, Any]) -> Any:
         """Return a replica's pod; `meta` is the result of `child`."""
-        annotations = template.get("metadata", {}).get("annotations", {})
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": meta | {"name": f"{meta['name']}-x7k2q", "annotations": annotations},
-            "spec": template["spec"],
-        }
+        own = {"name": f"{meta['name']}-x7k2q", "annotations": template.get("metadata", {}).get("annotations", {})}
+        return an_object(PODS, own["name"], template["spec"], **meta | own)
 
     @classmethod
     def service(cls, job: str, uid: str, runtime_id: str, kind: str, index: int) -> dict[str, Any]:
-        ports = [{"name": "tf-port", "port": 2222}]
-        selector = cls.labels(job, runtime_id, kind, index)
-        return {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": cls.child(job, uid, runtime_id, kind, index),
-            "spec": {"clusterIP": "None", "selector": selector, "ports": ports},
-        }
+        meta, ports = cls.child(job, uid, runtime_id, kind, index), [{"name": "tf-port", "port": 2222}]
+        spec = {"clusterIP": "None", "selector": cls.labels(job, runtime_id, kind, index), "ports": ports}
+        return an_object(SERVICES, meta["name"], spec, **meta)
 
     @staticmethod
     def status(phase: str, state: str, *kinds: str) -> dict[str, Any]:

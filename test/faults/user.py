@@ -8,6 +8,7 @@ from typing import Any, Final
 from faults.field import Field, Thing
 from hack.hollow_node.runner import BINDINGS
 from hack.hollow_node.script import ON_STOP, RUN, RUN_OF
+from hack.objects import an_object
 from integration.cluster import tfjob
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
@@ -87,11 +88,9 @@ class User:
             key: str(index) if key.endswith(LABEL_REPLICA_INDEX) else value
             for key, value in (worker.labels or {}).items()
         }
-        meta = {"name": name, "labels": labels, "annotations": {RUN: "forever"}}
         spec = {"containers": [{"name": "tensorflow", "image": "train:1"}]}
-        await self._client.create(
-            PODS, self.namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-        )
+        body = an_object(PODS, name, spec, labels=labels, annotations={RUN: "forever"})
+        await self._client.create(PODS, self.namespace, body)
         await self.until("the orphan runs", lambda: self._phase(name) == "Running")
 
     async def let_end(self, pods: int, *, heed: bool = False) -> None:

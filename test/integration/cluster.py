@@ -4,7 +4,7 @@ import contextlib
 import http.client
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from hack.objects import an_object
 from integration.operator_process import ROOT, OperatorProcess
 from support.waiting import LIMIT_S, eventually
 from tfjob_operator.api.meta import Resource
@@ -101,7 +102,7 @@ class Cluster(Namespace):
         self._started = 0
 
     def create(self, name: str, spec: dict[str, Any]) -> None:
-        self.post({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec})
+        self.post(tfjob(name, spec))
 
     def job(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.api("GET", "tfjobs", name)
@@ -230,9 +231,9 @@ def specs(**replicas: dict[str, Any]) -> dict[str, Any]:
     return {"tfReplicaSpecs": replicas}
 
 
-def tfjob(name: str, spec: Mapping[str, Any], resource: Resource = TFJOBS) -> dict[str, Any]:
+def tfjob(name: str, spec: Any, resource: Resource = TFJOBS, **meta: Any) -> dict[str, Any]:
     """The manifest of a job."""
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+    return an_object(resource, name, spec, **meta)
 
 
 def with_policy(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hack.control_plane import ControlPlane
 from hack.control_plane.run.parts import any_free
+from hack.objects import a_kubeconfig
 from support.waiting import LIMIT_S, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -26,16 +27,8 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def kubeconfig(folder: Path, server: str, **cluster: Any) -> Path:
     """A kubeconfig for this server, without a user."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
-        "users": [{"name": "u", "user": {}}],
-    }
     file = folder / "kubeconfig"
-    file.write_text(json.dumps(document))
+    file.write_text(json.dumps(a_kubeconfig(server, namespace="", **cluster)))
     return file
 
 

@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs
 
 from hack.control_plane import ControlPlane
-from integration.cluster import Cluster, replica, specs
+from integration.cluster import Cluster, replica, specs, tfjob
 from support.waiting import eventually
 from tfjob_operator.api.access import Access
 from tfjob_operator.cli.collecting import collect
@@ -136,8 +136,7 @@ class Stage:
     def jobs(self, problems: Iterable[Problem]) -> None:
         path = f"/apis/kubeflow.org/v1/namespaces/{self.cluster.namespace}/tfjobs"
         for each in problems:
-            head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": each.job} | each.meta}
-            self.api("POST", path, head | {"spec": each.spec})
+            self.api("POST", path, tfjob(each.job, each.spec, **each.meta))
 
     def pod(self, name: str, *, bound: bool = False) -> dict[str, Any]:
         """Return a pod once it is there; with `bound`, once its kubelet has written the status of its containers."""

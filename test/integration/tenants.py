@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hack.control_plane import ControlPlane
+from hack.objects import an_object
 from integration.audit import AuditLog
-from integration.cluster import Cluster, replica
+from integration.cluster import Cluster, replica, tfjob
 from integration.operator_process import OperatorProcess, with_token
 from support.waiting import eventually
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
@@ -34,8 +35,7 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 
 def job(name: str, **replicas: Any) -> dict[str, Any]:
     """A TFJob whose pods run for ever."""
-    head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}}
-    return head | {"spec": {"tfReplicaSpecs": replicas or {"Worker": workers(1)}}}
+    return tfjob(name, {"tfReplicaSpecs": replicas or {"Worker": workers(1)}})
 
 
 def workers(count: int, **container: Any) -> dict[str, Any]:
@@ -55,12 +55,11 @@ def child_labels(job_name: str, index: str = "0") -> dict[str, str]:
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
     """A pod that nothing schedules."""
     spec = {"containers": [{"name": "tensorflow", "image": "other:1"}], "nodeSelector": {"is": "nowhere"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
+    return an_object(PODS, name, spec, **metadata)
 
 
 def service(name: str, **metadata: Any) -> dict[str, Any]:
-    spec = {"clusterIP": "None", "ports": [{"port": 2222}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, **metadata}, "spec": spec}
+    return an_object(SERVICES, name, {"clusterIP": "None", "ports": [{"port": 2222}]}, **metadata)
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.manifests import crd
 from hack.crd_schema.schema import Schema
-from integration.cluster import Cluster, replica, specs
+from integration.cluster import Cluster, replica, specs, tfjob
 from integration.go_types import INT_OR_STRING, QUANTITY, SPEC, TIME, resolved, scalar
 
 VERSION: Schema = next(each for each in crd()["spec"]["versions"] if each["name"] == "v1")
@@ -103,12 +103,7 @@ def test_argo_cd_sees_no_drift_from_the_creation_of_a_job_to_its_end(
     served: Cluster, spec: dict[str, Any], end: str
 ) -> None:
     """With either way to compare; a job in which every field is set is not valid, so it fails."""
-    manifest = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": "drifts", "labels": {"app": "train"}, "annotations": {"note": "text"}},
-        "spec": spec,
-    }
+    manifest = tfjob("drifts", spec, labels={"app": "train"}, annotations={"note": "text"})
     created = applied(served, manifest)
     assert drift(manifest, created) == {}
     served.wait_for("drifts", end)

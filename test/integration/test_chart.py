@@ -23,7 +23,7 @@ from hack.hollow_node.script import RUN
 from hack.image.build import VERSION
 from hack.matrix.cluster import MONITORING_KINDS, hollow_node, open_crd, operator
 from hack.matrix.releases import HELMS, cached
-from integration.cluster import replica, specs
+from integration.cluster import replica, specs, tfjob
 from support.machine import lacks
 from support.waiting import eventually
 
@@ -143,9 +143,9 @@ def test_jobs_run_on_in_their_pods_while_the_operator_is_upgraded_rolled_back_an
     plane.wait_for_crd(CRD)
     old = release.state()
     assert old[0] == "tfjob-operator:0.0.9"
-    job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "goes-on", "namespace": JOBS}}
+    job = tfjob("goes-on", specs(Worker=replica(2, run="forever")), namespace=JOBS)
     with operator(plane):
-        release.kubectl("create", "-f", "-", stdin=json.dumps(job | {"spec": specs(Worker=replica(2, run="forever"))}))
+        release.kubectl("create", "-f", "-", stdin=json.dumps(job))
         eventually(lambda: [phase for _, phase in release.pods().values()] == ["Running"] * 2, "both workers run")
         running = release.pods()
         release.upgrade(CHART)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from hack.control_plane import ControlPlane
+from hack.objects import a_job, a_pod, a_tensorflow_job
 from hack.page_cluster import ADDON, page_of
-from hack.page_objects import a_job, a_pod, a_tensorflow_job
 from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
 from integration.operator_process import ROOT, with_token
 from integration.pages import Page

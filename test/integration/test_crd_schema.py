@@ -10,11 +10,12 @@ from typing import Any
 import hypothesis
 import pytest
 
+from fakes.jobs import container
 from fakes.manifests import read_document
 from hack.control_plane import ControlPlane
 from hack.crd_schema.__main__ import CRD
 from hack.kubernetes_versions import NUMBERS_ARE_EXACT
-from integration.cluster import Cluster, replica, specs
+from integration.cluster import Cluster, replica, specs, tfjob
 from integration.fuzz import specifications
 from integration.go_types import CannotDecodeError, decode
 from support.waiting import eventually
@@ -38,14 +39,12 @@ def go_can_decode(body: bytes) -> bool:
 
 
 def job(name: str, spec: Any, **more: Any) -> str:
-    head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}}
-    return json.dumps({**head, "spec": spec, **more})
+    return json.dumps(tfjob(name, spec) | more)
 
 
 def with_container(**fields: Any) -> dict[str, Any]:
     """A specification whose only container has these fields, too."""
-    container = {"name": "tensorflow", "image": "train:1", **fields}
-    return specs(Worker={"template": {"spec": {"containers": [container]}}})
+    return specs(Worker={"template": container(**fields)})
 
 
 @pytest.mark.nightly
@@ -69,8 +68,7 @@ def test_what_the_api_server_lets_through_go_can_decode(
     @hypothesis.given(specifications(fractions_too=control_plane.version.has(NUMBERS_ARE_EXACT)))
     def create(spec: Any) -> None:
         path = "/apis/kubeflow.org/v1/namespaces/default/tfjobs?dryRun=All"
-        body = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "fuzz"}, "spec": spec}
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        connection.request("POST", path, job("fuzz", spec), {"Content-Type": "application/json"})
         with connection.getresponse() as response:
             answer = response.read()
         said[response.status] += 1
@@ -105,11 +103,10 @@ def test_what_pods_take_is_stored_as_it_came(cluster: Cluster, fields: dict[str,
     spec = with_container(**fields)
     spec["tfReplicaSpecs"]["Worker"]["template"]["metadata"] = {"creationTimestamp": None}
     cluster.create("taken", spec)
-    container = {"name": "tensorflow", "image": "train:1", **fields}
     expected = with_container()
     expected["tfReplicaSpecs"]["Worker"]["template"]["metadata"] = {"creationTimestamp": None}
     (kept,) = expected["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    kept.update({name: value for name, value in container.items() if value is not None})
+    kept.update({name: value for name, value in fields.items() if value is not None})
     assert cluster.job("taken")["spec"] == expected
 
 

@@ -17,7 +17,7 @@ import pytest
 from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2
 from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
-from integration.cluster import Cluster, replica, specs, with_policy
+from integration.cluster import Cluster, replica, specs, tfjob, with_policy
 from integration.operator_process import ROOT, OperatorProcess, with_token
 from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
@@ -96,8 +96,7 @@ def world(plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> JobsNamespac
 def job(name: str, run: str, *, workers: int = 1, **policy: Any) -> dict[str, Any]:
     """A job of workers and one parameter server."""
     spec = specs(Worker=replica(workers, "OnFailure", run), PS=replica(1, "OnFailure", "forever"))
-    head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}}
-    return head | {"spec": with_policy(spec, **policy)}
+    return tfjob(name, with_policy(spec, **policy))
 
 
 def with_board(job: dict[str, Any]) -> dict[str, Any]:
@@ -304,8 +303,7 @@ def on_node(name: str, node: str, *rules: dict[str, Any], **policy: Any) -> dict
     if node:
         worker["template"]["spec"]["nodeName"] = node
     rules_of_job = {"failurePolicy": {"rules": [*rules], "maxRestarts": 1}} if rules else {}
-    head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}}
-    return head | {"spec": with_policy(specs(Worker=worker), **rules_of_job, **policy)}
+    return tfjob(name, with_policy(specs(Worker=worker), **rules_of_job, **policy))
 
 
 def with_node(plane: ControlPlane, name: str, ready: str) -> None:

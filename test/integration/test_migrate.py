@@ -19,7 +19,7 @@ from hack.control_plane import ControlPlane
 from hack.matrix.cluster import open_crd
 from hack.page_cluster import DASHBOARD, page_of
 from integration.audit import AuditLog, Fact, fact_of
-from integration.cluster import Cluster, replica, specs, with_policy
+from integration.cluster import Cluster, replica, specs, tfjob, with_policy
 from integration.operator_process import ROOT, with_token
 from integration.pages import Page
 from integration.plugin import Plugin
@@ -186,12 +186,7 @@ def entries(plane: ControlPlane) -> dict[str, Any]:
 
 def can_create(cluster: Cluster, name: str) -> bool:
     """Return False if the webhook of TFJobs rejects a new one, since nobody serves it."""
-    body = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": name},
-        "spec": specs(Worker=replica()),
-    }
+    body = tfjob(name, specs(Worker=replica()))
     code, answer = cluster.plane.request("POST", f"/apis/kubeflow.org/v1/namespaces/{cluster.namespace}/tfjobs", body)
     assert code == 201 or "failed calling webhook" in answer["message"], answer
     return bool(code == 201)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from hack.hollow_node.script import RUN
+from hack.objects import an_object
 from integration.cluster import BOTH_KUBELETS, Cluster, replica, specs, with_policy
 from support.waiting import eventually
+from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 
@@ -265,19 +267,10 @@ def test_what_belongs_to_others_is_left_alone(served: Cluster) -> None:
         c.LABEL_REPLICA_TYPE: "worker",
         c.LABEL_REPLICA_INDEX: "0",
     }
+    spec = {"restartPolicy": "Never", "containers": [{"name": "tensorflow", "image": "i"}]}
     served.post(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "foreign", "labels": labels, "annotations": {RUN: "0.1s:1"}},
-            "spec": {"restartPolicy": "Never", "containers": [{"name": "tensorflow", "image": "i"}]},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "theirs-worker-0"},
-            "spec": {"ports": [{"port": 80}]},
-        },
+        an_object(PODS, "foreign", spec, labels=labels, annotations={RUN: "0.1s:1"}),
+        an_object(SERVICES, "theirs-worker-0", {"ports": [{"port": 80}]}),
     )
     served.create("mine", specs(Worker=replica()))
     served.create("theirs", specs(Worker=replica()))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from hack.control_plane import ControlPlane
-from integration.cluster import Cluster, replica, specs, with_policy
+from integration.cluster import Cluster, replica, specs, tfjob, with_policy
 from integration.plugin import Plugin
 from integration.stage import one
 from support.waiting import eventually
@@ -85,9 +85,8 @@ def test_what_validate_calls_a_mistake_is_what_the_operator_says(
 ) -> None:
     """Word for word: the condition has the same sentences."""
     wrong = specs(Worker=replica(policy="Sometimes"), Trainer=replica())
-    body = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "wrong"}, "spec": wrong}
     file = tmp_path / "job.json"
-    file.write_text(json.dumps(body))
+    file.write_text(json.dumps(tfjob("wrong", wrong)))
     with cluster.operator():
         cluster.create("wrong", wrong)
         condition = plugin("wait", "wrong", "--timeout=60s", code=1)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hack.control_plane import ControlPlane
+from hack.objects import an_object, container_status
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import BadRequestError, StatusError
 from tfjob_operator.api.core import CONFIG_MAPS, NODES, PODS, SERVICES, Node
@@ -27,13 +28,8 @@ STATUSES: list[dict[str, Any]] = [
     {"phase": "Failed", "reason": "Evicted", "message": "disk"},
     *(
         {
-            "containerStatuses": [
-                {"name": "tensorflow", "image": "i", "imageID": "", "ready": False, "restartCount": 300, "state": state}
-                | {"lastState": last}
-            ],
-            "initContainerStatuses": [
-                {"name": "init", "image": "i", "imageID": "", "ready": True, "restartCount": 0, "state": ENDED}
-            ],
+            "containerStatuses": [container_status(state, last, 300, image="i", imageID="", ready=False)],
+            "initContainerStatuses": [container_status(ENDED, name="init", image="i", imageID="", ready=True)],
         }
         for state, last in ((WAITING, {}), ({"running": {"startedAt": TIME}}, ENDED), (ENDED, ENDED), ({}, {}))
     ),
@@ -41,15 +37,13 @@ STATUSES: list[dict[str, Any]] = [
 
 
 def pod(name: str, **meta: object) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, **meta},
-        "spec": {
-            "restartPolicy": "OnFailure",
-            "terminationGracePeriodSeconds": 5,
-            "initContainers": [{"name": "init", "image": "i"}],
-            "containers": [{"name": "tensorflow", "image": "i", "env": [{"name": "A", "value": "b" * 2000}]}],
-        },
+    containers = {
+        "initContainers": [{"name": "init", "image": "i"}],
+        "containers": [{"name": "tensorflow", "image": "i", "env": [{"name": "A", "value": "b" * 2000}]}],
     }
+    return an_object(
+        PODS, name, {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 5, **containers}, **meta
+    )
 
 
 async def create_owners(client: RestClient, namespace: str) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from faults.processes import PATIENT
 from faults.releases import RETRYABLE, Release, present
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.hollow_node.script import RUN
-from integration.cluster import Cluster, replica
+from integration.cluster import Cluster, replica, tfjob
 from integration.operator_process import OperatorProcess
 from support.pages import ROOT
 from support.waiting import eventually
@@ -419,8 +419,7 @@ def test_a_thousand_running_jobs_are_not_changed_by_a_release_that_sets_more_var
     namespace = f"test-{secrets.token_hex(4)}"
 
     def job(name: str) -> dict[str, Any]:
-        spec = {"tfReplicaSpecs": {"Worker": replica(2, run=FOREVER)}}
-        return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
+        return tfjob(name, {"tfReplicaSpecs": {"Worker": replica(2, run=FOREVER)}})
 
     def variables(name: str) -> set[str]:
         (container,) = cluster.api("GET", "pods", name)["spec"]["containers"]

@@ -13,7 +13,7 @@ import pytest
 
 from faults.processes import PATIENT
 from hack.hollow_node.script import ON_STOP, RUN
-from integration.cluster import Cluster, replica, specs, with_policy
+from integration.cluster import Cluster, replica, specs, tfjob, with_policy
 from integration.operator_process import OperatorProcess
 from support.pages import below
 from support.waiting import eventually
@@ -63,8 +63,7 @@ def waiting(operator: OperatorProcess) -> set[str]:
 
 
 def queued(name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    meta = {"name": name, "labels": {LABEL_QUEUE: "team"}}
-    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": spec}
+    return tfjob(name, spec, labels={LABEL_QUEUE: "team"})
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from hack.control_plane import ControlPlane
 from hack.crd_schema.__main__ import CRD
 from hack.hollow_node.script import RUN
 from hack.matrix.cluster import open_crd
+from hack.objects import an_object
 from integration.cluster import Cluster, replica
 from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
@@ -201,7 +202,7 @@ def alpha_job(name: str, status: dict[str, Any]) -> dict[str, Any]:
         "terminationPolicy": {"chief": {"replicaName": "MASTER", "replicaIndex": 0}},
         "tfImage": "tensorflow/tensorflow:1.3.0",
     }
-    return {"apiVersion": Alpha.VERSION, "kind": "TFJob", "metadata": {"name": name}, "spec": spec, "status": status}
+    return an_object(Alpha.RESOURCE, name, spec, status)
 
 
 def fill_alpha(plane: ControlPlane) -> str:

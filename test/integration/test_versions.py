@@ -9,7 +9,7 @@ import pytest
 from fakes.manifests import read_document
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.crd_schema.__main__ import CRD
-from integration.cluster import Cluster, replica, specs
+from integration.cluster import Cluster, replica, specs, tfjob
 from integration.operator_process import ROOT
 from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
@@ -24,8 +24,7 @@ EXAMPLES = sorted((ROOT / "manifests" / "examples" / "migration").glob("*.yaml")
 
 
 def document(version: str, name: str, spec: Any) -> str:
-    body = {"apiVersion": f"kubeflow.org/{version}", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
-    return json.dumps(body)
+    return json.dumps(tfjob(name, spec) | {"apiVersion": f"kubeflow.org/{version}"})
 
 
 def read(cluster: Cluster, version: str, name: str) -> dict[str, Any]:

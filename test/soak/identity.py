@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from hack.control_plane import ControlPlane
+from hack.objects import a_kubeconfig
 
 USER: Final = "operator-that-is-renewed"
 NAMESPACE: Final = "operator"
@@ -36,17 +37,9 @@ class Identity:
         self._uid: str = json.loads(found)["metadata"]["uid"]
         self.issue_token(LONG_S)
         made = self.issue_certificate(LONG_S)
-        cluster = {"server": plane.server, "certificate-authority": str(plane.directory / "pki" / "ca.crt")}
+        authority = {"certificate-authority": str(plane.directory / "pki" / "ca.crt")}
         user = {"client-certificate": made[0], "client-key": made[1], "tokenFile": str(self._token)}
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "one", "cluster": cluster}],
-            "users": [{"name": "one", "user": user}],
-            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
-            "current-context": "one",
-        }
-        self.kubeconfig.write_text(json.dumps(document))
+        self.kubeconfig.write_text(json.dumps(a_kubeconfig(plane.server, user, namespace="", **authority)))
 
     def issue_certificate(self, life_s: float) -> tuple[str, str]:
         """Write a certificate that ends after so many seconds; return the paths of its files."""

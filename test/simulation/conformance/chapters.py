@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
 
+from hack.objects import an_object
 from simulation.conformance.session import Session
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
 from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
@@ -22,24 +23,21 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
 def config_map(name: str, labels: dict[str, str] | None = None, /, **data: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": name} | ({"labels": labels} if labels else {})
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    return an_object(CONFIG_MAPS, name, **({"labels": labels} if labels else {})) | {"data": data}
 
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
     spec = {"containers": [{"name": "main", "image": "none"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
+    return an_object(PODS, name, spec, **metadata)
 
 
 def tfjob(name: str, **metadata: Any) -> dict[str, Any]:
     """Return a TFJob; the server validates only its status."""
-    meta = {"name": name, **metadata}
-    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": {"tfReplicaSpecs": {}}}
+    return an_object(TFJOBS, name, {"tfReplicaSpecs": {}}, **metadata)
 
 
 def lease(name: str, holder: str) -> dict[str, Any]:
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15}
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
+    return an_object(LEASES, name, {"holderIdentity": holder, "leaseDurationSeconds": 15})
 
 
 async def creates(s: Session) -> None:

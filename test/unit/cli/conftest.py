@@ -3,19 +3,28 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
+from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 import pytest
 from click.testing import CliRunner, Result
 from pytest_mock import MockerFixture
 
-from hack.http_server import Handler, serving
+from hack import http_server
+from hack.objects import a_job, a_kubeconfig, an_object, owned_by, replica_labels
+from tfjob_operator.api import core
 from tfjob_operator.cli.app import app
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
+
+JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+PODS = "/api/v1/namespaces/team/pods"
+EVENTS = "/api/v1/namespaces/team/events"
 
 
 @dataclass
@@ -25,8 +34,8 @@ class Server:
     Code 0 closes the connection.
     """
 
-    url: str
-    kubeconfig: Path
+    url: str = ""
+    kubeconfig: Path = Path()
     """Its current context is this server, namespace `team`."""
     responses: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
     asked: list[tuple[str, str, Message, bytes]] = field(default_factory=list)
@@ -51,37 +60,45 @@ class Server:
     def session(self) -> Session:
         return Target(kubeconfig=str(self.kubeconfig)).session()
 
+    @contextmanager
+    def serving(self, handler: type[http_server.Handler]) -> Iterator[Self]:
+        """Serve inside the block, with a handler whose `backend` is this server."""
+        with http_server.serving(type("Bound", (handler,), {"backend": self})) as port, TemporaryDirectory() as folder:
+            self.url, self.kubeconfig = f"http://127.0.0.1:{port}", Path(folder, "kubeconfig")
+            self.kubeconfig.write_text(json.dumps(a_kubeconfig(self.url)))
+            yield self
+
+
+class Scripted(http_server.Handler):
+    """Sends the responses of a server."""
+
+    backend: Server
+
+    def reply(self) -> None:
+        backend, body = self.backend, self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        backend.asked.append((self.command, self.path, self.headers, body))
+        path, _, query = self.path.partition("?")
+        kept = backend.responses.get(f"{path}?watch" if "watch=true" in query else "")
+        kept = kept or backend.responses.get(self.path) or backend.responses.get(path)
+        code, answer = backend.otherwise if not kept else kept.pop(0) if len(kept) > 1 else kept[0]
+        if code:
+            self.answer(answer, code)
+        else:
+            self.close_connection = True
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        super().send_response(code, message)
+        if code >= 400 and self.backend.retry_after is not None:
+            self.send_header("Retry-After", self.backend.retry_after)
+
+    do_GET = do_PATCH = do_POST = do_DELETE = reply  # noqa: N815 - the names of http.server
+
 
 @pytest.fixture
-def server(tmp_path: Path, mocker: MockerFixture) -> Iterator[Server]:
+def server(mocker: MockerFixture) -> Iterator[Server]:
     """A server that answers `otherwise` where no response was set. Reads whose connection was lost are repeated at once."""
     mocker.patch("tfjob_operator.cli.session.LOST_RETRY_S", 0.0)
-
-    told = Server("", tmp_path / "kubeconfig")
-
-    class Scripted(Handler):
-        def reply(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            told.asked.append((self.command, self.path, self.headers, body))
-            path, _, query = self.path.partition("?")
-            kept = told.responses.get(f"{path}?watch" if "watch=true" in query else "")
-            kept = kept or told.responses.get(self.path) or told.responses.get(path)
-            code, answer = told.otherwise if not kept else kept.pop(0) if len(kept) > 1 else kept[0]
-            if code:
-                self.answer(answer, code)
-            else:
-                self.close_connection = True
-
-        def send_response(self, code: int, message: str | None = None) -> None:
-            super().send_response(code, message)
-            if code >= 400 and told.retry_after is not None:
-                self.send_header("Retry-After", told.retry_after)
-
-        do_GET = do_PATCH = do_POST = do_DELETE = reply  # noqa: N815 - the names of http.server
-
-    with serving(Scripted) as port:
-        told.url = f"http://127.0.0.1:{port}"
-        told.kubeconfig.write_text(json.dumps(kubeconfig_of(told.url)))
+    with Server().serving(Scripted) as told:
         yield told
 
 
@@ -95,16 +112,6 @@ def pauses(mocker: MockerFixture) -> list[float]:
     return made
 
 
-def kubeconfig_of(url: str, **user: Any) -> dict[str, Any]:
-    """The smallest whole kubeconfig."""
-    return {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": user}],
-    }
-
-
 def run(*arguments: str, stdin: str = "") -> Result:
     return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="kubectl tfjob")
 
@@ -114,37 +121,20 @@ def outcome(result: Result) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def job(name: str = "mnist", *, conditions: tuple[str, ...] = (), spec: Any = None, uid: str = "u1") -> dict[str, Any]:
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": name, "namespace": "team", "uid": uid, "resourceVersion": "7"},
-        "spec": spec or {"tfReplicaSpecs": {"Worker": {"replicas": 2}}},
-        "status": {"conditions": [{"type": each, "status": "True", "message": f"is {each}"} for each in conditions]},
-    }
+job = partial(a_job, resourceVersion="7", creationTimestamp=None)
 
 
-def pod(
-    name: str,
-    phase: str = "Running",
-    *,
-    uid: str = "",
-    owner: str = "u1",
-    meta: Any = None,
-    spec: Any = None,
-    **status: Any,
-) -> dict[str, Any]:
-    """A pod of a replica as the server sends it in a list; its name says of which job, type and index."""
+def pod(name: str, phase: str = "Running", *, meta: Any = None, spec: Any = None, **status: Any) -> dict[str, Any]:
+    """Return a pod of a replica; its name gives the job, the type and the index."""
     job_name, kind, index = name.rsplit("-", 2)
-    of = {"job-name": job_name, "replica-type": kind, "replica-index": index}
-    about = {
-        "name": name,
-        "namespace": "team",
-        "uid": uid or f"uid-{name}",
-        "labels": {f"training.kubeflow.org/{key}": value for key, value in of.items()},
-        "ownerReferences": [{"controller": True, "kind": "TFJob", "name": job_name, "uid": owner}],
-    }
-    return {"metadata": about | (meta or {}), "spec": spec or {}, "status": {"phase": phase, **status}}
+    labels = replica_labels(job_name, kind, index)
+    made = {"namespace": "team", "uid": f"uid-{name}", "labels": labels, **owned_by(job_name), **(meta or {})}
+    return an_object(core.PODS, name, spec or {}, {"phase": phase, **status}, **made)
+
+
+def items(*found: dict[str, Any], **metadata: str) -> dict[str, Any]:
+    """Return a list of objects."""
+    return {"metadata": metadata, "items": [*found]}
 
 
 def operator_lease(namespace: str, renewed: str, holder: str = "operator") -> dict[str, Any]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from hack import http_server
-from unit.cli.conftest import job as a_job
+from hack.objects import container_status
+from unit.cli.conftest import Server, job, pod
 
 LIMIT_S = 30.0
 """How long a test waits for anything."""
@@ -35,28 +36,21 @@ class FakePod:
     gone: bool = False
 
     def body(self) -> dict[str, Any]:
-        kind, index = self.name.rsplit("-", 2)[1:]
-        prefix = "training.kubeflow.org"
-        labels = {f"{prefix}/job-name": "mnist", f"{prefix}/replica-type": kind, f"{prefix}/replica-index": index}
-        meta: dict[str, Any] = {"name": self.name, "uid": self.uid, "namespace": "team", "labels": labels}
-        meta["ownerReferences"] = [{"uid": "u1", "controller": True, "kind": "TFJob", "name": "mnist"}]
-        told = self.runs
-        status: dict[str, Any] = {"phase": self.phase}
-        if told:
-            states = [{"terminated": {"exitCode": each.exit_code}} for each in told]
-            if told[-1].exit_code is None:
-                states[-1] = {"running": {}}
-            here = {"name": "tensorflow", "restartCount": len(told) - 1, "state": states[-1]}
-            status["containerStatuses"] = [here | ({"lastState": states[-2]} if len(states) > 1 else {})]
-        return {"metadata": meta, "spec": {"containers": [{"name": "tensorflow"}]}, "status": status}
+        states: list[dict[str, Any]] = [{"terminated": {"exitCode": each.exit_code}} for each in self.runs]
+        if self.runs and self.runs[-1].exit_code is None:
+            states[-1] = {"running": {}}
+        found = [container_status(states[-1], (states[-2:-1] or [{}])[0], len(states) - 1)] if states else []
+        spec = {"containers": [{"name": "tensorflow"}]}
+        return pod(self.name, self.phase, meta={"uid": self.uid}, spec=spec, containerStatuses=found)
 
 
-class Cluster:
-    """What the server serves. Tests change it inside `changed`, which sends events to the watches."""
+class Cluster(Server):
+    """A server with a job, its pods and their logs. Tests change it inside `changed`, which sends events to the watches."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.condition = threading.Condition()
-        self.job: dict[str, Any] | None = a_job()
+        self.job: dict[str, Any] | None = job()
         self.job_version = 7
         self.pods: dict[str, FakePod] = {}
         self.events: list[dict[str, Any]] = []
@@ -66,7 +60,8 @@ class Cluster:
         """The next streams break off after so many bytes."""
         self.refusals: list[tuple[int, str]] = []
         """What the next requests of logs are refused with."""
-        self.asked: list[str] = []
+        self.reads: list[str] = []
+        """The paths of all requests."""
         self.queries: list[dict[str, str]] = []
         """Those of the log streams."""
         self.closed = False
@@ -84,6 +79,15 @@ class Cluster:
                 if before.get(uid) != json.dumps(body):
                     self.events.append({"type": "MODIFIED" if uid in before else "ADDED", "object": body})
             self.condition.notify_all()
+
+    @contextmanager
+    def serving(self, handler: type[http_server.Handler] | None = None) -> Iterator[Self]:
+        with super().serving(handler or Handler):
+            try:
+                yield self
+            finally:
+                with self.changed():
+                    self.closed = True
 
     def pod(self, name: str, uid: str = "") -> FakePod:
         """Create a running pod; it replaces one of the same name."""
@@ -114,7 +118,7 @@ class Cluster:
 
     def end_job(self, condition: str = "Succeeded") -> None:
         with self.changed():
-            self.job = a_job(conditions=(condition,))
+            self.job = job("mnist", condition)
             self.job_version += 1
 
     def finish(self, name: str) -> None:
@@ -135,31 +139,18 @@ class Cluster:
 
     def wait_for_lines(self, name: str) -> None:
         """Wait until the plugin has lines of a pod: it then reads the pod, to see whether it is still the same."""
-        self.wait(lambda: any(each.endswith(f"/pods/{name}") for each in self.asked))
-
-
-@contextmanager
-def serving(served: Cluster, handler: "type[Handler] | None" = None) -> Iterator[str]:
-    class Here(handler or Handler):  # type: ignore[misc]
-        cluster = served
-
-    with http_server.serving(Here) as port:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            with served.changed():
-                served.closed = True
+        self.wait(lambda: any(each.endswith(f"/pods/{name}") for each in self.reads))
 
 
 class Handler(http_server.Handler):
-    cluster: Cluster
+    backend: Cluster
 
     def do_GET(self) -> None:
         where = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(where.query).items()}
-        cluster, parts = self.cluster, where.path.split("/")
+        cluster, parts = self.backend, where.path.split("/")
         with cluster.condition:
-            cluster.asked.append(where.path)
+            cluster.reads.append(where.path)
             cluster.condition.notify_all()
             pod = cluster.pods.get(parts[-1])  # as it is at this moment: tests wait for it, and then change the pod
             body = pod.body() if pod else None
@@ -182,26 +173,25 @@ class Handler(http_server.Handler):
         self.answer(body, code)
 
     def _job(self, query: dict[str, str]) -> None:
-        cluster = self.cluster
+        cluster = self.backend
         if "watch" in query:
             with cluster.condition:
                 cluster.condition.wait_for(
                     lambda: cluster.job_version > int(query["resourceVersion"]) or cluster.closed
                 )
-                job = cluster.job
+                found = cluster.job
             self.begin()
-            event = {"type": "MODIFIED", "object": job} if job else {"type": "DELETED", "object": a_job()}
+            event = {"type": "MODIFIED", "object": found} if found else {"type": "DELETED", "object": job()}
             self.chunk(json.dumps(event).encode() + b"\n")
             self.chunk(b"")
             return
         with cluster.condition:
-            job = cluster.job
-            if job is not None:
-                job["metadata"]["resourceVersion"] = str(cluster.job_version)
-            self._object(job)
+            if cluster.job is not None:
+                cluster.job["metadata"]["resourceVersion"] = str(cluster.job_version)
+            self._object(cluster.job)
 
     def _watch(self, seen: int) -> None:
-        cluster = self.cluster
+        cluster = self.backend
         self.begin()
         while True:
             with cluster.condition:
@@ -215,7 +205,7 @@ class Handler(http_server.Handler):
                 return
 
     def _log(self, name: str, query: dict[str, str]) -> None:
-        cluster = self.cluster
+        cluster = self.backend
         with cluster.condition:
             cluster.opened[name] = cluster.opened.get(name, 0) + 1
             cluster.queries.append(query)
@@ -233,7 +223,7 @@ class Handler(http_server.Handler):
             self._stream(pod, pod.runs[-2 if "previous" in query else -1], query, room)
 
     def _stream(self, pod: FakePod, run: Run, query: dict[str, str], room: int | None) -> None:
-        cluster, sent, begun = self.cluster, 0, False
+        cluster, sent, begun = self.backend, 0, False
         since = datetime.fromisoformat(query.get("sinceTime", "2000-01-01T00:00:00Z")[:19] + "Z")
         if "tailLines" in query:
             sent = max(0, len(run.written) - int(query["tailLines"]))
@@ -260,7 +250,7 @@ class Handler(http_server.Handler):
                 return
 
     def _is_over(self, pod: FakePod, run: Run, query: dict[str, str]) -> bool:
-        return run.exit_code is not None or pod.gone or self.cluster.closed or "follow" not in query
+        return run.exit_code is not None or pod.gone or self.backend.closed or "follow" not in query
 
 
 def _time(stamp: str) -> datetime:

@@ -6,7 +6,19 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from fakes.recordings import kueue
-from hack.page_objects import CREATED_S, a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, wanting
+from hack.objects import (
+    CREATED_S,
+    a_job,
+    a_pod,
+    a_tensorflow_job,
+    an_alpha_pod,
+    an_event,
+    an_object,
+    container_status,
+    owned_by,
+    wanting,
+)
+from tfjob_operator.cli.model.objects import WORKLOADS
 
 NOW_S: Final = CREATED_S + 3600
 """An hour after the creation of all objects whose age does not matter."""
@@ -112,13 +124,9 @@ def status_of(
     phase: str, state: dict[str, Any], *, ready: bool = False, last: Any = None, restarts: int = 0
 ) -> dict[str, Any]:
     conditions = {"PodScheduled": True, "Initialized": True, "Ready": ready, "ContainersReady": ready}
-    container = {"name": "tensorflow", "ready": ready, "restartCount": restarts, "state": state}
-    return {
-        "phase": phase,
-        "startTime": at(3590),
-        "conditions": [{"type": kind, "status": str(value)} for kind, value in conditions.items()],
-        "containerStatuses": [container | {"lastState": {"terminated": last} if last else {}}],
-    }
+    container = container_status(state, {"terminated": last} if last else {}, restarts, ready=ready)
+    found = [{"type": kind, "status": str(value)} for kind, value in conditions.items()]
+    return {"phase": phase, "startTime": at(3590), "conditions": found, "containerStatuses": [container]}
 
 
 def with_condition(status: dict[str, Any], kind: str, value: str, reason: str = "") -> dict[str, Any]:
@@ -129,21 +137,21 @@ def with_condition(status: dict[str, Any], kind: str, value: str, reason: str = 
 
 def beside(status: dict[str, Any], state: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Add a sidecar in this state."""
-    sidecar = {"name": "sidecar", "ready": "running" in state, "restartCount": 0, "state": state, "lastState": {}}
-    return status | {"containerStatuses": [*status["containerStatuses"], sidecar | more]}
+    sidecar = container_status(state, name="sidecar", **more)
+    return status | {"containerStatuses": [*status["containerStatuses"], sidecar]}
 
 
 def after_init(status: dict[str, Any], state: dict[str, Any], *, last: Any = None, restarts: int = 0) -> dict[str, Any]:
     """Add an init container in this state."""
-    init = {"name": "fetch", "ready": False, "restartCount": restarts, "state": state}
-    return status | {"initContainerStatuses": [init | {"lastState": {"terminated": last} if last else {}}]}
+    init = container_status(state, {"terminated": last} if last else {}, restarts, name="fetch", ready=False)
+    return status | {"initContainerStatuses": [init]}
 
 
 def event(reason: str, message: str, ago_s: float = 60, about: str = "mnist", **involved: str) -> dict[str, Any]:
     """Return a Warning about the job or a pod; `involved` are other fields of the reference to the object."""
-    kind, version = ("TFJob", "kubeflow.org/v1") if about == "mnist" else ("Pod", "v1")
+    kind = "TFJob" if about == "mnist" else "Pod"
     found = an_event(about, kind, type="Warning", reason=reason, message=message, lastTimestamp=at(ago_s))
-    found["involvedObject"] |= {"apiVersion": version, **involved}
+    found["involvedObject"] |= involved
     return found
 
 
@@ -168,14 +176,11 @@ def workload(*conditions: str, active: bool = True, check: str = "", name: str =
     fields = ("type", "status", "reason", "message")
     found = [dict(zip(fields, each.split(" ", 3), strict=True)) for each in conditions]
     checks = [{"name": "stub", "state": check.partition(" ")[0], "message": check.partition(" ")[2]}] if check else []
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": name, "uid": f"uid-{name}", "controller": True}
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {"name": f"tfjob-{name}-1a2b3", "namespace": "team", "uid": "w1", "ownerReferences": [owner]},
-        "spec": {"queueName": "gpus", "active": active},
-        "status": {"conditions": found, "admissionChecks": checks},
-    }
+    status, meta = (
+        {"conditions": found, "admissionChecks": checks},
+        {"namespace": "team", "uid": "w1", **owned_by(name)},
+    )
+    return an_object(WORKLOADS, f"tfjob-{name}-1a2b3", {"queueName": "gpus", "active": active}, status, **meta)
 
 
 def recorded(name: str, words: str) -> dict[str, Any]:

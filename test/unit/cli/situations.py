@@ -6,7 +6,7 @@ What is expected was written by hand, by docs/kubectl-tfjob.md ("List jobs"): ne
 from collections.abc import Iterable
 from typing import Any, Final
 
-from hack.page_objects import TEMPLATE, wanting
+from hack.objects import TEMPLATE, wanting
 from unit.cli.situation_objects import (
     QUEUED,
     Situation,
@@ -133,7 +133,7 @@ expect("a container exited with 0, and its restart policy Always starts it again
 expect("a sidecar has failed, and the training runs", "Running 1/2 0 ExitCode:3", UP, pod(0),
        pod(1, beside(running(ready=False), {"terminated": exit_of(3)})))
 expect("the kubelet restarted the training and a sidecar: all containers count, as in `kubectl get pods`", "Running 2/2 3", UP,
-       pod(0, beside(running(restarts=2), WORKS, restartCount=1)), pod(1), Worker_0=("Running", True, True, 3))
+       pod(0, beside(running(restarts=2), WORKS, restarts=1)), pod(1), Worker_0=("Running", True, True, 3))
 LOST: Final = with_condition(running(), "Ready", "False")
 expect("both pods are on a lost node for 28m", "Running 0/2 0 NodeNotReady", UP, *pods(status=LOST),
        Worker_0=UNREADY, Worker_1=UNREADY)

@@ -11,17 +11,11 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
+from hack.objects import condition, owned_by
 from tfjob_operator.cli.commands import restart_, tensorboard_
-from unit.cli.conftest import Server, job, operator_deployment
-from unit.cli.conftest import pod as a_pod
+from unit.cli.conftest import JOBS, PODS, Server, job, operator_deployment, pod
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
 PREFIX = "training.kubeflow.org"
-
-
-def pod(name: str, phase: str = "Running", **meta: Any) -> dict[str, Any]:
-    return a_pod(f"mnist-{name}", phase, uid=f"uid-{name}", meta=meta)
 
 
 def deletes(server: Server) -> dict[str, Any]:
@@ -29,11 +23,10 @@ def deletes(server: Server) -> dict[str, Any]:
 
 
 def test_restart_deletes_those_very_pods(server: Server) -> None:
-    server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
-    other = pod("worker-9")
-    other["metadata"]["ownerReferences"][0]["uid"] = "else"
-    gone = pod("worker-2", deletionTimestamp="2026-01-01T00:00:00Z")
-    pods = [pod("worker-0"), pod("worker-1", "Succeeded"), gone, pod("worker-3"), other]
+    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
+    other = pod("mnist-worker-9", meta=owned_by("mnist", "else"))
+    gone = pod("mnist-worker-2", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    pods = [pod("mnist-worker-0"), pod("mnist-worker-1", "Succeeded"), gone, pod("mnist-worker-3"), other]
     server.answers(PODS, {"metadata": {}, "items": pods})
     server.answers(f"{PODS}/mnist-worker-0", {})
     server.answers(f"{PODS}/mnist-worker-3", {"message": "the UID does not match", "reason": "Conflict"}, code=409)
@@ -45,14 +38,14 @@ def test_restart_deletes_those_very_pods(server: Server) -> None:
         "pod/mnist-worker-3 was already recreated",
     ]
     assert deletes(server) == {
-        f"{PODS}/mnist-worker-0": {"uid": "uid-worker-0"},
-        f"{PODS}/mnist-worker-3": {"uid": "uid-worker-3"},
+        f"{PODS}/mnist-worker-0": {"uid": "uid-mnist-worker-0"},
+        f"{PODS}/mnist-worker-3": {"uid": "uid-mnist-worker-3"},
     }
 
 
 def test_restart_of_some_is_of_those_alone(server: Server) -> None:
-    server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
-    server.answers(PODS, {"metadata": {}, "items": [pod(f"worker-{index}") for index in range(3)]})
+    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
+    server.answers(PODS, {"metadata": {}, "items": [pod(f"mnist-worker-{index}") for index in range(3)]})
     server.answers(f"{PODS}/mnist-worker-0", {"message": "no", "reason": "Forbidden"}, code=403)
     server.answers(f"{PODS}/mnist-worker-1", {})
     chosen = ["--index=0", "--replica=worker-1"]
@@ -74,8 +67,8 @@ def test_restart_of_some_is_of_those_alone(server: Server) -> None:
 )
 def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code: int, wanted: int, why: str) -> None:
     """As far as its user may look: else the pods are deleted."""
-    server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
-    server.answers(PODS, {"metadata": {}, "items": [pod("worker-0")]})
+    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
+    server.answers(PODS, {"metadata": {}, "items": [pod("mnist-worker-0")]})
     server.answers(f"{PODS}/mnist-worker-0", {})
     operator = operator_deployment("kubeflow", wanted=wanted, readyReplicas=wanted)
     for path in ("/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"):
@@ -92,10 +85,10 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (job(conditions=("Failed",)), "kubectl FLAGS -n team get tfjob.kubeflow.org/mnist -o yaml > mnist.saved.yaml"),
-        (job(conditions=("Failed",)), "kubectl FLAGS -n team replace --force -f mnist.saved.yaml"),
+        (job("mnist", "Failed"), "kubectl FLAGS -n team get tfjob.kubeflow.org/mnist -o yaml > mnist.saved.yaml"),
+        (job("mnist", "Failed"), "kubectl FLAGS -n team replace --force -f mnist.saved.yaml"),
         (job(spec={"runPolicy": {"suspend": True}}), "kubectl tfjob FLAGS resume mnist -n team"),
-        (job(conditions=("Running", "Held")), "mnist is on hold, and its pods would not be recreated"),
+        (job("mnist", "Running", "Held"), "mnist is on hold, and its pods would not be recreated"),
         (job(), "mnist has no pods: see kubectl tfjob FLAGS explain mnist -n team"),
         (job(spec={"replicaSpecs": []}), "mnist is a v1alpha1 job, which cannot be restarted as a whole: choose"),
     ],
@@ -127,7 +120,7 @@ WHOLE = {"begun": {"delaySeconds": 40}, "attemptHistory": [{"endTime": "2999-01-
 def test_a_replica_without_a_pod_says_until_when_its_restart_is_delayed(
     server: Server, chosen: str, status: dict[str, Any], is_delayed: bool
 ) -> None:
-    delayed = job(conditions=("Running",))
+    delayed = job("mnist", "Running")
     delayed["status"] |= status
     server.answers(f"{JOBS}/mnist", delayed)
     server.answers(PODS, {"metadata": {}, "items": []})
@@ -141,7 +134,7 @@ ANNOTATION = f"{PREFIX}/restart-requested-at"
 
 
 def requested(value: str = "now", *, noted: str = "", conditions: tuple[str, ...] = ("Running",), **status: Any) -> Any:
-    made = job(conditions=conditions)
+    made = job("mnist", *conditions)
     made["metadata"]["annotations"] = {ANNOTATION: value}
     made["status"] |= {"begun": {"generation": 1}, "observedRestartRequest": noted, **status}
     return made
@@ -220,8 +213,9 @@ def test_a_dry_run_of_a_restart_requests_none(server: Server) -> None:
 
 def ended(name: str, state: str, days: float | None, **meta: Any) -> dict[str, Any]:
     """A job that ended so many days ago; with None nothing says when."""
-    made = job(name, conditions=("Running", state), uid=f"uid-{name}")
-    made["metadata"] |= meta
+    made = job(name, "Running", state, **meta)
+    for each in made["status"]["conditions"]:
+        del each["lastTransitionTime"]
     if days is not None:
         made["status"]["completionTime"] = f"{datetime.now(UTC) - timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
     return made
@@ -234,7 +228,7 @@ def ended_jobs(server: Server) -> None:
         ended("young", "Succeeded", 1),
         ended("timeless", "Succeeded", None),
         ended("zoneless", "Succeeded", None),
-        job("runs", conditions=("Running",)),
+        job("runs", "Running"),
         ended("going", "Succeeded", 9, deletionTimestamp="2026-01-01T00:00:00Z"),
     ]
     items[4]["status"]["completionTime"] = "2026-01-01T00:00:00"
@@ -329,7 +323,9 @@ def make_kubectl(programs: Path, script: str) -> Path:
 
 def replicas(server: Server, *names: str, spec: Any = None, phase: str = "Running") -> None:
     server.answers(f"{JOBS}/mnist", job(spec=spec or {"tfReplicaSpecs": {"Worker": {}, "PS": {}, "Chief": {}}}))
-    pods = [pod(name, phase) | {"spec": {"containers": [{"name": "side"}, {"name": "tensorflow"}]}} for name in names]
+    pods = [
+        pod(f"mnist-{name}", phase, spec={"containers": [{"name": "side"}, {"name": "tensorflow"}]}) for name in names
+    ]
     server.answers(PODS, {"metadata": {}, "items": pods})
 
 
@@ -376,7 +372,7 @@ def test_exec_says_in_one_line_why_it_cannot(
 
 def test_top_shows_usage_against_requests_and_limits(server: Server) -> None:
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 2}}
-    pods = [pod("worker-0"), pod("worker-1"), pod("ps-0")]
+    pods = [pod("mnist-worker-0"), pod("mnist-worker-1"), pod("mnist-ps-0")]
     pods[0]["spec"] = {"containers": [{"resources": resources}, {"resources": resources}]}
     pods[1]["spec"] = {"containers": [{"resources": resources}, {}]}
     pods[2]["spec"] = {"containers": [{"resources": resources}]}
@@ -416,9 +412,8 @@ V1_BOARD = f"{PODS}?labelSelector={BOARD}app.kubernetes.io%2Finstance%3Dmnist"
 
 
 def board_pod(uid: str, *, ready: bool = True) -> dict[str, Any]:
-    condition = {"type": "Ready", "status": "True" if ready else "False"}
-    meta = {"name": f"mnist-tensorboard-{uid}", "uid": uid}
-    return {"metadata": meta, "status": {"phase": "Running" if ready else "Pending", "conditions": [condition]}}
+    status = {"phase": "Running" if ready else "Pending", "conditions": [condition("Ready", str(ready))]}
+    return {"metadata": {"name": f"mnist-tensorboard-{uid}", "uid": uid}, "status": status}
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pytest_mock import MockerFixture
 from fakes.jobs import at, spec, synced, true_of
 from fakes.jobs import job as v1_job
 from fakes.jobs import pod as v1_pod
+from hack.objects import container_status
 from tfjob_operator.api.v1 import conditions, constants, states
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.cli.diagnosis import ending
@@ -31,12 +32,10 @@ from tfjob_operator.cli.watching import LiveState, Printer
 from tfjob_operator.controller.jobs.metrics import index_by_state, state_of
 from tfjob_operator.controller.tfjob.plan import cleanup
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
-from unit.cli.conftest import Server, outcome, pod
-from unit.cli.diagnosis.troubled import Troubled, deployment
+from unit.cli.conftest import JOBS, PODS, Server, operator_deployment, outcome, pod
+from unit.cli.diagnosis.troubled import Troubled
 from unit.cli.page.conftest import view_of_page
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
 LED = spec(Chief=1, PS=1, Worker=1)
 DONE, FAILED = v1_pod("Chief", 0, "Succeeded", 0), v1_pod("Chief", 0, "Failed", 3)
 NOW = at(70)
@@ -59,7 +58,12 @@ def stages(outcome: str = "Succeeded") -> tuple[TFJob, ...]:
 def raw(tfjob: TFJob) -> dict[str, Any]:
     """The job as the API server sends it."""
     body: dict[str, Any] = json.loads(msgspec.json.encode(tfjob))
-    body["metadata"] |= {"namespace": "team", "uid": "u1", "creationTimestamp": text(at(0)), "resourceVersion": "7"}
+    body["metadata"] |= {
+        "namespace": "team",
+        "uid": "uid-mnist",
+        "creationTimestamp": text(at(0)),
+        "resourceVersion": "7",
+    }
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob"} | body
 
 
@@ -72,8 +76,7 @@ def an_ending(outcome: str = "Succeeded") -> dict[str, Any]:
 
 
 def container(name: str, code: int | None = None) -> dict[str, Any]:
-    state: dict[str, Any] = {"running": {}} if code is None else {"terminated": {"exitCode": code}}
-    return {"name": name, "ready": code is None, "restartCount": 0, "state": state}
+    return container_status({"running": {}} if code is None else {"terminated": {"exitCode": code}}, name=name)
 
 
 def a_pod(name: str, *containers: dict[str, Any], meta: Any = None, **spec: Any) -> dict[str, Any]:
@@ -291,7 +294,7 @@ def test_explain_says_first_that_no_operator_runs_to_write_the_end() -> None:
     world = Troubled()
     world.ending()
     world.lease = world._lease("11:50:00")
-    world.deployments = [deployment(ready=2)]
+    world.deployments = [operator_deployment("kubeflow", readyReplicas=2)]
     assert [each.id for each in diagnose(world.evidence()).causes] == ["operator-not-running", "ending"]
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.objects import owned_by
 from tfjob_operator.cli.collecting import MAX_LAST_LINES, MAX_LOGS, collect
 from tfjob_operator.cli.diagnosis.facts import Absent, Evidence, LastLine
-from unit.cli.conftest import Server, job, operator_deployment, operator_lease
+from unit.cli.conftest import Server, items, job, operator_deployment, operator_lease
 from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -21,14 +22,11 @@ SELECTOR = "tf_job_name%3Dmnist%2Ckubeflow.org"
 FORBIDDEN = {"message": "no", "reason": "Forbidden"}
 
 
-def pod(name: str = "mnist-worker-0", *, node: str = "", owner: str = "u1", **more: Any) -> dict[str, Any]:
+def pod(name: str = "mnist-worker-0", *, node: str = "", owner: str = "uid-mnist", **more: Any) -> dict[str, Any]:
     """A pod with a volume, which waits unless `more`, its status, says otherwise."""
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    return a_pod(name, owner=owner, spec={"nodeName": node, "volumes": [claim]}, **{"phase": "Pending"} | more)
-
-
-def items(*found: dict[str, Any], following: str = "") -> dict[str, Any]:
-    return {"items": list(found), "metadata": {"continue": following}}
+    spec = {"nodeName": node, "volumes": [claim]}
+    return a_pod(name, meta=owned_by("mnist", owner), spec=spec, **{"phase": "Pending"} | more)
 
 
 def collected(server: Server, given: dict[str, Any] | None = None) -> Evidence:
@@ -38,16 +36,12 @@ def collected(server: Server, given: dict[str, Any] | None = None) -> Evidence:
 
 
 def server_job() -> dict[str, Any]:
-    made = job(spec=SPEC, conditions=("Created",))
-    made["metadata"] |= {
-        "creationTimestamp": "2025-12-31T23:00:00Z",
-        "managedFields": [{"manager": "kueue", "fieldsV1": {"f:spec": {"f:runPolicy": {"f:suspend": {}}}}}],
-    }
-    return made
+    fields = [{"manager": "kueue", "fieldsV1": {"f:spec": {"f:runPolicy": {"f:suspend": {}}}}}]
+    return job("mnist", "Created", spec=SPEC, creationTimestamp="2025-12-31T23:00:00Z", managedFields=fields)
 
 
 def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server) -> None:
-    server.answers(f"{CORE}/pods", items(pod(), following="2"), items(pod("mnist-worker-1", owner="other")))
+    server.answers(f"{CORE}/pods", items(pod(), **{"continue": "2"}), items(pod("mnist-worker-1", owner="other")))
     server.answers(f"{CORE}/persistentvolumeclaims", items({"metadata": {"name": "else"}}))
     server.answers("/apis/coordination.k8s.io/v1/leases", items())
     about = {"metadata": {"name": "e"}, "reason": "r", "involvedObject": {"kind": "Pod", "name": "mnist-worker-0"}}
@@ -113,7 +107,7 @@ def test_the_log_of_the_pod_whose_failure_ended_the_job_is_read_first(server: Se
     """Only some logs are read, and this one decides the first line."""
     ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 1}}}]
     pods = [pod(f"mnist-worker-{i}", phase="Failed", containerStatuses=ended) for i in range(6)]
-    failed = job(conditions=("Failed",))
+    failed = job("mnist", "Failed")
     failed["status"]["begun"] = {"ending": {"type": "Failed", "failure": {"podName": "mnist-worker-5", "exitCode": 1}}}
     server.answers(f"{CORE}/pods", items(*pods))
     for each in pods:
@@ -129,7 +123,7 @@ def test_of_a_job_that_succeeded_the_log_of_the_replica_that_decided_is_read(
     pods = [pod(f"mnist-worker-{i}", phase=phase, containerStatuses=ended) for i in range(3)]
     server.answers(f"{CORE}/pods", items(*pods))
     server.answers(f"{CORE}/pods/mnist-worker-0/log", b"done\n")
-    assert len(collected(server, job(conditions=("Succeeded",))).logs) == asked
+    assert len(collected(server, job("mnist", "Succeeded")).logs) == asked
     assert sum("/log?" in path for _, path, *_ in server.asked) == asked
 
 
@@ -222,9 +216,8 @@ def test_the_place_of_a_waiting_job_in_its_queue_is_printed_where_kueue_serves_i
     waiting["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
     waiting["spec"] = SPEC | {"runPolicy": {"suspend": True}}
     server.answers(MNIST, waiting)
-    owner = {"kind": "TFJob", "name": "mnist", "uid": waiting["metadata"]["uid"], "controller": True}
     at = (datetime.now(UTC) - timedelta(minutes=20)).isoformat()
-    meta = {"name": "tfjob-mnist-1a2b3", "ownerReferences": [owner], "creationTimestamp": at}
+    meta = {"name": "tfjob-mnist-1a2b3", "creationTimestamp": at, **owned_by("mnist")}
     group, visibility = f"kueue.x-k8s.io/{version}", f"visibility.kueue.x-k8s.io/{version}"
     server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"version": version, "groupVersion": group}})
     server.answers(f"/apis/{group}/namespaces/team/workloads", items({"metadata": meta, "spec": {"queueName": "q"}}))
@@ -302,7 +295,7 @@ def alpha(*entries: dict[str, Any], **status: Any) -> dict[str, Any]:
 
 def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server: Server) -> None:
     server.answers(MNIST, alpha({"template": TEMPLATE}, state="Running"))
-    mine = {"metadata": {"name": "master-x7ab-0", "uid": "b1", "ownerReferences": pod()["metadata"]["ownerReferences"]}}
+    mine = {"metadata": {"name": "master-x7ab-0", "uid": "b1", **owned_by("mnist")}}
     server.answers(f"/apis/batch/v1/namespaces/team/jobs?limit=500&labelSelector={SELECTOR}", items(mine))
     pods = items(pod("master-x7ab-0-a", owner="b1"), pod("master-x7ab-0-b", owner="other"))
     server.answers(f"{CORE}/pods?limit=500&labelSelector={SELECTOR}", pods)

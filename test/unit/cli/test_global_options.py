@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
+from hack.objects import a_kubeconfig
 from hack.plugin import reference
 from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.complete import FILES, NO_FILES, argument_of, complete
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import GLOBAL_OPTIONS
 from tfjob_operator.cli.target import Target
-from unit.cli.conftest import Server, job, kubeconfig_of, run
+from unit.cli.conftest import Server, job, run
 
 EXPECTED: dict[str, tuple[list[str], str, Any]] = {
     "-n": (["other"], "namespace", "other"),
@@ -43,7 +44,7 @@ def test_every_global_option_is_tried() -> None:
 def test_an_option_changes_how_the_cluster_is_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mocker: MockerFixture, option: str
 ) -> None:
-    config = kubeconfig_of("https://127.0.0.1:1", token="of u")
+    config = a_kubeconfig("https://127.0.0.1:1", {"token": "of u"})
     if option in {"--as-group", "--as-uid"}:
         config["users"][0]["user"]["as"] = "amy"
     config["clusters"][0]["cluster"]["certificate-authority-data"] = "YQ=="
@@ -52,7 +53,7 @@ def test_an_option_changes_how_the_cluster_is_reached(
     config["users"].append({"name": "v", "user": {"token": "of v"}})
     for name, text in (
         ("first", json.dumps(config)),
-        ("second", json.dumps(kubeconfig_of("https://127.0.0.1:1", token="of the second file"))),
+        ("second", json.dumps(a_kubeconfig("https://127.0.0.1:1", {"token": "of the second file"}))),
         ("ca", "another authority"),
     ):
         (tmp_path / name).write_text(text)
@@ -84,7 +85,7 @@ def test_impersonation_is_sent_with_every_request(server: Server) -> None:
 def test_a_kubeconfig_may_impersonate_too(tmp_path: Path) -> None:
     path = tmp_path / "config"
     user = {"as": "amy", "as-groups": ["a"], "as-user-extra": {"Reason": ["why"]}}
-    path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1", **user)))
+    path.write_text(json.dumps(a_kubeconfig("http://127.0.0.1:1", user)))
     extra = ("Impersonate-Extra-reason", "why")
     assert Target(kubeconfig=str(path)).access().impersonate == (
         ("Impersonate-User", "amy"),
@@ -92,7 +93,7 @@ def test_a_kubeconfig_may_impersonate_too(tmp_path: Path) -> None:
         extra,
     )
     assert Target(kubeconfig=str(path), as_="bob").access().impersonate == (("Impersonate-User", "bob"),)
-    path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1")))
+    path.write_text(json.dumps(a_kubeconfig("http://127.0.0.1:1")))
     with pytest.raises(CliError, match="requires a user: pass --as"):
         Target(kubeconfig=str(path), as_group=("a",)).access()
 
@@ -100,7 +101,7 @@ def test_a_kubeconfig_may_impersonate_too(tmp_path: Path) -> None:
 def test_a_token_goes_before_other_credentials(tmp_path: Path) -> None:
     """A credential plugin is not run then."""
     path = tmp_path / "config"
-    path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1", exec={"command": "login"}, username="u")))
+    path.write_text(json.dumps(a_kubeconfig("http://127.0.0.1:1", {"exec": {"command": "login"}, "username": "u"})))
     access = Target(kubeconfig=str(path), token="mine").access()
     assert (access.authorization, access.plugin) == ("Bearer mine", None)
 
@@ -108,7 +109,7 @@ def test_a_token_goes_before_other_credentials(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("section", "override"), [("cluster", {"cluster": "x"}), ("user", {"user": "x"})])
 def test_what_an_option_names_must_be_there(tmp_path: Path, section: str, override: dict[str, Any]) -> None:
     path = tmp_path / "config"
-    path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1")))
+    path.write_text(json.dumps(a_kubeconfig("http://127.0.0.1:1")))
     with pytest.raises(CliError, match=f'{section} "x" does not exist'):
         Target(kubeconfig=str(path), **override).access()
 

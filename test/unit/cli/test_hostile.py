@@ -15,10 +15,11 @@ import yaml
 from click.testing import Result
 from pytest_mock import MockerFixture
 
+from hack.objects import a_kubeconfig, container_status
 from tfjob_operator.cli import watches
 from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import restart_, watch_
-from unit.cli.conftest import Server, job, kubeconfig_of, operator_deployment, operator_lease, pod, run
+from unit.cli.conftest import Server, job, operator_deployment, operator_lease, pod, run
 
 HOSTILE = "\x1b[31m\x1b[2J\x1b]0;title\x07\x9b2J\r\b\x00\x7f\u202e\u2028\x85\nFORGED line"
 JOBS, PODS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs", "/api/v1/namespaces/team/pods"
@@ -91,14 +92,12 @@ def items(*found: dict[str, Any]) -> dict[str, Any]:
 
 
 def the_job(*conditions: str) -> dict[str, Any]:
-    made = job(conditions=conditions, spec=SPEC)
-    made["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    made["status"]["attemptHistory"] = [{"endTime": "2026-01-01T00:00:00Z", "reason": "r", "message": "m"}]
-    return dict(spoiled(made))
+    history = [{"endTime": "2026-01-01T00:00:00Z", "reason": "r", "message": "m"}]
+    return dict(spoiled(job("mnist", *conditions, spec=SPEC, status={"attemptHistory": history})))
 
 
 def the_pod(index: int, state: dict[str, Any]) -> dict[str, Any]:
-    containers = [{"name": "tensorflow", "ready": True, "state": state, "restartCount": 1}]
+    containers = [container_status(state, restarts=1, ready=True)]
     spec = {"nodeName": "n", "containers": [{"name": "tensorflow"}]}
     return pod(f"mnist-worker-{index}", spec=spec, containerStatuses=containers, reason="r", message="m")
 
@@ -134,7 +133,7 @@ def serve(server: Server, *conditions: str) -> None:
     for each in pods["items"]:
         server.answers(f"{PODS}/{each['metadata']['name']}/log", LOG)
     about = {"metadata": {"name": "e"}, "type": "Warning", "reason": "FailedCreatePod", "message": "m", "count": 2}
-    about |= {"involvedObject": {"kind": "TFJob", "name": "mnist", "namespace": "team", "uid": "u1"}}
+    about |= {"involvedObject": {"kind": "TFJob", "name": "mnist", "namespace": "team", "uid": "uid-mnist"}}
     about |= {"lastTimestamp": "2026-01-01T00:00:00Z", "firstTimestamp": "2026-01-01T00:00:00Z"}
     for where in ("/api/v1/namespaces/team/events", "/api/v1/events"):
         server.answers(where, items(about))
@@ -298,7 +297,7 @@ def test_what_is_wrong_in_a_kubeconfig_is_printed_without_control_characters(
     tmp_path: Path, config: dict[str, Any], verb: str
 ) -> None:
     file = tmp_path / "config"
-    file.write_text(json.dumps(kubeconfig_of(CLUSTER["server"]) | config))
+    file.write_text(json.dumps(a_kubeconfig(CLUSTER["server"]) | config))
     result = run(verb, f"--kubeconfig={file}")
     assert result.exit_code == 1
     assert_harmless(result)

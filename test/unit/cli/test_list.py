@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -11,6 +10,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fakes.recordings import kueue
+from hack.objects import ago, an_event, container_status
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
@@ -19,51 +19,38 @@ from tfjob_operator.cli.commands import list_
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import facts, job_events, replicas
 from tfjob_operator.cli.session import StreamBrokenError
-from unit.cli.conftest import Server, job, run
+from unit.cli.conftest import EVENTS, JOBS, PODS, Server, job, run
 from unit.cli.conftest import pod as a_pod
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 FIRST = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
-EVENTS = "/api/v1/namespaces/team/events"
 HEADER = ["NAME", "STATE", "READY", "RESTARTS", "DURATION", "AGE", "REASON"]
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 READY = {"type": "Ready", "status": "True"}
 
 
-def ago(seconds: float) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def a_job(name: str = "mnist", *states: str, age_s: float = 600, **status: Any) -> dict[str, Any]:
-    body = job(name, conditions=states or ("Created", "Running"), uid=f"uid-{name}")
-    body["metadata"] |= {"creationTimestamp": ago(age_s), "labels": {"team": "vision"}}
-    body["status"] |= {"startTime": ago(age_s), **status}
-    return body
+    status, made = {"startTime": ago(age_s), **status}, {"creationTimestamp": ago(age_s), "labels": {"team": "vision"}}
+    return job(name, *(states or ("Created", "Running")), status=status, **made)
 
 
 def pod(of: str = "mnist", index: int = 0, **status: Any) -> dict[str, Any]:
-    uid, made = f"pod-{of}-{index}", {"creationTimestamp": ago(600)}
-    return a_pod(f"{of}-worker-{index}", uid=uid, owner=f"uid-{of}", meta=made, **{"conditions": [READY]} | status)
+    return a_pod(f"{of}-worker-{index}", meta={"creationTimestamp": ago(600)}, **{"conditions": [READY]} | status)
 
 
 def waiting(why: str, phase: str = "Pending", restarts: int = 0, **last: Any) -> dict[str, Any]:
-    status = {"name": "tensorflow", "restartCount": restarts, "state": {"waiting": {"reason": why}}}
-    status |= {"lastState": {"terminated": last}} if last else {}
+    status = container_status({"waiting": {"reason": why}}, {"terminated": last} if last else {}, restarts)
     return {"phase": phase, "conditions": [], "containerStatuses": [status]}
 
 
 def ended(code: int, reason: str = "Error", phase: str = "Failed") -> dict[str, Any]:
-    status = {"name": "tensorflow", "restartCount": 0, "state": {"terminated": {"exitCode": code, "reason": reason}}}
+    status = container_status({"terminated": {"exitCode": code, "reason": reason}})
     return {"phase": phase, "conditions": [], "containerStatuses": [status]}
 
 
 def event(about: dict[str, Any], reason: str, message: str = "", kind: str = "TFJob") -> dict[str, Any]:
-    meta = about["metadata"]
-    group = {"TFJob": "kubeflow.org/v1"}.get(kind, "v1")
-    involved = {"apiVersion": group, "kind": kind, "namespace": "team", "name": meta["name"], "uid": meta["uid"]}
-    own = {"name": "e", "uid": "e"}
-    return {"metadata": own, "involvedObject": involved, "reason": reason, "message": message, "type": "Warning"}
+    found = an_event(about["metadata"]["name"], kind, reason=reason, message=message, type="Warning")
+    found["involvedObject"]["uid"] = about["metadata"]["uid"]
+    return found
 
 
 def serve(server: Server, *found: dict[str, Any], pods: Any = (), events: Any = ()) -> None:
@@ -132,7 +119,7 @@ def test_a_job_has_the_reason_of_its_pods(server: Server, rows: Any, status: dic
 
 def test_a_container_that_runs_between_two_crashes_is_not_well_yet(server: Server, rows: Any) -> None:
     for running_s, reason in ((30, "ExitCode:1"), (700, "")):
-        status = {"name": "tensorflow", "restartCount": 92, "state": {"running": {"startedAt": ago(running_s)}}}
+        status = container_status({"running": {"startedAt": ago(running_s)}}, restarts=92)
         status["lastState"] = {"terminated": {"exitCode": 1, "reason": "Error"}}
         serve(server, a_job(), pods=[pod(conditions=[READY], containerStatuses=[status]), pod(index=1)])
         (row,) = rows()[1:]

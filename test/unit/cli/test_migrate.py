@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfjob_operator.cli.migration import DIFFERENCES, CheckedJob, check
-from unit.cli.conftest import Server, outcome
+from unit.cli.conftest import Server, items, outcome
 from unit.cli.training_operator import (
     DENIED,
     DEPLOYMENTS,
@@ -32,7 +32,6 @@ from unit.cli.training_operator import (
     cluster,
     deployment,
     installed,
-    items,
     served,
     with_policy,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from unit.cli.conftest import Server, outcome
+from unit.cli.conftest import Server, items, outcome
 from unit.cli.training_operator import (
     CRD,
     DENIED,
@@ -18,7 +18,6 @@ from unit.cli.training_operator import (
     cluster,
     deployment,
     installed,
-    items,
     webhook,
     with_policy,
 )

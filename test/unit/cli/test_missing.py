@@ -1,23 +1,20 @@
 """What is known about a job that does not exist."""
 
 import re
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from unit.cli.conftest import Server
+from hack.objects import ago
+from unit.cli.conftest import EVENTS, JOBS, Server
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-EVENTS = "/api/v1/namespaces/team/events"
 NOT_FOUND = {"reason": "NotFound", "message": 'tfjobs.kubeflow.org "mnist" not found', "code": 404}
 FAILED = "TFJob team/mnist has failed because 1 Worker replica(s) failed."
 
 
 def event(ago_s: float, reason: str, message: str, *, uid: str = "2", kind: str = "TFJob") -> dict[str, Any]:
-    at = (datetime.now(UTC) - timedelta(seconds=ago_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
     about = {"kind": kind, "name": "mnist", "uid": uid}
-    return {"involvedObject": about, "reason": reason, "message": message, "lastTimestamp": at}
+    return {"involvedObject": about, "reason": reason, "message": message, "lastTimestamp": ago(ago_s)}
 
 
 def told(server: Server, *events: dict[str, Any], verb: str = "explain", code: int = 1) -> str:

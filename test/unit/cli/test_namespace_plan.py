@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unit.cli.conftest import Server, outcome
+from unit.cli.conftest import Server, items, outcome
 from unit.cli.test_migration_plan import commands, executed, patch_in, there
 from unit.cli.training_operator import (
     BINDINGS,
@@ -25,7 +25,6 @@ from unit.cli.training_operator import (
     cluster,
     deployment,
     installed,
-    items,
     webhook,
 )
 

@@ -6,7 +6,6 @@
 import json
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -16,14 +15,14 @@ from pytest_mock import MockerFixture
 from tfjob_operator.cli import watches, watching
 from tfjob_operator.cli.commands import watch_
 from tfjob_operator.cli.errors import CliError
-from unit.cli.conftest import job, kubeconfig_of, run
-from unit.cli.kubelet import Cluster, Handler, serving
+from unit.cli.conftest import job
+from unit.cli.kubelet import Cluster, Handler
 
 SEEDS: Final = 4
 CODES: Final = {"Succeeded": 0, "Failed": 1, "deleted": 3, "replaced": 3}
 UNKNOWN: Final = 4
 HTML: Final = b"<html><b>Welcome to the proxy</b></html>"
-OTHERS: Final = [job("other", conditions=("Failed",), uid="u9"), job("other", conditions=("Succeeded",), uid="u9")]
+OTHERS: Final = [job("other", "Failed", uid="u9"), job("other", "Succeeded", uid="u9")]
 
 
 class Weather:
@@ -43,7 +42,7 @@ class Weather:
     @property
     def lie(self) -> dict[str, Any]:
         """The job with an end that is not its own, as only a response that is not the server's may have it."""
-        return job(conditions=("Failed" if self.end == "Succeeded" else "Succeeded",))
+        return job("mnist", "Failed" if self.end == "Succeeded" else "Succeeded")
 
     def next_fault(self) -> "Fault | None":
         with self.cluster.condition:
@@ -64,7 +63,7 @@ class Weather:
 
     def _change(self) -> None:
         if self.end == "replaced":
-            self.cluster.job = job(uid="u2", conditions=("Failed",))
+            self.cluster.job = job("mnist", "Failed", uid="u2")
             self.cluster.job_version += 1
             self.cluster.condition.notify_all()
         elif self.end == "deleted":
@@ -188,8 +187,8 @@ FAULTS: Final[list[Fault]] = [
     rejects(200, HTML), rejects(200, b'{"kind": "TFJob", "metadata": {"na'), rejects(200, b""), rejects(200, b"[" * 9999),
     rejects(200, {}), rejects(200, []), rejects(200, GONE), *(rejects(200, each) for each in OTHERS),
     rejects(200, {"kind": "TFJobList", "items": OTHERS, "metadata": {}}),
-    rejects(200, job(conditions=("Failed",)) | {"metadata": {"name": "mnist", "namespace": "team"}}),
-    rejects(200, job(conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"}),
+    rejects(200, job("mnist", "Failed") | {"metadata": {"name": "mnist", "namespace": "team"}}),
+    rejects(200, job("mnist", "Failed") | {"apiVersion": "tensorflow.org/v1alpha1"}),
     streams(event("ERROR", GONE)), streams(event("ERROR", {})), streams(event("BOOKMARK", {})),
     streams(event("BOOKMARK", {"metadata": {}})), streams({}), streams([]), streams(event("DELETED", {})),
     streams(event("DELETED", {"metadata": {}})), streams(*(event("MODIFIED", each) for each in OTHERS)),
@@ -210,18 +209,14 @@ def short_pauses(mocker: MockerFixture) -> None:
 
 
 @pytest.mark.parametrize("verb", ["wait", "watch"])
-def test_an_exit_code_says_how_the_job_ended_or_that_this_is_unknown(
-    request: pytest.FixtureRequest, tmp_path: Path, verb: str
-) -> None:
+def test_an_exit_code_says_how_the_job_ended_or_that_this_is_unknown(request: pytest.FixtureRequest, verb: str) -> None:
     first, count = request.config.getoption("--seed"), request.config.getoption("--seeds")
     for seed in range(first or 0, (first or 0) + (count or (SEEDS if first is None else 1))):
         cluster = Cluster()
         cluster.pod("mnist-worker-0")
         Faulty.weather = weather = Weather(cluster, seed)
-        with serving(cluster, Faulty) as url:
-            path = tmp_path / "kubeconfig"
-            path.write_text(json.dumps(kubeconfig_of(url)))
-            result = run(verb, "mnist", f"--kubeconfig={path}", "--request-timeout=1s")
+        with cluster.serving(Faulty):
+            result = cluster.run(verb, "mnist", "--request-timeout=1s")
         told = f"seed {seed}: {result.exit_code}, {weather.end} {weather.log}\n{result.output}"
         assert "Traceback" not in result.output, told
         assert result.exit_code == CODES[weather.end] or (weather.may_be_unknown and result.exit_code == UNKNOWN), told

@@ -142,10 +142,10 @@ IN_TEAM = "kubectl FLAGS -n team "
 COMMANDS: list[tuple[str, dict[str, Any], str]] = [
     (
         "restart mnist",
-        job(conditions=("Failed",)),
+        job("mnist", "Failed"),
         f"{IN_TEAM}get tfjob.kubeflow.org/mnist -o yaml > mnist.saved.yaml,",
     ),
-    ("restart mnist", job(conditions=("Failed",)), f"{IN_TEAM}replace --force -f mnist.saved.yaml\n"),
+    ("restart mnist", job("mnist", "Failed"), f"{IN_TEAM}replace --force -f mnist.saved.yaml\n"),
     ("restart mnist", job(spec=SUSPENDED), "kubectl tfjob FLAGS resume mnist -n team\n"),
     ("restart mnist", job(), "kubectl tfjob FLAGS explain mnist -n team\n"),
     ("restart mnist --index=7", job(), f"{IN_TEAM}get pods --selector=training.kubeflow.org/job-name=mnist\n"),

@@ -11,9 +11,7 @@ from pytest_mock import MockerFixture
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.cli import watches
 from tfjob_operator.cli.commands import submit_
-from unit.cli.conftest import Server, job, outcome, run
-
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+from unit.cli.conftest import JOBS, Server, job, outcome, run
 
 
 def shown(*arguments: str) -> Any:
@@ -216,7 +214,7 @@ def test_a_job_is_sent_to_the_namespace_of_the_context(server: Server) -> None:
 def test_what_was_made_is_printed_as_it_was_asked_for(server: Server, output: str, printed: str | None) -> None:
     server.answers(JOBS, job())
     result = server.run("submit", "mnist", "--image=x", "-o", output)
-    assert result.stdout == printed if printed else json.loads(result.stdout)["metadata"]["uid"] == "u1"
+    assert result.stdout == printed if printed else json.loads(result.stdout)["metadata"]["uid"] == "uid-mnist"
 
 
 def test_a_refusal_of_the_server_is_one_line(server: Server) -> None:
@@ -229,7 +227,7 @@ def test_a_refusal_of_the_server_is_one_line(server: Server) -> None:
 
 def test_a_job_that_was_started_can_be_watched_at_once(server: Server) -> None:
     server.answers(JOBS, job())
-    server.answers(f"{JOBS}/mnist", job(conditions=("Failed",)))
+    server.answers(f"{JOBS}/mnist", job("mnist", "Failed"))
     pods = "/api/v1/namespaces/team/pods"
     server.answers(pods, {"items": [], "metadata": {}})
     server.answers(f"{pods}?labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist&watch=true", b"")
@@ -246,5 +244,5 @@ def test_a_job_that_cannot_be_read_after_its_creation_is_watched_nevertheless(
     mocker.patch.object(watches, "FIRST_RETRY_DELAY_S", 0.02)
     server.answers(JOBS, job())
     server.answers(f"{JOBS}?fieldSelector=metadata.name%3Dmnist&resourceVersion=7&watch=true", b"")
-    server.responses[f"{JOBS}/mnist"] = [(503, b"{}"), (200, json.dumps(job(conditions=("Succeeded",))).encode())]
+    server.responses[f"{JOBS}/mnist"] = [(503, b"{}"), (200, json.dumps(job("mnist", "Succeeded")).encode())]
     assert server.run("submit", "mnist", "--image=x", "--watch").exit_code == 0

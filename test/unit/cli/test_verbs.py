@@ -18,11 +18,9 @@ from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import version_
 from tfjob_operator.cli.complete import argument_of
 from unit.cli import training_operator
-from unit.cli.conftest import Server, job, operator_deployment, operator_lease, outcome, run
-from unit.cli.conftest import pod as a_pod
+from unit.cli.conftest import JOBS, Server, job, operator_deployment, operator_lease, outcome, pod, run
 from unit.cli.training_operator import INSTALLED, PEERS
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 ALPHA: dict[str, Any] = {"replicaSpecs": []}
 ENTRY = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
 
@@ -150,8 +148,8 @@ def test_a_full_disk_is_an_error_of_one_line() -> None:
 
 def test_jobs_of_the_first_api_are_found_by_name(server: Server) -> None:
     first, full = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs", "tfjob.tensorflow.org/"
-    old = [job(name, conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"} for name in ("a", "b")]
-    server.answers(f"{JOBS}/a", job("a", conditions=("Succeeded",)))
+    old = [job(name, "Failed") | {"apiVersion": "tensorflow.org/v1alpha1"} for name in ("a", "b")]
+    server.answers(f"{JOBS}/a", job("a", "Succeeded"))
     server.answers(f"{first}/a", old[0])
     server.answers(f"{first}/b", old[1])
     ends = {name: server.run("wait", name).exit_code for name in ("a", f"{full}a", "b", "c")}
@@ -181,7 +179,7 @@ def test_suspend_and_resume_patch_one_field(server: Server, verb: str, told: boo
 
 
 def test_of_several_jobs_each_is_tried_and_one_failure_is_exit_code_1(server: Server) -> None:
-    server.answers(f"{JOBS}/done", job("done", conditions=("Succeeded",)))
+    server.answers(f"{JOBS}/done", job("done", "Succeeded"))
     server.answers(f"{JOBS}/alpha", job("alpha", spec=ALPHA))
     server.answers(f"{JOBS}/mnist", job())
     missing = {"message": 'tfjobs.kubeflow.org "gone" not found', "reason": "NotFound"}
@@ -345,7 +343,7 @@ def test_of_two_spellings_of_a_type_scale_changes_the_one_that_counts(server: Se
 @pytest.mark.parametrize("verb", ["status", "explain", "logs"])
 def test_a_job_whose_name_is_no_label_can_be_inspected(server: Server, verb: str) -> None:
     """The operator fails it. A selector with the name would be refused by the API server."""
-    body = job("m" * 64, conditions=("Failed",))
+    body = job("m" * 64, "Failed")
     server.answers(f"{JOBS}/{'m' * 64}", body)
     server.answers("/api/v1/namespaces/team/pods", {"metadata": {}, "items": []})
     server.run(verb, "m" * 64)
@@ -376,7 +374,7 @@ def test_scale_refuses_what_makes_no_sense_or_the_operator_would_not_follow(
 ) -> None:
     """The job would be on hold, or nothing would happen."""
     server.answers(
-        f"{JOBS}/mnist", job(spec={"tfReplicaSpecs": {"Chief": ENTRY, "Worker": ENTRY}}, conditions=conditions)
+        f"{JOBS}/mnist", job("mnist", *conditions, spec={"tfReplicaSpecs": {"Chief": ENTRY, "Worker": ENTRY}})
     )
     result = server.run("scale", "mnist", size)
     assert (result.exit_code, says in result.stderr) == (code, True), result.stderr
@@ -384,7 +382,7 @@ def test_scale_refuses_what_makes_no_sense_or_the_operator_would_not_follow(
 
 
 def test_a_resumed_job_that_is_also_on_hold_is_reported(server: Server) -> None:
-    server.answers(f"{JOBS}/mnist", job(spec={"runPolicy": {"suspend": True}}, conditions=("Suspended", "Held")))
+    server.answers(f"{JOBS}/mnist", job("mnist", "Suspended", "Held", spec={"runPolicy": {"suspend": True}}))
     on_hold = "warning: mnist is on hold: is Held\n"
     assert outcome(server.run("resume", "mnist")) == (0, "tfjob.kubeflow.org/mnist resumed\n", on_hold)
 
@@ -402,8 +400,8 @@ def test_what_follows_two_dashes_is_never_the_name(server: Server, verb: str) ->
 
 @pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
 def test_wait_exits_as_the_job_ends(server: Server, condition: str, code: int) -> None:
-    server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
-    event = {"type": "MODIFIED", "object": job(conditions=("Running", condition))}
+    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
+    event = {"type": "MODIFIED", "object": job("mnist", "Running", condition)}
     server.answers(JOBS, json.dumps(event).encode() + b"\n")
     result = server.run("wait", "mnist")
     assert (result.exit_code, result.output) == (code, f"tfjob.kubeflow.org/mnist {condition}: is {condition}\n")
@@ -444,7 +442,7 @@ OUTAGE = [(0, b""), (500, b"{}"), (502, b"<html>"), (429, status("TooManyRequest
 @pytest.mark.usefixtures("pauses")
 @pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
 def test_wait_goes_on_after_any_outage_once_the_job_was_read(server: Server, condition: str, code: int) -> None:
-    first, last = (json.dumps(job(conditions=(each,))).encode() for each in ("Running", condition))
+    first, last = (json.dumps(job("mnist", each)).encode() for each in ("Running", condition))
     server.responses[f"{JOBS}/mnist"] = [(200, first), *OUTAGE, (200, first), *OUTAGE, (200, last)]
     server.responses[JOBS] = [(503, b"{}"), (200, b"")]
     result = server.run("wait", "mnist", "--timeout=10m")
@@ -493,7 +491,7 @@ def test_a_job_whose_state_is_unknown_has_neither_failed_nor_timed_out(
 def test_a_job_of_the_first_api_is_not_deleted_when_its_api_is_away(server: Server) -> None:
     """The other API does not have it, and says so."""
     path = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
-    first, last = (job(conditions=each) | {"apiVersion": "tensorflow.org/v1alpha1"} for each in ((), ("Succeeded",)))
+    first, last = (job("mnist", *each) | {"apiVersion": "tensorflow.org/v1alpha1"} for each in ((), ("Succeeded",)))
     server.answers(f"{JOBS}/mnist", {"message": "no", "reason": "NotFound"}, code=404)
     server.responses[f"{path}/mnist"] = [
         (200, json.dumps(first).encode()), (503, b"{}"), (200, json.dumps(last).encode())
@@ -574,7 +572,7 @@ def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
     server.answers(version_.BINDING, BOUND)
     phases = {1: "Running", 9: "Pending"}
     pods = [
-        a_pod(f"tf-operator-{tag}", phases[tag], conditions=[{"type": "Ready", "status": str(tag == 1)}])
+        pod(f"tf-operator-{tag}", phases[tag], conditions=[{"type": "Ready", "status": str(tag == 1)}])
         | {"spec": {"containers": [{"image": f"tf-operator:{tag}"}]}}
         for tag in (1, 1, 9)
     ]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from threading import Thread
 from typing import Any, Self
 
@@ -15,23 +14,19 @@ from click.exceptions import Exit
 from click.testing import Result
 from pytest_mock import MockerFixture
 
-from tfjob_operator.api.access import Access
 from tfjob_operator.cli import watches
 from tfjob_operator.cli import watching as watching_
 from tfjob_operator.cli.commands import watch_
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.replicas import ReplicaPod
-from tfjob_operator.cli.session import Session, StreamBrokenError
+from tfjob_operator.cli.session import StreamBrokenError
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import Progress
 from tfjob_operator.cli.watches import Gone, Watch, changes, watched
 from tfjob_operator.cli.watching import LiveJob, LiveState, Printer, Screen, progress_line
-from unit.cli.conftest import Server, job, kubeconfig_of, run
-from unit.cli.kubelet import Cluster, FakePod, Run, serving
+from unit.cli.conftest import EVENTS, JOBS, PODS, Server, job
+from unit.cli.kubelet import Cluster, FakePod, Run
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
-EVENTS = "/api/v1/namespaces/team/events"
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
 
@@ -55,7 +50,7 @@ def cluster() -> Cluster:
 
 
 @contextmanager
-def watching(cluster: Cluster, folder: Path, then: Callable[[], None] | None = None) -> Iterator[Result]:
+def watching(cluster: Cluster, then: Callable[[], None] | None = None) -> Iterator[Result]:
     """Watch the job, do `then` in a thread once the log of its worker is read, and yield what was printed."""
 
     def work() -> None:
@@ -63,23 +58,21 @@ def watching(cluster: Cluster, folder: Path, then: Callable[[], None] | None = N
             cluster.wait_for_stream("mnist-worker-0")
             then()
 
-    with serving(cluster) as url:
-        path = folder / "kubeconfig"
-        path.write_text(json.dumps(kubeconfig_of(url)))
+    with cluster.serving():
         other = Thread(target=work)
         other.start()
-        result = run("watch", "mnist", f"--kubeconfig={path}")
+        result = cluster.run("watch", "mnist")
         other.join()
         yield result
 
 
-def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster, tmp_path: Path) -> None:
+def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster) -> None:
     def life() -> None:
         cluster.pod("mnist-worker-1")
         cluster.exit("mnist-worker-1", 1, phase="Failed")
         cluster.end_job()
 
-    with watching(cluster, tmp_path, life) as result:
+    with watching(cluster, life) as result:
         pass
     lines = [line.partition("  ")[2] for line in result.stdout.splitlines()]
     assert result.exit_code == 0
@@ -89,9 +82,9 @@ def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster, tmp_path: P
 
 
 @pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
-def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, tmp_path: Path, condition: str, code: int) -> None:
+def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, condition: str, code: int) -> None:
     cluster.end_job(condition)
-    with watching(cluster, tmp_path) as result:
+    with watching(cluster) as result:
         assert (result.exit_code, result.stdout.splitlines()[-1]) == (
             code,
             f"tfjob.kubeflow.org/mnist {condition}: is {condition}",
@@ -111,8 +104,8 @@ def test_pods_that_go_with_their_job_are_not_called_missing(mocker: MockerFixtur
     assert told.err.endswith("was deleted\n")
 
 
-def test_a_job_that_is_deleted_ends_it(cluster: Cluster, tmp_path: Path) -> None:
-    with watching(cluster, tmp_path, cluster.delete_job) as result:
+def test_a_job_that_is_deleted_ends_it(cluster: Cluster) -> None:
+    with watching(cluster, cluster.delete_job) as result:
         assert (result.exit_code, result.stderr) == (3, "tfjob.kubeflow.org/mnist was deleted\n")
 
 
@@ -128,7 +121,7 @@ def test_a_job_that_is_deleted_when_it_ends_has_the_exit_code_of_its_end(
     server: Server, verb: str, condition: str, code: int, by: str
 ) -> None:
     """As with ttlSecondsAfterFinished: 0. The watch may miss the last version, and the deletion too."""
-    ended = job(conditions=(condition,))
+    ended = job("mnist", condition)
     outcomes = {
         "Succeeded": ("TFJobSucceeded", "is Succeeded"),
         "Failed": ("BackoffLimitExceeded", "Job mnist has failed"),
@@ -163,22 +156,22 @@ def test_a_job_that_is_deleted_before_its_end_is_told_from_one_that_ended(
     server.answers(EVENTS, {"items": [{"reason": event[0], "message": event[1]}]})
     assert server.run("wait", "mnist").exit_code == 3
     assert any(
-        f"{EVENTS}?fieldSelector=involvedObject.name%3Dmnist%2CinvolvedObject.uid%3Du1" in each[1]
+        f"{EVENTS}?fieldSelector=involvedObject.name%3Dmnist%2CinvolvedObject.uid%3Duid-mnist" in each[1]
         for each in server.asked
     )
 
 
-def test_a_job_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_job_that_is_not_there_is_one_line() -> None:
     nothing = Cluster()
     nothing.job = None
-    with watching(nothing, tmp_path) as result:
+    with watching(nothing) as result:
         assert (result.exit_code, result.output) == (4, "Error from server (NotFound): not found\n")
 
 
 def test_an_outage_is_shown_and_the_watch_goes_on(server: Server) -> None:
     """Whatever cannot be read for a while: the job, its pods, or both."""
     away, pods = [(503, b"{}")] * 3, json.dumps({"items": [], "metadata": {"resourceVersion": "9"}}).encode()
-    first, last = (json.dumps(job(conditions=(each,))).encode() for each in ("Running", "Succeeded"))
+    first, last = (json.dumps(job("mnist", each)).encode() for each in ("Running", "Succeeded"))
     server.responses[PODS] = [*away, (200, pods)]
     server.answers(f"{PODS}?labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist&resourceVersion=9&watch=true", b"")
     server.responses[f"{JOBS}/mnist"] = [(200, first), *away * 20, (200, last)]
@@ -189,7 +182,7 @@ def test_an_outage_is_shown_and_the_watch_goes_on(server: Server) -> None:
 
 
 def test_a_job_that_has_ended_ends_the_watch_though_its_pods_cannot_be_read(server: Server) -> None:
-    server.answers(f"{JOBS}/mnist", job(conditions=("Succeeded",)))
+    server.answers(f"{JOBS}/mnist", job("mnist", "Succeeded"))
     server.answers(PODS, {}, code=500)
     result = server.run("watch", "mnist")
     assert (result.exit_code, result.stdout) == (0, "tfjob.kubeflow.org/mnist Succeeded: is Succeeded\n")
@@ -202,9 +195,9 @@ def test_a_warning_is_drawn_as_long_as_it_is_true(capsys: pytest.CaptureFixture[
         assert ("  cannot read the job, retrying: no" in capsys.readouterr().out) == bool(warning)
 
 
-def test_who_may_not_read_logs_sees_all_the_rest(cluster: Cluster, tmp_path: Path) -> None:
+def test_who_may_not_read_logs_sees_all_the_rest(cluster: Cluster) -> None:
     cluster.refusals = [(403, "forbidden")]
-    with watching(cluster, tmp_path, cluster.end_job) as result:
+    with watching(cluster, cluster.end_job) as result:
         assert (result.exit_code, result.stderr) == (0, "")
 
 
@@ -214,7 +207,7 @@ def seen(count: int = 1, step: int = 450, total: int | None = 1000) -> LiveState
     numbers = {"loss": 0.41234, "step_time": 0.1, "evil\x1b[2J": 1.0}
     spec = {"tfReplicaSpecs": {"Worker": {"replicas": count}}}
     return LiveState(
-        job(conditions=("Running",), spec=spec),
+        job("mnist", "Running", spec=spec),
         replicas=replicas,
         progress=Progress(step, total),
         numbers=numbers,
@@ -245,11 +238,7 @@ def test_a_change_of_a_pod_is_seen(cluster: Cluster) -> None:
 
 @contextmanager
 def live_view(cluster: Cluster) -> Iterator[LiveJob]:
-    with (
-        serving(cluster) as url,
-        Session(Access(url, namespace="team")) as session,
-        LiveJob(session, "mnist", time.monotonic) as live,
-    ):
+    with cluster.serving(), cluster.session() as session, LiveJob(session, "mnist", time.monotonic) as live:
         yield live
 
 
@@ -265,7 +254,7 @@ def test_pods_are_read_again_when_their_watch_has_ended(server: Server) -> None:
     )
     error = {"type": "ERROR", "object": {"message": "too old resource version"}}
     server.answers(f"{PODS}?{selector}&resourceVersion=9&watch=true", json.dumps(error).encode() + b"\n")
-    with Session(Access(server.url, namespace="team")) as session, LiveJob(session, "mnist", time.monotonic) as live:
+    with server.session() as session, LiveJob(session, "mnist", time.monotonic) as live:
         until(lambda: names(live) == ["worker-0", "worker-1"])
 
 
@@ -454,7 +443,7 @@ def test_a_watch_that_ends_in_any_way_is_begun_anew_after_a_read(mocker: MockerF
 def test_a_bookmark_is_no_version_of_a_job(server: Server) -> None:
     """It has only a resourceVersion; some servers send it unasked."""
     bookmark = {"type": "BOOKMARK", "object": {"kind": "TFJob", "metadata": {"resourceVersion": "9"}}}
-    ended = {"type": "MODIFIED", "object": job(conditions=("Succeeded",))}
+    ended = {"type": "MODIFIED", "object": job("mnist", "Succeeded")}
     server.answers(f"{JOBS}/mnist", job())
     server.answers(JOBS, b"".join(json.dumps(each).encode() + b"\n" for each in (bookmark, ended)))
     result = server.run("wait", "mnist")

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
+from hack.objects import wanting
 from tfjob_operator.api.v1.constants import ANNOTATION_RESTART
 from tfjob_operator.cli import writes
-from unit.cli.conftest import Server, job
-from unit.cli.conftest import pod as a_pod
+from unit.cli.conftest import JOBS, PODS, Server, job, pod
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
+WORKER = "mnist-worker-0"
 CUT = (0, b"")
 """The server receives the request, and closes the connection."""
 Answer = tuple[int, bytes]
@@ -31,15 +30,9 @@ MISSING = refusal(404, "NotFound")
 CONFLICT = refusal(409, "Conflict")
 
 
-def a_job(*, suspend: bool = False, size: int = 2, generation: int = 1, version: str = "7", uid: str = "u1") -> Any:
-    made = job(uid=uid, conditions=("Running",))
-    made["metadata"] |= {"generation": generation, "resourceVersion": version}
-    template = {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}
-    made["spec"] = {
-        "runPolicy": {"suspend": suspend},
-        "tfReplicaSpecs": {"Worker": {"replicas": size, "template": template}},
-    }
-    return made
+def a_job(*, suspend: bool = False, size: int = 2, generation: int = 1, version: str = "7", **meta: Any) -> Any:
+    spec = wanting(Worker=size) | {"runPolicy": {"suspend": suspend}}
+    return job("mnist", "Running", spec=spec, generation=generation, resourceVersion=version, **meta)
 
 
 RUNNING, SUSPENDED = a_job(), a_job(suspend=True, generation=2, version="9")
@@ -103,7 +96,7 @@ def test_a_patch_whose_effect_is_unknown_is_an_error_with_a_command_to_look(
     server: Server, mocker: MockerFixture, answers: list[Answer], verb: list[str], code: int
 ) -> None:
     mocker.patch("tfjob_operator.cli.collecting.stopped", return_value="")
-    server.answers(PODS, {"metadata": {}, "items": [a_pod("mnist-worker-0")]})
+    server.answers(PODS, {"metadata": {}, "items": [pod(WORKER)]})
     if verb[0] == "restart" and answers[1:] == [ok(EDITED)]:
         answers = [CUT, ok(requested("another"))]
     server.responses[f"{JOBS}/mnist"] = [ok(RUNNING), *answers]
@@ -124,7 +117,7 @@ def requested(value: str | None, version: str = "8") -> Any:
 def test_the_withdrawal_of_a_restart_is_not_sent_again_if_it_took_effect(server: Server, mocker: MockerFixture) -> None:
     mocker.patch("tfjob_operator.cli.collecting.stopped", return_value="")
     mocker.patch("tfjob_operator.cli.commands.restart_.ACKNOWLEDGED_WITHIN_S", 0.0)
-    server.answers(PODS, {"metadata": {}, "items": [a_pod("mnist-worker-0")]})
+    server.answers(PODS, {"metadata": {}, "items": [pod(WORKER)]})
     pending = requested("now")
     pending["status"] = {}
     server.responses[f"{JOBS}/mnist"] = [ok(RUNNING), *[ok(pending)] * 3, CUT, ok(requested(None, "9"))]
@@ -195,17 +188,13 @@ def test_a_job_that_may_have_been_created_is_ours_if_it_is_new_and_has_what_was_
     assert [method for method, _ in writes_of(server)] == ["POST"] * count
 
 
-def pod(uid: str = "uid-mnist-worker-0", **meta: str) -> Any:
-    return a_pod("mnist-worker-0", uid=uid, meta=meta)
-
-
 ENDING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 DELETIONS: dict[str, tuple[list[Answer], int, int]] = {
     "gone": ([CUT, MISSING], 0, 1),
-    "being deleted": ([CUT, ok(pod(**ENDING))], 0, 1),
-    "recreated": ([CUT, ok(pod("other"))], 0, 1),
-    "did not": ([CUT, ok(pod()), ok({})], 0, 2),
-    "late": ([CUT, ok(pod()), MISSING, MISSING], 0, 2),
+    "being deleted": ([CUT, ok(pod(WORKER, meta=ENDING))], 0, 1),
+    "recreated": ([CUT, ok(pod(WORKER, meta={"uid": "other"}))], 0, 1),
+    "did not": ([CUT, ok(pod(WORKER)), ok({})], 0, 2),
+    "late": ([CUT, ok(pod(WORKER)), MISSING, MISSING], 0, 2),
     "unknown": ([CUT, refusal(403, "Forbidden")], 1, 1),
 }
 
@@ -217,7 +206,7 @@ def test_a_pod_that_may_have_been_deleted_is_looked_for_by_its_uid(
 ) -> None:
     mocker.patch("tfjob_operator.cli.collecting.stopped", return_value="")
     server.answers(f"{JOBS}/mnist", RUNNING)
-    server.answers(PODS, {"metadata": {}, "items": [pod()]})
+    server.answers(PODS, {"metadata": {}, "items": [pod(WORKER)]})
     server.responses[f"{PODS}/mnist-worker-0"] = answers
     result = server.run("restart", "mnist", "--replica=worker-0")
     assert (result.exit_code, result.stdout) == (code, "" if code else "pod/mnist-worker-0 deleted\n")
@@ -227,7 +216,7 @@ def test_a_pod_that_may_have_been_deleted_is_looked_for_by_its_uid(
 
 
 def test_prune_prints_once_why_several_jobs_are_not_deleted(server: Server) -> None:
-    over = [job(name, conditions=("Succeeded",), uid=f"uid-{name}") for name in ("a1", "b2", "c3", "d4", "e5")]
+    over = [job(name, "Succeeded") for name in ("a1", "b2", "c3", "d4", "e5")]
     server.answers(JOBS, {"metadata": {}, "items": over})
     forbidden = 'tfjobs.kubeflow.org "%s" is forbidden: User "me" cannot delete it in the namespace "team"'
     for name in ("a1", "c3", "d4"):
@@ -244,7 +233,7 @@ def test_prune_prints_once_why_several_jobs_are_not_deleted(server: Server) -> N
 
 @pytest.mark.usefixtures("pauses")
 def test_prune_looks_for_each_job_whose_deletion_was_not_answered(server: Server) -> None:
-    over = [job(name, conditions=("Succeeded",), uid=f"uid-{name}") for name in ("a", "b", "c")]
+    over = [job(name, "Succeeded") for name in ("a", "b", "c")]
     server.answers(JOBS, {"metadata": {}, "items": over})
     server.responses[f"{JOBS}/a"] = [CUT, MISSING]
     server.responses[f"{JOBS}/b"] = [CUT, ok(over[1]), CONFLICT, ok(over[1]), CONFLICT, ok(over[1])]

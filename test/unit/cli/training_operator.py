@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import yaml
 
-from unit.cli.conftest import Server, operator_deployment
+from unit.cli.conftest import Server, items, operator_deployment
 
 DATA = Path(__file__).parents[2] / "data" / "public_tfjobs.yaml"
 JOBS = yaml.load(DATA.read_text(), Loader=yaml.CSafeLoader)
@@ -43,10 +43,6 @@ def served(*jobs: dict[str, Any], namespace: str = "team") -> list[dict[str, Any
         job | {"metadata": {"namespace": namespace, "uid": f"u-{job['metadata']['name']}", **job["metadata"]}}
         for job in jobs
     ]
-
-
-def items(*found: dict[str, Any]) -> dict[str, Any]:
-    return {"metadata": {}, "items": [*found]}
 
 
 def deployment(namespace: str = "kubeflow", *, meta: Any = None, **container: Any) -> dict[str, Any]:

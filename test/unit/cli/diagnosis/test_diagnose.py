@@ -21,8 +21,9 @@ from tfjob_operator.cli.diagnosis.diagnose import MAX_CAUSES, MAX_PROOFS, diagno
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, PROBLEMS
 from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.target import Target
+from unit.cli.conftest import operator_deployment
 from unit.cli.diagnosis.cases import CASES, world_of
-from unit.cli.diagnosis.troubled import PREEMPTION, Troubled, deployment
+from unit.cli.diagnosis.troubled import PREEMPTION, Troubled
 from unit.cli.diagnosis.world import CONTAINER, NOW, WORKER, ago, condition
 
 
@@ -1455,7 +1456,7 @@ def test_an_uninstalled_operator_is_one_cause_and_named_first() -> None:
 def test_operators_of_other_namespaces_are_named_for_a_job_that_has_a_status() -> None:
     """Of the one that served it before only the Lease is left."""
     world = world_of("operator-missing")
-    world.deployments = [deployment("team-b", "--namespace=team-b", ready=2)]
+    world.deployments = [operator_deployment("team-b", "--namespace=team-b", readyReplicas=2)]
     (cause,) = diagnose(world.evidence()).causes
     assert cause.title == "No operator serves namespace team: those installed serve team-b only"
     assert cause.to_do[0].endswith("or ask your cluster administrator to do so")
@@ -1469,7 +1470,7 @@ def test_no_pod_is_to_be_deleted_while_the_operator_is_stopped() -> None:
         world = world_of(id_)
         if not deletes.search(str(diagnose(world.evidence()))):
             continue
-        world.lease, world.deployments = None, [deployment(wanted=0)]
+        world.lease, world.deployments = None, [operator_deployment("kubeflow", wanted=0)]
         found = diagnose(world.evidence())
         if any(cause.id == "operator-scaled-to-zero" for cause in found.causes):
             assert not deletes.search(str(found)), id_

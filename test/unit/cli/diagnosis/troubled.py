@@ -6,17 +6,10 @@ from typing import Any
 from tfjob_operator.api.v1.constants import LIMITS, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.facts import Absent, LastLine
+from unit.cli.conftest import operator_deployment
 from unit.cli.diagnosis.world import WORKER, World, ago, condition
 
 PREEMPTION = " preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
-
-
-def deployment(namespace: str = "kubeflow", *args: str, wanted: int = 2, ready: int = 0) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "tf-job-operator", "namespace": namespace},
-        "spec": {"replicas": wanted, "template": {"spec": {"containers": [{"name": "operator", "args": args}]}}},
-        "status": {"readyReplicas": ready},
-    }
 
 
 class Troubled(World):
@@ -27,7 +20,8 @@ class Troubled(World):
 
     def _without_operator(self, wanted: int = 2) -> None:
         self._new()
-        self.lease, self.absent, self.deployments = None, [Absent("Lease", "tf-operator")], [deployment(wanted=wanted)]
+        self.lease, self.absent = None, [Absent("Lease", "tf-operator")]
+        self.deployments = [operator_deployment("kubeflow", wanted=wanted)]
 
     def _lease(self, renewed: str, **more: Any) -> dict[str, Any]:
         assert self.lease is not None
@@ -190,7 +184,7 @@ class Troubled(World):
 
     def operator_not_running(self) -> None:
         self.lease = self._lease("11:50:00")
-        self.pods, self.deployments = {}, [deployment(ready=2)]
+        self.pods, self.deployments = {}, [operator_deployment("kubeflow", readyReplicas=2)]
 
     def operator_missing(self) -> None:
         """The job keeps its status after an uninstall, and the operator its Lease."""
@@ -210,7 +204,7 @@ class Troubled(World):
         """Its Lease is renewed; a job is told at once, not after a minute."""
         self._new()
         own = "--namespace=$(KUBEFLOW_NAMESPACE)"
-        self.deployments = [deployment(name, own, wanted=1, ready=1) for name in ("team-a", "team-b")]
+        self.deployments = [operator_deployment(name, own, wanted=1, readyReplicas=1) for name in ("team-a", "team-b")]
 
     def end_not_seen(self) -> None:
         """A user who may read neither leases nor Deployments."""

@@ -8,7 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tfjob_operator.api.core import Lease
+from hack.objects import an_event, an_object, container_status, replica_labels
+from hack.objects import condition as a_condition
+from tfjob_operator.api.core import PODS, Lease
+from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob
@@ -45,7 +48,7 @@ def ago(minutes: float) -> str:
 def condition(
     kind: str, status: str = "True", reason: str = "", message: str = "", minutes: float = 60
 ) -> dict[str, Any]:
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": ago(minutes)}
+    return a_condition(kind, status, reason=reason, message=message, lastTransitionTime=ago(minutes))
 
 
 def _meta(name: str, **more: Any) -> dict[str, Any]:
@@ -53,30 +56,25 @@ def _meta(name: str, **more: Any) -> dict[str, Any]:
 
 
 def _labels(name: str) -> dict[str, str]:
-    _, kind, index = name.rsplit("-", 2)
-    of = {"operator-name": "tfjob-controller", "job-name": JOB, "replica-type": kind, "replica-index": index}
-    return {f"training.kubeflow.org/{key}": value for key, value in of.items()}
+    return replica_labels(*name.rsplit("-", 2))
 
 
 def _pod(name: str, number: int) -> dict[str, Any]:
     running = {"running": {"startedAt": ago(59)}}
-    return {
-        "kind": "Pod",
-        "metadata": _meta(name, labels=_labels(name)),
-        "spec": {
-            "containers": [CONTAINER | {"resources": deepcopy(RESOURCES)}],
-            "nodeName": f"node-{number % 2}",
-            "restartPolicy": "Never",
-            "schedulerName": "default-scheduler",
-            "serviceAccountName": "default",
-        },
-        "status": {
-            "phase": "Running",
-            "startTime": ago(60),
-            "conditions": [condition("PodScheduled"), condition("Ready"), condition("ContainersReady")],
-            "containerStatuses": [CONTAINER | {"ready": True, "restartCount": 0, "state": running, "lastState": {}}],
-        },
+    spec = {
+        "containers": [CONTAINER | {"resources": deepcopy(RESOURCES)}],
+        "nodeName": f"node-{number % 2}",
+        "restartPolicy": "Never",
+        "schedulerName": "default-scheduler",
+        "serviceAccountName": "default",
     }
+    status = {
+        "phase": "Running",
+        "startTime": ago(60),
+        "conditions": [condition("PodScheduled"), condition("Ready"), condition("ContainersReady")],
+        "containerStatuses": [container_status(running) | CONTAINER],
+    }
+    return an_object(PODS, name, spec, status, **_meta(name, labels=_labels(name)))
 
 
 def _node(name: str) -> dict[str, Any]:
@@ -89,29 +87,18 @@ class World:
     """The objects, as JSON. `pods`, `services`, `nodes` and `batch_jobs` are by name."""
 
     def __init__(self) -> None:
-        replicas = {
-            kind: {
-                "replicas": count,
-                "template": {"spec": {"containers": [CONTAINER | {"resources": deepcopy(RESOURCES)}]}},
-            }
-            for kind, count in (("PS", 1), ("Worker", 2))
+        template = {"spec": {"containers": [CONTAINER | {"resources": RESOURCES}]}}
+        sizes = {"PS": 1, "Worker": 2}
+        replicas = {kind: {"replicas": size, "template": deepcopy(template)} for kind, size in sizes.items()}
+        status = {
+            "conditions": [condition("Created", reason="TFJobCreated"), condition("Running", reason="TFJobRunning")],
+            "startTime": ago(60),
+            "observedGeneration": 1,
+            "begun": {"generation": 1, "replicas": sizes},
+            "replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 2}},
         }
-        self.job: dict[str, Any] = {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "TFJob",
-            "metadata": _meta(JOB, uid="uid-job", generation=1),
-            "spec": {"tfReplicaSpecs": replicas, "runPolicy": {}},
-            "status": {
-                "conditions": [
-                    condition("Created", reason="TFJobCreated"),
-                    condition("Running", reason="TFJobRunning"),
-                ],
-                "startTime": ago(60),
-                "observedGeneration": 1,
-                "begun": {"generation": 1, "replicas": {"PS": 1, "Worker": 2}},
-                "replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 2}},
-            },
-        }
+        spec = {"tfReplicaSpecs": replicas, "runPolicy": {}}
+        self.job = an_object(TFJOBS, JOB, spec, status, **_meta(JOB, uid="uid-job", generation=1))
         self.pods = {name: _pod(name, number) for number, name in enumerate(REPLICAS)}
         self.former: list[dict[str, Any]] = []
         self.services: dict[str, dict[str, Any]] = {
@@ -193,20 +180,15 @@ class World:
     def event(self, kind: str, name: str, reason: str, message: str, **more: Any) -> None:
         """Add a Warning of three minutes ago; `more` are `type_`, `minutes`, `first` and `count`."""
         uid, minutes = "uid-job" if kind == "TFJob" else f"uid-{name}", more.get("minutes", 3)
-        about = {"kind": kind, "name": name, "namespace": NAMESPACE, "uid": uid}
         times = {
             "firstTimestamp": ago(more.get("first", minutes + 1)),
             "lastTimestamp": ago(minutes),
             "eventTime": None,
         }
-        said = {
-            "reason": reason,
-            "message": message,
-            "type": more.get("type_", "Warning"),
-            "count": more.get("count", 1),
-        }
-        meta = {"name": f"{name}.{len(self.events)}", "namespace": NAMESPACE}
-        self.events.append({"metadata": meta, "involvedObject": about} | said | times)
+        seen = {"type": more.get("type_", "Warning"), "count": more.get("count", 1), **times}
+        made = an_event(name, kind, len(self.events), reason=reason, message=message, **seen)
+        made["involvedObject"]["uid"] = uid
+        self.events.append(made)
 
     def job_event(self, reason: str, message: str, **more: Any) -> None:
         self.event("TFJob", JOB, reason, message, **more)

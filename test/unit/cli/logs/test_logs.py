@@ -1,10 +1,8 @@
 """`kubectl tfjob logs`, against a server with pods whose logs are streams."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +11,18 @@ from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import watches
 from tfjob_operator.cli.logs import follower, following
-from unit.cli.conftest import job, kubeconfig_of, run
-from unit.cli.kubelet import Cluster, FakePod, Run, serving
+from unit.cli.conftest import job
+from unit.cli.kubelet import Cluster, FakePod, Run
 
 pytestmark = pytest.mark.sockets
 
 
 class Logs:
-    def __init__(self, cluster: Cluster, kubeconfig: Path) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._kubeconfig = kubeconfig
 
     def __call__(self, *arguments: str) -> Result:
-        return run("logs", "mnist", f"--kubeconfig={self._kubeconfig}", *arguments)
+        return self.cluster.run("logs", "mnist", *arguments)
 
     @contextmanager
     def followed(self, *arguments: str) -> Iterator[Callable[[], Result]]:
@@ -51,17 +48,14 @@ class Logs:
 
 
 @pytest.fixture
-def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
+def logs(mocker: MockerFixture) -> Iterator[Logs]:
     for name in ("RETRY_S", "FIRST_DELAY_S"):
         mocker.patch.object(follower, name, 0.02)
     mocker.patch.object(following, "IDLE_S", 0.02)
     mocker.patch.object(following, "POLL_S", 0.0)
     mocker.patch.object(watches, "RETRY_S", 0.02)
-    cluster = Cluster()
-    with serving(cluster) as url:
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(json.dumps(kubeconfig_of(url)))
-        yield Logs(cluster, kubeconfig)
+    with Cluster().serving() as cluster:
+        yield Logs(cluster)
 
 
 def test_what_every_replica_has_written_is_printed_with_its_name(logs: Logs) -> None:
@@ -122,7 +116,7 @@ def test_what_makes_no_sense_is_one_line(logs: Logs, options: list[str], code: i
 )
 def test_a_job_without_pods_is_told_with_the_reason(logs: Logs, condition: str, says: str) -> None:
     """Logs are kept by kubelets, as long as the pods are there."""
-    logs.cluster.job = job(conditions=(condition,))
+    logs.cluster.job = job("mnist", condition)
     assert says in logs().stderr
 
 

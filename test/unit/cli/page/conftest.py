@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
+from hack.objects import CREATED_S
 from hack.page_cluster import PageCluster
-from hack.page_objects import CREATED_S
 from tfjob_operator.cli.logs import follower
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.snapshot import JobSnapshot

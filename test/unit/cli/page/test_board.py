@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.page_objects import CREATED_S, job
+from hack.objects import CREATED_S, job
 from tfjob_operator.cli.page.board import BATCH_S, MAX_DELETIONS, POLL_S, STATE, Board, ChangeFeed
 from tfjob_operator.cli.page.cluster import background_tasks
 from tfjob_operator.cli.page.objects import PageJob

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from hack.objects import a_board, a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, ended
 from hack.page_cluster import PageCluster
-from hack.page_objects import a_board, a_job, a_pod, a_tensorflow_job, an_alpha_pod, an_event, ended
 from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator
 from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, JobKey
 from tfjob_operator.cli.page.viewers import READS_OF_CLUSTER, reads_of

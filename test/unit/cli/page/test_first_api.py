@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from hack.page_cluster import PageCluster
-from hack.page_objects import (
+from hack.objects import (
     CREATED_S,
     a_job,
     a_pod,
@@ -20,6 +19,7 @@ from hack.page_objects import (
     tensorflow_job,
     waiting,
 )
+from hack.page_cluster import PageCluster
 from support.waiting import until
 from tfjob_operator.cli.page.objects import (
     TensorFlowV1Alpha1Job,
@@ -46,7 +46,7 @@ def test_a_row_counts_its_replicas_by_v1s_names() -> None:
     told = {"replicaStatuses": [{"tf_replica_type": "WORKER", "ReplicasStates": {"Succeeded": 1, "Running": 1}}]}
     job = tensorflow_job("old", "Created", "Running", status=told)
     failed = alpha_pod("old", index=1, suffix="aaaaa", status=ended(1))
-    again = alpha_pod("old", index=1, creationTimestamp="2026-03-01T10:05:00Z", status=running(restartCount=2))
+    again = alpha_pod("old", index=1, creationTimestamp="2026-03-01T10:05:00Z", status=running(restarts=2))
     row = row_of_page(job, [again, failed, alpha_pod("old", "MASTER")])
     assert (row["key"], row["api"], row["state"], row["restarts"]) == (KEY, "tensorflow.org", "Running", 3)
     counts = {each["type"]: (each["ready"], each["wanted"], each["succeeded"]) for each in row["replicas"]}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hack.objects import a_job, a_pod, ended, pod, running, waiting
 from hack.page_cluster import PageCluster
-from hack.page_objects import a_job, a_pod, ended, pod, running, waiting
 from support.waiting import until
 from tfjob_operator.api.client.options import LogOptions
 from tfjob_operator.cli.model.objects import PodDetails
@@ -81,7 +81,7 @@ async def test_the_logs_of_a_job_come_as_they_are_written_each_line_once(page_cl
         page_cluster.start()
         page_cluster.write_log("mnist-worker-0", b"three\n")
         assert await line() == b"worker-0 | three\n"
-        page_cluster.put("pods", a_pod("mnist", status=running(restartCount=1)))
+        page_cluster.put("pods", a_pod("mnist", status=running(restarts=1)))
         page_cluster.write_log("mnist-worker-0", b"four\n")
         assert await line() == b"worker-0 | four\n"
 

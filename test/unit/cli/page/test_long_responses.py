@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
+from hack.objects import a_job, a_pod
 from hack.page_cluster import PageCluster
-from hack.page_objects import a_job, a_pod
 from tfjob_operator.cli.page import long_responses
 from unit.cli.page.browser import Browser, a_cluster_page
 

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from hack.objects import a_board, a_job, a_pod, an_event
 from hack.page_cluster import PageCluster
-from hack.page_objects import a_board, a_job, a_pod, an_event
 from support.waiting import until
 from unit.cli.page.browser import a_page, rows_of, until_known, views
 

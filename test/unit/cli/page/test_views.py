@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hack.page_objects import CREATED, CREATED_S, TEMPLATE, a_job, ended, event, job, pod, running, waiting, wanting
+from hack.objects import CREATED, CREATED_S, TEMPLATE, a_job, ended, event, job, pod, running, waiting, wanting
 from tfjob_operator.cli.page.objects import PageJob, by_job_of_pod, marks_of_event, with_unreadable_status
 from tfjob_operator.cli.page.views import MAX_EVENTS, MAX_WHY, timeline_view
 from unit.cli.page.conftest import row_of_page, view_of_page

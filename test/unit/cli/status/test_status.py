@@ -8,36 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hack.objects import condition, container_status, owned_by
 from tfjob_operator.cli.gathering import job_from
 from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
-from unit.cli.conftest import Server
+from unit.cli.conftest import EVENTS, JOBS, PODS, Server
+from unit.cli.conftest import job as a_job
 from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
-JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
-PODS = "/api/v1/namespaces/team/pods"
-EVENTS = "/api/v1/namespaces/team/events"
+CREATED = "2026-11-22T12:00:00Z"
 PREFIX = "training.kubeflow.org/"
 
 
 def job(*conditions: str, spec: Any = None, **status: Any) -> dict[str, Any]:
-    told = [
-        {"type": each, "status": "True", "message": f"is {each}", "lastTransitionTime": "2026-11-22T12:00:00Z"}
-        for each in conditions
-    ]
-    meta = {"name": "mnist", "namespace": "team", "uid": "u1", "resourceVersion": "7"}
-    meta["creationTimestamp"] = "2026-11-22T12:00:00Z"
-    replicas = {"tfReplicaSpecs": {"Worker": {"replicas": 3}, "PS": {}}}
-    return {"metadata": meta, "spec": spec or replicas, "status": {"conditions": told, **status}}
+    told = [condition(each, message=f"is {each}", lastTransitionTime=CREATED) for each in conditions]
+    spec = spec or {"tfReplicaSpecs": {"Worker": {"replicas": 3}, "PS": {}}}
+    return a_job(spec=spec, status={"conditions": told, **status}, creationTimestamp=CREATED)
 
 
-def pod(name: str, phase: str = "Running", *, uid: str = "", labels: Any = None, **status: Any) -> dict[str, Any]:
-    meta = {"creationTimestamp": "2026-11-22T12:01:00Z"} | ({"labels": labels} if labels else {})
-    return a_pod(name, phase, uid=uid or name, meta=meta, spec={"nodeName": "node-1"}, **status)
+def pod(name: str, phase: str = "Running", meta: Any = None, **status: Any) -> dict[str, Any]:
+    meta = {"creationTimestamp": "2026-11-22T12:01:00Z"} | (meta or {})
+    return a_pod(name, phase, meta=meta, spec={"nodeName": "node-1"}, **status)
 
 
 def container(state: dict[str, Any], last: dict[str, Any] | None = None, restarts: int = 0) -> list[dict[str, Any]]:
-    return [{"name": "tensorflow", "state": state, "lastState": last or {}, "restartCount": restarts}]
+    return [container_status(state, last, restarts)]
 
 
 def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]:
@@ -113,7 +108,7 @@ def test_replicas_without_pods_are_missing_only_where_there_should_be_one() -> N
 
 def test_of_two_pods_of_one_replica_the_newest_counts() -> None:
     """The older one is on its way out."""
-    old = pod("mnist-ps-0", "Failed", uid="old")
+    old = pod("mnist-ps-0", "Failed", {"uid": "old"})
     old["metadata"]["creationTimestamp"] = "2026-11-22T11:00:00Z"
     assert states(job("Running"), pod("mnist-ps-0"), old)["ps-0"] == "Running"
 
@@ -132,7 +127,7 @@ ATTEMPTS: dict[str, Any] = {
     "attemptHistory": [
         {
             "number": 0,
-            "startTime": "2026-11-22T12:00:00Z",
+            "startTime": CREATED,
             "endTime": "2026-11-22T12:03:00Z",
             "rule": "badGpu",
             "action": "RestartAll",
@@ -226,7 +221,8 @@ def test_a_job_of_the_alpha_dialect_has_a_tree_too() -> None:
     spec = {"replicaSpecs": [{"tfReplicaType": "MASTER"}, {"tfReplicaType": "PS", "replicas": 2}]}
     labels = {"job_type": "MASTER", "task_index": "0", "tf_job_name": "mnist"}
     body = job(spec=spec, phase="Running")
-    assert states(body, pod("mnist-master-x-0", labels=labels)) == {"master-0": "Running", "ps-[0-1]": "Missing"}
+    master = pod("mnist-master-x-0", meta={"labels": labels, **owned_by("mnist")})
+    assert states(body, master) == {"master-0": "Running", "ps-[0-1]": "Missing"}
     assert standing(body).state == "Running"
 
 

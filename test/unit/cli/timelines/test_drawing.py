@@ -148,7 +148,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, given_: list[tuple[PodSt
 
 
 def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Server) -> None:
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(conditions=("Running",)))
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job("mnist", "Running"))
     server.answers("/api/v1/namespaces/team/pods", {"items": [], "metadata": {}})
     refused = {"message": "events is forbidden", "reason": "Forbidden"}
     server.answers("/api/v1/namespaces/team/events", refused, code=403)
@@ -156,7 +156,7 @@ def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Serv
     assert result.exit_code == 0
     assert result.stdout.startswith("mnist: ")
     assert result.stderr == "no permission to list events: deleted pods are not shown\n"
-    about = {"kind": "TFJob", "name": "mnist", "uid": "u1"}
+    about = {"kind": "TFJob", "name": "mnist", "uid": "uid-mnist"}
     meta = {"name": "e", "uid": "e"}
     event = {
         "metadata": meta,
@@ -179,7 +179,7 @@ def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Serv
 
 def test_json_has_the_timeline_by_names(server: Server) -> None:
     """In camelCase, times with their zones."""
-    body = job(conditions=("Running",))
+    body = job("mnist", "Running")
     body["metadata"]["creationTimestamp"] = "2026-11-22T12:00:00Z"
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", body)
     ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 3}}}]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hack.objects import a_job, an_event, condition, container_status
 from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.model.replicas import ReplicaName
 from tfjob_operator.cli.timelines.build import timeline_of
@@ -32,16 +33,15 @@ UNREADY = {"type": "Ready", "status": "False", "lastTransitionTime": at(40)}
 LOST = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}}
 
 
-def pod(name: str = "mnist-worker-0", uid: str = "p1", **more: Any) -> dict[str, Any]:
+def pod(name: str = "mnist-worker-0", **more: Any) -> dict[str, Any]:
     """A pod with a node since second 5; `more` is its status."""
-    made = {"creationTimestamp": at(0)}
-    return a_pod(name, uid=uid, meta=made, spec={"nodeName": "node-1"}, **{"conditions": [SCHEDULED]} | more)
+    made = {"uid": "p1", "creationTimestamp": at(0)}
+    return a_pod(name, meta=made, spec={"nodeName": "node-1"}, **{"conditions": [SCHEDULED]} | more)
 
 
 def ran(state: Any, last: Any = None, restarts: int = 0, **more: Any) -> dict[str, Any]:
     """A pod whose container is in this state, after this one."""
-    status = {"name": "tensorflow", "state": state, "lastState": last or {}, "restartCount": restarts}
-    return pod(containerStatuses=[status], **more)
+    return pod(containerStatuses=[container_status(state, last, restarts)], **more)
 
 
 def terminated(start: float, end: float, code: int = 0, reason: str = "Completed") -> dict[str, Any]:
@@ -56,8 +56,8 @@ def running(start: float) -> dict[str, Any]:
 def event(second: float, reason: str, message: str = "", **about: str) -> dict[str, Any]:
     """An event, of the job unless `about` says otherwise."""
     involved = {"kind": "TFJob", "name": "mnist", "uid": "j1", **about}
-    times = {"firstTimestamp": at(second), "lastTimestamp": at(second), "count": 1}
-    return {"involvedObject": involved, "reason": reason, "message": message, "type": "Normal", **times}
+    told = {"reason": reason, "message": message, "firstTimestamp": at(second), "lastTimestamp": at(second)}
+    return an_event("mnist") | {"involvedObject": involved, **told}
 
 
 def pod_event(second: float, reason: str, uid: str, name: str = "mnist-worker-0") -> dict[str, Any]:
@@ -66,10 +66,10 @@ def pod_event(second: float, reason: str, uid: str, name: str = "mnist-worker-0"
 
 def job(*conditions: tuple[str, str, str, float]) -> dict[str, Any]:
     told = [
-        {"type": kind, "status": status, "reason": reason, "message": reason, "lastTransitionTime": at(second)}
+        condition(kind, status, reason=reason, message=reason, lastTransitionTime=at(second))
         for kind, status, reason, second in conditions
     ]
-    return {"metadata": {"name": "mnist", "uid": "j1", "creationTimestamp": at(0)}, "status": {"conditions": told}}
+    return a_job(status={"conditions": told}, uid="j1", creationTimestamp=at(0))
 
 
 def timeline(pods: Any = (), events: Any = (), of: Any = None) -> Timeline:
@@ -159,8 +159,8 @@ def test_events_tell_of_pods_that_are_gone() -> None:
         pod_event(22, "Started", "p2"),
         event(40, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"),
     ]
-    body = ran(running(55), uid="p3")
-    body["metadata"]["creationTimestamp"] = at(50)
+    body = ran(running(55))
+    body["metadata"] |= {"uid": "p3", "creationTimestamp": at(50)}
     (replica,) = timeline([body], [*events, pod_event(51, "Scheduled", "p3")]).replicas
     first, second, third = replica.lives
     assert replica.name == ReplicaName("Worker", 0)
@@ -176,8 +176,8 @@ def test_a_deleted_pod_that_crashed_again_and_again_is_not_drawn_as_if_it_had_ru
         pod_event(30, "BackOff", "p1") | {"message": "Back-off restarting failed container"},
         event(40, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"),
     ]
-    body = ran(running(55), uid="p3")
-    body["metadata"]["creationTimestamp"] = at(50)
+    body = ran(running(55))
+    body["metadata"] |= {"uid": "p3", "creationTimestamp": at(50)}
     (replica,) = timeline([body], [*events, pod_event(51, "Scheduled", "p3")]).replicas
     assert drawn(replica.lives[0]) == "starting 1-2, unstable 2-40"
 
