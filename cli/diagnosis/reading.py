@@ -13,7 +13,7 @@ import msgspec
 from tfjob_operator.cli.diagnosis.causes import Problem
 from tfjob_operator.cli.diagnosis.logs import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
 from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule
-from tfjob_operator.cli.training import LogReader
+from tfjob_operator.cli.training import MAX_BYTES, LogReader
 
 _LONGEST: Final = 65_536
 _MOST_LINES: Final = 400
@@ -61,7 +61,7 @@ _ERROR: Final = re.compile(
 _MEASURED: Final = re.compile(r"\b(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
 """A number that is called an error, which a training logs."""
 _LOSS: Final = re.compile(
-    r"(?P<name>[\w/.-]*(?:loss|cost|rmse|mse|mae|nll))\b(?:[^:=\n]{0,60}?[:=]\s*(?:tensor\()?|\s+(?:is\s+)?)"
+    r"(?P<name>[\w/.-]{0,40}(?:loss|cost|rmse|mse|mae|nll))\b(?:[^:=\n]{0,60}?[:=]\s*(?:tensor\()?|\s+(?:is\s+)?)"
     r"(?P<value>[-+]?(?:nan|inf(?:inity)?)\b|[-+]?\d[\d.eE+-]*)",
     re.IGNORECASE,
 )
@@ -385,7 +385,7 @@ def diverged(log: str, *, is_over: bool) -> str:
 
 def _loss_in(line: str) -> re.Match[str] | None:
     """Return the first loss in a line that is not that of an evaluation or of a part."""
-    for match in _LOSS.finditer(line):
+    for match in _LOSS.finditer(line[:MAX_BYTES]):
         name = match["name"].rpartition("loss")[0] if "loss" in match["name"].lower() else match["name"]
         if not _OF_EVALUATION.search(line[: match.start("name")] + name):
             return match

@@ -53,11 +53,12 @@ GOES_ON: Final = warning(
 )
 AFTER_NO_DATA: Final = warning(
     "succeeded-without-data",
-    "Succeeded with exit code 0, but the training had no data ({who}): {words}",
-    "The log says that there are no data, and has no line of a training",
+    "Succeeded with exit code 0, but nothing was trained ({who}): {words}",
+    "The log says that there are no data, or that a checkpoint has the last step already, and has no line of a training",
     LOGS,
     ManifestChange(
-        "correct the path or the pattern of the data, and let the program exit with an error if it finds none"
+        "correct the path or the pattern of the data, or of the checkpoints, and let the program exit with an error if it "
+        "trains nothing"
     ),
 )
 AFTER_OOM: Final = warning(
