@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from tfjob_operator.api.text import quoted
@@ -92,7 +93,9 @@ class Reader:
         names = ", ".join(f'"{each}"' for each in supported)
         self.error(path, f"Unsupported value: supported values: {names}{hint}")
 
-    def unknown(self, path: Path | str, key: str, known: Collection[str], *, certain: bool) -> None:
+    def unknown(
+        self, path: Path | str, key: str, known: Collection[str], *, certain: bool, place: str | None = None
+    ) -> None:
         """Report an unknown key.
 
         Kubernetes adds fields, so the list of known keys may be incomplete (`certain` is False). Then the key is reported only
@@ -104,7 +107,7 @@ class Reader:
         if len(self._unknown) >= MAX_REPORTED:
             self._more_unknown += 1
             return
-        hint = f"; did you mean {like}?" if like else ""
+        hint = f"; did you mean {like}?" if like else f"; it belongs in {place}" if place else ""
         self._unknown.append(Mistake(str(Path(path, key)), f"unknown field is ignored{hint}"))
 
     def like(self, key: str, known: Collection[str]) -> str:
@@ -118,11 +121,17 @@ class Reader:
         found = get_close_matches(key.lower(), lowered, n=1, cutoff=_ALIKE)
         return lowered[found[0]] if found else ""
 
-    def known(self, given: Mapping[str, object], known: Collection[str], path: Path | str) -> None:
-        """Report the unknown fields of an object of the TFJob API."""
+    def known(
+        self,
+        given: Mapping[str, object],
+        known: Collection[str],
+        path: Path | str,
+        places: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Report the unknown fields of an object of the TFJob API. `places` has the objects to which fields belong."""
         for key in given:
             if key not in known:
-                self.unknown(path, key, known, certain=True)
+                self.unknown(path, key, known, certain=True, place=places.get(key))
 
     def mapping(self, value: object, path: Path | str) -> Mapping[str, object]:
         """Return an object; absent and null count as empty."""

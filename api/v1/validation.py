@@ -66,7 +66,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     if reader.mistakes:
         return InvalidSpec(tuple(reader.mistakes), reader.more)
     _check_name(reader, name)
-    reader.known(spec, SPEC_FIELDS, "spec")
+    reader.known(spec, SPEC_FIELDS, "spec", _PLACES)
     replicas, ignored = _read_replicas(reader, spec, was_good=was_good)
     readable = not reader.mistakes
     policy, conflicts = _read_run_policies(reader, spec)
@@ -343,6 +343,10 @@ SCHEDULING_FIELDS: Final = frozenset(
 )
 REPLICA_FIELDS: Final = frozenset({"replicas", "template", "restartPolicy"})
 """All fields of TFJob's own objects. Any other one is ignored and reported, since it is most likely a typo."""
+_PLACES: Final = dict.fromkeys(RUN_POLICY_FIELDS, "spec.runPolicy") | dict.fromkeys(
+    REPLICA_FIELDS, "an entry of spec.tfReplicaSpecs"
+)
+"""Where fields belong that are misplaced in `spec`."""
 
 
 def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[SpecWarning, ...]]:

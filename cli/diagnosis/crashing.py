@@ -324,6 +324,8 @@ _OF_JOB: Final = re.compile(
     re.IGNORECASE,
 )
 """Words of messages about the connections between replicas."""
+_ADDRESS: Final = re.compile(r"[\d.]+")
+"""Of a replica that is gone, if the log names tasks: TensorFlow reaches other hosts by their names."""
 _PROCESS: Final = re.compile(r"(?:/job:jax_worker/replica:0/task:)?(\d{1,9})|leader task|CoordinationService/Heartbeat")
 """A process of JAX, as messages of its coordination service name it; process 0 is the leader, which runs the service."""
 _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
@@ -753,7 +755,8 @@ def _by_log(
     key, also = value(last.values.get("name", "")), tuple[Problem, ...]()
     more = {"name": last.line} | dict(last.values)
     host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
-    if host and problem in logs.OUTSIDE and not (facts.is_replica(host, by_http=by_http) or _TASK.search(last.line)):
+    is_task = _TASK.search(last.line) is not None or (_ADDRESS.fullmatch(host) is not None and "/job:" in end.words)
+    if host and problem in logs.OUTSIDE and not (facts.is_replica(host, by_http=by_http) or is_task):
         problem, key, more["name"] = logs.OUTSIDE[problem], host, host
     elif problem in logs.OUTSIDE.values():
         key = more["name"] = host or logs.PACKAGE_INDEX

@@ -156,6 +156,20 @@ def test_a_misspelt_replica_type_is_reported_with_what_was_meant_and_all_else_th
     )
 
 
+@pytest.mark.parametrize(
+    ("field", "place"),
+    [
+        ("restartPolicy", "an entry of spec.tfReplicaSpecs"),
+        ("suspend", "spec.runPolicy"),
+        ("failurePolicy", "spec.runPolicy"),
+    ],
+)
+def test_a_field_at_the_wrong_place_is_reported_with_the_right_one(field: str, place: str) -> None:
+    """Whoever removes it loses what he meant."""
+    warnings = [message for _, message in good_spec(job(workers() | {field: "OnFailure"})).warnings]
+    assert f"spec.{field}: unknown field is ignored; it belongs in {place}" in warnings
+
+
 @pytest.mark.parametrize("name", ["1abc", "a.b", "Abc", "a_b", "-a", "a-"])
 def test_a_name_that_can_not_name_services_is_refused(name: str) -> None:
     """B05: names of services are DNS-1035 labels, which begin with a letter and have no dot."""

@@ -2664,8 +2664,10 @@ def test_a_connection_that_a_database_has_reset_is_not_one_to_another_replica(lo
 def test_the_address_of_a_pod_that_is_gone_is_not_an_external_host() -> None:
     """The replica that was replaced is named instead, with what had killed it."""
     world = world_of()
-    line = "failed to connect to all addresses; ipv4:10.244.0.9:2222: remote target /job:worker/replica:0/task:0"
-    world.failed(1, log=f"UnavailableError: {line}")
+    line = "Collective ops is aborted by: failed to connect to all addresses; last error: ipv4:10.244.0.9:2222: refused"
+    world.failed(
+        1, log=f"UnavailableError: {line}\nAdditional GRPC error information from remote target /job:worker/task:0:"
+    )
     world.job_event("ExitedWithCode", "Pod: team.mnist-worker-0 exited with code 137: OOMKilled", type_="Normal")
     found = diagnose(world.evidence()).causes
     assert found[0].id in {"out-of-memory", "memory-without-limit"}
