@@ -114,7 +114,10 @@ LAST_WORDS = {
     ),
     "object-store-credentials-missing": says("botocore.exceptions.NoCredentialsError: Unable to locate credentials"),
     "clock-skew": says("ClientError: An error occurred (RequestTimeTooSkewed) when calling the GetObject operation"),
-    "peer-failed": says("UnavailableError: Collective ops is aborted by: Socket closed"),
+    "peer-failed": (
+        specs(PS=replica(run=FOREVER), Worker=replica(run="0s:1")),
+        says("UnavailableError: Collective ops is aborted by: Socket closed")[1],
+    ),
     "peer-unreachable": says("UnavailableError: failed to connect to all addresses"),
     "loss-not-a-number": says("NanLossDuringTrainingError: NaN loss during training."),
     "python-out-of-memory": says("Traceback:\nMemoryError"),
