@@ -165,9 +165,9 @@ def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
         forbidden=sorted(reader.forbidden),
         absent=reader.absent,
     )
-    for each in operator.find(Facts(evidence)):
-        if each.problem.id in operator.SURELY_STOPPED:
-            return fill(each.problem.title, {"namespace": session.namespace, **each.values})
+    for finding in operator.find(Facts(evidence)):
+        if finding.problem.id in operator.SURELY_STOPPED:
+            return fill(finding.problem.title, {"namespace": session.namespace, **finding.values})
     return ""
 
 
@@ -212,13 +212,13 @@ class _EvidenceReader:
     def nodes_of(self, pods: Sequence[objects.PodDetails]) -> list[objects.NodeDetails] | None:
         """Return the nodes of the first pods, None without permission."""
         names = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
-        found: list[objects.NodeDetails] = []
+        nodes: list[objects.NodeDetails] = []
         for name in names[:MAX_NODES]:
             node = self.one(objects.NODES, objects.NodeDetails, name, "nodes")
             if node is None and "nodes" in self.forbidden:
                 return None
-            found += [node] if node is not None else []
-        return found
+            nodes += [node] if node is not None else []
+        return nodes
 
     def unmatched(self, pods: Sequence[objects.PodDetails]) -> list[str]:
         """Return the nodeSelectors of pods without a node that no node matches, as label selectors."""
@@ -259,13 +259,13 @@ class _EvidenceReader:
         time. If there is no lease, this is recorded in `absent`.
         """
         here = self._here
-        found = self.all(core.LEASES, core.Lease, "leases", LEASE)
-        if found is not None and not found:
+        leases = self.all(core.LEASES, core.Lease, "leases", LEASE)
+        if leases is not None and not leases:
             self.absent.append(Absent(core.LEASES.kind, LEASE))
-        found = found or []
-        renewed = [each for each in found if is_renewed(each, now)]
+        leases = leases or []
+        renewed = [each for each in leases if is_renewed(each, now)]
         own = [each for each in renewed if each.metadata.namespace == here]
-        if own or (renewed and len(found) == 1):
+        if own or (renewed and len(leases) == 1):
             return (own or renewed)[0], None
         self.deployments = (
             self.all(core.DEPLOYMENTS, objects.OperatorDeployment, "deployments", labelSelector=OPERATOR) or []
@@ -281,7 +281,7 @@ class _EvidenceReader:
         elsewhere = {deployment.metadata.namespace for deployment in self.deployments} - serving
         dated = {
             each.spec.renew_time: each
-            for each in found
+            for each in leases
             if each.spec is not None and each.spec.renew_time is not None and each.metadata.namespace not in elsewhere
         }
         stale = [each for each in dated.values() if each not in renewed]

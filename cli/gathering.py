@@ -42,8 +42,8 @@ class Snapshot(NamedTuple):
 def snapshot(session: Session, name: str) -> Snapshot:
     """Read a job and its pods. Raises CliError."""
     body = jobs.get(session, name)
-    found = find(session, body, Choice())
-    return Snapshot(body, job_from(body), [replica.pod for replica in found.replicas], found.version)
+    selected = find(session, body, Choice())
+    return Snapshot(body, job_from(body), [replica.pod for replica in selected.replicas], selected.version)
 
 
 def waits_of(session: Session, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Waits:
@@ -89,12 +89,12 @@ def events_of(session: Session, job: TimelineJob) -> list[EventDetails]:
 
 
 def _events(session: Session, selector: str) -> list[EventDetails]:
-    found: list[EventDetails] = []
+    events: list[EventDetails] = []
     where = f"/api/v1/namespaces/{session.namespace}/events"
     for page in session.pages(where, _MAX_EVENTS, fieldSelector=selector):
         bodies = ({"kind": "Event", **each} for each in page["items"])
-        found += [event for body in bodies if (event := _decoded(body, EventDetails)) is not None]
-    return found
+        events += [event for body in bodies if (event := _decoded(body, EventDetails)) is not None]
+    return events
 
 
 def _decoded(body: Mapping[str, Any], kind: type[T]) -> T | None:

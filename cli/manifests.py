@@ -298,9 +298,9 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> ValidationResult:
 
 def _ignored_arguments(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield warnings about words of a command line that its shell ignores."""
-    for each in ignored_arguments(mapping(body.get("spec"))):
-        where = f"spec.tfReplicaSpecs.{each.type}.template.spec.containers[{each.number}].command"
-        what = f"{each.shell} -c runs {each.program} without arguments, and ignores {each.arguments}"
+    for ignored in ignored_arguments(mapping(body.get("spec"))):
+        where = f"spec.tfReplicaSpecs.{ignored.type}.template.spec.containers[{ignored.number}].command"
+        what = f"{ignored.shell} -c runs {ignored.program} without arguments, and ignores {ignored.arguments}"
         yield f"{where}: {what}: write the script as one string"
 
 

@@ -301,11 +301,11 @@ def _shown(at: float) -> str:
 def _mistakes(name: str, spec: TFJobSpec | InvalidSpec) -> str:
     """Return the first mistake, and the number of others; "" if the operator would not put the job on hold."""
     if isinstance(spec, InvalidSpec):
-        found, count = spec.mistakes, len(spec.mistakes) + spec.more
+        mistakes, count = spec.mistakes, len(spec.mistakes) + spec.more
     else:
-        found = tuple(each for bound in BOUNDS if (each := bound(ObjectMeta(name=name), spec)) is not None)
-        count = len(found)
-    return f"{found[0]}{f' (and {count - 1} more)' if count > 1 else ''}" if found else ""
+        mistakes = tuple(each for bound in BOUNDS if (each := bound(ObjectMeta(name=name), spec)) is not None)
+        count = len(mistakes)
+    return f"{mistakes[0]}{f' (and {count - 1} more)' if count > 1 else ''}" if mistakes else ""
 
 
 def _rejection(job: Mapping[str, Any], facts: JobFacts) -> str:
@@ -362,7 +362,7 @@ def _at_the_end(
     spec: TFJobSpec, body: Mapping[str, Any], sidecars: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[Difference, str]]:
     """Yield differences at the end of a job. `sidecars` has the names of containers by replica type."""
-    in_place = any(each.restart_policy in _BY_KUBELET for each in _own_policy(spec, body))
+    in_place = any(replicas.restart_policy in _BY_KUBELET for replicas in _own_policy(spec, body))
     limit_stops_pods = spec.active_deadline_s is not None or (bool(spec.backoff_limit) and in_place)
     may_outlive = spec.total_replicas > 1 or limit_stops_pods
     if may_outlive and not spec.sets_clean_pod_policy:
@@ -390,17 +390,17 @@ def _own_policy(spec: TFJobSpec, body: Mapping[str, Any]) -> list[ReplicaSpec]:
 
 def _of_restarts(spec: TFJobSpec, body: Mapping[str, Any]) -> Iterator[tuple[Difference, str]]:
     """Yield differences of failures and restarts."""
-    own = [each for each in _own_policy(spec, body) if each.restart_policy is not RestartPolicy.NEVER]
-    by_code = ", ".join(each.type for each in own if each.restart_policy is RestartPolicy.EXIT_CODE)
+    own = [replicas for replicas in _own_policy(spec, body) if replicas.restart_policy is not RestartPolicy.NEVER]
+    by_code = ", ".join(replicas.type for replicas in own if replicas.restart_policy is RestartPolicy.EXIT_CODE)
     if by_code:
         yield EXIT_CODES, by_code
         yield RESTART_DELAY, by_code
     if own and spec.backoff_limit:
-        yield BACKOFF_LIMIT, f"{spec.backoff_limit} ({', '.join(each.type for each in own)})"
+        yield BACKOFF_LIMIT, f"{spec.backoff_limit} ({', '.join(replicas.type for replicas in own)})"
     by_template = [
         replica
         for replica in spec.replicas.values()
         if replica.replicas and replica.restart_policy is not RestartPolicy.NEVER and replica not in own
     ]
     if by_template:
-        yield RESTART_POLICY, ", ".join(f"{each.type}: {each.restart_policy}" for each in by_template)
+        yield RESTART_POLICY, ", ".join(f"{replicas.type}: {replicas.restart_policy}" for replicas in by_template)

@@ -24,7 +24,7 @@ from tfjob_operator.cli.replacement import (
     READER,
     RECORD,
     TFJOB_ENTRY,
-    Found,
+    ClusterState,
     TrainingOperator,
     about_late_jobs,
     about_the_deployment,
@@ -72,19 +72,21 @@ _READ_RULES: Final[list[dict[str, list[str]]]] = [
 """What training-operator 1.9 reads, in all namespaces; and its webhook configuration, which is in none."""
 
 
-def refusal(found: Found, namespace: str) -> str:
+def refusal(cluster: ClusterState, namespace: str) -> str:
     """Return why a namespace cannot be moved alone, "" if it can."""
-    operator = training_operator(found)
+    operator = training_operator(cluster)
     if operator.only:
         return f"training-operator serves only the namespace {operator.only}: use --plan without a namespace"
     if namespace == operator.namespace:
         return f"{namespace} is the namespace of training-operator, which keeps its permissions there: move it with all others"
     rivals = [
-        each for each in found.installed if each.serves(namespace) and (each.namespace != namespace or not each.served)
+        installation
+        for installation in cluster.installed
+        if installation.serves(namespace) and (installation.namespace != namespace or not installation.served)
     ]
     if rivals:
         return f"tfjob-operator {rivals[0]} serves {namespace} already: a second one would write the same jobs"
-    if operator.namespace in _unlabelled(found, namespace):
+    if operator.namespace in _unlabelled(cluster, namespace):
         return (
             f"tfjob-operator serves {operator.namespace} already, the namespace of training-operator, which keeps its "
             "permissions there: stop it first, or move all namespaces with --plan"
@@ -94,7 +96,7 @@ def refusal(found: Found, namespace: str) -> str:
             f"training-operator may not serve the other namespaces: {why}. Restore it with the steps Back 1 to Back 3 of "
             f"`{kubectl('tfjob', 'migrate', '--plan')}`, or move all namespaces with that plan"
         )
-    if not bindings_of(found, operator):
+    if not bindings_of(cluster, operator):
         account = f"{operator.namespace}:{operator.account}"
         return (
             f"the permissions of training-operator are not known: its ServiceAccount {account} has no ClusterRoleBinding, and "
@@ -112,42 +114,46 @@ def _not_serving(operator: TrainingOperator) -> str:
     return f"a plan for all namespaces has begun to stop it, by its annotation {RECORD}" if operator.recorded else ""
 
 
-def _unlabelled(found: Found, namespace: str) -> list[str]:
+def _unlabelled(cluster: ClusterState, namespace: str) -> list[str]:
     """Return the other namespaces in which an installation of this operator runs, and that no plan has moved."""
-    served = {each.served for each in found.installed if each.served and each.serves(each.served)}
-    return sorted(served - {*found.moved, namespace})
+    served = {
+        installation.served
+        for installation in cluster.installed
+        if installation.served and installation.serves(installation.served)
+    }
+    return sorted(served - {*cluster.moved, namespace})
 
 
-def namespace_plan(found: Found, namespace: str) -> Iterator[str]:
+def namespace_plan(cluster: ClusterState, namespace: str) -> Iterator[str]:
     """Yield the lines of the script."""
-    operator = training_operator(found)
+    operator = training_operator(cluster)
     yield f"# Move the TFJobs of namespace {namespace} to tfjob-operator, while training-operator serves the other namespaces."
     yield "# Nothing was changed: review these steps, and run them in this order,"
     yield from HOW_TO_RUN
-    yield from about_the_jobs(found, "-n", namespace)
-    yield from about_late_jobs(found)
+    yield from about_the_jobs(cluster, "-n", namespace)
+    yield from about_late_jobs(cluster)
     yield GONE
-    yield from about_the_deployment(found, operator)
-    yield from _conflicts(found, namespace)
+    yield from about_the_deployment(cluster, operator)
+    yield from _conflicts(cluster, namespace)
     yield from managed(
         (
             "its ClusterRoleBinding, and restores it: two operators would run the same pods",
-            binding_objects(found, operator),
+            binding_objects(cluster, operator),
         ),
-        (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [found.crd or {}]),
+        (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [cluster.crd or {}]),
     )
     there = (
         _require_impersonation(operator),
-        _mark(found, namespace),
-        _limit(found, operator, namespace),
-        _install(found, operator, namespace),
+        _mark(cluster, namespace),
+        _limit(cluster, operator, namespace),
+        _install(cluster, operator, namespace),
         _verify(namespace),
     )
-    yield from as_script(there, _back(found, operator, namespace))
+    yield from as_script(there, _back(cluster, operator, namespace))
 
 
-def _conflicts(found: Found, namespace: str) -> Iterator[str]:
-    kinds = sorted({*found.kinds, *found.unknown_kinds})
+def _conflicts(cluster: ClusterState, namespace: str) -> Iterator[str]:
+    kinds = sorted({*cluster.kinds, *cluster.unknown_kinds})
     if kinds:
         yield f"# training-operator will not serve other kinds in {namespace} either. Let these finish first, or move all"
         yield f"# namespaces at once: {', '.join(kinds)}"
@@ -162,9 +168,9 @@ def _require_impersonation(operator: TrainingOperator) -> Iterator[str]:
     yield f"{asked} || {{ echo 'error: no permission to impersonate the ServiceAccount of training-operator' >&2; false; }}"
 
 
-def _mark(found: Found, namespace: str) -> Iterator[str]:
+def _mark(cluster: ClusterState, namespace: str) -> Iterator[str]:
     yield "# 1. Label the namespace. The webhook of training-operator no longer validates TFJobs of namespaces with this label."
-    for config in webhook_configs(found):
+    for config in webhook_configs(cluster):
         (entry,) = (webhook for webhook in listed(config.get("webhooks")) if webhook.get("name") == TFJOB_ENTRY)
         # A patch replaces the list.
         others = [
@@ -179,24 +185,24 @@ def _mark(found: Found, namespace: str) -> Iterator[str]:
         name = text(mapping(config.get("metadata")).get("name"))
         yield kubectl("patch", "validatingwebhookconfiguration", name, "--type=strategic", patch=patch)
     yield kubectl("label", "namespace", namespace, f"{MOVED}={_VALUE}", "--overwrite")
-    for other in _unlabelled(found, namespace):
+    for other in _unlabelled(cluster, namespace):
         yield f"#    tfjob-operator serves {other} already: training-operator must not write there either."
         yield kubectl("label", "namespace", other, f"{MOVED}={_VALUE}", "--overwrite")
 
 
-def _limit(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[str]:
-    bindings = bindings_of(found, operator)
+def _limit(cluster: ClusterState, operator: TrainingOperator, namespace: str) -> Iterator[str]:
+    bindings = bindings_of(cluster, operator)
     yield "# 2. Bind the permissions of training-operator in each namespace without the label, and let it read everywhere."
     yield "#    Repeat this loop after a namespace was created: until then, training-operator cannot serve it."
     yield from _bind_the_others(operator, bindings)
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": READER}}
     yield f"echo '{json.dumps(role | {'rules': _READ_RULES})}' | {kubectl('apply', '-f', '-')}"
     yield bind((READER, READER), operator)
-    if operator.found and binding_objects(found, operator):
+    if operator.found and binding_objects(cluster, operator):
         value = json.dumps(dict(bindings))
         words = f"deployment/{operator.name}", f"{BINDINGS_RECORD}={value}", "--overwrite"
         yield kubectl(*within(operator), "annotate", *words)
-    served = [namespace, *_unlabelled(found, namespace)]
+    served = [namespace, *_unlabelled(cluster, namespace)]
     yield f"#    Then take its permissions in {', '.join(served)} away. Pods continue."
     for name, _ in bindings:
         yield kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")
@@ -230,11 +236,16 @@ def _wait_until_denied(account: str, namespace: str) -> Iterator[str]:
         yield f'until case "$({asked})" in no*) ;; *) false ;; esac; do sleep 1; done'
 
 
-def _install(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[str]:
+def _install(cluster: ClusterState, operator: TrainingOperator, namespace: str) -> Iterator[str]:
     file = f"tfjob-operator-{namespace}.yaml"
     yield f"# 3. Install tfjob-operator in {namespace} with install-namespaced.yaml of its release: it serves no other."
     yield f"sed 's/^\\( *namespace:\\) {NAMESPACE}$/\\1 {namespace}/' install-namespaced.yaml > {file}"
-    yield from set_flags(found, operator, file, [each for each in found.installed if each.namespace == namespace])
+    yield from set_flags(
+        cluster,
+        operator,
+        file,
+        [installation for installation in cluster.installed if installation.namespace == namespace],
+    )
     if has_gang(operator):
         yield kubectl("apply", "-k", GANG_ADDON)
         role = "tf-job-operator-gang-scheduling"
@@ -251,8 +262,8 @@ def _verify(namespace: str) -> Iterator[str]:
     yield f"#    Then move the next namespace, or all that are left with {kubectl('tfjob', 'migrate', '--plan')}."
 
 
-def _back(found: Found, operator: TrainingOperator, namespace: str) -> Iterator[str]:
-    bindings = bindings_of(found, operator)
+def _back(cluster: ClusterState, operator: TrainingOperator, namespace: str) -> Iterator[str]:
+    bindings = bindings_of(cluster, operator)
     yield from unsupported("-n", namespace)
     yield f"# Back 2: Stop tfjob-operator in {namespace}, and take its permissions away."
     yield from stop_operator(namespace)

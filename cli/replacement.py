@@ -89,7 +89,7 @@ _GITOPS: Final = {
 """Beginnings of labels and annotations by which these tools mark what they manage."""
 
 
-class Found(NamedTuple):
+class ClusterState(NamedTuple):
     """What was read from the cluster. None: it may not be read.
 
     `deployments` have the label of training-operator; `webhooks` are all validating webhook configurations; `crd` is empty if
@@ -215,21 +215,21 @@ def _without(words: Sequence[str] | None, flag: re.Pattern[str]) -> list[str]:
     return kept
 
 
-def training_operator(found: Found) -> TrainingOperator:
+def training_operator(cluster: ClusterState) -> TrainingOperator:
     """Return the Deployment in the namespace that the webhook names, else in `kubeflow`, else the first one.
 
     Every user of a namespace can create a Deployment with this label, but only an administrator a webhook configuration.
     """
     services = [
         mapping(mapping(entry.get("clientConfig")).get("service"))
-        for config in found.webhooks or ()
+        for config in cluster.webhooks or ()
         for entry in listed(config.get("webhooks"))
         if entry.get("name") == TFJOB_ENTRY
     ]
     preferred = [*(text(service.get("namespace")) for service in services), NAMESPACE]
     known = {
         text(mapping(deployment.get("metadata")).get("namespace")): deployment
-        for deployment in reversed(found.deployments or ())
+        for deployment in reversed(cluster.deployments or ())
     }
     body: Mapping[str, Any] = next(
         (known[each] for each in preferred if each in known), next(reversed([*known.values()]), {})
@@ -261,49 +261,51 @@ def _words(value: object) -> list[str] | None:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else None
 
 
-def has_gang_scheduling(found: Found) -> bool | None:
+def has_gang_scheduling(cluster: ClusterState) -> bool | None:
     """Return True if training-operator creates PodGroups; None if its Deployment was not found."""
-    operator = training_operator(found)
+    operator = training_operator(cluster)
     return bool(operator.gang_scheduler) if operator.found else None
 
 
-def is_served(found: Found, namespace: str) -> bool:
+def is_served(cluster: ClusterState, namespace: str) -> bool:
     """Return True if this operator serves a namespace, and no training-operator can write there."""
-    if not any(each.serves(namespace) for each in found.installed):
+    if not any(installation.serves(namespace) for installation in cluster.installed):
         return False
-    rivals = (each for each in map(read_deployment, found.deployments or ()) if each.serves_tfjobs)
+    rivals = (operator for operator in map(read_deployment, cluster.deployments or ()) if operator.serves_tfjobs)
     return not any(
-        rival.only in {"", namespace} and (namespace not in found.moved or binding_objects(found, rival))
+        rival.only in {"", namespace} and (namespace not in cluster.moved or binding_objects(cluster, rival))
         for rival in rivals
     )
 
 
-def nothing_to_replace(found: Found) -> bool:
+def nothing_to_replace(cluster: ClusterState) -> bool:
     """Return True if neither a training-operator exists nor anything that it or a migration has left."""
-    exists = found.deployments is None or found.deployments or webhook_configs(found) or _missing_webhooks(found)
-    return not (exists or found.moved)
+    exists = (
+        cluster.deployments is None or cluster.deployments or webhook_configs(cluster) or _missing_webhooks(cluster)
+    )
+    return not (exists or cluster.moved)
 
 
-def needs_bindings(found: Found) -> bool:
+def needs_bindings(cluster: ClusterState) -> bool:
     """Return True if the plan for all namespaces depends on ClusterRoleBindings."""
-    return bool(_replaced_namespaces(found) or training_operator(found).recorded_bindings)
+    return bool(_replaced_namespaces(cluster) or training_operator(cluster).recorded_bindings)
 
 
-def plan(found: Found) -> Iterator[str]:
+def plan(cluster: ClusterState) -> Iterator[str]:
     """Yield the lines of the script."""
-    operator = training_operator(found)
+    operator = training_operator(cluster)
     yield "# Replace training-operator by tfjob-operator. Nothing was changed: review these steps, and run them in this order,"
     yield from HOW_TO_RUN
-    yield from about_the_jobs(found, "-A")
+    yield from about_the_jobs(cluster, "-A")
     yield "# Going back with the CRD of training-operator deletes fields of all jobs for good: keep that of tfjob-operator."
     yield GONE
-    yield from about_the_deployment(found, operator)
-    yield from _about_other_namespaces(found, operator)
-    yield from _gitops(found, operator)
-    webhooks = _webhooks(found)
-    kept = _kept_kinds(found, operator)
-    there = _remove_webhook(webhooks), _stop(found, operator, kept), _install(found, operator), _verify()
-    yield from as_script(there, _back(found, operator, webhooks, kept))
+    yield from about_the_deployment(cluster, operator)
+    yield from _about_other_namespaces(cluster, operator)
+    yield from _gitops(cluster, operator)
+    webhooks = _webhooks(cluster)
+    kept = _kept_kinds(cluster, operator)
+    there = _remove_webhook(webhooks), _stop(cluster, operator, kept), _install(cluster, operator), _verify()
+    yield from as_script(there, _back(cluster, operator, webhooks, kept))
 
 
 def as_script(there: Iterable[Iterable[str]], back: Iterable[str]) -> Iterator[str]:
@@ -320,30 +322,30 @@ def as_script(there: Iterable[Iterable[str]], back: Iterable[str]) -> Iterator[s
     yield from ("", '"${1:-move}"')
 
 
-def about_the_jobs(found: Found, *scope: str) -> Iterator[str]:
+def about_the_jobs(cluster: ClusterState, *scope: str) -> Iterator[str]:
     """Yield comments about the unfinished jobs. `scope` are the options of kubectl for their namespaces."""
-    if found.jobs is None:
+    if cluster.jobs is None:
         return
     check = kubectl("tfjob", "migrate", "--check", *scope)
     # Without a namespace, only an operator for all serves them all.
-    if is_served(found, scope[1] if len(scope) > 1 else ""):
+    if is_served(cluster, scope[1] if len(scope) > 1 else ""):
         changes = "tfjob-operator serves them already, so nothing changes for them."
     else:
         changes = f"{check} lists what changes for them."
-    yield f"# {found.jobs} unfinished TFJob{'s' * (found.jobs != 1)}: {changes}"
+    yield f"# {cluster.jobs} unfinished TFJob{'s' * (cluster.jobs != 1)}: {changes}"
     for id_, what in _AT_THE_MOVE.items():
-        if concerned := [job for job in found.differences.get(id_, ()) if not is_served(found, job[0])]:
+        if concerned := [job for job in cluster.differences.get(id_, ()) if not is_served(cluster, job[0])]:
             yield f"# {len(concerned)} TFJob{'s' * (len(concerned) != 1)} under {id_}: each {what}"
             yield from _named(id_, [f"{each}/{name}" for each, name in concerned], check)
-    if on_hold := found.differences.get(INVALID.id, ()):
+    if on_hold := cluster.differences.get(INVALID.id, ()):
         are = "TFJob is" if len(on_hold) == 1 else "TFJobs are"
         yield f"# {len(on_hold)} {are} on hold under tfjob-operator, and cannot finish until corrected. To show why:"
         yield from _named(INVALID.id, [kubectl("tfjob", "explain", name, "-n", each) for each, name in on_hold], check)
 
 
-def about_late_jobs(found: Found) -> Iterator[str]:
+def about_late_jobs(cluster: ClusterState) -> Iterator[str]:
     """Yield comments about the jobs that training-operator fails where it remains, when it lists all jobs again."""
-    if late := found.late_elsewhere:
+    if late := cluster.late_elsewhere:
         yield f"# {len(late)} TFJob{'s' * (len(late) != 1)} of other namespaces under {DEADLINE_EXCEEDED.id}: training-operator"
         yield "# itself fails each when step 3 replaces the CRD or Back 3 restarts it, unless activeDeadlineSeconds is raised."
         check = kubectl("tfjob", "migrate", "--check", "-A")
@@ -357,33 +359,33 @@ def _named(id_: str, concerned: Sequence[str], check: str) -> Iterator[str]:
         yield f"#   and {more} more, as `{id_}`: {check} -o json"
 
 
-def about_the_deployment(found: Found, operator: TrainingOperator) -> Iterator[str]:
+def about_the_deployment(cluster: ClusterState, operator: TrainingOperator) -> Iterator[str]:
     """Yield comments if it is uncertain which Deployment is that of training-operator."""
     shown = f"{operator.namespace}/{operator.name}"
-    if found.deployments is None:
+    if cluster.deployments is None:
         yield f"# Deployments cannot be read: the commands assume {shown}, as in the manifests of training-operator."
     elif not operator.found:
         yield f"# No Deployment has the label {SELECTOR}: the commands assume {shown}."
-    elif len(found.deployments) > 1:
-        yield f"# {len(found.deployments)} Deployments have the label {SELECTOR}: make sure that {shown} is the right one."
+    elif len(cluster.deployments) > 1:
+        yield f"# {len(cluster.deployments)} Deployments have the label {SELECTOR}: make sure that {shown} is the right one."
 
 
-def _about_other_namespaces(found: Found, operator: TrainingOperator) -> Iterator[str]:
+def _about_other_namespaces(cluster: ClusterState, operator: TrainingOperator) -> Iterator[str]:
     """Yield comments if the operator that is installed serves more namespaces than the one that is stopped."""
     if operator.only:
         yield f"# training-operator serves only the namespace {operator.only}: tfjob-operator will serve all namespaces."
-    if len(found.deployments or ()) > 1:
+    if len(cluster.deployments or ()) > 1:
         yield "# tfjob-operator will serve all namespaces: stop every other training-operator before step 3, as this one."
 
 
-def _gitops(found: Found, operator: TrainingOperator) -> Iterator[str]:
+def _gitops(cluster: ClusterState, operator: TrainingOperator) -> Iterator[str]:
     yield from managed(
         (
             "its webhook, and restores the entry for TFJobs: they cannot be created or changed then",
-            webhook_configs(found),
+            webhook_configs(cluster),
         ),
         ("its Deployment, and starts it again: two operators would run the same pods", [operator.found]),
-        (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [found.crd or {}]),
+        (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [cluster.crd or {}]),
     )
 
 
@@ -402,34 +404,34 @@ def _manager(body: Mapping[str, Any]) -> str:
     return next((tool for start, tool in _GITOPS.items() if any(mark.startswith(start) for mark in marks)), "")
 
 
-def webhook_configs(found: Found) -> list[Mapping[str, Any]]:
+def webhook_configs(cluster: ClusterState) -> list[Mapping[str, Any]]:
     """Return the webhook configurations with an entry for TFJobs; that of the manifests if they may not be read."""
-    if found.webhooks is None:
+    if cluster.webhooks is None:
         return [{"metadata": {"name": _WEBHOOK}, "webhooks": [{"name": TFJOB_ENTRY}]}]
     return [
         config
-        for config in found.webhooks
+        for config in cluster.webhooks
         if any(entry.get("name") == TFJOB_ENTRY for entry in listed(config.get("webhooks")))
     ]
 
 
-def _webhooks(found: Found) -> list[tuple[str, str]]:
+def _webhooks(cluster: ClusterState) -> list[tuple[str, str]]:
     """Return the names of the webhook configurations to change, each with the file for its entry."""
-    names = [*map(_name, webhook_configs(found))]
+    names = [*map(_name, webhook_configs(cluster))]
     return [(name, f"webhook{f'-{place}' if place else ''}.json") for place, name in enumerate(names)]
 
 
-def _missing_webhooks(found: Found) -> list[tuple[str, str]]:
+def _missing_webhooks(cluster: ClusterState) -> list[tuple[str, str]]:
     """Return the webhook configuration of training-operator that has no entry for TFJobs, with the file for it."""
-    names = [*map(_name, found.webhooks or ())]
-    return [(_WEBHOOK, "webhook.json")] if _WEBHOOK in names and not webhook_configs(found) else []
+    names = [*map(_name, cluster.webhooks or ())]
+    return [(_WEBHOOK, "webhook.json")] if _WEBHOOK in names and not webhook_configs(cluster) else []
 
 
-def _kept_kinds(found: Found, operator: TrainingOperator) -> list[str]:
+def _kept_kinds(cluster: ClusterState, operator: TrainingOperator) -> list[str]:
     """Return the kinds that training-operator continues to serve, as values of --enable-scheme."""
     if operator.schemes:
         return [scheme for scheme in operator.schemes if scheme != "tfjob"]
-    return [OTHER_KINDS[kind] for kind in OTHER_KINDS if kind in {*found.kinds, *found.unknown_kinds}]
+    return [OTHER_KINDS[kind] for kind in OTHER_KINDS if kind in {*cluster.kinds, *cluster.unknown_kinds}]
 
 
 def _remove_webhook(webhooks: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -452,17 +454,17 @@ def _remove_webhook(webhooks: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"if {has_entry} {file}; then {patch}; else echo 'error: the entry is not saved' >&2; false; fi"
 
 
-def _stop(found: Found, operator: TrainingOperator, kept: Sequence[str]) -> Iterator[str]:
+def _stop(cluster: ClusterState, operator: TrainingOperator, kept: Sequence[str]) -> Iterator[str]:
     if kept:
         yield f"# 2. Stop training-operator for TFJobs. It continues with {', '.join(kept)}."
-        if found.unknown_kinds and not operator.schemes:
-            yield f"#    Without permission to list {', '.join(found.unknown_kinds)}, they are assumed to be in use."
+        if cluster.unknown_kinds and not operator.schemes:
+            yield f"#    Without permission to list {', '.join(cluster.unknown_kinds)}, they are assumed to be in use."
         yield from _record(operator)
         yield _set_schemes(operator, kept)
         yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
         yield "#    The old pod may still write while it terminates. If this does not end, do not continue."
         yield _wait_until_terminated(operator.namespace, SELECTOR)
-        yield from _restore_bindings(found, operator)
+        yield from _restore_bindings(cluster, operator)
         return
     yield "# 2. Stop training-operator. Pods continue without it. Never run two operators for the same jobs."
     yield from _record(operator)
@@ -480,11 +482,11 @@ def _record(operator: TrainingOperator) -> Iterator[str]:
         yield kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{RECORD}={value}", "--overwrite")
 
 
-def _restore_bindings(found: Found, operator: TrainingOperator) -> Iterator[str]:
+def _restore_bindings(cluster: ClusterState, operator: TrainingOperator) -> Iterator[str]:
     """Yield the commands that give training-operator its permissions in all namespaces again, if some were moved before."""
-    if not (found.moved or operator.recorded_bindings):
+    if not (cluster.moved or operator.recorded_bindings):
         return
-    bindings = bindings_of(found, operator)
+    bindings = bindings_of(cluster, operator)
     if not bindings:
         yield "#    Its ClusterRoleBindings are not known: none was found, and no plan has recorded them. Before you continue,"
         yield "#    create them again from its manifests."
@@ -494,14 +496,14 @@ def _restore_bindings(found: Found, operator: TrainingOperator) -> Iterator[str]
     yield forget_bindings(operator)
 
 
-def bindings_of(found: Found, operator: TrainingOperator) -> list[tuple[str, str]]:
+def bindings_of(cluster: ClusterState, operator: TrainingOperator) -> list[tuple[str, str]]:
     """Return the ClusterRoleBindings of training-operator and their ClusterRoles, with those that a plan has recorded.
 
     Those of its manifests if they may not be read; none if they are not known.
     """
-    names = {_name(each): text(mapping(each.get("roleRef")).get("name")) for each in binding_objects(found, operator)}
+    names = {_name(each): text(mapping(each.get("roleRef")).get("name")) for each in binding_objects(cluster, operator)}
     names |= operator.recorded_bindings
-    return [*names.items()] or ([(_NAME, _NAME)] if found.bindings is None else [])
+    return [*names.items()] or ([(_NAME, _NAME)] if cluster.bindings is None else [])
 
 
 def forget_bindings(operator: TrainingOperator) -> str:
@@ -509,15 +511,17 @@ def forget_bindings(operator: TrainingOperator) -> str:
     return kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{BINDINGS_RECORD}-")
 
 
-def binding_objects(found: Found, operator: TrainingOperator) -> list[Mapping[str, Any]]:
+def binding_objects(cluster: ClusterState, operator: TrainingOperator) -> list[Mapping[str, Any]]:
     """Return the ClusterRoleBindings of training-operator, except the one of `READER`."""
-    bound = _bound_to(found, operator.namespace, operator.account)
+    bound = _bound_to(cluster, operator.namespace, operator.account)
     return [each for each in bound if mapping(each.get("roleRef")).get("name") != READER]
 
 
-def _bound_to(found: Found, namespace: str, account: str) -> list[Mapping[str, Any]]:
+def _bound_to(cluster: ClusterState, namespace: str, account: str) -> list[Mapping[str, Any]]:
     """Return the ClusterRoleBindings of a service account."""
-    return [binding for binding in found.bindings or () if ("ServiceAccount", namespace, account) in _subjects(binding)]
+    return [
+        binding for binding in cluster.bindings or () if ("ServiceAccount", namespace, account) in _subjects(binding)
+    ]
 
 
 def _subjects(binding: Mapping[str, Any]) -> list[tuple[object, object, object]]:
@@ -557,51 +561,55 @@ def _patch_container(operator: TrainingOperator, changed: Mapping[str, Any]) -> 
     return kubectl(*within(operator), "patch", "deployment", operator.name, "--type=strategic", patch=patch)
 
 
-def _kept_by_flags(found: Found) -> list[Difference]:
+def _kept_by_flags(cluster: ClusterState) -> list[Difference]:
     """Return the differences for whose flags there is a reason: all of them if the jobs are unknown."""
     kept = [
-        each for each in DIFFERENCES.values() if each.flags and (found.jobs is None or each.id in found.differences)
+        difference
+        for difference in DIFFERENCES.values()
+        if difference.flags and (cluster.jobs is None or difference.id in cluster.differences)
     ]
     # The flag deletes working sidecars, too, for which training-operator waits.
-    has_sidecars = found.jobs is None or not {SIDECARS.id, SIDECARS_KEPT.id}.isdisjoint(found.differences)
-    return [each for each in kept if not (each is COMPLETION_GRACE and has_sidecars)]
+    has_sidecars = cluster.jobs is None or not {SIDECARS.id, SIDECARS_KEPT.id}.isdisjoint(cluster.differences)
+    return [difference for difference in kept if not (difference is COMPLETION_GRACE and has_sidecars)]
 
 
-def _install(found: Found, operator: TrainingOperator) -> Iterator[str]:
+def _install(cluster: ClusterState, operator: TrainingOperator) -> Iterator[str]:
     # The file without a namespace object: deleting the other one would delete everything in the namespace.
     file = "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
     yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
-    yield from set_flags(found, operator, file, found.installed)
-    yield from _remove_installations(found)
+    yield from set_flags(cluster, operator, file, cluster.installed)
+    yield from _remove_installations(cluster)
     if has_gang(operator):
         yield kubectl("apply", "-k", GANG_ADDON)
     yield from apply_and_wait(file, NAMESPACE)
 
 
-def _remove_installations(found: Found) -> Iterator[str]:
+def _remove_installations(cluster: ClusterState) -> Iterator[str]:
     """Yield the commands that remove the installations outside of `NAMESPACE`. They may be repeated."""
-    for namespace in _replaced_namespaces(found):
+    for namespace in _replaced_namespaces(cluster):
         yield f"#    Remove its installation in {namespace}: it would write the same jobs."
-        yield from _remove_cluster_bindings(found, namespace)
+        yield from _remove_cluster_bindings(cluster, namespace)
         yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
         yield wait_until_gone(namespace, OURS)
 
 
-def _replaced_namespaces(found: Found) -> list[str]:
+def _replaced_namespaces(cluster: ClusterState) -> list[str]:
     """Return the namespaces whose installation of this operator is replaced by one in `NAMESPACE`."""
-    return sorted({*found.moved, *(each.namespace for each in found.installed)} - {NAMESPACE})
+    return sorted({*cluster.moved, *(installation.namespace for installation in cluster.installed)} - {NAMESPACE})
 
 
-def _remove_cluster_bindings(found: Found, namespace: str) -> Iterator[str]:
+def _remove_cluster_bindings(cluster: ClusterState, namespace: str) -> Iterator[str]:
     """Yield the commands that delete the ClusterRoleBindings of an installation, whose account could be created again.
 
     They come first: a plan that is printed after an error finds them by the Deployment.
     """
-    accounts = sorted({each.account for each in found.installed if each.namespace == namespace})
-    if accounts and found.bindings is None:
+    accounts = sorted(
+        {installation.account for installation in cluster.installed if installation.namespace == namespace}
+    )
+    if accounts and cluster.bindings is None:
         yield f"#    Delete the ClusterRoleBindings of its ServiceAccount {', '.join(accounts)} too: they cannot be read."
     own = [("ServiceAccount", namespace, account) for account in accounts]
-    bound = {_name(each): each for account in accounts for each in _bound_to(found, namespace, account)}
+    bound = {_name(each): each for account in accounts for each in _bound_to(cluster, namespace, account)}
     for name, binding in bound.items():
         labels = mapping(mapping(binding.get("metadata")).get("labels"))
         if labels.get(_NAME_LABEL) == _OWN_NAME and all(subject in own for subject in _subjects(binding)):
@@ -615,13 +623,15 @@ def has_gang(operator: TrainingOperator) -> bool:
     return bool(_SUBDOMAIN.fullmatch(operator.gang_scheduler))
 
 
-def set_flags(found: Found, operator: TrainingOperator, file: str, replaced: Sequence[Installation]) -> Iterator[str]:
+def set_flags(
+    cluster: ClusterState, operator: TrainingOperator, file: str, replaced: Sequence[Installation]
+) -> Iterator[str]:
     """Yield the command that adds flags, and the differences without one.
 
     They are those which keep the behavior of training-operator, and those of the installations that are replaced.
     """
-    kept = _kept_by_flags(found)
-    needed = [flag for each in kept for flag in each.flags]
+    kept = _kept_by_flags(cluster)
+    needed = [flag for difference in kept for flag in difference.flags]
     if has_gang(operator):
         needed += ["--enable-gang-scheduling", f"--gang-scheduler-name={operator.gang_scheduler}"]
     flags = {flag_name(each): each for each in needed}
@@ -639,9 +649,11 @@ def set_flags(found: Found, operator: TrainingOperator, file: str, replaced: Seq
         names = r"\|".join(flags)
         earlier = rf"/^ *- \({names}\)\(=.*\)\{{0,1\}}$/d"
         yield rf"sed -i -e '{earlier}' -e 's|^\( *- \){_FIRST_ARGUMENT}$|&{lines}|' {file}"
-    done = {each.id for each in kept} | ({GANG.id} if has_gang(operator) else set())
+    done = {difference.id for difference in kept} | ({GANG.id} if has_gang(operator) else set())
     rest = [
-        f"{id_} ({len(jobs)} job{'s' * (len(jobs) != 1)})" for id_, jobs in found.differences.items() if id_ not in done
+        f"{id_} ({len(jobs)} job{'s' * (len(jobs) != 1)})"
+        for id_, jobs in cluster.differences.items()
+        if id_ not in done
     ]
     if rest:
         yield f"#    No flag keeps the behavior of these; see --check: {', '.join(rest)}"
@@ -698,22 +710,22 @@ def stop_operator(namespace: str) -> Iterator[str]:
 
 
 def _back(
-    found: Found, operator: TrainingOperator, webhooks: Sequence[tuple[str, str]], kept: Sequence[str]
+    cluster: ClusterState, operator: TrainingOperator, webhooks: Sequence[tuple[str, str]], kept: Sequence[str]
 ) -> Iterator[str]:
     yield from unsupported("--all-namespaces")
     yield "# Back 2: Stop tfjob-operator."
     yield from stop_operator(NAMESPACE)
     # Installations of single namespaces still run if step 3 was not executed.
-    yield from _remove_installations(found)
-    missing = _missing_webhooks(found)
+    yield from _remove_installations(cluster)
+    missing = _missing_webhooks(cluster)
     restored = bool(webhooks or missing)
     yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * restored}."
-    if found.moved:
+    if cluster.moved:
         yield kubectl("label", "namespaces", "--all", f"{MOVED}-")
     # Step 2 restores them too if other kinds need them, but may not have been executed.
-    yield from _restore_bindings(found, operator)
+    yield from _restore_bindings(cluster, operator)
     yield from _restore_deployment(operator, is_limited=bool(kept))
-    if _replaced_namespaces(found):
+    if _replaced_namespaces(cluster):
         yield "#     If it has run all the time, it retries denied writes only after up to 17m."
         yield kubectl(*within(operator), "rollout", "restart", f"deployment/{operator.name}")
     yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")

@@ -223,7 +223,7 @@ def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> date
     history, begun = status.get("attemptHistory") or [{}], status.get("begun") or {}
     if (ended := jobs.time_of(history[-1].get("endTime"))) is not None:  # for a delay of the whole job
         times.append(ended + timedelta(seconds=begun.get("delaySeconds") or 0))
-    return min((each for each in times if each is not None and each > now), default=None)
+    return min((moment for moment in times if moment is not None and moment > now), default=None)
 
 
 def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:
@@ -250,9 +250,9 @@ def pod_lists(
     """
 
     def read() -> tuple[dict[str, dict[str, Any]], Sequence[Watch]]:
-        found = find(session, job, choice)
-        watch = Watch(pods_path(session.namespace), found.version, selector_of(job))
-        return {replica.uid: replica.pod for replica in found.replicas}, [watch]
+        selected = find(session, job, choice)
+        watch = Watch(pods_path(session.namespace), selected.version, selector_of(job))
+        return {replica.uid: replica.pod for replica in selected.replicas}, [watch]
 
     for pods, _, event in watched(session, read, "its pods", pause=pause, warn=warn):
         if event is not None:

@@ -75,15 +75,15 @@ class Target:
         }
         user = {"token": self.token, "as": self.as_, "as-uid": self.as_uid, "as-groups": self.as_group}
         try:
-            found = read_kubeconfig(
+            kubeconfig = read_kubeconfig(
                 self.kubeconfig,
                 names={"context": self.context, "cluster": self.cluster, "user": self.user},
                 cluster={name: value for name, value in cluster.items() if value},
                 user={name: value for name, value in user.items() if value},
             )
-            if found is None and not in_pod():
+            if kubeconfig is None and not in_pod():
                 raise CliError("no cluster configured: set KUBECONFIG or pass --kubeconfig")
-            access = access_of_pod() if found is None else found.access()
+            access = access_of_pod() if kubeconfig is None else kubeconfig.access()
             access.route()  # report an invalid address now, not in the middle of a command
         except AccessError as error:
             raise CliError(error.message) from error

@@ -156,7 +156,7 @@ class LiveJob:
         while True:
             self._read_waits()
             with self._lock:
-                there = {each.name: each for each in self._seen.replicas or ()}
+                there = {pod.name: pod for pod in self._seen.replicas or ()}
             replica = next((there[name] for name in _DECIDING if name in there), None)
             if replica is not None and replica.uid != read and replica.phase not in {"", "Pending"}:
                 is_last = replica.phase in {"Succeeded", "Failed"}

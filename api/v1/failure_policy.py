@@ -45,9 +45,9 @@ NODE_AVOIDANCE_FIELDS: Final = frozenset({"failureThreshold", "expirationSeconds
 
 def read_failure_policy(reader: Reader, value: object, path: str, types: Collection[str]) -> FailurePolicy:
     """Read `failurePolicy` of a job with these replica types."""
-    given = reader.mapping(value, path)
-    reader.known(given, FAILURE_POLICY_FIELDS, path)
-    listed = given.get("rules")
+    fields = reader.mapping(value, path)
+    reader.known(fields, FAILURE_POLICY_FIELDS, path)
+    listed = fields.get("rules")
     rules: list[Rule] = []
     if not isinstance(listed, list):
         if listed is None:
@@ -62,15 +62,15 @@ def read_failure_policy(reader: Reader, value: object, path: str, types: Collect
         if any(rule.name == other.name for other in rules):
             reader.error(Path(Path(f"{path}.rules", number), "name"), "Duplicate value: rule names must be unique")
         rules.append(rule)
-    restarts = reader.integer(given.get("maxRestarts"), f"{path}.maxRestarts", None)
+    restarts = reader.integer(fields.get("maxRestarts"), f"{path}.maxRestarts", None)
     counted = [
         rule.name
         for rule in rules
         if RuleAction.RESTART_ALL in {rule.action, rule.escalation.action if rule.escalation else None}
     ]
-    if counted and given.get("maxRestarts") is None:
+    if counted and fields.get("maxRestarts") is None:
         reader.error(f"{path}.maxRestarts", f"Required value: rule {counted[0]} restarts the whole job")
-    kept = reader.choice(given.get("finishedReplicaPolicy"), f"{path}.finishedReplicaPolicy", FinishedReplicaPolicy)
+    kept = reader.choice(fields.get("finishedReplicaPolicy"), f"{path}.finishedReplicaPolicy", FinishedReplicaPolicy)
     return FailurePolicy(tuple(rules), restarts, keeps_finished=kept is FinishedReplicaPolicy.KEEP)
 
 
@@ -101,10 +101,10 @@ def _read_rule(reader: Reader, value: object, path: Path, number: int, types: Co
         reader.error(
             Path(path, "action"), f"Forbidden: {action} cannot be used with {stall}, which concerns the whole job"
         )
-    given = reader.mapping(nodes, Path(path, "onNodes"))
+    fields = reader.mapping(nodes, Path(path, "onNodes"))
     if nodes is not None:
-        reader.known(given, {"conditions", "taints"}, Path(path, "onNodes"))
-        if not (given.get("conditions") or given.get("taints")):
+        reader.known(fields, {"conditions", "taints"}, Path(path, "onNodes"))
+        if not (fields.get("conditions") or fields.get("taints")):
             reader.error(Path(path, "onNodes"), "Required value: at least one of conditions, taints")
     return Rule(
         name,
@@ -113,8 +113,8 @@ def _read_rule(reader: Reader, value: object, path: Path, number: int, types: Co
         _read_exit_codes(reader, value.get("onExitCodes"), Path(path, "onExitCodes")),
         _read_conditions(reader, value.get("onPodConditions"), Path(path, "onPodConditions")),
         reasons,
-        _read_conditions(reader, given.get("conditions"), Path(Path(path, "onNodes"), "conditions")),
-        _read_taints(reader, given.get("taints"), Path(Path(path, "onNodes"), "taints")),
+        _read_conditions(reader, fields.get("conditions"), Path(Path(path, "onNodes"), "conditions")),
+        _read_taints(reader, fields.get("taints"), Path(Path(path, "onNodes"), "taints")),
         escalation,
     )
 
@@ -138,32 +138,32 @@ def _read_targets(reader: Reader, value: object, path: Path, types: Collection[s
 def _read_exit_codes(reader: Reader, value: object, path: Path) -> ExitCodes | None:
     if value is None:
         return None
-    given = reader.mapping(value, path)
-    reader.known(given, {"containerName", "operator", "values"}, path)
-    operator = reader.text(given.get("operator"), Path(path, "operator"))
+    fields = reader.mapping(value, path)
+    reader.known(fields, {"containerName", "operator", "values"}, path)
+    operator = reader.text(fields.get("operator"), Path(path, "operator"))
     if operator not in {"In", "NotIn"}:
         reader.unsupported(Path(path, "operator"), ("In", "NotIn"))
     values: list[int] = []
-    for each, at in _items(reader, given.get("values"), Path(path, "values"), MAX_VALUES):
+    for each, at in _items(reader, fields.get("values"), Path(path, "values"), MAX_VALUES):
         code = reader.integer(each, at, 0) or 0
         if code == 0 and operator == "In":
             reader.error(at, "must not be 0 with operator In: exit code 0 is not a failure")
         if values and code <= values[-1]:
             reader.error(at, "must be larger than the value before it")
         values.append(code)
-    container = reader.text(given.get("containerName"), Path(path, "containerName"))
+    container = reader.text(fields.get("containerName"), Path(path, "containerName"))
     return ExitCodes(frozenset(values), others=operator == "NotIn", container=container)
 
 
 def _read_conditions(reader: Reader, value: object, path: Path) -> tuple[ConditionPattern, ...]:
     found = []
     for each, at in _items(reader, value, path) if value is not None else ():
-        given = reader.mapping(each, at)
-        reader.known(given, {"type", "status"}, at)
-        kind = reader.text(given.get("type"), Path(at, "type"))
+        fields = reader.mapping(each, at)
+        reader.known(fields, {"type", "status"}, at)
+        kind = reader.text(fields.get("type"), Path(at, "type"))
         if not kind:
             reader.error(Path(at, "type"), "Required value")
-        status = reader.text(given.get("status"), Path(at, "status"), "True")
+        status = reader.text(fields.get("status"), Path(at, "status"), "True")
         if status not in _STATUSES:
             reader.unsupported(Path(at, "status"), _STATUSES)
         found.append(ConditionPattern(kind, status))
@@ -186,27 +186,27 @@ def _read_reasons(reader: Reader, value: object, path: Path) -> frozenset[Failur
 def _read_taints(reader: Reader, value: object, path: Path) -> tuple[TaintPattern, ...]:
     found = []
     for each, at in _items(reader, value, path) if value is not None else ():
-        given = reader.mapping(each, at)
-        reader.known(given, {"key", "value", "effect"}, at)
-        key = reader.text(given.get("key"), Path(at, "key"))
+        fields = reader.mapping(each, at)
+        reader.known(fields, {"key", "value", "effect"}, at)
+        key = reader.text(fields.get("key"), Path(at, "key"))
         if not key:
             reader.error(Path(at, "key"), "Required value")
-        effect = reader.text(given.get("effect"), Path(at, "effect"))
+        effect = reader.text(fields.get("effect"), Path(at, "effect"))
         if effect not in {"", *_EFFECTS}:
             reader.unsupported(Path(at, "effect"), _EFFECTS)
-        found.append(TaintPattern(key, reader.text(given.get("value"), Path(at, "value")), effect))
+        found.append(TaintPattern(key, reader.text(fields.get("value"), Path(at, "value")), effect))
     return tuple(found)
 
 
 def _read_escalation(reader: Reader, value: object, path: Path) -> Escalation | None:
     if value is None:
         return None
-    given = reader.mapping(value, path)
-    reader.known(given, {"afterSeconds", "action"}, path)
-    after_s = _positive(reader, given.get("afterSeconds"), Path(path, "afterSeconds"))
-    if given.get("afterSeconds") is None:
+    fields = reader.mapping(value, path)
+    reader.known(fields, {"afterSeconds", "action"}, path)
+    after_s = _positive(reader, fields.get("afterSeconds"), Path(path, "afterSeconds"))
+    if fields.get("afterSeconds") is None:
         reader.error(Path(path, "afterSeconds"), "Required value")
-    action = reader.text(given.get("action"), Path(path, "action"))
+    action = reader.text(fields.get("action"), Path(path, "action"))
     if action not in {RuleAction.RESTART_ALL, RuleAction.FAIL_JOB}:
         reader.unsupported(Path(path, "action"), (RuleAction.RESTART_ALL, RuleAction.FAIL_JOB))
         action = RuleAction.FAIL_JOB
@@ -232,18 +232,18 @@ def _positive(reader: Reader, value: object, path: Path | str) -> int | None:
     return found or None
 
 
-def read_other_fields(reader: Reader, given: JSON, path: str) -> dict[str, Any]:
+def read_other_fields(reader: Reader, fields: JSON, path: str) -> dict[str, Any]:
     """Read the fields OTHER_FIELDS of `runPolicy`; return their values by the field names of `TFJobSpec`."""
-    lost_s = reader.integer(given.get("nodeLostTimeoutSeconds"), f"{path}.nodeLostTimeoutSeconds", None)
+    lost_s = reader.integer(fields.get("nodeLostTimeoutSeconds"), f"{path}.nodeLostTimeoutSeconds", None)
     if lost_s is not None and 0 < lost_s < c.MIN_NODE_LOST_TIMEOUT_S:
         reader.error(f"{path}.nodeLostTimeoutSeconds", f"must be 0 (never) or at least {c.MIN_NODE_LOST_TIMEOUT_S}")
-    progress_s = reader.integer(given.get("progressDeadlineSeconds"), f"{path}.progressDeadlineSeconds", None)
+    progress_s = reader.integer(fields.get("progressDeadlineSeconds"), f"{path}.progressDeadlineSeconds", None)
     if progress_s is not None and progress_s < c.MIN_PROGRESS_DEADLINE_S:
         reader.error(f"{path}.progressDeadlineSeconds", f"must be at least {c.MIN_PROGRESS_DEADLINE_S}")
     return {
-        "node_avoidance": _read_node_avoidance(reader, given.get("nodeAvoidance"), f"{path}.nodeAvoidance"),
+        "node_avoidance": _read_node_avoidance(reader, fields.get("nodeAvoidance"), f"{path}.nodeAvoidance"),
         "node_lost_timeout_s": lost_s,
-        "start_deadline_s": _positive(reader, given.get("startDeadlineSeconds"), f"{path}.startDeadlineSeconds"),
+        "start_deadline_s": _positive(reader, fields.get("startDeadlineSeconds"), f"{path}.startDeadlineSeconds"),
         "progress_deadline_s": progress_s,
     }
 
@@ -251,10 +251,10 @@ def read_other_fields(reader: Reader, given: JSON, path: str) -> dict[str, Any]:
 def _read_node_avoidance(reader: Reader, value: object, path: str) -> NodeAvoidance | None:
     if value is None:
         return None
-    given = reader.mapping(value, path)
-    reader.known(given, NODE_AVOIDANCE_FIELDS, path)
-    threshold = _positive(reader, given.get("failureThreshold"), f"{path}.failureThreshold")
-    expiration_s = _positive(reader, given.get("expirationSeconds"), f"{path}.expirationSeconds")
+    fields = reader.mapping(value, path)
+    reader.known(fields, NODE_AVOIDANCE_FIELDS, path)
+    threshold = _positive(reader, fields.get("failureThreshold"), f"{path}.failureThreshold")
+    expiration_s = _positive(reader, fields.get("expirationSeconds"), f"{path}.expirationSeconds")
     usual = NodeAvoidance()
     return NodeAvoidance(threshold or usual.threshold, expiration_s or usual.expiration_s)
 

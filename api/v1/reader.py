@@ -123,13 +123,13 @@ class Reader:
 
     def known(
         self,
-        given: Mapping[str, object],
+        fields: Mapping[str, object],
         known: Collection[str],
         path: Path | str,
         places: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Report the unknown fields of an object of the TFJob API. `places` has the objects to which fields belong."""
-        for key in given:
+        for key in fields:
             if key not in known:
                 self.unknown(path, key, known, certain=True, place=places.get(key))
 

@@ -37,9 +37,9 @@ def _ignored(why: str) -> str:
 def new_request(now: datetime, earlier: Iterable[str]) -> str:
     """Return a request with this time or, if the clock of an `earlier` one was ahead, with the next time after it."""
     times = [now.astimezone(UTC)]
-    for each in map(_time_of, earlier):
+    for moment in map(_time_of, earlier):
         try:
-            times += [each.astimezone(UTC) + timedelta(microseconds=1)] if each is not None else ()
+            times += [moment.astimezone(UTC) + timedelta(microseconds=1)] if moment is not None else ()
         except OverflowError:  # the year 9999, which is in the future for the operator too
             continue
     return f"{max(times):%Y-%m-%dT%H:%M:%S.%fZ}"
@@ -48,7 +48,7 @@ def new_request(now: datetime, earlier: Iterable[str]) -> str:
 def _time_of(request: str) -> datetime | None:
     """Return the timestamp of a request; None if it is not a timestamp with a time zone."""
     try:
-        found = datetime.fromisoformat(request) if len(request) <= MAX_LENGTH else None
+        moment = datetime.fromisoformat(request) if len(request) <= MAX_LENGTH else None
     except ValueError:
         return None
-    return found if found is not None and found.utcoffset() is not None else None
+    return moment if moment is not None and moment.utcoffset() is not None else None

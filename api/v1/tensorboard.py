@@ -101,20 +101,20 @@ def _check_name(reader: Reader, job: str) -> None:
         )
 
 
-def read_fields(reader: Reader, given: JSON, path: str) -> TensorBoard:
+def read_fields(reader: Reader, fields: JSON, path: str) -> TensorBoard:
     """Read the fields of a TensorBoard; errors go to `reader`, with paths below `path`."""
-    place = given.get("logDir")
+    place = fields.get("logDir")
     log_dir = reader.text(place, f"{path}.logDir")
     if not log_dir and (place is None or place == ""):
         reader.error(f"{path}.logDir", "Required value: the directory or URL of the summaries")
-    service_type = reader.choice(given.get("serviceType"), f"{path}.serviceType", ServiceType)
-    volumes, mounts = given.get("volumes"), given.get("volumeMounts")
+    service_type = reader.choice(fields.get("serviceType"), f"{path}.serviceType", ServiceType)
+    volumes, mounts = fields.get("volumes"), fields.get("volumeMounts")
     check(reader, volumes, VOLUMES, f"{path}.volumes")
     check(reader, mounts, VOLUME_MOUNTS, f"{path}.volumeMounts")
     _check_mounts(reader, _objects(volumes), mounts, path)
     return TensorBoard(
         log_dir=log_dir,
-        image=reader.text(given.get("image"), f"{path}.image"),
+        image=reader.text(fields.get("image"), f"{path}.image"),
         service_type=service_type or ServiceType.CLUSTER_IP,
         volumes=_objects(volumes),
         volume_mounts=_objects(mounts),

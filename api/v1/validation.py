@@ -196,7 +196,7 @@ def _read_replicas(
     """
     path = "spec.tfReplicaSpecs"
     value = spec.get("tfReplicaSpecs")
-    given = reader.mapping(value, path)
+    fields = reader.mapping(value, path)
     if value is None or value == {}:
         unknown = sorted(set(spec) - SPEC_FIELDS)
         hint = f"; the spec has only {join_names(unknown)}" if unknown else ""
@@ -208,7 +208,7 @@ def _read_replicas(
             "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1",
         )
     entries: dict[str, dict[str, object]] = {}
-    for key, entry in given.items():
+    for key, entry in fields.items():
         canonical = _CANONICAL_TYPE.get(key.lower())
         if canonical is None:
             like = reader.like(key, c.REPLICA_TYPES)
@@ -369,13 +369,13 @@ def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[Sp
     return merged, tuple(warnings)
 
 
-def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
-    reader.known(given, RUN_POLICY_FIELDS, path)
+def _read_run_policy(reader: Reader, fields: JSON, path: str) -> _RunPolicy:
+    reader.known(fields, RUN_POLICY_FIELDS, path)
 
     def number(name: str) -> int | None:
-        return reader.integer(given.get(name), f"{path}.{name}", None)
+        return reader.integer(fields.get(name), f"{path}.{name}", None)
 
-    clean = given.get("cleanPodPolicy")
+    clean = fields.get("cleanPodPolicy")
     clean_pod_policy = reader.choice(clean, f"{path}.cleanPodPolicy", CleanPodPolicy)
     return _RunPolicy(
         clean_pod_policy=clean_pod_policy,
@@ -383,12 +383,12 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
         backoff_limit=number("backoffLimit"),
         active_deadline_s=number("activeDeadlineSeconds"),
         ttl_s=number("ttlSecondsAfterFinished"),
-        suspend=reader.boolean(given.get("suspend"), f"{path}.suspend"),
-        managed_by=reader.text(given.get("managedBy"), f"{path}.managedBy"),
-        scheduling=_read_scheduling(reader, given.get("schedulingPolicy"), f"{path}.schedulingPolicy"),
-        network=reader.choice(given.get("network"), f"{path}.network", Network),
+        suspend=reader.boolean(fields.get("suspend"), f"{path}.suspend"),
+        managed_by=reader.text(fields.get("managedBy"), f"{path}.managedBy"),
+        scheduling=_read_scheduling(reader, fields.get("schedulingPolicy"), f"{path}.schedulingPolicy"),
+        network=reader.choice(fields.get("network"), f"{path}.network", Network),
         completion_grace_s=number("completionGracePeriodSeconds"),
-        **(read_other_fields(reader, given, path) if given.keys() & OTHER_FIELDS else {}),
+        **(read_other_fields(reader, fields, path) if fields.keys() & OTHER_FIELDS else {}),
     )
 
 
@@ -406,15 +406,15 @@ def _read_failure_policy(
 
 
 def _read_scheduling(reader: Reader, value: object, path: str) -> SchedulingPolicy:
-    given = reader.mapping(value, path)
-    reader.known(given, SCHEDULING_FIELDS, path)
-    check(reader, given.get("minResources"), MapOf(QUANTITY), f"{path}.minResources")
+    fields = reader.mapping(value, path)
+    reader.known(fields, SCHEDULING_FIELDS, path)
+    check(reader, fields.get("minResources"), MapOf(QUANTITY), f"{path}.minResources")
     return SchedulingPolicy(
-        min_available=reader.integer(given.get("minAvailable"), f"{path}.minAvailable", None),
-        queue=reader.text(given.get("queue"), f"{path}.queue"),
-        min_resources=_object_or_none(given.get("minResources")),
-        priority_class=reader.text(given.get("priorityClass"), f"{path}.priorityClass"),
-        schedule_timeout_s=reader.integer(given.get("scheduleTimeoutSeconds"), f"{path}.scheduleTimeoutSeconds", None),
+        min_available=reader.integer(fields.get("minAvailable"), f"{path}.minAvailable", None),
+        queue=reader.text(fields.get("queue"), f"{path}.queue"),
+        min_resources=_object_or_none(fields.get("minResources")),
+        priority_class=reader.text(fields.get("priorityClass"), f"{path}.priorityClass"),
+        schedule_timeout_s=reader.integer(fields.get("scheduleTimeoutSeconds"), f"{path}.scheduleTimeoutSeconds", None),
     )
 
 

@@ -50,8 +50,8 @@ def to_v1(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> Conversion |
         converted["runPolicy"]["managedBy"] = spec.managed_by
     if spec.tensorboard is not None:
         converted["tensorBoard"] = {"image": spec.image} | dict(spec.tensorboard)
-    given: JSON = canonical_spec(dialect, msgspec.json.decode(raw))
-    return Conversion(converted, tuple(_differences(spec, given)))
+    fields: JSON = canonical_spec(dialect, msgspec.json.decode(raw))
+    return Conversion(converted, tuple(_differences(spec, fields)))
 
 
 def _replicas(each: AlphaReplicas, spec: AlphaSpec, template: JSON) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _with_port(container: dict[str, Any], port: int) -> dict[str, Any]:
     return container | {"ports": [*others, {"name": v1.PORT_NAME, "containerPort": port}]}
 
 
-def _differences(spec: AlphaSpec, given: JSON) -> Iterator[str]:
+def _differences(spec: AlphaSpec, fields: JSON) -> Iterator[str]:
     """Yield the differences in behavior."""
     has_master = ReplicaType.MASTER in spec.sizes
     if has_master and spec.chief.type is not ReplicaType.MASTER:
@@ -93,5 +93,5 @@ def _differences(spec: AlphaSpec, given: JSON) -> Iterator[str]:
     yield "a process that runs out of memory is restarted, because its exit code is 137"
     if sum(spec.sizes.values()) == 1:
         yield "a job with a single replica has no TF_CONFIG"
-    if given.get("RuntimeId"):
+    if fields.get("RuntimeId"):
         yield "pods and Services are named after the job, not after its RuntimeId"

@@ -37,7 +37,7 @@ def command(
         replicas = find(session, job, choice).replicas
         if not replicas:
             raise no_pods_error(target, name, job, choice)
-        chosen = next((each for first in _FIRST for each in replicas if each.name == first), replicas[0])
+        chosen = next((pod for first in _FIRST for pod in replicas if pod.name == first), replicas[0])
         named = _container(chosen, container)
         namespace = session.namespace
     terminal = sys.stdin.isatty() and sys.stdout.isatty()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.cli.installations import Installation
     from tfjob_operator.cli.migration import CheckedJob
-    from tfjob_operator.cli.replacement import Found
+    from tfjob_operator.cli.replacement import ClusterState
     from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.target import Target
 
@@ -75,35 +75,35 @@ def command(*, target: Target, what: str | None, everywhere: bool, output: str |
         _print_for_program(found, output)
     else:
         echo(*_report(found, namespace))
-    if any(each.differences for each in found):
+    if any(job.differences for job in found):
         raise click.exceptions.Exit(DIFFERENT)
 
 
 def _check_now(session: Session, namespace: str | None) -> list[CheckedJob]:
     """Check the jobs with what may be read about the operators. Most users may not read Deployments."""
-    from tfjob_operator.cli.replacement import Found, has_gang_scheduling, is_served
+    from tfjob_operator.cli.replacement import ClusterState, has_gang_scheduling, is_served
 
-    found = Found(_deployments(session), _read_list(session, _WEBHOOKS))
+    cluster = ClusterState(_deployments(session), _read_list(session, _WEBHOOKS))
 
     @cache
-    def operators() -> Found | None:
+    def operators() -> ClusterState | None:
         """Return what decides who serves a namespace, read only if jobs were served before; None without permission."""
         installed = _installed(session)
         moved = _moved(session)
-        if found.deployments is None or installed is None or moved is None:
+        if cluster.deployments is None or installed is None or moved is None:
             warn(
                 "no permission to read Deployments and Namespaces: "
                 "jobs that tfjob-operator served once count as served by it"
             )
             return None
         bindings = _read_list(session, _BINDINGS) if moved else ()
-        return found._replace(installed=installed, moved=moved, bindings=bindings)
+        return cluster._replace(installed=installed, moved=moved, bindings=bindings)
 
     def serves(namespace: str) -> bool:
         known = operators()
         return known is None or is_served(known, namespace)
 
-    return _check(session, namespace, gang=has_gang_scheduling(found), is_served=serves)
+    return _check(session, namespace, gang=has_gang_scheduling(cluster), is_served=serves)
 
 
 def _check(
@@ -128,20 +128,20 @@ def _report(found: Sequence[CheckedJob], namespace: str | None) -> Iterator[str]
     if not found:
         yield f"No TFJobs found{'' if namespace is None else f' in {namespace} namespace'}."
         return
-    changed = [each for each in found if each.differences]
+    changed = [job for job in found if job.differences]
     if changed:
-        rows = [(each.namespace, each.name, each.state, ", ".join(each.differences)) for each in changed]
+        rows = [(job.namespace, job.name, job.state, ", ".join(job.differences)) for job in changed]
         yield from TablePrinter(("NAMESPACE", "NAME", "STATE", "DIFFERENCES")).lines(rows)
         yield ""
     for id_, difference in DIFFERENCES.items():
-        concerned = [each for each in changed if id_ in each.differences]
+        concerned = [job for job in changed if id_ in job.differences]
         if not concerned:
             continue
         yield f"{id_}: {len(concerned)} job{'s' * (len(concerned) != 1)}"
         yield f"  training-operator: {difference.before}"
         yield f"  tfjob-operator:    {difference.here}"
         yield f"  to keep it:        {difference.keep or 'not possible'}"
-        yield from (f"    {each.namespace}/{each.name}: {each.differences[id_]}" for each in concerned[:_SHOWN])
+        yield from (f"    {job.namespace}/{job.name}: {job.differences[id_]}" for job in concerned[:_SHOWN])
         if len(concerned) > _SHOWN:
             yield f"    and {len(concerned) - _SHOWN} more: see -o json"
         yield ""
@@ -154,10 +154,10 @@ def _report(found: Sequence[CheckedJob], namespace: str | None) -> Iterator[str]
 def _sums(found: Iterable[CheckedJob]) -> dict[str, int]:
     """Return how many jobs there are, and how many of them change. Those on hold are among the different ones."""
     count = Counter[str]()
-    for each in found:
+    for job in found:
         count["jobs"] += 1
-        count["onHold"] += "invalid" in each.differences
-        count["different" if each.differences else "unaffected" if each.unaffected else "same"] += 1
+        count["onHold"] += "invalid" in job.differences
+        count["different" if job.differences else "unaffected" if job.unaffected else "same"] += 1
     return {key: count[key] for key in ("jobs", "different", "onHold", "same", "unaffected")}
 
 
@@ -168,10 +168,10 @@ def _by_namespace(found: Iterable[CheckedJob]) -> dict[str, dict[str, int]]:
 def _print_for_program(found: Sequence[CheckedJob], output: str) -> None:
     from tfjob_operator.cli.migration import DIFFERENCES
 
-    used = {id_ for each in found for id_ in each.differences}
+    used = {id_ for job in found for id_ in job.differences}
     value = {
         "differences": {id_: each._asdict() for id_, each in DIFFERENCES.items() if id_ in used},
-        "jobs": [each._asdict() for each in found],
+        "jobs": [job._asdict() for job in found],
         "namespaces": _by_namespace(found),
         "total": _sums(found),
     }
@@ -186,52 +186,54 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
         CRD,
         OTHER_KINDS,
         SELECTOR,
-        Found,
+        ClusterState,
         has_gang_scheduling,
         needs_bindings,
         nothing_to_replace,
         plan,
     )
 
-    found = Found(_deployments(session), _read_list(session, _WEBHOOKS), crd=session.get_if_allowed(f"{_CRDS}/{CRD}"))
+    cluster = ClusterState(
+        _deployments(session), _read_list(session, _WEBHOOKS), crd=session.get_if_allowed(f"{_CRDS}/{CRD}")
+    )
     moved = _moved(session)
-    found = found._replace(moved=moved or (), installed=_installed(session) or ())
-    if nothing_to_replace(found):
+    cluster = cluster._replace(moved=moved or (), installed=_installed(session) or ())
+    if nothing_to_replace(cluster):
         raise CliError(
             f"nothing to replace: no Deployment has the label {SELECTOR}, and no webhook is that of training-operator. "
             "Install tfjob-operator as in docs/install.md"
         )
     if namespace:
         _require_namespace(session, namespace)
-    found = found._replace(bindings=_read_list(session, _BINDINGS) if namespace or needs_bindings(found) else ())
+    cluster = cluster._replace(bindings=_read_list(session, _BINDINGS) if namespace or needs_bindings(cluster) else ())
     for what, read in (
-        ("Deployments", found.deployments),
-        ("webhook configurations", found.webhooks),
-        (f"the CRD {CRD}", found.crd),
-        ("ClusterRoleBindings", found.bindings),
+        ("Deployments", cluster.deployments),
+        ("webhook configurations", cluster.webhooks),
+        (f"the CRD {CRD}", cluster.crd),
+        ("ClusterRoleBindings", cluster.bindings),
     ):
         if read is None:
             warn(f"no permission to read {what}: the plan assumes the manifests of training-operator")
     if moved is None:
         warn("no permission to list Namespaces: the plan assumes that none was moved before")
-    if namespace and (why := refusal(found, namespace)):
+    if namespace and (why := refusal(cluster, namespace)):
         raise CliError(why)
     within = f"namespaces/{namespace}/" if namespace else ""
     others = {kind: _read_list(session, f"/apis/{GROUP}/v1/{within}{kind}", limit="1") for kind in OTHER_KINDS}
-    found = found._replace(
+    cluster = cluster._replace(
         kinds=[kind for kind, read in others.items() if read],
         unknown_kinds=[kind for kind, read in others.items() if read is None],
     )
     try:
         # Flags apply to all jobs of an installation, also to those that this operator serves already.
-        every = _check(session, namespace, gang=has_gang_scheduling(found), is_served=lambda _: False)
-        checked = [each for each in every if not each.unaffected]
-        found = found._replace(
-            jobs=sum(each.state not in ENDS for each in checked),
+        every = _check(session, namespace, gang=has_gang_scheduling(cluster), is_served=lambda _: False)
+        checked = [job for job in every if not job.unaffected]
+        cluster = cluster._replace(
+            jobs=sum(job.state not in ENDS for job in checked),
             differences={
                 id_: jobs
                 for id_ in DIFFERENCES
-                if (jobs := [(each.namespace, each.name) for each in checked if id_ in each.differences])
+                if (jobs := [(job.namespace, job.name) for job in checked if id_ in job.differences])
             },
         )
     except ApiServerError as error:
@@ -240,8 +242,10 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
         where = f"in {namespace}" if namespace else "of all namespaces"
         warn(f"no permission to list TFJobs {where}: the plan has the flags for all differences")
     if not namespace:
-        return plan(found)
-    return namespace_plan(found._replace(late_elsewhere=_late_elsewhere(session, {*found.moved, namespace})), namespace)
+        return plan(cluster)
+    return namespace_plan(
+        cluster._replace(late_elsewhere=_late_elsewhere(session, {*cluster.moved, namespace})), namespace
+    )
 
 
 def _late_elsewhere(session: Session, served: Collection[str]) -> list[tuple[str, str]]:
@@ -257,8 +261,8 @@ def _late_elsewhere(session: Session, served: Collection[str]) -> list[tuple[str
             "no permission to list TFJobs of all namespaces: jobs beyond their deadlines in other namespaces are not named"
         )
         return []
-    late = (each for each in every if DEADLINE_EXCEEDED.id in each.differences)
-    return [(each.namespace, each.name) for each in late if each.namespace not in served]
+    late = (job for job in every if DEADLINE_EXCEEDED.id in job.differences)
+    return [(job.namespace, job.name) for job in late if job.namespace not in served]
 
 
 def _require_namespace(session: Session, namespace: str) -> None:

@@ -37,14 +37,14 @@ _POLICY: Final = {
 def _mounts(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[Mount]:
     from tfjob_operator.cli.submission import Mount
 
-    found = []
+    mounts = []
     for each in given:
         claim, colon, rest = each.partition(":")
         path, read_only = (rest.removesuffix(":ro"), True) if rest.endswith(":ro") else (rest, False)
         if not claim or not colon or not path.startswith("/") or ":" in path:
             raise click.BadParameter(f"{each!r} is not of the form CLAIM:/PATH or CLAIM:/PATH:ro")
-        found.append(Mount(claim, path, read_only))
-    return found
+        mounts.append(Mount(claim, path, read_only))
+    return mounts
 
 
 def _pairs(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -181,13 +181,13 @@ def _base(file: str) -> Mapping[str, Any]:
     """Return the single job in a file. Raises CliError for none, several, or one of an older version."""
     from tfjob_operator.cli.manifests import read
 
-    found = list(read(file))
-    if len(found) != 1:
-        raise CliError(f"{file} has {len(found)} TFJobs: --filename takes one")
-    if (found[0].group, found[0].version) != (facts.GROUP, "v1"):
+    manifests = list(read(file))
+    if len(manifests) != 1:
+        raise CliError(f"{file} has {len(manifests)} TFJobs: --filename takes one")
+    if (manifests[0].group, manifests[0].version) != (facts.GROUP, "v1"):
         convert = Target().command(None, "tfjob", "convert", file)
         raise CliError(f"{file} is not {facts.GROUP}/v1: convert it with {convert}")
-    return found[0].body
+    return manifests[0].body
 
 
 def _submission(given: dict[str, Any]) -> Submission:

@@ -76,13 +76,13 @@ def _training_operators(session: Session) -> Iterator[str]:
 
     deployments = _listed(session, "/apis/apps/v1", "deployments", labelSelector=SELECTOR)
     proven = _proven(session, PEER_BINDING) if deployments else set()
-    for each in map(read_deployment, deployments or ()):
-        ready = number(mapping(each.found.get("status")).get("readyReplicas"))
-        more = "" if each.may_serve_tfjobs else ", does not serve TFJobs"
-        more += f", serves {_word(each.only)} only" if each.only else ""
-        claim = _claim(each.namespace, proven, "training-operator")
-        where = f"{claim}Deployment {each.namespace}/{each.name}, {ready} of {each.replicas} ready{more}"
-        yield f"{_word(each.image) if each.image else 'unknown image'} ({where})"
+    for operator in map(read_deployment, deployments or ()):
+        ready = number(mapping(operator.found.get("status")).get("readyReplicas"))
+        more = "" if operator.may_serve_tfjobs else ", does not serve TFJobs"
+        more += f", serves {_word(operator.only)} only" if operator.only else ""
+        claim = _claim(operator.namespace, proven, "training-operator")
+        where = f"{claim}Deployment {operator.namespace}/{operator.name}, {ready} of {operator.replicas} ready{more}"
+        yield f"{_word(operator.image) if operator.image else 'unknown image'} ({where})"
 
 
 def _operator(session: Session) -> str:
@@ -131,12 +131,12 @@ def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> 
 
     for item in items:
         try:
-            found = msgspec.convert(item, OperatorDeployment)
-            image = _word((found.spec.template.spec.containers or ())[0].image)
+            operator = msgspec.convert(item, OperatorDeployment)
+            image = _word((operator.spec.template.spec.containers or ())[0].image)
         except (msgspec.ValidationError, IndexError) as error:
             raise CliError("the server sent a Deployment without containers") from error
-        meta, status, wanted = found.metadata, found.status, found.spec.replicas
-        more = f", serves {_word(found.served)} only" if found.served else ""
+        meta, status, wanted = operator.metadata, operator.status, operator.spec.replicas
+        more = f", serves {_word(operator.served)} only" if operator.served else ""
         is_stuck = status.updated_replicas < max(wanted, status.replicas)  # until then pods of the old template remain
         if is_stuck and status.ready_replicas:
             path = f"/api/v1/namespaces/{meta.namespace}/pods"
@@ -146,7 +146,7 @@ def _images(session: Session, items: list[dict[str, Any]], proven: set[str]) -> 
             containers = [listed(mapping(pod.get("spec")).get("containers"))[:1] for pod in ready]
             image = ", ".join(sorted({_word(text(each.get("image"))) for first in containers for each in first}))
         counts = f"{status.ready_replicas} of {wanted} ready{more}"
-        claim = _claim(meta.namespace, proven | {found.served})  # whoever owns a namespace decides who serves it
+        claim = _claim(meta.namespace, proven | {operator.served})  # whoever owns a namespace decides who serves it
         yield f"{image or 'unknown image'} ({claim}Deployment {meta.namespace}/{meta.name}, {counts})"
 
 

@@ -353,8 +353,8 @@ def blocks_pod_group(facts: Facts, group: PodGroupDetails | None) -> bool:
 
 def pod_group_conflict(facts: Facts) -> EventDetails | None:
     """Return the newest event about the PodGroup if it could not be created because another object has its name."""
-    found = latest(facts.job_events(EventReason.FAILED_CREATE_POD_GROUP, EventReason.CREATED_POD_GROUP))
-    return next((event for event in found if " already exists" in event.message), None)
+    events = latest(facts.job_events(EventReason.FAILED_CREATE_POD_GROUP, EventReason.CREATED_POD_GROUP))
+    return next((event for event in events if " already exists" in event.message), None)
 
 
 def _child_of(event: EventDetails, missing: set[str], wanted: Collection[str]) -> str:

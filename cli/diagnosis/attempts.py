@@ -212,7 +212,7 @@ def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:
     history = facts.job.status.attempt_history
     times = [event.at for event in facts.job_events(EventReason.NODE_SICK, EventReason.NODE_LOST)]
     times += [attempt.end_time for attempt in history if attempt.reason == EventReason.NODE_SICK]
-    return since is not None and any(each is not None and seconds_between(since, each) > 0 for each in times)
+    return since is not None and any(moment is not None and seconds_between(since, moment) > 0 for moment in times)
 
 
 def history(facts: Facts) -> list[str]:
@@ -278,7 +278,7 @@ def _escalations(facts: Facts) -> Iterator[Finding]:
         if pod is not None and (pod.metadata.uid == record.pod or is_up(pod)):
             continue
         times = (record.failed_at, record.next_time, pod.metadata.creation_timestamp if pod is not None else None)
-        ages = [age_s for each in times if (age_s := facts.age_s(each)) is not None]
+        ages = [age_s for moment in times if (age_s := facts.age_s(moment)) is not None]
         left_s = rule.escalation.after_s - min(ages)
         action = _ESCALATIONS.get(rule.escalation.action, f"takes the action {rule.escalation.action}")
         values = {"rule": value(rule.name), "action": action, "left": duration(max(left_s, 0.0))}

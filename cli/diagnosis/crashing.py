@@ -411,9 +411,11 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
     failure = failure_of(facts.job.status, failed)
     for pod in facts.pods:
         if failure is None or not failure.pod_name or pod.metadata.name == failure.pod_name:
-            found = list(_of_pod(facts, pod, failure.container_name if failure is not None else ""))
-            if found:
-                ended = [replace(one, problem=refining.of_end(facts, one.problem, pod.metadata.name)) for one in found]
+            findings = list(_of_pod(facts, pod, failure.container_name if failure is not None else ""))
+            if findings:
+                ended = [
+                    replace(one, problem=refining.of_end(facts, one.problem, pod.metadata.name)) for one in findings
+                ]
                 yield from _with_peers(facts, ended)
                 return
     if failure is None or not failure.pod_name:
@@ -435,15 +437,17 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
         yield from _with_peers(facts, [made])
 
 
-def _with_peers(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
+def _with_peers(facts: Facts, findings: Sequence[Finding]) -> Iterator[Finding]:
     """Yield these findings and, if they only say that a peer is gone, why others failed before or in the same second."""
-    others = list(_before_peer(facts, {each.who for each in found})) if all(map(_is_about_peer, found)) else []
-    for each in found:
-        if others and each.problem.id not in _OF_PEERS:
-            words = each.values["words"].removeprefix(": ")
-            yield replace(each, problem=logs.PEER_AWAY, key="", values={**each.values, "name": words})
+    others = (
+        list(_before_peer(facts, {finding.who for finding in findings})) if all(map(_is_about_peer, findings)) else []
+    )
+    for finding in findings:
+        if others and finding.problem.id not in _OF_PEERS:
+            words = finding.values["words"].removeprefix(": ")
+            yield replace(finding, problem=logs.PEER_AWAY, key="", values={**finding.values, "name": words})
         else:
-            yield each
+            yield finding
     yield from others
 
 
@@ -482,9 +486,9 @@ def _never_ran(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
             yield Finding(NEVER_RAN, name, (facts.line(reasons[-1]),), {"pod": name, "words": shorten(value(words))})
 
 
-def _is_about_peer(found: Finding) -> bool:
+def _is_about_peer(finding: Finding) -> bool:
     """Return True if a failure may be the consequence of another replica's: a lost connection, or a timeout."""
-    return found.problem.id in _OF_PEERS or _COLLECTIVE.search(found.values.get("words", "")) is not None
+    return finding.problem.id in _OF_PEERS or _COLLECTIVE.search(finding.values.get("words", "")) is not None
 
 
 def _is_invented(facts: Facts, failure: JobAttempt) -> bool:
@@ -598,8 +602,8 @@ def _probes(facts: Facts, pod: str, uid: str, container: str, ended_at: datetime
 
 def _by_probe(reason: str, probes: Sequence[EventDetails]) -> str:
     """Return the reason of an exit: the kind of the probe, if one let the kubelet kill, and nothing else is known."""
-    found = _PROBE.search(probes[-1].message) if probes and reason in {"", "Error"} else None
-    return found["kind"].capitalize() if found is not None else reason
+    match = _PROBE.search(probes[-1].message) if probes and reason in {"", "Error"} else None
+    return match["kind"].capitalize() if match is not None else reason
 
 
 def _failed_probe(facts: Facts, pod: str, kind: str) -> tuple[Problem, dict[str, str]]:
@@ -803,7 +807,7 @@ def _peer(facts: Facts, end: _End, task: str) -> str:
         )
         others = [name for _, name in sorted(failed)] if not task else []
         restarted = (restart for restart in facts.job.status.restarts if restart.total and facts.finished and not task)
-        others += [facts.shape.child(facts.name, each.type, each.index) for each in restarted]
+        others += [facts.shape.child(facts.name, restarts.type, restarts.index) for restarts in restarted]
     return next((name for name in others if name != end.pod), "")
 
 

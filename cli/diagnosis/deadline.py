@@ -40,8 +40,8 @@ def trouble(facts: Facts, failure: JobAttempt | None, proof: str) -> Iterator[tu
         yield from _by_events(facts)
     elif failure.exit_code is None:
         pod = failure.pod_name or facts.shape.child(facts.name, failure.replica_type, failure.replica_index or 0)
-        for event, found in _exits(facts, pod) if not failure.pod_name else ():
-            yield crashing.of_exit_event(facts, event, found, loops=0), ""
+        for event, pod_exit in _exits(facts, pod) if not failure.pod_name else ():
+            yield crashing.of_exit_event(facts, event, pod_exit, loops=0), ""
         if not failure.pod_name:
             yield from ((refused, "") for refused in admission.why_not_created(facts, pod))
         yield _start(pod, failure.message, proof), ""
@@ -53,9 +53,9 @@ def _by_events(facts: Facts) -> Iterator[tuple[Finding | None, str]]:
         for restart in facts.job.status.restarts
     }
     for pod in (pod for pod, total in times.items() if total >= _AGAIN):
-        for event, found in _exits(facts, pod):
-            finding = crashing.of_exit_event(facts, event, found, loops=times[pod])
-            yield finding, f"({safe_name(pod)}, exit code {found.code})"
+        for event, pod_exit in _exits(facts, pod):
+            finding = crashing.of_exit_event(facts, event, pod_exit, loops=times[pod])
+            yield finding, f"({safe_name(pod)}, exit code {pod_exit.code})"
     for kind, size in facts.sizes.items():
         for index in range(size):
             pod = facts.shape.child(facts.name, kind, index)
@@ -109,4 +109,4 @@ def _is_recent(facts: Facts, at: datetime | None) -> bool:
 def _started_since(facts: Facts, pod: str, at: datetime | None) -> bool:
     """Return True if a container of a pod of this name started after that."""
     started = [event.at for event in facts.events_of("Pod", pod) if event.reason == "Started"]
-    return at is None or any(each is not None and seconds_between(at, each) > 0 for each in started)
+    return at is None or any(moment is not None and seconds_between(at, moment) > 0 for moment in started)

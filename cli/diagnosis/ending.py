@@ -94,9 +94,15 @@ def _workers(facts: Facts) -> Iterator[Finding]:
     pods = {pod.metadata.name: pod for pod in facts.pods}
     decider = facts.shape.child(facts.name, chief, 0)
     ends = (
-        [each.state.terminated for each in statuses(pods[decider]) if each.state is not None] if decider in pods else []
+        [container.state.terminated for container in statuses(pods[decider]) if container.state is not None]
+        if decider in pods
+        else []
     )
-    ages = [age_s for each in ends if each is not None and (age_s := facts.age_s(each.finished_at)) is not None]
+    ages = [
+        age_s
+        for terminated in ends
+        if terminated is not None and (age_s := facts.age_s(terminated.finished_at)) is not None
+    ]
     if 0 not in done or (chief == WORKER and spec.success_policy == SuccessPolicy.ALL_WORKERS) or not ages:
         return
     left = duration(max(spec.completion_grace_s - min(ages), 0.0))
@@ -173,7 +179,7 @@ def _sidecar_left_s(facts: Facts, pod: PodDetails) -> float | None:
     final, every = _final(pod), {container.name for container in pod.spec.containers or ()}
     if taken or pod.status.phase in _TERMINAL or CONTAINER_NAME not in final or final == every:
         return None
-    ages = [age_s for each in _recorded_ends(facts, pod) if (age_s := facts.age_s(each)) is not None]
+    ages = [age_s for moment in _recorded_ends(facts, pod) if (age_s := facts.age_s(moment)) is not None]
     return _grace_s(facts) - max(ages) if ages else None
 
 
@@ -191,7 +197,7 @@ def _decided_at(facts: Facts) -> datetime | None:
     """Return when the end was decided or, if that is not recorded, written."""
     record = conditions.end_record(facts.job.status)
     ends = (facts.condition(each) for each in (ConditionType.SUCCEEDED, ConditionType.FAILED))
-    written = next((each.last_transition_time for each in ends if each is not None), None)
+    written = next((condition.last_transition_time for condition in ends if condition is not None), None)
     return record.time if record is not None else written
 
 

@@ -333,8 +333,8 @@ class Facts:
         found: dict[tuple[str, str], list[EventDetails]] = defaultdict(list)
         for event in self.evidence.events:
             found[event.involved_object.kind, event.involved_object.name].append(event)
-        for each in found.values():
-            each.sort(key=lambda event: (-_age(event, self.now), event.reason, event.message, event.metadata.name))
+        for events in found.values():
+            events.sort(key=lambda event: (-_age(event, self.now), event.reason, event.message, event.metadata.name))
         return found
 
     def events_of(self, kind: str, name: str, uid: str = "") -> tuple[EventDetails, ...]:
@@ -345,13 +345,13 @@ class Facts:
 
     def job_events(self, *reasons: str) -> tuple[EventDetails, ...]:
         """Return the events on the job with these reasons, newest last."""
-        found = self.events_of(self.shape.kind, self.name, self.job.metadata.uid)
-        return tuple(event for event in found if event.reason in reasons)
+        events = self.events_of(self.shape.kind, self.name, self.job.metadata.uid)
+        return tuple(event for event in events if event.reason in reasons)
 
     def pod_events(self, pod: PodDetails, *reasons: str) -> tuple[EventDetails, ...]:
         """Return the events about a pod with these reasons, or all, newest last."""
-        found = self.events_of("Pod", pod.metadata.name, pod.metadata.uid)
-        return tuple(event for event in found if event.reason in reasons) if reasons else found
+        events = self.events_of("Pod", pod.metadata.name, pod.metadata.uid)
+        return tuple(event for event in events if event.reason in reasons) if reasons else events
 
     def line(self, event: EventDetails) -> str:
         """Format an event as a line of evidence."""

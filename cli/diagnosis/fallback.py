@@ -157,7 +157,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield _terminating(facts, pod)
     for pod in facts.live_pods:
         if pod.metadata.name not in names:
-            found = (
+            finding = (
                 _sidecar(facts, pod)
                 or _start(facts, pod)
                 or _status(pod)
@@ -165,8 +165,8 @@ def find(facts: Facts) -> Iterator[Finding]:
                 or _warned(facts, pod)
                 or _unready(facts, pod)
             )
-            if found is not None:
-                yield found
+            if finding is not None:
+                yield finding
     yield from _recreated(facts)
 
 
@@ -225,7 +225,7 @@ def _start(facts: Facts, pod: PodDetails) -> Finding | None:
 
 
 def _status(pod: PodDetails) -> Finding | None:
-    status, waits = pod.status, [each.state.waiting for each in statuses(pod) if each.state is not None]
+    status, waits = pod.status, [container.state.waiting for container in statuses(pod) if container.state is not None]
     reasons = [(status.reason or status.phase, status.message)] if status.message or status.reason else []
     reasons += [(wait.reason, wait.message) for wait in waits if wait is not None and wait.reason not in _USUAL]
     for reason, message in reasons[:1]:

@@ -353,7 +353,7 @@ def _pods(facts: Facts) -> Iterator[Finding]:
     lost_s = facts.spec.node_lost_timeout_s if isinstance(facts.spec, TFJobSpec) else None
     node_away = replace(NODE_AWAY, to_do=_LOST_LATER) if lost_s else NODE_AWAY
     for pod in facts.pods:
-        node, seen = pod.spec.node_name, [facts.line(each) for each in latest(facts.pod_events(pod, "NodeNotReady"))]
+        node, seen = pod.spec.node_name, [facts.line(event) for event in latest(facts.pod_events(pod, "NodeNotReady"))]
         ready, of_node = condition_of(pod.status.conditions, "Ready"), conditions_of.get(node)
         if of_node is not None and of_node.status != "True":
             seen.insert(0, f"node {safe_name(node)}: Ready is {safe_name(of_node.status)}: {quote(of_node.message)}")

@@ -306,7 +306,7 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
     serving = [deployment for deployment in evidence.deployments if deployment.served in {"", facts.namespace}]
     if (is_new or is_down) and has_all and evidence.deployments and not serving:
         yield _elsewhere(facts)
-    elif is_down and serving and not any(each.status.ready_replicas for each in serving):
+    elif is_down and serving and not any(operator.status.ready_replicas for operator in serving):
         yield _not_ready(facts, serving)
     elif lease is not None and is_down:
         line, since = renewal(facts, lease)
@@ -343,7 +343,7 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
         states = [
             status.state.terminated for status in statuses(pod) if status.state is not None and status.state.terminated
         ]
-        ages = [age for each in states if (age := facts.age_s(each.finished_at)) is not None]
+        ages = [age for terminated in states if (age := facts.age_s(terminated.finished_at)) is not None]
         if ages and min(ages) > _GRACE_S and pod.metadata.deletion_timestamp is None:
             yield of_pod(END_UNSEEN, pod, "phase Succeeded, not in status.finishedIndices", age=duration(min(ages)))
 

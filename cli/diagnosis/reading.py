@@ -230,9 +230,9 @@ class _Message:
             return f"{self.lines[0]}, in {where}" if where else self.lines[0]
         words = exception["words"] or ""
         if _OF_LAUNCHER.match(self.lines[0]):
-            ends = [found for line in self.lines if (found := _OF_PROCESS.match(line)) is not None]
-            words = words or next((found[2] for found in ends if found[1] == "traceback"), "")
-            words = words or next((f"exitcode {found[2]}" for found in ends), "")
+            ends = [match for line in self.lines if (match := _OF_PROCESS.match(line)) is not None]
+            words = words or next((match[2] for match in ends if match[1] == "traceback"), "")
+            words = words or next((f"exitcode {match[2]}" for match in ends), "")
         if words.startswith("in user code:"):
             return next((line.strip() for line in reversed(self.lines) if _EXCEPTION.match(line.strip())), words)
         if "of RPC that terminated with" in words:
@@ -451,7 +451,8 @@ def _just_before(messages: Sequence[_Message], last: _Message) -> _Message | Non
     """Return the exception whose traceback is right before that of the last one: it may be of another process, or the cause."""
     before = messages[: messages.index(last)][-1:]
     is_other = last.is_raised and all(
-        each.is_raised and not (each.is_cause or each.is_handled or any(each.lines[1:])) for each in before
+        message.is_raised and not (message.is_cause or message.is_handled or any(message.lines[1:]))
+        for message in before
     )
     return before[0] if before and is_other else None
 
@@ -479,7 +480,7 @@ def _crashed_in(lines: Sequence[str]) -> str:
         elif (frame := _FAULT_FRAME.match(line)) is not None:
             threads[-1].append(frame)
     frames = next(filter(None, threads), [])
-    own = (each for each in frames if not _OF_LIBRARY.search(each["file"]))
+    own = (match for match in frames if not _OF_LIBRARY.search(match["file"]))
     innermost = next(own, frames[0] if frames else None)
     return "" if innermost is None else f"{innermost['name']} ({innermost['file']}:{innermost['line']})"
 
@@ -552,7 +553,7 @@ def _lines(messages: Sequence[_Message]) -> Iterator[_Message]:
 def _messages(log: str) -> list[_Message]:
     current: _Message | None = None
     is_ignored = in_frames = has_ended = False
-    found: list[_Message] = []
+    messages: list[_Message] = []
     lines = log[-_LONGEST:].rstrip().splitlines()[-_MOST_LINES:]
     for number, raw in enumerate(lines, 1):
         margined = _DECORATION.sub("", raw)
@@ -560,33 +561,33 @@ def _messages(log: str) -> list[_Message]:
         exception = _EXCEPTION.match(line)
         has_ended, is_said = _is_after(current, line, has_ended=has_ended, in_frames=in_frames)
         if (begun := _begun(line, left=len(lines) - number, is_said=is_said)) is not None:
-            is_known = line.startswith(_ABORT) and any(each.level == "F" for each in found)
-            found += [] if is_known else [begun]  # the failed check was logged before the abort
+            is_known = line.startswith(_ABORT) and any(message.level == "F" for message in messages)
+            messages += [] if is_known else [begun]  # the failed check was logged before the abort
             current = begun if begun.level == "F" else None
-        elif found and found[-1].level and _CONTINUED.match(line):
-            found[-1].lines.append(line)
+        elif messages and messages[-1].level and _CONTINUED.match(line):
+            messages[-1].lines.append(line)
         elif line.startswith(_TRACEBACK):
-            if found and line != _TRACEBACK[0]:
-                found[-1].is_handled = found[-1].level == "X"
+            if messages and line != _TRACEBACK[0]:
+                messages[-1].is_handled = messages[-1].level == "X"
             current, in_frames = None, True
         elif has_ended or line.startswith(_IGNORED):
             current, is_ignored = None, not has_ended
         elif line == _CAUSED:
-            if found and found[-1].level == "X":
-                found[-1].is_cause = True
+            if messages and messages[-1].level == "X":
+                messages[-1].is_cause = True
             current = None
         elif exception:
             is_raised = in_frames or all(
                 map(_FRAME.match, lines[1 : number - 1])
             )  # the first lines may have been cut off
             current = _Message("X", [line], margin=len(margined.rstrip()) - len(line), is_raised=is_raised)
-            found += [] if is_ignored else [current]
+            messages += [] if is_ignored else [current]
             is_ignored = in_frames = False
         elif current is not None:
             current.lines.append(line)
         elif line and not in_frames:
-            found.append(_Message("", [line]))
-    return found
+            messages.append(_Message("", [line]))
+    return messages
 
 
 def _is_after(raised: _Message | None, line: str, *, has_ended: bool, in_frames: bool) -> tuple[bool, bool]:

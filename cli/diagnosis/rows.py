@@ -66,10 +66,10 @@ def on_job(facts: Facts, rows: Iterable[OnJob]) -> Iterator[Finding]:
 
 def in_condition(pod: PodDetails, row: Condition) -> Iterator[Finding]:
     """Yield a condition of a pod that is True."""
-    found = condition_of(pod.status.conditions, row.type)
-    if found is not None and found.status == "True":
-        seen = f"{row.type}: {safe_name(found.reason)}: {quote(found.message)}"
-        yield of_pod(row.problem, pod, seen, key=found.reason, reason=found.reason)
+    condition = condition_of(pod.status.conditions, row.type)
+    if condition is not None and condition.status == "True":
+        seen = f"{row.type}: {safe_name(condition.reason)}: {quote(condition.message)}"
+        yield of_pod(row.problem, pod, seen, key=condition.reason, reason=condition.reason)
 
 
 def matched(

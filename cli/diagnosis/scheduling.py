@@ -262,18 +262,18 @@ def _by_message(facts: Facts, pod: PodDetails, message: str, proofs: tuple[str, 
     that it selects.
     """
     text, name = _CUT.split(message[:_LONGEST], 1)[0].rstrip("."), pod.metadata.name
-    found = list(dict.fromkeys(each.problem for each in _RULES if each.pattern.search(text)))
+    problems = list(dict.fromkeys(each.problem for each in _RULES if each.pattern.search(text)))
     values, selector = {"pod": name}, pod.spec.label_selector
-    if selector in facts.evidence.unmatched and _BEFORE_SELECTOR.issuperset(found):
-        found = [SELECTOR, *(each for each in found if each is not SELECTOR)]
+    if selector in facts.evidence.unmatched and _BEFORE_SELECTOR.issuperset(problems):
+        problems = [SELECTOR, *(each for each in problems if each is not SELECTOR)]
         proofs += (f"no node has the labels of nodeSelector: {quote(selector)}",)
-    found = found[:_MAX_REASONS]
+    problems = problems[:_MAX_REASONS]
     nodes = avoided_now(facts.job.status.avoided_nodes, facts.now)
     if nodes and _AFFINITY in text:
-        found.insert(0, AVOIDED)
+        problems.insert(0, AVOIDED)
         proofs += (f"job: avoids {', '.join(nodes.values())}",)
         values = values | {"nodes": _avoided_until(facts, nodes)}
-    problem, *also = found or [UNSCHEDULABLE]
+    problem, *also = problems or [UNSCHEDULABLE]
     return Finding(problem, name, proofs, values | {"short": shorten(value(text), _MAX_TEXT)}, text, tuple(also))
 
 

@@ -350,12 +350,12 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _ignored_arguments(facts: Facts) -> Iterator[Finding]:
-    for each in ignored_arguments(mapping((facts.evidence.body or {}).get("spec"))):
-        seen = f"command of container {safe_name(text(each.container.get('name')))} of {safe_name(each.type)}"
-        seen = f"{seen}: {quote(' '.join(command_of(each.container)))}"
-        values = {"shell": each.shell, "program": each.program, "arguments": each.arguments}
+    for ignored in ignored_arguments(mapping((facts.evidence.body or {}).get("spec"))):
+        seen = f"command of container {safe_name(text(ignored.container.get('name')))} of {safe_name(ignored.type)}"
+        seen = f"{seen}: {quote(' '.join(command_of(ignored.container)))}"
+        values = {"shell": ignored.shell, "program": ignored.program, "arguments": ignored.arguments}
         shown = {name: shorten(value(text), _MAX_TEXT) for name, text in values.items()}
-        yield of_job(facts, ARGUMENTS_IGNORED, seen, key=each.type, types=each.type, **shown)
+        yield of_job(facts, ARGUMENTS_IGNORED, seen, key=ignored.type, types=ignored.type, **shown)
 
 
 def _own_tf_config(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
@@ -385,10 +385,10 @@ def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
 def _misspelled_rule(facts: Facts, spec: TFJobSpec, message: str) -> str:
     """Return the rule that ended the job, if it has no matcher and the message is about one of its fields; else ""."""
     history, status = facts.job.status.attempt_history, facts.job.status
-    found, rules = _OF_RULE.match(message), spec.failure_policy.rules if spec.failure_policy is not None else ()
-    if found is None or not history or history[-1].number < status.attempt or int(found[1]) >= len(rules):
+    match, rules = _OF_RULE.match(message), spec.failure_policy.rules if spec.failure_policy is not None else ()
+    if match is None or not history or history[-1].number < status.attempt or int(match[1]) >= len(rules):
         return ""
-    suspect = rules[int(found[1])]
+    suspect = rules[int(match[1])]
     return suspect.name if suspect.matches_all and suspect.name == history[-1].rule else ""
 
 

@@ -223,8 +223,11 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _is_rejected(pod: PodDetails) -> bool:
     """Return True if the kubelet rejected the pod (controller/jobs/pods.py; kubernetes: pkg/kubelet/lifecycle)."""
-    status, ends = pod.status, (each.state.terminated for each in statuses(pod) if each.state is not None)
-    ran = any(each is not None and each.reason != "ContainerStatusUnknown" for each in ends)
+    status, ends = (
+        pod.status,
+        (container.state.terminated for container in statuses(pod) if container.state is not None),
+    )
+    ran = any(terminated is not None and terminated.reason != "ContainerStatusUnknown" for terminated in ends)
     return status.message.startswith("Pod was rejected") or (
         not ran and status.reason not in {"", "DeadlineExceeded", "Evicted", EventReason.NODE_LOST}
     )

@@ -154,9 +154,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Yield problems with the volumes of pods that have not started."""
     claims = {claim.metadata.name: claim for claim in facts.evidence.claims}
     for pod in (*facts.unscheduled, *facts.starting):
-        found = list(_claims_of(facts, pod, claims))
-        yield from found
-        if not found and facts.is_starting(pod):
+        findings = list(_claims_of(facts, pod, claims))
+        yield from findings
+        if not findings and facts.is_starting(pod):
             reported = facts.pod_events(pod, "FailedMount", "FailedAttachVolume")
             # A timeout only names the volume; the preceding event has the reason.
             specific = [each for each in reported if "timed out waiting for the condition" not in each.message]
@@ -180,7 +180,7 @@ def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolume
     scheduled = condition_of(pod.status.conditions, "PodScheduled")
     message = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
     seen = f"pod {safe_name(pod.metadata.name)}: PodScheduled is False: {quote(message)}"
-    yield from (each for each in matched(_MISSING, message, pod, seen) if each.key not in absent)
+    yield from (finding for finding in matched(_MISSING, message, pod, seen) if finding.key not in absent)
 
 
 def _pending(facts: Facts, pod: PodDetails, claim: PersistentVolumeClaim, seen: str) -> Iterator[Finding]:

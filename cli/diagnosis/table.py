@@ -72,9 +72,11 @@ FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = tuple(
 
 def _ids(name: str) -> frozenset[str]:
     """Return the IDs that an entry of `Problem.unless` stands for. Raises KeyError for one that is unknown."""
-    errors = {group: [each for each in found if each.severity is Severity.ERROR] for group, found in GROUPS.items()}
+    errors = {
+        group: [each for each in problems if each.severity is Severity.ERROR] for group, problems in GROUPS.items()
+    }
     if name == KNOWN:
-        known = (each for group, found in errors.items() if group is not Group.FALLBACK for each in found)
+        known = (each for group, problems in errors.items() if group is not Group.FALLBACK for each in problems)
         return frozenset(each.id for each in known if not each.vague)
     return frozenset(each.id for each in errors[name]) if isinstance(name, Group) else frozenset({PROBLEMS[name].id})
 

@@ -80,16 +80,16 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _not_starting(facts: Facts) -> Iterator[Finding]:
     """Yield the failure of the TensorBoard's pods, which are not read: the newest event is repeated while the failure lasts."""
-    prefix, found = f"{tensor_board_name(facts.name)}-", list[EventDetails]()
+    prefix, events = f"{tensor_board_name(facts.name)}-", list[EventDetails]()
     for event in facts.evidence.events:
         about, age_s = event.involved_object, facts.age_s(event.at)
         if about.kind in _KINDS and about.name.startswith(prefix) and age_s is not None and age_s < _RECENT_S:
-            found.append(event)
-    found.sort(key=lambda event: -(facts.age_s(event.at) or 0.0))
-    if facts.finished or not found or found[-1].reason not in _FAILURES:
+            events.append(event)
+    events.sort(key=lambda event: -(facts.age_s(event.at) or 0.0))
+    if facts.finished or not events or events[-1].reason not in _FAILURES:
         return
     # A back-off only names the image; the failure before it has the reason.
-    event = next((each for each in reversed(found) if each.reason in _FAILURES - {"BackOff"}), found[-1])
+    event = next((each for each in reversed(events) if each.reason in _FAILURES - {"BackOff"}), events[-1])
     about = event.involved_object
     yield of_event(facts, NOT_STARTING, event, reason=event.reason, kind=about.kind.lower(), object=about.name)
 

@@ -214,8 +214,8 @@ def _others(facts: Facts) -> Iterator[Finding]:
         failing = list(_failing(facts, WORKER, parse_indices(finished, size)))
         failed = next((f"({safe_name(name)}: {words})" for name, words, _ in failing), " ")
         of = f"{left} other worker{'s' if left > 1 else ''}"
-        found = of_job(facts, WITHOUT_OTHERS, f"{count} of {size} workers", count=of, failed=failed)
-        yield found.seen_in(*(proof for _, _, proof in failing))
+        finding = of_job(facts, WITHOUT_OTHERS, f"{count} of {size} workers", count=of, failed=failed)
+        yield finding.seen_in(*(proof for _, _, proof in failing))
 
 
 def _was_down(facts: Facts, kind: str, name: str) -> bool:

@@ -43,7 +43,7 @@ class Exit:
 
 def condition_of(found: Iterable[ConditionDetails] | None, kind: str) -> ConditionDetails | None:
     """Return the condition of this type, or None."""
-    return next((each for each in found or () if each.type == kind), None)
+    return next((condition for condition in found or () if condition.type == kind), None)
 
 
 def statuses(pod: PodDetails) -> Iterator[ContainerStatusDetails]:
@@ -100,10 +100,11 @@ def last_exit(status: ContainerStatusDetails) -> Terminated | None:
 
 def has_started(pod: PodDetails) -> bool:
     """Return True if every regular container of the pod has run at least once."""
-    found = pod.status.container_statuses or ()
-    return bool(found) and all(
-        each.state is not None and (each.state.running or each.state.terminated or each.restart_count > 0)
-        for each in found
+    containers = pod.status.container_statuses or ()
+    return bool(containers) and all(
+        container.state is not None
+        and (container.state.running or container.state.terminated or container.restart_count > 0)
+        for container in containers
     )
 
 
@@ -113,7 +114,7 @@ def exits_of(pod: PodDetails) -> Iterator[Exit]:
     The kubelet also regards an init container as failed that lost a process to a lack of memory and exited with 0.
     """
     ordered = sorted(statuses(pod), key=lambda each: each.name != CONTAINER_NAME)
-    inits = {each.name for each in pod.status.init_container_statuses or ()}
+    inits = {container.name for container in pod.status.init_container_statuses or ()}
     for status in ordered:
         for state, over in ((status.state, True), (status.last_state, False)):
             ended = state.terminated if state is not None else None

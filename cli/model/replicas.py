@@ -47,8 +47,8 @@ def replica_of(labels: Mapping[str, str] | None, job: str, pod: str, runtime_id:
     rest = pod.removeprefix(f"{job}-")
     if runtime_id:
         rest = rest.replace(f"-{runtime_id}-", "-", 1)
-    found = _NAME.fullmatch(rest) if rest != pod else None
-    return ReplicaName(type_of(found[1]), int(found[2])) if found is not None else ReplicaName()
+    match = _NAME.fullmatch(rest) if rest != pod else None
+    return ReplicaName(type_of(match[1]), int(match[2])) if match is not None else ReplicaName()
 
 
 def order_of(name: ReplicaName) -> tuple[int, str, int]:

@@ -186,7 +186,7 @@ class JobSnapshot:
         times += [pod.grace_ends + _SLOW_S for pod in self._newest if pod.grace_ends is not None]
         times += [self._last_act + _SLOW_S, self._last_act + _PATIENCE_S] if self.reason else []
         times += [at + RECOVERY_S for at in self.job.failed_at.values()]
-        times += [each.last + RECOVERY_S for each in self.recreated.values()]
+        times += [recreation.last + RECOVERY_S for recreation in self.recreated.values()]
         times += [self.job.next_restart] if self.job.next_restart is not None else []
         return min((at for at in times if at > self.now), default=None)
 
@@ -386,7 +386,7 @@ class JobSnapshot:
 
     def _kept(self) -> Iterator[tuple[str, str]]:
         """Yield the pods of a suspended job that exist long after their grace period."""
-        kept = [each for each in self._newest if each.grace_ends is not None and self.now - each.grace_ends > _SLOW_S]
+        kept = [pod for pod in self._newest if pod.grace_ends is not None and self.now - pod.grace_ends > _SLOW_S]
         yield from _first("PodTerminating", "exists long after its grace period", kept)
 
     def _problems(self, pods: Sequence[PodFacts]) -> Iterator[tuple[str, str]]:

@@ -266,7 +266,9 @@ class Cluster:
         """Return Kueue's Workload of a job, None if there is none or it is not read."""
         job, informer = self.job(key), self._workloads
         found = informer.indexer.by_index(BY_JOB, key) if informer is not None and job is not None else ()
-        return next((each for each in found if job is not None and _may_be_of(each, job.metadata.uid)), None)
+        return next(
+            (workload for workload in found if job is not None and _may_be_of(workload, job.metadata.uid)), None
+        )
 
     def events_of(self, key: str) -> list[EventDetails]:
         """Return the events about a job, its pods and, in the alpha dialect, their Jobs."""
@@ -275,9 +277,9 @@ class Cluster:
         about_jobs = [each.events for each in self._served()]
         return [
             event
-            for each in (*about_jobs, self._pod_events, self._batch_events)
+            for informer in (*about_jobs, self._pod_events, self._batch_events)
             for mark in marks
-            for event in each.indexer.by_index(BY_JOB, mark)
+            for event in informer.indexer.by_index(BY_JOB, mark)
         ]
 
     def _served(self) -> list[JobInformers]:

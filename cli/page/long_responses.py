@@ -122,7 +122,7 @@ async def _until_withdrawn(viewer: Viewer, needs: Sequence[ResourceAttributes]) 
     try:
         while True:
             await asyncio.sleep(CHECK_S)
-            for each in needs:
-                await viewer.require(each)
+            for attributes in needs:
+                await viewer.require(attributes)
     except _WITHDRAWN:
         return

@@ -90,12 +90,12 @@ class TensorFlowV1Alpha1Status(PageJobStatus, frozen=True):
     def __post_init__(self) -> None:
         names: dict[str, str] = {each.value: name for each, name in alpha.V1_TYPES.items()}
         found = {
-            names.get(each.tf_replica_type, each.tf_replica_type): ReplicaStatus(
-                active=each.replicas_states.get(alpha.AlphaState.RUNNING, 0),
-                succeeded=each.replicas_states.get(alpha.AlphaState.SUCCEEDED, 0),
-                failed=each.replicas_states.get(alpha.AlphaState.FAILED, 0),
+            names.get(replicas.tf_replica_type, replicas.tf_replica_type): ReplicaStatus(
+                active=replicas.replicas_states.get(alpha.AlphaState.RUNNING, 0),
+                succeeded=replicas.replicas_states.get(alpha.AlphaState.SUCCEEDED, 0),
+                failed=replicas.replicas_states.get(alpha.AlphaState.FAILED, 0),
             )
-            for each in self.sets or ()
+            for replicas in self.sets or ()
         }
         msgspec.structs.force_setattr(self, "replica_statuses", found)
 
@@ -165,11 +165,11 @@ def marks_of_event(event: EventDetails) -> Sequence[str]:
     for resource in (c.TFJOBS, TENSORFLOW_V1ALPHA1):
         if about.kind == resource.kind:
             return (str(JobKey(resource, namespace, about.name)),)
-    found = _OF_REPLICA.fullmatch(about.name) if about.kind == "Pod" else None
-    if found is not None:
-        return (str(JobKey(c.TFJOBS, namespace, found[1])),)
-    found = _OF_ALPHA_REPLICA.fullmatch(about.name) if about.kind in {"Pod", "Job"} else None
-    return (runtime_mark(namespace, found[1]),) if found is not None else ()
+    match = _OF_REPLICA.fullmatch(about.name) if about.kind == "Pod" else None
+    if match is not None:
+        return (str(JobKey(c.TFJOBS, namespace, match[1])),)
+    match = _OF_ALPHA_REPLICA.fullmatch(about.name) if about.kind in {"Pod", "Job"} else None
+    return (runtime_mark(namespace, match[1]),) if match is not None else ()
 
 
 def runtime_mark(namespace: str, runtime_id: str) -> str:

@@ -197,8 +197,8 @@ class Page:
             ResourceAttributes("list", PODS, job.namespace),
             ResourceAttributes("get", PODS, job.namespace, subresource="log"),
         )
-        for each in needs:
-            await viewer.require(each)
+        for attributes in needs:
+            await viewer.require(attributes)
         if self._parts.cluster.job(str(job)) is None:
             raise web.HTTPNotFound(text=f"{job.resource.kind} {job.name} not found")
         lines = self._parts.logs.of_job(str(job), options)

@@ -173,7 +173,7 @@ def reads_of(job: JobKey) -> list[ResourceAttributes]:
         ResourceAttributes("get", job.resource, here, job.name),
         ResourceAttributes("get", PODS, here, subresource="log"),
         ResourceAttributes("get", objects.NAMESPACES, here, here),
-        *(ResourceAttributes("list", each, here) for each in listed),
+        *(ResourceAttributes("list", resource, here) for resource in listed),
     ]
 
 

@@ -262,9 +262,9 @@ def _lane(replica: ReplicaTimeline, begin: datetime | None) -> dict[str, Any]:
     If no pod or event shows a restart any longer, it is drawn in the longest gap between pods.
     """
     lives = [*replica.lives]
-    lost = replica.restarts - sum(each.restarts for each in lives) - len(lives) + 1
+    lost = replica.restarts - sum(pod.restarts for pod in lives) - len(lives) + 1
     if lost > 0:
-        ends = [begin, *(each.end for each in lives[:-1])]
+        ends = [begin, *(pod.end for pod in lives[:-1])]
         pauses = zip(ends, lives, strict=True)
         gaps = [(life.start - end, end, place) for place, (end, life) in enumerate(pauses) if life.start and end]
         length, start, place = max(gaps, default=(timedelta(), None, 0))

@@ -43,8 +43,11 @@ def utc(time: datetime | None) -> datetime | None:
 
 def training_of(pod: PodDetails) -> ContainerStatusDetails | None:
     """Return the status of the training container, or of the first one if there is none."""
-    found = pod.status.container_statuses or ()
-    return next((each for each in found if each.name == CONTAINER_NAME), found[0] if found else None)
+    containers = pod.status.container_statuses or ()
+    return next(
+        (container for container in containers if container.name == CONTAINER_NAME),
+        containers[0] if containers else None,
+    )
 
 
 def ended_of(pod: PodDetails) -> Terminated | None:
@@ -85,7 +88,7 @@ def history_of(pod: PodDetails, events: Sequence[EventDetails] = ()) -> values.P
         exit_code=ended.exit_code if ended is not None and ending is not None else None,
         reason=status.reason or (ended.reason if ended is not None else ""),
         message=status.message or (ended.message if ended is not None else ""),
-        restarts=sum(each.restart_count for each in pod.status.container_statuses or ()),
+        restarts=sum(container.restart_count for container in pod.status.container_statuses or ()),
     )
 
 
@@ -113,7 +116,7 @@ def history_of_deleted(
     drawn = _Drawing(start)
     placed = min(_times(events, "Scheduled"), default=None)
     started = min(_times(events, "Started"), default=None)
-    code = next((found.code for event in own if (found := exit_of(event.message))), None)
+    code = next((pod_exit.code for event in own if (pod_exit := exit_of(event.message))), None)
     has_run = not is_known or started is not None or code is not None or bool(_times(events, "Killing"))
     if placed is not None or not has_run:
         drawn.until(placed, values.PodState.WAITING)
@@ -203,9 +206,9 @@ def _end_of_pod(pod: PodDetails) -> datetime | None:
     if ended is not None and ended.finished_at is not None:
         return utc(ended.finished_at)
     for kind in ("ContainersReady", "Ready", "DisruptionTarget"):
-        found = condition_of(pod.status.conditions, kind)
-        if found is not None and found.last_transition_time is not None:
-            return utc(found.last_transition_time)
+        condition = condition_of(pod.status.conditions, kind)
+        if condition is not None and condition.last_transition_time is not None:
+            return utc(condition.last_transition_time)
     return utc(pod.metadata.deletion_timestamp)
 
 
@@ -502,7 +505,7 @@ def _happenings(
             reported.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
     if (ending := _ending(job)) is not None:
         reported.append(values.Happening(ending.start, name, ENDING, ending.message))
-    reasons = [*(each.message for each in reported), *(each.message for each in own)]
+    reasons = [*(happening.message for happening in reported), *(each.message for each in own)]
     for attempt, (words, at) in zip(history, restarts, strict=True):
         restarted = attempt.number < job.status.attempt  # otherwise a rule has ended the job
         if at is not None and restarted and not any(words in reason for reason in reasons):  # its event has expired
@@ -528,8 +531,8 @@ def _happenings(
         if before is not None:
             at, times = max(at, before.at), times + before.times
         found[key] = values.Happening(at, *key, event.type == "Warning", times)
-    ordered = [(each.at, _RANKS.get(each.reason, 0), each) for each in reported]
-    ordered += [(each.at, _RANKS.get(each.reason, _LAST), each) for each in found.values()]
+    ordered = [(happening.at, _RANKS.get(happening.reason, 0), happening) for happening in reported]
+    ordered += [(happening.at, _RANKS.get(happening.reason, _LAST), happening) for happening in found.values()]
     return [each for _, _, each in sorted(ordered, key=lambda each: each[:2])]
 
 

@@ -83,10 +83,10 @@ def render(timeline: Timeline, name: str, frame: Frame, paint: Callable[[str, st
 def _bounds(timeline: Timeline, now: datetime) -> tuple[float, float]:
     """Return the start and end of the chart in seconds since the epoch; pods may outlive the job."""
     lives = [life for replica in timeline.replicas for life in replica.lives]
-    starts = [each for each in (timeline.start, *(life.start for life in lives)) if each is not None]
+    starts = [moment for moment in (timeline.start, *(life.start for life in lives)) if moment is not None]
     ends = [timeline.end or now, *(life.end or now for life in lives if life.intervals or life.end)]
     start = min(starts, default=now).timestamp()
-    return start, max(*(each.timestamp() for each in ends), start + 1.0)
+    return start, max(*(moment.timestamp() for moment in ends), start + 1.0)
 
 
 def _head(timeline: Timeline, name: str, start: float, end: float, frame: Frame) -> str:
@@ -229,12 +229,12 @@ def _note(replica: ReplicaTimeline) -> str:
 def _joined(happenings: Sequence[Happening]) -> list[tuple[Happening, int]]:
     """Merge happenings in a row that differ only in their object; return each with the number of further objects."""
     found: list[tuple[Happening, int]] = []
-    for each in happenings:
+    for happening in happenings:
         last, more = found[-1] if found else (None, 0)
-        if last is not None and _what(last) == _what(each) and last.about != each.about:
+        if last is not None and _what(last) == _what(happening) and last.about != happening.about:
             found[-1] = last, more + 1
         else:
-            found.append((each, 0))
+            found.append((happening, 0))
     return found
 
 

@@ -142,8 +142,8 @@ class AlphaCaches:
             config_maps=self.config_maps.indexer.by_index(OWNER_INDEX, owner),
             pods=[
                 pod
-                for each in batch_jobs
-                for pod in self.pods.indexer.by_index(OWNER_INDEX, owner_uid_key(each.metadata))
+                for batch_job in batch_jobs
+                for pod in self.pods.indexer.by_index(OWNER_INDEX, owner_uid_key(batch_job.metadata))
             ],
             bare=bare,
         )

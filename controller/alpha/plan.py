@@ -110,10 +110,10 @@ class AlphaStatusDraft(Draft):
     def record(self, spec: AlphaSpec, found: Mapping[ReplicaKey, AlphaReplica]) -> None:
         """Record the states of the replicas of each type; a succeeded one remains succeeded when its Job is gone."""
         sets, counts, finished = [], {}, dict(self.finished_indices)
-        for each in spec.replicas:
-            name = V1_TYPES[each.type]
-            here = {key.index: replica for key, replica in found.items() if key.type == each.type}
-            done = parse_indices(finished.get(name, ""), below=each.replicas)
+        for replicas in spec.replicas:
+            name = V1_TYPES[replicas.type]
+            here = {key.index: replica for key, replica in found.items() if key.type == replicas.type}
+            done = parse_indices(finished.get(name, ""), below=replicas.replicas)
             done |= {index for index, replica in here.items() if replica.has_succeeded}
             if done:
                 finished[name] = format_indices(done)
@@ -123,7 +123,9 @@ class AlphaStatusDraft(Draft):
             state_counts = {state.value: tally[state] for state in AlphaState if tally[state]}
             sets.append(
                 SetStatus(
-                    tf_replica_type=each.type, state=_state_of(states, each.replicas), replicas_states=state_counts
+                    tf_replica_type=replicas.type,
+                    state=_state_of(states, replicas.replicas),
+                    replicas_states=state_counts,
                 )
             )
             active = sum(replica.is_active for index, replica in here.items() if index not in done)
@@ -318,7 +320,7 @@ def _reconcile_children(
 ) -> AlphaPlan:
     """Create missing children, and delete surplus ones. `without_job` are the replicas that need a Job."""
     services = {service.metadata.name for service in children.services}
-    config_maps = {each.metadata.name for each in children.config_maps}
+    config_maps = {config_map.metadata.name for config_map in children.config_maps}
     missing = tuple(key for key in wanted if key.name not in services)
     program = config_map_name(draft.runtime_id) if spec.has_servers else ""
     lacks_program = bool(program) and program not in config_maps
@@ -370,7 +372,7 @@ def _surplus(children: Children, wanted: Collection[str], program: str) -> tuple
         *(job for job in children.jobs if job.metadata.name not in wanted),
         *(pod for name, pods in children.bare.items() if name not in wanted for pod in pods),
         *(service for service in children.services if service.metadata.name not in wanted),
-        *(each for each in children.config_maps if each.metadata.name != program),
+        *(config_map for config_map in children.config_maps if config_map.metadata.name != program),
     ]
     return tuple(each for each in every if each.metadata.deletion_timestamp is None)
 

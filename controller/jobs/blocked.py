@@ -100,22 +100,22 @@ class BlockedChildren:
 
     def of(self, job: ObjectMeta) -> Blocked:
         """Return the children of this job that cannot be created now; after an edit, all may be retried immediately."""
-        found = self._find(job)
-        if found is None:
+        blocked = self._find(job)
+        if blocked is None:
             return NONE_BLOCKED
-        if found.generation != job.generation:
-            found.generation = job.generation
-            self._clear_delays(found)
-            found.rejected.clear()
-        waits = self._waits(found)
-        backing_off = frozenset(name for name in found.failed if name in waits)
-        rejected = frozenset(name for name in found.rejected if _rejection(name) in waits)
-        return Blocked(frozenset(found.failed), backing_off, rejected, min(waits.values(), default=None))
+        if blocked.generation != job.generation:
+            blocked.generation = job.generation
+            self._clear_delays(blocked)
+            blocked.rejected.clear()
+        waits = self._waits(blocked)
+        backing_off = frozenset(name for name in blocked.failed if name in waits)
+        rejected = frozenset(name for name in blocked.rejected if _rejection(name) in waits)
+        return Blocked(frozenset(blocked.failed), backing_off, rejected, min(waits.values(), default=None))
 
     def next_due_in_s(self, job: ObjectMeta) -> float | None:
         """Return the seconds until the next retry of a child of this job; None if none is waiting."""
-        found = self._find(job)
-        return None if found is None else min(self._waits(found).values(), default=None)
+        blocked = self._find(job)
+        return None if blocked is None else min(self._waits(blocked).values(), default=None)
 
     def failed(self, job: ObjectMeta, name: str, *, at_most_s: float = LONGEST_DELAY_S) -> None:
         """Delay the next attempt to create a child, longer each time."""
@@ -133,12 +133,12 @@ class BlockedChildren:
 
     def created(self, job: ObjectMeta, name: str) -> None:
         """Forget the failures of a child: it exists."""
-        found = self._find(job)
-        if found is not None and name in found.failed:
-            del found.failed[name]
-            self._delays.clear(found.owner, name)
-            self._warnings.forget_subject(found.owner, name)
-            if not (found.failed or found.rejected):
+        blocked = self._find(job)
+        if blocked is not None and name in blocked.failed:
+            del blocked.failed[name]
+            self._delays.clear(blocked.owner, name)
+            self._warnings.forget_subject(blocked.owner, name)
+            if not (blocked.failed or blocked.rejected):
                 del self._jobs[meta_key(job)]
 
     def freed(self, namespace: str, name: str) -> list[str]:
@@ -148,9 +148,9 @@ class BlockedChildren:
         """
         keys, job = [], f"{name}-"
         while job := job.rpartition("-")[0]:  # the name of a child starts with that of its job
-            found = self._jobs.get(key := object_key(namespace, job))
-            if found is not None and name in found.failed:
-                self._delays.clear(found.owner, name)
+            blocked = self._jobs.get(key := object_key(namespace, job))
+            if blocked is not None and name in blocked.failed:
+                self._delays.clear(blocked.owner, name)
                 keys.append(key)
         return keys
 
@@ -161,27 +161,27 @@ class BlockedChildren:
 
     def forget(self, job: ObjectMeta) -> None:
         """Forget all state of a deleted job."""
-        found = self._find(job)
-        if found is not None:
-            self._drop(meta_key(job), found)
+        blocked = self._find(job)
+        if blocked is not None:
+            self._drop(meta_key(job), blocked)
 
     def _waits(self, job: _BlockedJob) -> dict[str, float]:
         waits = ((what, self._delays.wait_s(job.owner, what)) for what in (*job.failed, *map(_rejection, job.rejected)))
         return {what: wait_s for what, wait_s in waits if wait_s > 0}
 
     def _find(self, job: ObjectMeta) -> _BlockedJob | None:
-        found = self._jobs.get(meta_key(job))
-        return found if found is not None and found.owner == owner_uid_key(job) else None
+        blocked = self._jobs.get(meta_key(job))
+        return blocked if blocked is not None and blocked.owner == owner_uid_key(job) else None
 
     def _record(self, job: Meta) -> _BlockedJob:
         key, owner = meta_key(job), owner_uid_key(job)
-        found = self._jobs.get(key)
-        if found is not None and found.owner != owner:
-            self._drop(key, found)
-            found = None
-        if found is None:
-            found = self._jobs[key] = _BlockedJob(owner, job.generation)
-        return found
+        blocked = self._jobs.get(key)
+        if blocked is not None and blocked.owner != owner:
+            self._drop(key, blocked)
+            blocked = None
+        if blocked is None:
+            blocked = self._jobs[key] = _BlockedJob(owner, job.generation)
+        return blocked
 
     def _drop(self, key: str, job: _BlockedJob) -> None:
         self._clear_delays(job)

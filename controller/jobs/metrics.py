@@ -125,7 +125,7 @@ def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
         yield state, None if record is None else record.time
     elif state == ConditionType.CREATED:
         times = [each.last_transition_time for each in found if each.type in states.CONDITIONS]
-        yield state, max((each for each in times if each is not None), default=meta.creation_timestamp)
+        yield state, max((moment for moment in times if moment is not None), default=meta.creation_timestamp)
     elif state == ConditionType.RESTARTING or (state == ConditionType.SUSPENDED and LABEL_QUEUE in (meta.labels or ())):
         condition = conditions.find(found, state)
         since = None if condition is None else condition.last_transition_time
@@ -211,25 +211,25 @@ class JobMetrics:
 
     def observe(self, job: ObjectMeta, before: Sequence[JobCondition], after: Sequence[JobCondition]) -> None:
         """Count and log each condition that became True. `before` are the conditions that `after` replaced."""
-        were_true = {each.type for each in before if each.status == conditions.TRUE}
-        for each in after:
-            if each.status != conditions.TRUE or each.type in were_true:
+        were_true = {condition.type for condition in before if condition.status == conditions.TRUE}
+        for condition in after:
+            if condition.status != conditions.TRUE or condition.type in were_true:
                 continue
-            if each.type in _COUNTED:
-                self.count(_COUNTED[ConditionType(each.type)], job.namespace)
-            if each.type == ConditionType.FAILED and each.reason in REASONS:
-                self._metrics.counter(FAILURES, job.namespace, each.reason).inc()
-            if each.type == ConditionType.RUNNING and ConditionType.RESTARTING not in were_true:
-                self._started(job, each, after)
-            write = log.warning if each.type in _BAD else log.info
-            write("tfjob_condition", condition=each.type, reason=each.reason, message=each.message)
+            if condition.type in _COUNTED:
+                self.count(_COUNTED[ConditionType(condition.type)], job.namespace)
+            if condition.type == ConditionType.FAILED and condition.reason in REASONS:
+                self._metrics.counter(FAILURES, job.namespace, condition.reason).inc()
+            if condition.type == ConditionType.RUNNING and ConditionType.RESTARTING not in were_true:
+                self._started(job, condition, after)
+            write = log.warning if condition.type in _BAD else log.info
+            write("tfjob_condition", condition=condition.type, reason=condition.reason, message=condition.message)
 
     def ended(self, namespace: str, before: Sequence[JobAttempt], after: Sequence[JobAttempt]) -> None:
         """Count the rules that ended attempts. `before` is the history that `after` replaced."""
-        known = {each.number for each in before}
-        for each in after:
-            if each.number not in known and each.rule:
-                self.decided(namespace, each.rule, each.action, each.replica_type)
+        known = {attempt.number for attempt in before}
+        for attempt in after:
+            if attempt.number not in known and attempt.rule:
+                self.decided(namespace, attempt.rule, attempt.action, attempt.replica_type)
 
     def decided(self, namespace: str, rule: str, action: str, replica_type: str) -> None:
         """Count a failure matched by a rule."""

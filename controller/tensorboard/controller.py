@@ -163,9 +163,9 @@ class TensorBoards(Generic[J]):
 
         Children may be cached before their job.
         """
-        found = self._caches.found(job.metadata) if self._caches is not None else None
+        children = self._caches.found(job.metadata) if self._caches is not None else None
         concerned = self._dialect.may_have_request(job) or (
-            found is not None and bool(found.deployments or found.services)
+            children is not None and bool(children.deployments or children.services)
         )
         if concerned:
             self._needed.set()

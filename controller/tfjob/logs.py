@@ -78,7 +78,7 @@ class _Job:
 
     @property
     def logs(self) -> Logs:
-        silences = {target: found for target, line in self.lines.items() if (found := line.silence) is not None}
+        silences = {target: silence for target, line in self.lines.items() if (silence := line.silence) is not None}
         return Logs(silences, self.failure)
 
 

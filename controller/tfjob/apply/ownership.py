@@ -304,20 +304,20 @@ class ChildRepairer:
 
 
 def _patches(job: TFJob, spec: TFJobSpec, plan: Plan) -> Iterator[_Patch]:
-    for each in plan.label_drift:
-        kind = POD if isinstance(each.child, Pod) else SERVICE
+    for drift in plan.label_drift:
+        kind = POD if isinstance(drift.child, Pod) else SERVICE
         body: dict[str, Any] = {
-            "metadata": {"uid": each.child.metadata.uid, "labels": labels_of(job.metadata, spec, each.key)}
+            "metadata": {"uid": drift.child.metadata.uid, "labels": labels_of(job.metadata, spec, drift.key)}
         }
-        yield _Patch(kind, each, MERGE_PATCH, body, "Restored labels", kind.relabelled, kind.failed_relabel)
-    for each in plan.selector_drift:
+        yield _Patch(kind, drift, MERGE_PATCH, body, "Restored labels", kind.relabelled, kind.failed_relabel)
+    for drift in plan.selector_drift:
         operations = [
-            {"op": "replace", "path": "/metadata/uid", "value": each.child.metadata.uid},
-            {"op": "add", "path": "/spec/selector", "value": selector_of(labels_of(job.metadata, spec, each.key))},
+            {"op": "replace", "path": "/metadata/uid", "value": drift.child.metadata.uid},
+            {"op": "add", "path": "/spec/selector", "value": selector_of(labels_of(job.metadata, spec, drift.key))},
         ]
         yield _Patch(
             SERVICE,
-            each,
+            drift,
             JSON_PATCH,
             operations,
             "Restored selector",

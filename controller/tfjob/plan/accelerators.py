@@ -53,7 +53,7 @@ def with_seconds(plan: Plan, draft: StatusDraft, seen: Observed) -> Plan:
     """
     job = draft.job
     before = job.status.accelerator_pods
-    replicas = [each for each in (*seen.replicas, *seen.surplus) if each.pod.accelerators]
+    replicas = [replica for replica in (*seen.replicas, *seen.surplus) if replica.pod.accelerators]
     if not (replicas or before) or conditions.is_over(job.status):
         return plan
     counter = _Counter(plan, draft, before or AcceleratorPods())

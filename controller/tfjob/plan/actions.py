@@ -437,11 +437,13 @@ def with_config_maps(
         kept.add(cluster.digest)
         if any(cluster.is_shared_with(key.type) for key in plan.create_pods):
             needed.add(cluster.digest)
-    present = {each.metadata.name for each in owned}
+    present = {config_map.metadata.name for config_map in owned}
     names = {config_map_name(job.metadata.name, digest) for digest in kept}
     create = tuple(digest for digest in sorted(needed) if config_map_name(job.metadata.name, digest) not in present)
     delete = tuple(
-        each for each in owned if each.metadata.name not in names and each.metadata.deletion_timestamp is None
+        config_map
+        for config_map in owned
+        if config_map.metadata.name not in names and config_map.metadata.deletion_timestamp is None
     )
     return replace(plan, create_config_maps=create, delete_config_maps=delete) if create or delete else plan
 

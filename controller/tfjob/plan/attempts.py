@@ -219,8 +219,8 @@ def _waiting_since(draft: StatusDraft) -> datetime:
     """
     created = conditions.find(draft.conditions, ConditionType.CREATED)
     resumed = conditions.find(draft.conditions, ConditionType.SUSPENDED)
-    times = [each.last_transition_time for each in (created, resumed) if each is not None]
-    begins = [draft.observer.begins(each) for each in times if each is not None]
+    times = [condition.last_transition_time for condition in (created, resumed) if condition is not None]
+    begins = [draft.observer.begins(moment) for moment in times if moment is not None]
     attempt = _attempt_start(draft)
     return max(begins if attempt is None else [*begins, attempt], default=draft.timestamp)
 
@@ -386,9 +386,9 @@ def attempt_of_end(draft: StatusDraft, ending: Ending) -> JobAttempt | None:
         failure = ending.failure
         if failure is not None and describe_last_failure(failure.pod):
             return _attempt(draft, Decision(key=ending.key, failure=failure), at_limit=True)
-        found = _attempt(draft, Decision(key=ending.key, failure=failure))
+        attempt = _attempt(draft, Decision(key=ending.key, failure=failure))
         message = tail_of(f"was not running: {ending.why}", MAX_MESSAGE)
-        return msgspec.structs.replace(found, reason=AttemptReason.NOT_RUNNING, message=message)
+        return msgspec.structs.replace(attempt, reason=AttemptReason.NOT_RUNNING, message=message)
     by_restarts = ending.event_reason is not EventReason.START_DEADLINE_EXCEEDED
     return _attempt(draft, Decision(key=ending.key, failure=ending.failure), at_limit=by_restarts)
 
@@ -413,7 +413,9 @@ def count_on_nodes(
     A program failure counts only if it is one of `causes`, the failures that trigger a restart. When one replica of a
     collective training fails, others fail as a consequence, on healthy nodes.
     """
-    disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
+    disrupted = [
+        replica for replica in unfinished(seen.replicas, finished) if replica.disrupted and has_failed(replica)
+    ]
     every = (*seen.replicas, *seen.surplus)
     stranded = stranded_types(draft.job, spec, nodes.cluster if nodes is not None else None)
     return count_failures(draft, spec, [*causes, *disrupted], decision.node_matches, every, stranded=stranded)
@@ -489,7 +491,7 @@ def _attempt(draft: StatusDraft, decision: Decision, *, at_limit: bool = False) 
         if stuck is not None:
             container, last = stuck[0], stuck[1].message
         message = (status.message or last) if status.reason else (last or status.message)
-    starts = [each for each in (draft.start_time, _attempt_start(draft)) if each is not None]
+    starts = [moment for moment in (draft.start_time, _attempt_start(draft)) if moment is not None]
     return JobAttempt(
         number=draft.attempt,
         start_time=max(starts, default=None),

@@ -115,7 +115,7 @@ def kept_s(
     kept: dict[str, float] = {}
     for replica in lingering:
         times = (decided, failures.get(replica.uid), attempts.get(replica.attempt))
-        since = min((draft.observer.begins(each) for each in times if each is not None), default=None)
+        since = min((draft.observer.begins(moment) for moment in times if moment is not None), default=None)
         if since is not None and (remaining_s := left_s(grace_s, since, draft.now)) > 0:
             kept[replica.uid] = remaining_s
     return kept
@@ -185,8 +185,8 @@ def _final_counters(
     """
     if ending.condition is ConditionType.SUCCEEDED:
         return {
-            name: msgspec.structs.replace(found, active=0, succeeded=found.succeeded + found.active)
-            for name, found in counts.items()
+            name: msgspec.structs.replace(status, active=0, succeeded=status.succeeded + status.active)
+            for name, status in counts.items()
         }
     return _without_active(counts, replicas, pods_to_clean_up(policy, replicas))
 
@@ -197,7 +197,7 @@ def _without_active(
     """Return the counters without the active pods in `deleted`."""
     gone = {replica.uid for replica in deleted}
     kept = count([replica for replica in replicas if replica.uid not in gone], counts)
-    return {name: msgspec.structs.replace(found, active=kept[name].active) for name, found in counts.items()}
+    return {name: msgspec.structs.replace(status, active=kept[name].active) for name, status in counts.items()}
 
 
 def _write_end(draft: StatusDraft, record: EndRecord, may_outlive: frozenset[str] | None = None) -> Plan:
@@ -399,11 +399,11 @@ def _recounted(
     ]
     merged = {
         name: msgspec.structs.replace(
-            found,
-            succeeded=max(found.succeeded, recorded[name].succeeded),
-            failed=max(found.failed, recorded[name].failed),
+            status,
+            succeeded=max(status.succeeded, recorded[name].succeeded),
+            failed=max(status.failed, recorded[name].failed),
         )
-        for name, found in count(counted, recorded).items()
+        for name, status in count(counted, recorded).items()
     }
     return _without_active(merged, seen.replicas, deleted)
 

@@ -409,7 +409,7 @@ def until_deadline(draft: StatusDraft, deadline_s: int | None) -> float | None:
     # A start time that a former leader did not write is that of a pod, by the API server's clock. Created is always ours.
     created = conditions.find(draft.conditions, ConditionType.CREATED)
     accepted = created.last_transition_time if created is not None else None
-    since = max(draft.observer.begins(each) for each in (draft.start_time, accepted) if each is not None)
+    since = max(draft.observer.begins(moment) for moment in (draft.start_time, accepted) if moment is not None)
     return left_s(deadline_s, since, draft.now)
 
 

@@ -256,8 +256,10 @@ def pods_avoiding_expired_nodes(draft: StatusDraft, spec: TFJobSpec, replicas: I
 
 
 def _is_not_about_node(pod: Pod) -> bool:
-    found = pod.status.conditions or ()
-    reasons = {each.reason for each in found if each.type == DISRUPTION_TARGET and each.status == TRUE}
+    conditions = pod.status.conditions or ()
+    reasons = {
+        condition.reason for condition in conditions if condition.type == DISRUPTION_TARGET and condition.status == TRUE
+    }
     return not _NOT_ABOUT_NODE.isdisjoint(reasons | {pod.status.reason})
 
 
@@ -290,7 +292,7 @@ def with_avoidance(
     if not old or is_over(draft):
         return plan
     gone = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
-    leaving = (each.pod for each in old if not (each.terminating or each.pod.metadata.uid in gone))
+    leaving = (replica.pod for replica in old if not (replica.terminating or replica.pod.metadata.uid in gone))
     deletions = (*plan.delete_pods, *(PodDeletion(pod, restarts=True) for pod in leaving))
     return replace(plan, create_pods=(), delete_pods=deletions)
 

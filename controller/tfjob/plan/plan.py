@@ -127,7 +127,7 @@ MAX_NAMED: Final = 16
 """The message of a condition names up to this many replicas; beyond that it gives their number."""
 
 
-def plan(given: PlanInput) -> Plan:
+def plan(inputs: PlanInput) -> Plan:
     """Decide what to do about a job.
 
     A job being deleted is left to the garbage collector. A job managed by another controller is left to that controller, even
@@ -135,40 +135,40 @@ def plan(given: PlanInput) -> Plan:
 
     All changes to a plan are made here; the executor only omits pods whose ConfigMap could not be created.
     """
-    job, spec, nodes, gang = given.job, given.spec, given.nodes, given.gang
+    job, spec, nodes, gang = inputs.job, inputs.spec, inputs.nodes, inputs.gang
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
-    draft = StatusDraft(given, waits=gang is not None and blocks_pods(gang))
-    seen = observe(job, given.pods, given.services)
+    draft = StatusDraft(inputs, waits=gang is not None and blocks_pods(gang))
+    seen = observe(job, inputs.pods, inputs.services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
     if nodes is not None:
-        observe_pods(draft, given.pods)
-    decided = _decide(draft, spec, seen, given.defaults, nodes)
+        observe_pods(draft, inputs.pods)
+    decided = _decide(draft, spec, seen, inputs.defaults, nodes)
     if not decided.ends(job):
-        decided = _with_children(decided, draft, given, seen)
+        decided = _with_children(decided, draft, inputs, seen)
     # The status is complete now, so its size can be limited. What pods held depends on which of them the plan deletes.
     decided = with_seconds(fit(with_logs(decided, draft), job, seen), draft, seen)
     return replace(decided, first_seen=draft.observer.seen) if draft.observer.seen else decided
 
 
-def _with_children(decided: Plan, draft: StatusDraft, given: PlanInput, seen: Observed) -> Plan:
+def _with_children(decided: Plan, draft: StatusDraft, inputs: PlanInput, seen: Observed) -> Plan:
     """Return the plan with what else concerns the children, in this order.
 
     Lost and avoided nodes come first: they decide which pods the PodGroup counts. Without pods that the PodGroup does not
     admit, fewer ConfigMaps are needed. Children that must wait are removed last, since the PodGroup counts them.
     """
-    job, spec, nodes = given.job, given.spec, given.nodes
+    job, spec, nodes = inputs.job, inputs.spec, inputs.nodes
     if isinstance(spec, TFJobSpec):
         if nodes is not None:
-            decided = with_nodes(decided, draft, given.pods, nodes, given.defaults.node_lost_after_s(spec))
+            decided = with_nodes(decided, draft, inputs.pods, nodes, inputs.defaults.node_lost_after_s(spec))
         if draft.avoided_nodes:
-            decided = with_avoidance(decided, draft, spec, given.gang, seen.replicas)
+            decided = with_avoidance(decided, draft, spec, inputs.gang, seen.replicas)
         if not conditions.is_over(job.status):
-            decided = _with_warnings(decided, job, spec, given.now)
-    decided = with_gang(decided, job, spec, seen.replicas, given.gang, observer=draft.observer)
-    decided = with_config_maps(decided, job, spec, given.pods, given.config_maps, domain=given.domain)
-    return without_blocked(decided, given.blocked)
+            decided = _with_warnings(decided, job, spec, inputs.now)
+    decided = with_gang(decided, job, spec, seen.replicas, inputs.gang, observer=draft.observer)
+    decided = with_config_maps(decided, job, spec, inputs.pods, inputs.config_maps, domain=inputs.domain)
+    return without_blocked(decided, inputs.blocked)
 
 
 def _with_warnings(decided: Plan, job: TFJob, spec: TFJobSpec, now: datetime) -> Plan:

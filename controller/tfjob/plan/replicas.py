@@ -317,8 +317,8 @@ def count_pods(replicas: Sequence[Replica], finished: Finished) -> dict[str, Rep
         return count(replicas, finished)
     others = [replica for replica in replicas if replica.index not in finished.get(replica.type, ())]
     return {
-        name: msgspec.structs.replace(found, succeeded=len(finished[name]))
-        for name, found in count(others, finished).items()
+        name: msgspec.structs.replace(status, succeeded=len(finished[name]))
+        for name, status in count(others, finished).items()
     }
 
 
@@ -360,8 +360,8 @@ class Observed:
 
     def services_in_use(self, job: str) -> set[ReplicaKey]:
         """Return the keys of the services by which running pods find each other: a replica's own, or the shared one."""
-        found = {replica.key for replica in self.replicas if replica.pod.spec.subdomain != job}
-        return found if len(found) == len(self.replicas) else found | {ReplicaKey.of_all(job)}
+        keies = {replica.key for replica in self.replicas if replica.pod.spec.subdomain != job}
+        return keies if len(keies) == len(self.replicas) else keies | {ReplicaKey.of_all(job)}
 
     def services_except(self, keys: Collection[ReplicaKey]) -> tuple[Service, ...]:
         """Return the services that belong to none of these replicas and are not terminating."""

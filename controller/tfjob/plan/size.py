@@ -116,8 +116,8 @@ def _bound(status: JobStatus) -> int:
 def _bound_of_accelerators(pods: AcceleratorPods | None) -> int:
     if pods is None:
         return 0
-    groups = (_MAX_RECORD * (1 + len(each.resources)) + _MAX_START * len(each.since) for each in pods.running)
-    indices = (len(text) for each in pods.running for text in each.since.values())
+    groups = (_MAX_RECORD * (1 + len(running.resources)) + _MAX_START * len(running.since) for running in pods.running)
+    indices = (len(text) for running in pods.running for text in running.since.values())
     return sum(groups) + sum(indices) + _MAX_MARK * len(pods.counted)
 
 
@@ -137,8 +137,8 @@ class _Reduction:
         self._before = {_place(restart): restart for restart in before.restarts}
         self._records = {_place(restart): restart for restart in status.restarts}
         self._is_over = is_over(status)
-        found = () if is_over(before) else (*seen.replicas, *seen.surplus)
-        self._pods = {each.uid: each for each in found if each.attempt >= status.attempt}
+        replicas = () if is_over(before) else (*seen.replicas, *seen.surplus)
+        self._pods = {each.uid: each for each in replicas if each.attempt >= status.attempt}
         self._deleted = {deletion.pod.metadata.uid for deletion in deletions} & self._pods.keys()
         self._active = {(replica.type, replica.index) for replica in seen.replicas if replica.outcome is Outcome.ACTIVE}
         self._finished: dict[str, Collection[int]] = {
@@ -201,12 +201,14 @@ class _Reduction:
             if self._excess > 0 and attempt.message:
                 self._excess -= _text_size(attempt.message)
                 history[number] = msgspec.structs.replace(attempt, message="")
-        found = list(self._status.conditions)
-        for number, condition in enumerate(found):
+        conditions = list(self._status.conditions)
+        for number, condition in enumerate(conditions):
             if self._excess > 0 and condition.message and condition.status != TRUE:
                 self._excess -= _text_size(condition.message)
-                found[number] = msgspec.structs.replace(condition, message="")
-        self._status = msgspec.structs.replace(self._status, attempt_history=tuple(history), conditions=tuple(found))
+                conditions[number] = msgspec.structs.replace(condition, message="")
+        self._status = msgspec.structs.replace(
+            self._status, attempt_history=tuple(history), conditions=tuple(conditions)
+        )
 
     def _withhold(self) -> None:
         """Leave out failures whose pods would be deleted now: the pods stay, so a later plan counts them.

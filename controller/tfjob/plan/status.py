@@ -489,18 +489,18 @@ class StatusDraft(Draft):
     accelerator_seconds: dict[str, dict[str, int]]
     accelerator_pods: AcceleratorPods | None
 
-    def __init__(self, given: PlanInput, *, waits: bool = False) -> None:
+    def __init__(self, inputs: PlanInput, *, waits: bool = False) -> None:
         """Start from the status of the job. `waits`: no pod may be created."""
-        job = given.job
+        job = inputs.job
         status = job.status
-        super().__init__(status.conditions, status.start_time, status.completion_time, given.now)
-        self.events += given.unreported
+        super().__init__(status.conditions, status.start_time, status.completion_time, inputs.now)
+        self.events += inputs.unreported
         self.job = job
         self.waits = waits
-        self.failed_creates = given.blocked.failed
-        self.expected = given.expected
-        self.observer = Observer(given.first_seen, given.now, given.monotonic_s)
-        self.logs = given.logs
+        self.failed_creates = inputs.blocked.failed
+        self.expected = inputs.expected
+        self.observer = Observer(inputs.first_seen, inputs.now, inputs.monotonic_s)
+        self.logs = inputs.logs
         self.log_watch: LogWatch | None = None
         for name in _KEPT:
             setattr(self, name, getattr(status, name))

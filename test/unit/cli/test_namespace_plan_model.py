@@ -18,7 +18,7 @@ import pytest
 
 from tfjob_operator.cli.installations import installations
 from tfjob_operator.cli.namespace_replacement import namespace_plan
-from tfjob_operator.cli.replacement import Found, plan
+from tfjob_operator.cli.replacement import ClusterState, plan
 from unit.cli.test_migration_plan import commands
 from unit.cli.training_operator import binding, deployment, installed, webhook
 
@@ -110,7 +110,7 @@ class World:
             self.execute(line)
             self.check()
 
-    def read(self, kinds: Sequence[str] = ()) -> Found:
+    def read(self, kinds: Sequence[str] = ()) -> ClusterState:
         """Return what the plugin reads of this world."""
         bodies = json.dumps([installed(team, f"--namespace={team}") for team in sorted(self.running)])
         ours = installations(json.loads(bodies))
@@ -118,7 +118,7 @@ class World:
         peer = deployment(meta=recorded if self.labelled else None)
         bound = [binding()] if self.everywhere else []
         moved = sorted(self.labelled)
-        return Found([peer], [webhook("tfjob")], bindings=bound, moved=moved, installed=ours, kinds=kinds)
+        return ClusterState([peer], [webhook("tfjob")], bindings=bound, moved=moved, installed=ours, kinds=kinds)
 
     def check(self) -> None:
         for team in TEAMS:
@@ -139,7 +139,9 @@ def split_at_way_back(lines: Iterable[str]) -> tuple[tuple[str, ...], tuple[str,
 @cache
 def script(team: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the commands of the plan for a namespace, there and back."""
-    return split_at_way_back(namespace_plan(Found([deployment()], [webhook("tfjob")], bindings=[binding()]), team))
+    return split_at_way_back(
+        namespace_plan(ClusterState([deployment()], [webhook("tfjob")], bindings=[binding()]), team)
+    )
 
 
 @pytest.mark.parametrize("order", [*itertools.product(TEAMS, repeat=3)], ids="".join)
