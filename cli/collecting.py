@@ -263,8 +263,8 @@ class _EvidenceReader:
         if leases is not None and not leases:
             self.absent.append(Absent(core.LEASES.kind, LEASE))
         leases = leases or []
-        renewed = [each for each in leases if is_renewed(each, now)]
-        own = [each for each in renewed if each.metadata.namespace == here]
+        renewed = [lease for lease in leases if is_renewed(lease, now)]
+        own = [lease for lease in renewed if lease.metadata.namespace == here]
         if own or (renewed and len(leases) == 1):
             return (own or renewed)[0], None
         self.deployments = (
@@ -280,11 +280,13 @@ class _EvidenceReader:
             )
         elsewhere = {deployment.metadata.namespace for deployment in self.deployments} - serving
         dated = {
-            each.spec.renew_time: each
-            for each in leases
-            if each.spec is not None and each.spec.renew_time is not None and each.metadata.namespace not in elsewhere
+            lease.spec.renew_time: lease
+            for lease in leases
+            if lease.spec is not None
+            and lease.spec.renew_time is not None
+            and lease.metadata.namespace not in elsewhere
         }
-        stale = [each for each in dated.values() if each not in renewed]
+        stale = [lease for lease in dated.values() if lease not in renewed]
         return dated[max(dated)] if dated else None, stale[-1] if stale else None
 
     def workload(self, job: TFJob) -> objects.Workload | None:
@@ -295,10 +297,10 @@ class _EvidenceReader:
             return None
         version = msgspec.json.decode(raw)["preferredVersion"]["version"]
         resource = Resource(objects.WORKLOADS.group, version, objects.WORKLOADS.plural, objects.WORKLOADS.kind)
-        for each in self.here(resource, objects.Workload, "workloads"):
-            owner = controller_of(each.metadata)
+        for workload in self.here(resource, objects.Workload, "workloads"):
+            owner = controller_of(workload.metadata)
             if owner is not None and owner.uid == job.metadata.uid:
-                return each
+                return workload
         return None
 
     def place(self, workload: objects.Workload) -> objects.PendingWorkload | None:
@@ -338,7 +340,7 @@ class _EvidenceReader:
                 end.ended.finished_at or now,
             ),
         )
-        ends = [(each.pod.metadata.name, each.container, each.now) for each in failed]
+        ends = [(end.pod.metadata.name, end.container, end.now) for end in failed]
         if conditions.is_true(job.status, c.ConditionType.SUCCEEDED):
             deciders = [child_name(job.metadata.name, kind, 0) for kind in (*c.CHIEF_TYPES, c.WORKER)]
             done = {pod.metadata.name for pod in pods if pod.status.phase == "Succeeded"}

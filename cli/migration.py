@@ -195,7 +195,7 @@ _ALL: Final = (
     QUEUE,
     COUNTERS,
 )
-DIFFERENCES: Final[Mapping[str, Difference]] = {each.id: each for each in _ALL}
+DIFFERENCES: Final[Mapping[str, Difference]] = {difference.id: difference for difference in _ALL}
 """By ID, in the order of damage: what fails or ends jobs at the move first."""
 
 

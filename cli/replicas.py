@@ -183,7 +183,7 @@ def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choic
     """Return the selected pods of a job, sorted by type and index."""
     found = (replica_of(pod, job["metadata"]["uid"]) for pod in pods)
     return sorted(
-        (each for each in found if each is not None and choice.takes(each.type, each.index)),
+        (pod for pod in found if pod is not None and choice.takes(pod.type, pod.index)),
         key=lambda each: (each.type, each.index),
     )
 

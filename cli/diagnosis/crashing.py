@@ -332,7 +332,7 @@ _OF_POD: Final = frozenset({"Evicted", "DeadlineExceeded"})
 """Reasons for which the kubelet ends a whole pod."""
 
 
-_OF_PEERS: Final = frozenset(each.id for each in (logs.PEER_UNKNOWN, logs.PEER_FAILED, logs.PEER_AWAY))
+_OF_PEERS: Final = frozenset(problem.id for problem in (logs.PEER_UNKNOWN, logs.PEER_FAILED, logs.PEER_AWAY))
 """Problems that may be consequences of the failure of another replica."""
 # pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
 _COLLECTIVE: Final = re.compile(
@@ -515,7 +515,7 @@ def _taken(facts: Facts, pod: str, reason: str, message: str, proof: str, *, wai
 def _evicted(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that exceeded a limit of their own pod and were replaced: the next pod will exceed it, too."""
     for name in facts.wanted if not _may_be_corrected(facts) else ():
-        for event in latest([each for each in facts.events_of("Pod", name) if each.reason == "Evicted"]):
+        for event in latest([event for event in facts.events_of("Pod", name) if event.reason == "Evicted"]):
             found, age_s = first_match(_EVICTIONS, event.message), facts.age_s(event.at) or 0.0
             is_own = age_s < min(_STEADY_S, facts.age_s(facts.evidence.created_at) or _STEADY_S)
             if found is not None and found[0] is not EVICTED and is_own:
@@ -545,10 +545,10 @@ def _of_pod(facts: Facts, pod: PodDetails, container: str = "") -> Iterator[Find
         yield _taken(facts, name, status.reason, status.message, seen, waits=waits)
         return
     ends = [end for end in exits_of(pod) if container in {"", end.container} and is_down_after(end, facts.now)]
-    for each in ends[:1]:
-        if each.ended.reason == "ContainerStatusUnknown" or (each.ended.reason == "StartError" and not _over(each)):
+    for end in ends[:1]:
+        if end.ended.reason == "ContainerStatusUnknown" or (end.ended.reason == "StartError" and not _over(end)):
             continue
-        yield _classified(facts, _end_of(facts, each))
+        yield _classified(facts, _end_of(facts, end))
 
 
 def _over(each: Exit) -> bool:
@@ -611,7 +611,7 @@ def _failed_probe(facts: Facts, pod: str, kind: str) -> tuple[Problem, dict[str,
     if kind == "Liveness":
         return LIVENESS, {}
     if kind == _HOOK:
-        said = [each.message for each in facts.events_of("Pod", pod) if each.reason == f"Failed{_HOOK}"]
+        said = [event.message for event in facts.events_of("Pod", pod) if event.reason == f"Failed{_HOOK}"]
         return fallback.START, {
             "reason": "Hook postStart failed",
             "words": shorten(value((said or [""])[-1])) or "no message",
@@ -803,7 +803,7 @@ def _peer(facts: Facts, end: _End, task: str) -> str:
         others = [child_name(facts.name, match[1], int(match[2]))]
     else:
         failed = (
-            (each.ended.finished_at or facts.now, pod.metadata.name) for pod in facts.pods for each in exits_of(pod)
+            (end.ended.finished_at or facts.now, pod.metadata.name) for pod in facts.pods for end in exits_of(pod)
         )
         others = [name for _, name in sorted(failed)] if not task else []
         restarted = (restart for restart in facts.job.status.restarts if restart.total and facts.finished and not task)
@@ -876,7 +876,7 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             how = f"container {safe_name(well.name)} exited with code 0, {format_restarts(well.restart_count)}"
             yield of_pod(AFTER_SUCCESS, pod, how, times=_often(well.restart_count), container=well.name)
             continue
-        if times == 0 or any(is_down_after(each, facts.now) for each in exits_of(pod)):
+        if times == 0 or any(is_down_after(end, facts.now) for end in exits_of(pod)):
             continue
         now = "running now" if is_up(pod) else "not running now"
         most = max(statuses(pod), key=lambda each: (each.restart_count, each.name == CONTAINER_NAME), default=None)
@@ -898,7 +898,7 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
             values, also = values | more | {"key": more.get("reason", "")}, (endless,)
             proofs += map(facts.line, killed[-1:])
         else:
-            own_exit = next((_end_of(facts, each) for each in exits_of(pod) if each.container == container), None)
+            own_exit = next((_end_of(facts, end) for end in exits_of(pod) if end.container == container), None)
             last = own_exit or next((_end_of_event(facts, *each, loops=times) for each in exits[-1:]), None)
             values["words"], advice = _last_failure(facts, last, pod) if last is not None else ("", ())
             if problem is RESTARTED:

@@ -214,7 +214,7 @@ def _start(facts: Facts, pod: PodDetails) -> Finding | None:
             return _quoted(facts, pod, event, START, "Hook postStart failed")
     for event in reversed(facts.pod_events(pod, "Killing")):
         if "failed startup probe" in event.message and (is_killed or event in _recent(facts, pod)):
-            probes = [each for each in facts.pod_events(pod) if each.message.startswith("Startup probe failed")]
+            probes = [event for event in facts.pod_events(pod) if event.message.startswith("Startup probe failed")]
             return _quoted(facts, pod, (probes or [event])[-1], START, "Startup probe failed")
     probed = {container.name for container in pod.spec.containers or () if container.startup_probe is not None}
     for end in exits_of(pod):  # events are kept for an hour
@@ -236,17 +236,17 @@ def _status(pod: PodDetails) -> Finding | None:
 
 def _node(facts: Facts, pod: PodDetails) -> Finding | None:
     nodes, node = facts.evidence.nodes, pod.spec.node_name
-    bound = {each.spec.node_name for each in facts.pods}
-    if nodes is None or not node or len(bound) > _MAX_NODES or node in {each.metadata.name for each in nodes}:
+    bound = {pod.spec.node_name for pod in facts.pods}
+    if nodes is None or not node or len(bound) > _MAX_NODES or node in {node.metadata.name for node in nodes}:
         return None
     return of_pod(NO_NODE, pod, f"nodeName {safe_name(node)}: not found", key=node)
 
 
 def _warned(facts: Facts, pod: PodDetails) -> Finding | None:
     warnings = [
-        each
-        for each in _recent(facts, pod)
-        if each.type == "Warning" and not (each.reason == "FailedScheduling" and pod.spec.node_name)
+        event
+        for event in _recent(facts, pod)
+        if event.type == "Warning" and not (event.reason == "FailedScheduling" and pod.spec.node_name)
     ]
     for event in sorted(warnings, key=lambda each: each.reason != "BackOff")[-1:]:
         head, _, rest = event.message.partition(": ")
@@ -267,7 +267,11 @@ def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
         return None
     if known.restarts:
         return None  # it may just have been restarted: another cause says so
-    ended = [each.name for each in statuses(pod) if each.state is not None and each.state.terminated is not None]
+    ended = [
+        container.name
+        for container in statuses(pod)
+        if container.state is not None and container.state.terminated is not None
+    ]
     if known.waits_for_none and ended:
         return of_pod(HELPER_ENDED, pod, f"condition Ready is False: {quote(ready.message)}", container=ended[0])
     node = safe_name(pod.spec.node_name)
@@ -305,7 +309,7 @@ def _why_recreated(
         if event.type == "Warning" or event.reason in TAKEN:
             return problem, f": {value(event.reason)}: {shorten(value(event.message))}", [event]
     # The operator itself replaces pods that failed because of a disruption.
-    if sum(each.times for each in ended) > _OFTEN:
+    if sum(event.times for event in ended) > _OFTEN:
         words = value(ended[-1].message.partition(f"{name} ")[2])
         return replace(RECREATED, to_do=_OF_DISRUPTION), f": {shorten(words)}", ended[-1:]
     return problem, f": nodeName {node} is set in the template" if node else "", ()

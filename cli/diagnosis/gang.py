@@ -169,14 +169,16 @@ def _group_words(facts: Facts, group: PodGroupDetails) -> tuple[list[str], list[
     """Return lines of evidence about the group, and the messages of its conditions and events."""
     name = group.metadata.name
     where = f"podgroup {safe_name(name)}"
-    events = latest([each for each in facts.events_of("PodGroup", name, group.metadata.uid) if each.type == "Warning"])
+    events = latest(
+        [event for event in facts.events_of("PodGroup", name, group.metadata.uid) if event.type == "Warning"]
+    )
     unschedulable = [
         condition
         for condition in group.status.conditions or ()
         if condition.status == "True" and condition.type == "Unschedulable"
     ]
     lines = [f"{where}: phase {safe_name(group.status.phase) or 'not set'}, minMember {group.spec.min_member}"]
-    lines += [f"{where}: {safe_name(each.reason)}: {quote(each.message)}" for each in unschedulable] or [
+    lines += [f"{where}: {safe_name(condition.reason)}: {quote(condition.message)}" for condition in unschedulable] or [
         facts.line(event) for event in events
     ]
-    return lines, [*(each.message for each in unschedulable), *(event.message for event in events)]
+    return lines, [*(condition.message for condition in unschedulable), *(event.message for event in events)]

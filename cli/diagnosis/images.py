@@ -170,7 +170,7 @@ def _of(
     image = status.image or next((container.image for container in containers if container.name == status.name), "")
     # Before 1.29 ImagePullBackOff does not contain the reason; the event of the pull does.
     pull_events = facts.pod_events(pod, "Failed", "InspectFailed")
-    events = latest([each for each in pull_events if "image" in each.message and image in each.message])
+    events = latest([event for event in pull_events if "image" in event.message and image in event.message])
     text = " ".join((wait.reason, wait.message, *(event.message for event in events))).replace(f'"{image}"', "")
     waits = f"container {safe_name(status.name)} waiting: {safe_name(wait.reason)}: {quote(wait.message)}"
     proofs = (*map(facts.line, events), f"pod {safe_name(pod.metadata.name)}: {waits}")

@@ -199,10 +199,11 @@ STATUS_REFUSED: Final = error(
     _RETRIED,
 )
 STOPPED: Final = frozenset(
-    each.id for each in (NOT_RUNNING, NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, NOT_ACTING, NOT_SERVED, UNSERVED)
+    problem.id
+    for problem in (NOT_RUNNING, NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, NOT_ACTING, NOT_SERVED, UNSERVED)
 )
 """While one of these lasts, deleted pods are not recreated."""
-SURELY_STOPPED: Final = frozenset(each.id for each in (NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING))
+SURELY_STOPPED: Final = frozenset(problem.id for problem in (NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING))
 """The problems that Deployments prove; the others also depend on the local clock."""
 
 SOON_S: Final = 10.0

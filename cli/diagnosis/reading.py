@@ -417,7 +417,7 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     messages = _messages(log)
     ends = [message for message in reversed(messages) if message.level in {"X", "F"}]
     ends += [message for message in reversed(messages) if message.level == "J"]
-    last = next((each for each in ends if not _is_of_launcher(messages, each)), ends[0] if ends else None)
+    last = next((message for message in ends if not _is_of_launcher(messages, message)), ends[0] if ends else None)
     candidates: list[_Message] = []
     if last is not None:
         last = _before_abort(messages, last) if _BY_JAX in last.lines[0] else last
@@ -528,10 +528,10 @@ def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
     """Yield the deciding message, the exceptions from which it was raised, and what explains it if it is vague."""
     yield last
     chain = [message for message in messages if message.level == "X"]
-    for each in reversed(chain[:-1] if last.level == "X" else []):
-        if not each.is_cause:
+    for message in reversed(chain[:-1] if last.level == "X" else []):
+        if not message.is_cause:
             break
-        yield each
+        yield message
     if _VAGUE.match(last.lines[0]):
         yield from (message for message in reversed(messages) if _ROOT.search(message.lines[0]))
     if "No matching distribution found for " in last.lines[0]:  # by pip, also if it cannot reach its index

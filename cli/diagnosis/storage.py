@@ -159,7 +159,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         if not findings and facts.is_starting(pod):
             reported = facts.pod_events(pod, "FailedMount", "FailedAttachVolume")
             # A timeout only names the volume; the preceding event has the reason.
-            specific = [each for each in reported if "timed out waiting for the condition" not in each.message]
+            specific = [event for event in reported if "timed out waiting for the condition" not in event.message]
             for event in latest(specific) or latest(reported):
                 yield from matched(_MOUNT_RULES, event.message, pod, facts.line(event))
 
@@ -194,7 +194,7 @@ def _pending(facts: Facts, pod: PodDetails, claim: PersistentVolumeClaim, seen: 
         yield of_pod(problem, pod, key=name, **values).seen_in(f"{seen}, storageClassName {safe_name(wanted)}", proof)
         return
     events = facts.events_of("PersistentVolumeClaim", name, claim.metadata.uid)
-    failures = latest([each for each in events if each.reason in {"ProvisioningFailed", "FailedBinding"}])
+    failures = latest([event for event in events if event.reason in {"ProvisioningFailed", "FailedBinding"}])
     if failures and events[-1].reason != "WaitForFirstConsumer":
         yield from matched(_CLAIM_RULES, failures[0].message, pod, seen, facts.line(failures[0]), key=name, claim=name)
     elif not events or events[-1].reason != "WaitForFirstConsumer":

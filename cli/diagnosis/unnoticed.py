@@ -244,7 +244,7 @@ def _failing(facts: Facts, kind: str, done: Container[int]) -> Iterator[tuple[st
     of_gone = {end.pod: (end.code, words) for end, words in ended if end.code}
     for index in range(facts.sizes.get(kind, 0)):
         name, restarts = facts.shape.child(facts.name, kind, index), times.get(index, 0)
-        exits = [(each.ended.exit_code, each.ended.message) for each in exits_of(pods[name])] if name in pods else []
+        exits = [(end.ended.exit_code, end.ended.message) for end in exits_of(pods[name])] if name in pods else []
         exits = exits[:1] or ([of_gone[name]] if name in of_gone else [])
         loops = [
             event
@@ -255,7 +255,7 @@ def _failing(facts: Facts, kind: str, done: Container[int]) -> Iterator[tuple[st
             continue
         last = [reading.read(message).line or value(message) for _, message in exits]
         codes = [f"exit code {code}" for code, _ in exits]
-        proofs = [facts.line(each) for each in latest(loops)]
+        proofs = [facts.line(event) for event in latest(loops)]
         detail = ": ".join(filter(None, (*codes, *last)))
         proof = (
             f"pod {safe_name(name)}: {detail}" if detail else f"job: status.restarts has {format_restarts(restarts)}"

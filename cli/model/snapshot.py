@@ -165,7 +165,7 @@ class JobSnapshot:
         pods = self.pods.get(name, ())
         unreplaced = any(pod.uid in self.job.at_limit for pod in pods)
         return max(
-            self.job.restarts.get(name, 0) - unreplaced, sum(each.restarts for each in pods) + max(len(pods) - 1, 0)
+            self.job.restarts.get(name, 0) - unreplaced, sum(pod.restarts for pod in pods) + max(len(pods) - 1, 0)
         )
 
     @property
@@ -240,13 +240,13 @@ class JobSnapshot:
         created, found = {pod.name: pod.created for pod in self._newest}, dict[str, Recreation]()
         for pod in made | ended:
             name, events = replica_of(None, job.name, pod, job.runtime_id), [*made[pod], *ended[pod]]
-            times = max(sum(each.times for each in made[pod]) - 1, sum(each.times for each in ended[pod]))
+            times = max(sum(each.times for each in made[pod]) - 1, sum(event.times for event in ended[pod]))
             times -= resumed + self._recent_attempts + job.restarts.get(name, 0)
-            last = max(created.get(pod, 0.0), *(each.last for each in events))
+            last = max(created.get(pod, 0.0), *(event.last for event in events))
             is_wanted = name.number < job.sizes.get(name.type, 0) and name.number not in self._done.get(name.type, ())
             if is_wanted and times > _OFTEN and self.now - last < RECOVERY_S:
                 words = max(ended[pod], key=lambda each: each.last).words if ended[pod] else ""
-                found[pod] = Recreation(times, min(each.first for each in events), last, words)
+                found[pod] = Recreation(times, min(event.first for event in events), last, words)
         return found
 
     @property

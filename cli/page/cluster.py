@@ -155,7 +155,7 @@ BY_JOB: Final = "job"
 BY_MARK: Final = "mark"
 _NOT_FOUND: Final = 404
 _NO_CRD: Final = "this cluster has no TFJobs: the operator's CRD tfjobs.kubeflow.org is not installed"
-_OWNERS: Final = {each.kind for each in APIS}
+_OWNERS: Final = {resource.kind for resource in APIS}
 _KINDS: Final[dict[Resource, tuple[str, Codec[Any]]]] = {
     TFJOBS: ("TFJobs", Codec(TFJOBS, PageJob, on_undecodable=with_unreadable_status(PageJob))),
     TENSORFLOW_V1ALPHA1: (

@@ -45,7 +45,12 @@ class BatchJob(Struct, frozen=True, tag_field="kind", tag=JOBS.kind):
     def condition(self, kind: str) -> Condition | None:
         """Return this condition if it is True."""
         return next(
-            (each for each in self.status.conditions or () if each.type == kind and each.status == "True"), None
+            (
+                condition
+                for condition in self.status.conditions or ()
+                if condition.type == kind and condition.status == "True"
+            ),
+            None,
         )
 
 

@@ -129,8 +129,8 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
             force_setattr(self.spec, "node_name", "")
         if limited := [container for container in self.spec.all_containers if container.resources is not None]:
             force_setattr(self, "accelerators", _SHARED[accelerators_of(self.spec)])
-            for each in limited:
-                force_setattr(each, "resources", None)
+            for container in limited:
+                force_setattr(container, "resources", None)
         force_setattr(self, "spec", _SHARED[self.spec])
         if self.status.start_time is not None:
             force_setattr(self, "started", self.status.start_time)

@@ -124,7 +124,7 @@ def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
         record = conditions.end_record(status)
         yield state, None if record is None else record.time
     elif state == ConditionType.CREATED:
-        times = [each.last_transition_time for each in found if each.type in states.CONDITIONS]
+        times = [condition.last_transition_time for condition in found if condition.type in states.CONDITIONS]
         yield state, max((moment for moment in times if moment is not None), default=meta.creation_timestamp)
     elif state == ConditionType.RESTARTING or (state == ConditionType.SUSPENDED and LABEL_QUEUE in (meta.labels or ())):
         condition = conditions.find(found, state)

@@ -321,7 +321,9 @@ def _reconcile_children(
     created = missing_pods
     if seen.older or delayed:
         created = () if seen.older else tuple(key for key in missing_pods if key not in delayed)
-    any_terminating = any(each.terminating and each.index not in finished[each.type] for each in seen.replicas)
+    any_terminating = any(
+        replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas
+    )
     problems = problems_of(seen.replicas)
     converged = not (missing_pods or any_terminating)
     failed = [key.name for key in missing_pods if key.name in draft.failed_creates]
@@ -343,9 +345,9 @@ def _reconcile_children(
         delete_pods=(
             *(_restart(replica, decision) for replica in restarting if replica.uid not in kept),
             *(
-                _supersede(each) if each.attempt < draft.attempt else PodDeletion(each.pod)
-                for each in seen.surplus
-                if not (each.terminating or each.uid in kept)
+                _supersede(replica) if replica.attempt < draft.attempt else PodDeletion(replica.pod)
+                for replica in seen.surplus
+                if not (replica.terminating or replica.uid in kept)
             ),
         ),
         delete_services=seen.services_except(wanted),

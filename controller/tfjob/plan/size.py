@@ -138,7 +138,7 @@ class _Reduction:
         self._records = {_place(restart): restart for restart in status.restarts}
         self._is_over = is_over(status)
         replicas = () if is_over(before) else (*seen.replicas, *seen.surplus)
-        self._pods = {each.uid: each for each in replicas if each.attempt >= status.attempt}
+        self._pods = {replica.uid: replica for replica in replicas if replica.attempt >= status.attempt}
         self._deleted = {deletion.pod.metadata.uid for deletion in deletions} & self._pods.keys()
         self._active = {(replica.type, replica.index) for replica in seen.replicas if replica.outcome is Outcome.ACTIVE}
         self._finished: dict[str, Collection[int]] = {
