@@ -182,17 +182,24 @@ class Proxy:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._runner.sites:
+            await self.refuse()
         await self._runner.cleanup()
         await self.session.close()
 
     async def accept(self) -> None:
         """Listen, on the same port as before."""
-        self._site = web.TCPSite(self._runner, LOOPBACK, self._port, ssl_context=self._serving)
+        self._listener = socket.create_server((LOOPBACK, self._port))
+        self._port = self._listener.getsockname()[1]
+        self._site = web.SockSite(self._runner, self._listener, ssl_context=self._serving)
         await self._site.start()
-        self._port = self._runner.addresses[0][1]
 
     async def refuse(self) -> None:
         """Refuse new connections until `accept`. Open connections stay open."""
+        # asyncio takes a connection in two steps. If the listener were closed between them, Python 3.11 and 3.12 would forget
+        # the connection without closing it, and its client would wait.
+        asyncio.get_running_loop().remove_reader(self._listener)
+        await asyncio.sleep(0)
         await self._site.stop()
 
     def rule(self, matches: Matcher, action: Action, *, times: float = 1) -> Rule:

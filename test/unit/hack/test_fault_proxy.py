@@ -1,7 +1,9 @@
 """The fault proxy between a real client and a small server, all with TLS and certificates of one authority."""
 
 import asyncio
+import gc
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from hack.control_plane.run.folders import write_kubeconfig
 from hack.control_plane.run.pki import Authority
@@ -244,3 +247,16 @@ async def test_a_watch_is_cut_half_closed_or_late(tmp_path: Path) -> None:
         await it.server.send()
         await it.server.send()
         assert await watching == 2
+
+
+async def test_a_connection_that_is_being_accepted_is_not_forgotten_if_the_proxy_begins_to_refuse(tmp_path: Path) -> None:
+    """Otherwise it stays open, its client waits, and the garbage collection here warns about it."""
+    async with scene(tmp_path) as it:
+        for steps in range(4):  # the number of steps of the loop that asyncio has had for the connection
+            with socket.create_connection((LOOPBACK, URL(it.proxy.url).port)):
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                await it.proxy.refuse()
+                await asyncio.sleep(0)
+                gc.collect()
+            await it.proxy.accept()
