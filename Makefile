@@ -46,6 +46,7 @@ integration: plane ## Run only the integration tests
 nightly: plane ## Run the long tests that `make test` omits, with other simulation seeds each day; as root also other-debian
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test -m nightly
+	@$(PYTHON) -m nox --sessions unit-3.12
 	@$(PYTEST) -n 2 --dist worksteal test/simulation --seed $$(($$(date +%s) / 86400 * 2000)) --seeds 2000
 	@[ "$$(id -u)" != 0 ] || $(PYTHON) -m hack.other_debian
 

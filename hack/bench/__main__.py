@@ -31,7 +31,7 @@ SUITES: Final[dict[str, dict[str, Subject]]] = {
         "restart": operator.measure_restart,
     },
     "scale": {"replicas": scale.measure},
-    "by-hand": {"start": by_hand.measure_starts, "http": by_hand.measure_http, "pieces": by_hand.measure_pieces},
+    "by-hand": {"start": by_hand.measure_starts, "http": by_hand.measure_http},
     "page": {"viewers": page.measure},
 }
 

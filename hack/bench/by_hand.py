@@ -1,13 +1,11 @@
 """Suite `by-hand`: parts that are written by hand, and the libraries that do the same (docs/design/by-hand.md).
 
-Subject `start` starts processes; the others measure CPU time within one process. A library that is not installed is left out:
+Subject `start` starts processes; `http` measures CPU time within one process. A library that is not installed is left out:
 point PYTHONPATH at a folder with the packages of `OPTIONAL` to measure all of them.
 """
 
 import asyncio
-import importlib
 import importlib.util
-import io
 import os
 import ssl
 import subprocess
@@ -16,28 +14,22 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import tenacity
 
-from hack.bench.load import MeasureError, pod_body, ps_and_workers
+from hack.bench.load import MeasureError, pod_body
 from hack.bench.measuring import Bench, Numbers, Result, child, interleaved, ratio
 from hack.control_plane.run.folders import write_kubeconfig
 from hack.control_plane.run.pki import Authority
 from hack.http_server import Handler, serving
-from tfjob_operator.cli.manifests import read
-from tfjob_operator.cli.terminal import TablePrinter
-from tfjob_operator.cli.yaml_text import yaml_text
-from tfjob_operator.workqueue import LoopClock, TokenBucket
 
 Create = Callable[[Any], Awaitable[object]]
 
 ROUNDS: Final = 7
 HTTP_ROUNDS: Final = 21
-OPTIONAL: Final = ("aiolimiter", "anyio", "google.protobuf", "ruamel.yaml", "watchfiles")
+OPTIONAL: Final = ("anyio", "google.protobuf", "ruamel.yaml", "watchfiles")
 """Modules that no extra of setup.cfg installs."""
 CREATES: Final = 300
 
@@ -236,100 +228,3 @@ async def _create(client: Callable[[], AbstractAsyncContextManager[Create]], at_
         began = time.process_time()
         await asyncio.gather(*(work() for _ in range(at_once)))
         return {"us": (time.process_time() - began) / CREATES * 1e6}
-
-
-# Subject `pieces`: functions that are called often.
-
-
-def measure_pieces(bench: Bench) -> list[Result]:
-    """Measure the tables of the plugin, manifests with line numbers, retries and rate limits."""
-    bench.say(f"tables, manifests, retries and rate limits, {ROUNDS} times")
-    manifest = bench.scratch / "manifest.yaml"
-    manifest.write_text(MANIFEST)
-    sides = {name: partial(_us, run) for name, run in _pieces(str(manifest)) if run is not None}
-    seconds = interleaved(sides, ROUNDS)
-    results = [Result(name, median(found), "us CPU") for name, found in seconds.items()]
-    for name, found in seconds.items():
-        ours = name.partition("_by_")[0]
-        if ours != name:
-            results.append(Result(f"{name}_vs_ours", ratio(found, seconds[ours]), "x"))
-    return results
-
-
-def _pieces(manifest: str) -> Iterator[tuple[str, Callable[[], object] | None]]:
-    yield "table_of_100_rows", _our_table
-    yield "table_of_100_rows_by_rich", _rich_table
-    yield "manifest_with_lines", lambda: [*read(manifest)]
-    yield "manifest_with_lines_by_ruamel", (lambda: _ruamel(manifest)) if is_installed("ruamel.yaml") else None
-    yield "call_1000_times", lambda: asyncio.run(_call(1000))
-    yield "call_1000_times_by_tenacity", lambda: asyncio.run(_call_by_tenacity(1000))
-    yield "limit_1000_times", lambda: asyncio.run(_limit(1000))
-    yield (
-        "limit_1000_times_by_aiolimiter",
-        ((lambda: asyncio.run(_limit_by_aiolimiter(1000))) if is_installed("aiolimiter") else None),
-    )
-
-
-def _us(run: Callable[[], object]) -> float:
-    run()
-    began = time.thread_time()
-    run()
-    return (time.thread_time() - began) * 1e6
-
-
-HEADER: Final = ("NAME", "STATE", "PS", "WORKER", "AGE", "REASON")
-ROWS: Final = [(f"mnist-{number}", "Running", "1/1", "4/4", f"{number}m", "") for number in range(100)]
-
-
-def _our_table() -> object:
-    return [*TablePrinter(HEADER).lines(ROWS)]
-
-
-def _rich_table() -> object:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*HEADER, box=None)
-    for row in ROWS:
-        table.add_row(*row)
-    lines = io.StringIO()
-    Console(file=lines, width=100).print(table)
-    return lines
-
-
-MANIFEST: Final = yaml_text(
-    {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "mnist"}, "spec": ps_and_workers()},
-    sort_keys=False,
-)
-
-
-def _ruamel(manifest: str) -> object:
-    return importlib.import_module("ruamel.yaml").YAML().load(Path(manifest))
-
-
-async def _nothing() -> None:
-    pass
-
-
-async def _call(times: int) -> None:
-    for _ in range(times):
-        await _nothing()
-
-
-async def _call_by_tenacity(times: int) -> None:
-    for _ in range(times):
-        async for attempt in tenacity.AsyncRetrying(stop=tenacity.stop_after_attempt(10), reraise=True):
-            with attempt:
-                await _nothing()
-
-
-async def _limit(times: int) -> None:
-    bucket = TokenBucket(rate=1e9, burst=1000, clock=LoopClock())
-    for _ in range(times):
-        await bucket.wait()
-
-
-async def _limit_by_aiolimiter(times: int) -> None:
-    limiter = importlib.import_module("aiolimiter").AsyncLimiter(1e9, 1)
-    for _ in range(times):
-        await limiter.acquire()
