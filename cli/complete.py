@@ -51,8 +51,8 @@ def complete(words: Sequence[str]) -> tuple[list[str], int]:
 
 def _command(before: Sequence[str]) -> str | None:
     """Return the command on a line, None if there is none yet; global options may precede it."""
-    values = {place + 1 for place, word in enumerate(before) if word in _VALUED}
-    words = (word for place, word in enumerate(before) if place not in values and not word.startswith("-"))
+    values = {index + 1 for index, word in enumerate(before) if word in _VALUED}
+    words = (word for index, word in enumerate(before) if index not in values and not word.startswith("-"))
     return next((ALIASES.get(word, word) for word in words), None)
 
 

@@ -225,9 +225,9 @@ def time_of(text: object) -> datetime | None:
 
 def check_unfinished(name: str, job: Mapping[str, Any], hint: str = "") -> None:
     """Raise CliError with a hint if the job has finished, or if its end is decided."""
-    over = conditions_of(job).keys() & ENDS
-    if over:
-        raise CliError(f"{name} has finished: {min(over)}{hint}")
+    ends = conditions_of(job).keys() & ENDS
+    if ends:
+        raise CliError(f"{name} has finished: {min(ends)}{hint}")
     if (end := decided_end(job)) is not None:
         raise CliError(f"{name} is ending, and nothing changes its outcome any more: {end['type']}{hint}")
 

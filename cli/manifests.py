@@ -231,14 +231,14 @@ def _lines(node: yaml.Node, path: str, depth: int = 0) -> Iterator[tuple[str, in
         return
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            here = f"{path}.{quoted(str(key.value))}" if path else str(key.value)
-            yield here, key.start_mark.line + 1
-            yield from _lines(value, here, depth + 1)
+            own_path = f"{path}.{quoted(str(key.value))}" if path else str(key.value)
+            yield own_path, key.start_mark.line + 1
+            yield from _lines(value, own_path, depth + 1)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            here = f"{path}[{index}]"
-            yield here, value.start_mark.line + 1
-            yield from _lines(value, here, depth + 1)
+            own_path = f"{path}[{index}]"
+            yield own_path, value.start_mark.line + 1
+            yield from _lines(value, own_path, depth + 1)
 
 
 class ValidationResult(NamedTuple):
@@ -357,11 +357,11 @@ def _resources(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any
     """Yield the `resources` of all containers and pods in a valid specification, with their paths."""
     if isinstance(value, dict):
         for key, each in value.items():
-            here = f"{path}.{key}"
+            own_path = f"{path}.{key}"
             if key == "resources" and isinstance(each, dict):
-                yield here, each
+                yield own_path, each
             else:
-                yield from _resources(each, here)
+                yield from _resources(each, own_path)
     elif isinstance(value, list):
         for index, each in enumerate(value):
             yield from _resources(each, f"{path}[{index}]")

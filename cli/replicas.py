@@ -199,7 +199,7 @@ def no_pods_error(target: Target, name: str, job: Mapping[str, Any], choice: Cho
         look = target.command(here, "get", "pods", f"--selector={selector_of(job)}")
         return CliError(f"no pods of these replicas of {name}: see {look}")
     ended = facts.conditions_of(job)
-    over = ended.keys() & {"Succeeded", "Failed"}
+    ends = ended.keys() & {"Succeeded", "Failed"}
     failed = ended.get("Failed", {})
     limit = c.limit_of(str(failed.get("reason")), str(failed.get("message")))
     if limit is not None:
@@ -207,8 +207,8 @@ def no_pods_error(target: Target, name: str, job: Mapping[str, Any], choice: Cho
             f"{name} has failed ({limit}), and at a limit running pods are deleted, whatever cleanPodPolicy is; "
             "terminationMessagePolicy: FallbackToLogsOnError of a container keeps its last lines in the job's condition"
         )
-    if over:
-        return CliError(f"{name} has {min(over).lower()} and its pods were deleted; cleanPodPolicy None keeps them")
+    if ends:
+        return CliError(f"{name} has {min(ends).lower()} and its pods were deleted; cleanPodPolicy None keeps them")
     return CliError(f"{name} has no pods: see {target.command(here, 'tfjob', 'explain', name)}")
 
 

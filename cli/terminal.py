@@ -89,7 +89,7 @@ class TablePrinter:
 
     def _cells(self, row: Sequence[str]) -> list[str]:
         """Return the padded cells of a row, cut at the terminal's width, without trailing blanks."""
-        cells = [cell.ljust(self._widths[place]) for place, cell in enumerate(row)]
+        cells = [cell.ljust(self._widths[column]) for column, cell in enumerate(row)]
         if self._width:
             starts = [*accumulate(self._widths, initial=0)]
             width = max(self._width, starts[len(cells) - 1] + _MIN_LAST)

@@ -49,11 +49,11 @@ def changes(
             yield 0, event
         return
     items = Queue[_Item](_MAX_QUEUED)
-    over = Event()
+    stopped = Event()
     sessions = [session.another() for _ in watches]
     try:
         for number, (own, watch) in enumerate(zip(sessions, watches, strict=True)):
-            Thread(target=_listen, args=[own, watch, number, items, over], daemon=True).start()
+            Thread(target=_listen, args=[own, watch, number, items, stopped], daemon=True).start()
         while True:
             try:
                 number, item = items.get(timeout=_WAKE_S)
@@ -65,7 +65,7 @@ def changes(
                 return
             yield number, item
     finally:
-        over.set()
+        stopped.set()
         for each in sessions:
             each.abort()
 
@@ -75,19 +75,19 @@ def _events(session: Session, watch: Watch, limit_s: float = math.inf) -> Iterat
     return session.watch(path, limit_s=limit_s, labelSelector=selector, fieldSelector=fields, resourceVersion=version)
 
 
-def _listen(session: Session, watch: Watch, number: int, items: Queue[_Item], over: Event) -> None:
+def _listen(session: Session, watch: Watch, number: int, items: Queue[_Item], stopped: Event) -> None:
     with session:
         try:
             for event in _events(session, watch):
-                _enqueue(items, (number, event), over)
-            _enqueue(items, (number, None), over)
+                _enqueue(items, (number, event), stopped)
+            _enqueue(items, (number, None), stopped)
         except CliError as error:
-            _enqueue(items, (number, error), over)
+            _enqueue(items, (number, error), stopped)
 
 
-def _enqueue(items: Queue[_Item], item: _Item, over: Event) -> None:
+def _enqueue(items: Queue[_Item], item: _Item, stopped: Event) -> None:
     """Enqueue an item, unless the consumer is gone."""
-    while not over.is_set():
+    while not stopped.is_set():
         try:
             items.put(item, timeout=_POLL_S)
         except Full:

@@ -429,7 +429,7 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
     waits_s = -(facts.age_s(facts.job.status.next_restart_time) or 0.0)
     if facts.evidence.pod_group is not None or age_s is None or age_s < _LATE_S or waits_s > 0:
         return
-    who = facts.missing[0]
+    missing = facts.missing[0]
     for quota in sorted(facts.evidence.quotas, key=lambda each: each.metadata.name):
         for resource in ("pods", "count/pods", "services"):
             hard, used = (parse_quantity((part or {}).get(resource)) for part in (quota.status.hard, quota.status.used))
@@ -437,7 +437,7 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
                 short = f"{resource}: used {format_amount(resource, used)} of {format_amount(resource, hard)}"
                 proof = f"quota {safe_name(quota.metadata.name)}: {short}"
                 yield Finding(
-                    QUOTA, who, (proof,), {"quota": value(quota.metadata.name), "short": short}, quota.metadata.name
+                    QUOTA, missing, (proof,), {"quota": value(quota.metadata.name), "short": short}, quota.metadata.name
                 )
                 return
     proof = f"job: {len(facts.missing)} of {len(facts.wanted)} replicas have no pod, {duration(age_s)} after its start"
@@ -445,10 +445,10 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
     if stale is not None:
         line, since = operator.renewal(facts, stale)
         where = f"{stale.metadata.namespace}/{stale.metadata.name} was last renewed {since}"
-        yield Finding(operator.UNSERVED, who, (line, proof), {"lease": where})
+        yield Finding(operator.UNSERVED, missing, (line, proof), {"lease": where})
     elif facts.is_absent("Lease", "tf-operator"):
         yield Finding(
-            operator.UNSERVED, who, ("lease tf-operator: not found", proof), {"lease": "tf-operator does not exist"}
+            operator.UNSERVED, missing, ("lease tf-operator: not found", proof), {"lease": "tf-operator does not exist"}
         )
     else:
-        yield Finding(NO_PODS, who, (proof,))
+        yield Finding(NO_PODS, missing, (proof,))

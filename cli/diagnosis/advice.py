@@ -78,7 +78,7 @@ def steps(
     facts: Facts,
     given: Sequence[Step],
     values: Mapping[str, str],
-    whom: Sequence[str],
+    affected: Sequence[str],
     *,
     keep_pods: str = "",
     saved: bool = False,
@@ -90,7 +90,7 @@ def steps(
     """
     present = {pod.metadata.name for pod in facts.pods}
     remaining = {pod.metadata.name for pod in facts.pods if pod.metadata.deletion_timestamp is None}
-    pods = [name for name in whom if name in present]
+    pods = [name for name in affected if name in present]
     lines: list[str] = []
     recreate, keeps_log = False, _keeps_log(facts, values.get("container", ""))
     changes = [step.what for step in given if isinstance(step, ManifestChange)]
@@ -109,7 +109,7 @@ def steps(
         if step == LOGS and facts.finished and values.get("pod") not in remaining and not keeps_log:
             lines.append(_LOG_GONE + _PODS_DELETED * (facts.spec.clean_pod_policy != CleanPodPolicy.NONE))
     if recreate and not facts.finished:
-        lines += _recreated(facts, pods or whom)
+        lines += _recreated(facts, pods or affected)
     shown = (keep_pods if keep_pods and _DELETES.search(line) else line for line in lines)
     return tuple(dict.fromkeys(_in_dialect(facts, line, values) for line in shown))
 
@@ -140,17 +140,17 @@ def _ended(change: ManifestChange, *, saved: bool) -> Iterator[str]:
     yield REPLACE
 
 
-def _recreated(facts: Facts, whom: Sequence[str]) -> Iterator[str]:
+def _recreated(facts: Facts, affected: Sequence[str]) -> Iterator[str]:
     """Yield how an edited template takes effect: by recreating pods or, in the alpha dialect, Jobs."""
     if facts.shape.is_alpha:
         replicas = {pod.metadata.name: facts.shape.replica_of(pod) for pod in facts.pods}
         alpha = facts.evidence.alpha
         jobs = {job.metadata.name for job in (alpha.batch_jobs or ())} if alpha is not None else set()
-        names = [name for each in whom if (name := replicas.get(each, each)) in jobs]
+        names = [name for each in affected if (name := replicas.get(each, each)) in jobs]
         kind = "job"
     else:
         present = {pod.metadata.name for pod in facts.pods}
-        names, kind = [name for name in whom if name in present], "pod"
+        names, kind = [name for name in affected if name in present], "pod"
     if names:
         trains = any(pod.metadata.name in names and is_up(pod) for pod in facts.pods)
         yield f"{_RECREATE_RUNNING if trains else _RECREATE}{kind} {' '.join(names[:_MAX_PODS])}"

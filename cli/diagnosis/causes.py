@@ -118,14 +118,14 @@ def info(id_: str, title: str, meaning: str, *to_do: Step, **options: Unpack[_Op
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An instance of a problem: `who` is a pod or the job, `proofs` are lines of evidence with their sources.
+    """An instance of a problem: `affected` is a pod or the job, `proofs` are lines of evidence with their sources.
 
     `values` fill the title and the advice. The advice of the problems in `also` is appended. Findings of one problem with the
     same `key` form one cause.
     """
 
     problem: Problem
-    who: str
+    affected: str
     proofs: tuple[str, ...]
     values: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
@@ -138,14 +138,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A cause as it is printed. `whom` are the affected pods, or the job."""
+    """A cause as it is printed. `affected` are the affected pods, or the job."""
 
     id: str
     severity: Severity
     title: str
     evidence: tuple[str, ...]
     to_do: tuple[str, ...]
-    whom: tuple[str, ...]
+    affected: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,9 @@ AFTER_PROBE: Final = warning(
     "Succeeded, but its {probe} probe had failed ({who}): exit code 0 after SIGTERM counts as success",
     "The kubelet killed a container for its liveness or startup probe, and its program exited with 0",
     LOGS,
-    "Let the program exit with 143 after SIGTERM if its work is not finished",
+    ManifestChange(
+        "correct or remove {probe}Probe in the template, and let the program exit with 143 after SIGTERM if work is left"
+    ),
 )
 FOR_EVER: Final = warning(
     "restarts-for-ever",
@@ -292,6 +294,11 @@ _NO_SCRIPT: Final = "Exit code 127 ({who}): {name} does not exist, or the interp
 _INTERPRETER: Final = ManifestChange(
     "correct the path of the script in command and args of the template or, if the file is there, its first line, in which "
     "Windows line endings (CRLF) become a part of the interpreter's name"
+)
+_NO_CONDA: Final = re.compile(r"(?m)^CondaError: |^EnvironmentNameNotFound: |\bconda: (command )?not found$")
+_WITHOUT_CONDA: Final = "Python module {name} not found ({who}): its conda environment was not activated"
+_CONDA: Final = ManifestChange(
+    "start the program with conda run --name ENVIRONMENT, or source the conda.sh of the image before conda activate"
 )
 _HEAP: Final = ManifestChange(
     "raise the heap of Java, such as -Xmx or spark.driver.memory, and resources.limits.memory in the template with it"
@@ -440,7 +447,9 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
 def _with_peers(facts: Facts, findings: Sequence[Finding]) -> Iterator[Finding]:
     """Yield these findings and, if they only say that a peer is gone, why others failed before or in the same second."""
     others = (
-        list(_before_peer(facts, {finding.who for finding in findings})) if all(map(_is_about_peer, findings)) else []
+        list(_before_peer(facts, {finding.affected for finding in findings}))
+        if all(map(_is_about_peer, findings))
+        else []
     )
     for finding in findings:
         if others and finding.problem.id not in _OF_PEERS:
@@ -451,20 +460,22 @@ def _with_peers(facts: Facts, findings: Sequence[Finding]) -> Iterator[Finding]:
     yield from others
 
 
-def _before_peer(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
+def _before_peer(facts: Facts, affected: Collection[str]) -> Iterator[Finding]:
     """Yield why replicas other than these failed until the job ended, as far as it is not about a peer."""
     ended_at = facts.job.status.completion_time
     events = ((event, exit_of(event.message)) for event in facts.job_events(EventReason.EXITED_WITH_CODE))
     killed = {end.pod: (event, end) for event, end in events if end is not None and end.reason == "OOMKilled"}
-    for name in killed.keys() - set(whom):
+    for name in killed.keys() - set(affected):
         yield of_exit_event(facts, *killed[name], loops=0)
-    yield from _never_ran(facts, {*whom, *killed})
+    yield from _never_ran(facts, {*affected, *killed})
     for pod in facts.pods:
-        for each in list(exits_of(pod))[:1] if pod.metadata.name not in {*whom, *killed} else ():
+        for each in list(exits_of(pod))[:1] if pod.metadata.name not in {*affected, *killed} else ():
             if each.ended.reason == "OOMKilled" and pod.status.phase != "Failed":
                 yield _classified(facts, _end_of(facts, each))
     for pod in facts.pods:
-        for end in list(exits_of(pod))[:1] if pod.metadata.name not in whom and pod.status.phase == "Failed" else ():
+        for end in (
+            list(exits_of(pod))[:1] if pod.metadata.name not in affected and pod.status.phase == "Failed" else ()
+        ):
             at = end.ended.finished_at
             if at is None or ended_at is None or seconds_between(ended_at, at) <= _SAME_S:
                 other = _classified(facts, _end_of(facts, end))
@@ -473,14 +484,14 @@ def _before_peer(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
                     yield other
 
 
-def _never_ran(facts: Facts, whom: Collection[str]) -> Iterator[Finding]:
+def _never_ran(facts: Facts, affected: Collection[str]) -> Iterator[Finding]:
     """Yield the replicas that never ran, of which events still say why: the others waited for them."""
     for kind, size in facts.sizes.items():
         for index in range(size):
             name = facts.shape.child(facts.name, kind, index)
             events = facts.events_of("Pod", name)
             reasons = [event for event in events if event.reason in _KEEPS_FROM_RUNNING and event.type == "Warning"]
-            if name in whom or not reasons or any(event.reason == "Started" for event in events):
+            if name in affected or not reasons or any(event.reason == "Started" for event in events):
                 continue
             words = max(reasons, key=lambda event: len(event.message)).message
             yield Finding(NEVER_RAN, name, (facts.line(reasons[-1]),), {"pod": name, "words": shorten(value(words))})
@@ -729,6 +740,8 @@ def _by_script(facts: Facts, end: _End, problem: Problem, log: str) -> tuple[Pro
         return replace(COMMAND, title=_NO_SCRIPT, to_do=(LOGS, _INTERPRETER)), {"name": shorten(value(script["name"]))}
     if end.code in _OF_COMMANDS and (match := _CARRIAGE_RETURNS.search(end.words)) is not None:
         return logs.LINE_ENDINGS, {"name": shorten(value(match[0].split("\n")[0]))}
+    if problem.id == logs.NO_MODULE.id and _NO_CONDA.search(log):
+        return replace(problem, title=_WITHOUT_CONDA, to_do=(LOGS, _CONDA)), {}
     if problem.id == logs.PROCESS_MEMORY.id and "java.lang.OutOfMemoryError" in log:
         return replace(problem, title="Out of memory in the heap of Java ({who}): {name}", to_do=(LOGS, _HEAP)), {
             "name": next((shorten(value(line)) for line in log.split("\n") if "java.lang.OutOfMemoryError" in line), "")
@@ -766,6 +779,8 @@ def _by_log(
         key = more["name"] = host or logs.PACKAGE_INDEX
     elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
         also = (logs.OUTSIDE[problem],)
+    elif problem is logs.NOT_ALL_JOINED:
+        more["replicas"] = str(sum(facts.sizes.values()))
     elif (problem is logs.PEER_FAILED or _PROCESS.fullmatch(key)) and (peer := _peer(facts, end, key)):
         more["name"] = peer
         if problem is logs.PEER_FAILED and facts.finished and peer not in {pod.metadata.name for pod in facts.pods}:

@@ -64,26 +64,26 @@ def _ours(facts: Facts) -> bool:
 def _rank(found: Collection[str], group: Sequence[Finding]) -> tuple[object, ...]:
     problem = group[0].problem
     explains = problem is suspension.BY_USER and lifecycle.STUCK.id not in found  # it explains why nothing runs
-    who = min(natural_sort_key(finding.who) for finding in group)
+    first = min(natural_sort_key(finding.affected) for finding in group)
     return (
         _ORDER[Severity.ERROR if explains else problem.severity],
         RANKS[problem.id],
-        -len({finding.who for finding in group}),
-        who,
+        -len({finding.affected for finding in group}),
+        first,
         problem.id,
         group[0].key,
     )
 
 
 def _cause(facts: Facts, group: Sequence[Finding], *, keep_pods: str, saved: bool) -> Cause:
-    """Merge findings of one kind into a cause; `whom` names all replicas, and the values are from the first finding."""
-    ordered = sorted(group, key=lambda finding: natural_sort_key(finding.who))
-    first, whom = ordered[0], tuple(dict.fromkeys(finding.who for finding in ordered))
+    """Merge findings of one kind into a cause; `affected` names all replicas, and the values are from the first finding."""
+    ordered = sorted(group, key=lambda finding: natural_sort_key(finding.affected))
+    first, affected = ordered[0], tuple(dict.fromkeys(finding.affected for finding in ordered))
     given = {"job": facts.name, "namespace": facts.namespace, "resource": facts.shape.resource} | dict(first.values)
     if facts.evidence.lease is not None:
         given = {"operators": facts.evidence.lease.metadata.namespace} | given
     values = {name: value(text) or " " for name, text in given.items()}
-    who = safe_name(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
+    who = safe_name(affected[0]) if len(affected) == 1 else f"{len(affected)} pods"
     containers = {finding.values.get("container", "") for finding in group}
     if (
         "{container}" not in first.problem.title
@@ -104,8 +104,8 @@ def _cause(facts: Facts, group: Sequence[Finding], *, keep_pods: str, saved: boo
         severity=first.problem.severity,
         title=title,
         evidence=tuple(clean(proof, MAX_PROOF) for proof in (proofs if len(proofs) <= MAX_PROOFS else shown)),
-        to_do=steps(facts, to_do, values | {"who": whom[0]}, whom, keep_pods=keep_pods, saved=saved),
-        whom=whom,
+        to_do=steps(facts, to_do, values | {"who": affected[0]}, affected, keep_pods=keep_pods, saved=saved),
+        affected=affected,
     )
 
 
@@ -115,7 +115,7 @@ def _once(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         for proof in finding.proofs:
             line = " ".join(proof.split())
-            alike[_PASSING.sub("*", line.replace(finding.who, "*"))].setdefault(finding.who, line)
+            alike[_PASSING.sub("*", line.replace(finding.affected, "*"))].setdefault(finding.affected, line)
     return [
         line if len(lines) == 1 else line.replace(": ", f" ({len(lines)} pods): ", 1)
         for lines in alike.values()

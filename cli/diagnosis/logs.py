@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.cli.diagnosis import starting
@@ -147,8 +148,8 @@ NO_ACCESS: Final = _log(
     "Access to data denied: {name} ({who})",
     (
         ManifestChange(
-            "set securityContext.fsGroup for a volume, defaultMode for a Secret or ConfigMap, or runAsUser to the owner of the "
-            "files, or write to another path"
+            "set runAsUser to the files' owner, securityContext.fsGroup for a volume (without effect on hostPath and NFS), "
+            "or defaultMode for a Secret or ConfigMap, or write to another path"
         ),
     ),
     "Permission denied for a file, a directory or a server",
@@ -272,8 +273,24 @@ PEER_AWAY: Final = _log(
     "peer-unreachable",
     763,
     "Cannot connect to another replica or a server: {name} ({who})",
-    (_PODS, "Check the other replicas first, then NetworkPolicies of the namespace", AGAIN),
+    (
+        _PODS,
+        "Check the other replicas first, then NetworkPolicies of the namespace and the proxy of a service mesh, if any",
+        AGAIN,
+    ),
     "gRPC UNAVAILABLE, connection refused: a peer failed, or the network separates replicas",
+)
+NOT_ALL_JOINED: Final = replace(
+    PEER_AWAY,
+    title="Only {joined} of {size} processes have joined ({who}); the job has {replicas} replicas",
+    to_do=(
+        LOGS,
+        _PODS,
+        ManifestChange(
+            "if the job has another number of replicas, correct WORLD_SIZE in env, or the arguments of the program"
+        ),
+        "Otherwise the pods that did not join have the cause, or a NetworkPolicy of the namespace",
+    ),
 )
 NO_TF_CONFIG: Final = _log(
     "tf-config-missing",
@@ -363,7 +380,7 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(starting.WRONG_FORMAT, r"exec format error"),
     rule(starting.NO_PROGRAM, r"(?m)^\w*sh: (\d+|line \d+): (?P<name>[^:\n]+): (command )?not found$"),
     rule(starting.NO_PROGRAM, r"(?m)^(\S*/)?env: .?(?P<name>[^\s:]+?)['’]?: No such file or directory$"),
-    rule(starting.NO_PROGRAM, r"(?m)^exec (?P<name>[^:\n]+): no such file or directory$"),
+    rule(starting.NO_INTERPRETER, r"(?m)^exec (?P<name>[^:\n]+): no such file or directory$"),
     rule(
         CLOCK,
         r"RequestTimeTooSkewed|difference between the request time and the current time|Token used too early|"
@@ -476,12 +493,15 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(
         PEER_AWAY,
         r"\A(?=[\s\S]*?(?P<name>ipv[46]:[\w.:%\[\]-]*\w|/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(UNAVAILABLE: |"
-        r"UnavailableError|failed to connect to all addresses|Connection refused|Could not connect to the endpoint URL)",
+        r"UnavailableError|failed to connect to all addresses|Connection refused|Could not connect to the endpoint URL|"
+        r"upstream connect error)",  # of Envoy, the proxy of service meshes
     ),
-    # PyTorch: an operation of Gloo, and the rendezvous of all processes
+    # PyTorch: the rendezvous of all processes, and an operation of Gloo
     rule(
-        PEER_AWAY, r"Timed out waiting \d+ms for (recv|send) operation|Timed out after \d+ seconds waiting for clients"
+        NOT_ALL_JOINED,
+        r"Timed out after \d+ seconds waiting for clients\. (?P<joined>\d+)/(?P<size>\d+) clients joined",
     ),
+    rule(PEER_AWAY, r"Timed out waiting \d+ms for (recv|send) operation"),
     rule(PEER_AWAY, r"Connection to (?P<name>[\w.-]*\w) timed out|Connection timed out"),
     rule(
         PROCESS_MEMORY,

@@ -58,6 +58,8 @@ _ERROR: Final = re.compile(
     r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?|still waiting|deadline exceeded)\b|^[EF]\d{4} ",
     re.IGNORECASE,
 )
+_TRIES_AGAIN: Final = re.compile(r"\b(retry|retrying|retries|try(ing)? again|restart(ing)?)\b", re.IGNORECASE)
+"""In a line by which a script says that it starts a program again: the program has said why."""
 _MEASURED: Final = re.compile(r"\b(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
 """A number that is called an error, which a training logs."""
 _LOSS: Final = re.compile(
@@ -353,7 +355,8 @@ def repeated_error(log: str) -> tuple[int, str]:
     least = {line: _RAISES if _EXCEPTION.match(line) else _REPEATS for line in alike}
     repeated = {line: times for line, times in alike.items() if times >= least[line]}
     errors = [line for line in lines if _NUMBER.sub("#", line) in repeated and _ERROR.search(_MEASURED.sub("", line))]
-    return (len(errors), errors[-1]) if errors and sum(repeated.values()) >= 0.8 * len(lines) else (0, "")
+    reasons = [line for line in errors if not _TRIES_AGAIN.search(line)] or errors
+    return (len(errors), reasons[-1]) if errors and sum(repeated.values()) >= 0.8 * len(lines) else (0, "")
 
 
 def without_heartbeat(log: str) -> str:

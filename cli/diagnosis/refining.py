@@ -28,6 +28,10 @@ _OF_COMMAND: Final = re.compile(r"\S*python[\d.]*: (No module named|Error while 
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
 _TIMEOUT: Final = re.compile(r"(?:^|[\s;&|/])timeout(?:\s|$)")
 _SEVERAL: Final = re.compile(r"[;\n]\s*\S")
+_BACKGROUND: Final = re.compile(r"(?<![>&|<])&(?![&>\d])")
+_COMMANDS: Final = re.compile(r"[;\n]|&&|\|\|")
+_SAYS: Final = re.compile(r"\s*(?:#|(?:echo|printf|exit|true|date|disown|:)(?:\s|$)|$)")
+"""A command that waits for nothing."""
 _PYTHON: Final = re.compile(r"(/\S*/)?python[\d.]*")
 _SINGLE: Final = (
     "A job with a single replica gets no TF_CONFIG",
@@ -89,6 +93,16 @@ def runs_several(facts: Facts, pod: str, container: str) -> bool:
     """Return True if the command of a container in the template of a replica is a script with several commands."""
     own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
     return any(_SEVERAL.search(script_of(each).strip()) for each in own)
+
+
+def left_behind(facts: Facts, pod: str, container: str) -> str:
+    """Return the command that the script of a container starts in the background as its last work; "" if it waits for it."""
+    own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
+    for script in map(script_of, own):
+        *before, after = _BACKGROUND.split(script)
+        if before and all(map(_SAYS.match, _COMMANDS.split(after))):
+            return _COMMANDS.split(before[-1])[-1].strip()
+    return ""
 
 
 def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.api.v1.constants import (
@@ -61,6 +62,14 @@ AFTER_NO_DATA: Final = warning(
         "trains nothing"
     ),
 )
+LEFT_BEHIND: Final = replace(
+    AFTER_NO_DATA,
+    to_do=(
+        ManifestChange(
+            "start the program of the script in the foreground, without & and nohup, or end the script with wait"
+        ),
+    ),
+)
 AFTER_OOM: Final = warning(
     "succeeded-after-out-of-memory",
     "Succeeded with exit code 0, but a process was killed at the memory limit {limit} (OOMKilled, {who})",
@@ -74,7 +83,7 @@ REPEATS: Final = warning(
     "Running, but its log only repeats an error ({who}, {times} of the last lines): {words}",
     "A container that has run for a minute has written the same error again and again, and no line of a training",
     LOGS,
-    ManifestChange("correct in the template what the message names, such as an address, a password or a permission"),
+    ManifestChange("correct in the template what the message names, such as an address, an argument or a permission"),
 )
 DIVERGED: Final = warning(
     "loss-diverged",
@@ -146,6 +155,9 @@ def _succeeded(facts: Facts) -> Iterator[Finding]:
             what, line = _ignored(facts, pod, log)
         if not line and (nothing := reading.without_data(log)):
             yield of_pod(AFTER_NO_DATA, pod, words=shorten(value(nothing)), **values).seen_in(seen)
+        if not line and (command := refining.left_behind(facts, name, CONTAINER_NAME)):
+            words = f"the script ends without waiting for {shorten(value(command))}, which ends with it"
+            yield of_pod(LEFT_BEHIND, pod, words=words, **values).seen_in(seen)
         if line:
             values["tail"] = MORE_LINES if reading.is_far_up(log, line) else LINES
             yield of_pod(AFTER_EXCEPTION, pod, what=what, words=shorten(value(line)), **values).seen_in(seen)

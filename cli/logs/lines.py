@@ -96,11 +96,11 @@ class Position:
     def _is_old(self, line: LogLine) -> bool:
         if not line.stamp:
             return True  # the rest of a long line that was read
-        here, last = _time(line.stamp), _time(self._stamp)
-        if here == last and self._left:
+        at, last = _time(line.stamp), _time(self._stamp)
+        if at == last and self._left:
             self._left -= 1
             return True
-        return here < last
+        return at < last
 
 
 def split(raw: bytes) -> LogLine:

@@ -364,7 +364,7 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
     is_done = bool(ended) and ended.get("exitCode") == 0 and phase == "Running" and not is_restarted
     has_succeeded = phase == SUCCEEDED or is_done
     is_up = phase == "Running" and not is_terminating
-    over = ended or last
+    newest_end = ended or last
     return PodFacts(
         name=name,
         uid=text(meta.get("uid")),
@@ -373,9 +373,11 @@ def pod_facts(pod: Mapping[str, Any], job: str = "", runtime_id: str = "") -> Po
         created=seconds(meta.get("creationTimestamp")) or 0.0,
         node=text(mapping(pod.get("spec")).get("nodeName")),
         state="Terminating" if is_terminating else word,
-        message=("" if is_terminating else message) or text(over.get("message")) or (why if phase == FAILED else ""),
-        exit_code=code if isinstance(code := over.get("exitCode"), int) else None,
-        exit_reason=text(status.get("reason")) or text(over.get("reason")),
+        message=("" if is_terminating else message)
+        or text(newest_end.get("message"))
+        or (why if phase == FAILED else ""),
+        exit_code=code if isinstance(code := newest_end.get("exitCode"), int) else None,
+        exit_reason=text(status.get("reason")) or text(newest_end.get("reason")),
         ready=not is_terminating and _is_true(conditions, "Ready"),
         running=is_up and ("running" in state or not training),
         has_succeeded=has_succeeded,

@@ -61,10 +61,10 @@ def is_up(pod: PodDetails) -> bool:
 
 def lookup_location(pod: PodDetails, container: str) -> str:
     """Return where the program of a container was looked up, as words for a title."""
-    here = next((one for one in pod.spec.containers or () if one.name == container), ContainerDetails())
-    if "PATH" in {variable.name for variable in here.env or ()}:
+    spec = next((each for each in pod.spec.containers or () if each.name == container), ContainerDetails())
+    if "PATH" in {variable.name for variable in spec.env or ()}:
         return "in PATH (PATH is set in env of the template)"
-    hidden = _PROGRAMS & {mount.mount_path.rstrip("/") for mount in here.volume_mounts or ()}
+    hidden = _PROGRAMS & {mount.mount_path.rstrip("/") for mount in spec.volume_mounts or ()}
     return f"{IN_IMAGE} (a volume is mounted at {min(hidden)} and hides it)" if hidden else IN_IMAGE
 
 
@@ -116,10 +116,10 @@ def exits_of(pod: PodDetails) -> Iterator[Exit]:
     ordered = sorted(statuses(pod), key=lambda each: each.name != CONTAINER_NAME)
     inits = {container.name for container in pod.status.init_container_statuses or ()}
     for status in ordered:
-        for state, over in ((status.state, True), (status.last_state, False)):
+        for state, is_current in ((status.state, True), (status.last_state, False)):
             ended = state.terminated if state is not None else None
             if ended is not None and (ended.exit_code != 0 or (ended.reason == "OOMKilled" and status.name in inits)):
-                yield Exit(pod, status.name, ended, over, status.restart_count)
+                yield Exit(pod, status.name, ended, is_current, status.restart_count)
                 break
 
 

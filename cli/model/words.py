@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -18,6 +19,8 @@ MAX_MESSAGE_BYTES: Final = 400
 """The most bytes of a message in a line of evidence: three terminal lines."""
 _SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", EventReason.NODE_SICK, *AttemptReason})
 """Attempt reasons that add nothing to the rest of the line, or to its message."""
+_GRPC_DETAILS: Final = re.compile(r'"created":"@[\d.]{1,40}",|"file":"[^"]{1,200}","file_line":\d{1,9},')
+"""Parts of gRPC's errors that say nothing to users, and would take the place of its message at the end."""
 _BINARY: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
@@ -47,6 +50,7 @@ def format_amount(resource: str, number: Decimal) -> str:
 
 def quote(text: str) -> str:
     """Sanitize a message and put it on one line."""
+    text = _GRPC_DETAILS.sub("", text)
     return tail_of(text, MAX_MESSAGE_BYTES) or tail_of(text[:MAX_MESSAGE_BYTES], MAX_MESSAGE_BYTES)
 
 

@@ -119,7 +119,7 @@ class _Merged:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _replicas(self) -> dict[str, PodDetails]:
-        return {_name(place): pod for place, pod in replicas_of(self._cluster.pods_of(self._key)).items()}
+        return {_name(replica): pod for replica, pod in replicas_of(self._cluster.pods_of(self._key)).items()}
 
     async def _read_all(self) -> None:
         await self._queue.put([])
@@ -214,7 +214,7 @@ def replicas_of(pods: Iterable[PodDetails]) -> dict[ReplicaName, PodDetails]:
 
 def metrics_pod(pods: Iterable[PodDetails]) -> PodDetails | None:
     """Return the pod whose log reports metrics, the first replica's; one that already has a log is preferred."""
-    found = (pod for place, pod in replicas_of(pods).items() if place.type in _WITH_METRICS)
+    found = (pod for replica, pod in replicas_of(pods).items() if replica.type in _WITH_METRICS)
     return min(found, key=lambda pod: not state_of(pod).has_log, default=None)
 
 
@@ -292,8 +292,8 @@ def _container(pod: PodDetails) -> str:
     return c.CONTAINER_NAME if c.CONTAINER_NAME in names else names[0] if names else ""
 
 
-def _name(place: ReplicaName) -> str:
-    return f"{place.type.lower()}-{place.number}"
+def _name(replica: ReplicaName) -> str:
+    return f"{replica.type.lower()}-{replica.number}"
 
 
 def _words(error: ApiError) -> str:

@@ -167,13 +167,13 @@ READS_OF_CLUSTER: Final = (ResourceAttributes("get", objects.NODES), ResourceAtt
 
 def reads_of(job: JobKey) -> list[ResourceAttributes]:
     """Return the reads of a diagnosis in the job's namespace."""
-    here = job.namespace
+    namespace = job.namespace
     listed = (PODS, EVENTS, SERVICES, objects.CLAIMS, objects.RESOURCE_QUOTAS, objects.LIMIT_RANGES, objects.BATCH_JOBS)
     return [
-        ResourceAttributes("get", job.resource, here, job.name),
-        ResourceAttributes("get", PODS, here, subresource="log"),
-        ResourceAttributes("get", objects.NAMESPACES, here, here),
-        *(ResourceAttributes("list", resource, here) for resource in listed),
+        ResourceAttributes("get", job.resource, namespace, job.name),
+        ResourceAttributes("get", PODS, namespace, subresource="log"),
+        ResourceAttributes("get", objects.NAMESPACES, namespace, namespace),
+        *(ResourceAttributes("list", resource, namespace) for resource in listed),
     ]
 
 

@@ -230,11 +230,11 @@ def timeline_view(job: PageJob, pods: Sequence[PodDetails], events: Sequence[Eve
     An end of None means now.
     """
     timeline = timeline_of(msgspec.convert(job, TimelineJob, from_attributes=True), pods, events)
-    worst = sorted(range(len(timeline.replicas)), key=lambda place: _urgency(timeline.replicas[place]))
+    worst = sorted(range(len(timeline.replicas)), key=lambda index: _urgency(timeline.replicas[index]))
     return {
         "start": seconds(timeline.start),
         "end": seconds(timeline.end),
-        "lanes": [_lane(timeline.replicas[place], timeline.start) for place in sorted(worst[:MAX_LANES])],
+        "lanes": [_lane(timeline.replicas[index], timeline.start) for index in sorted(worst[:MAX_LANES])],
         "more": max(0, len(timeline.replicas) - MAX_LANES),
         "attempts": [_plain(attempt) for attempt in timeline.attempts],
         "spans": [
@@ -266,11 +266,11 @@ def _lane(replica: ReplicaTimeline, begin: datetime | None) -> dict[str, Any]:
     if lost > 0:
         ends = [begin, *(pod.end for pod in lives[:-1])]
         pauses = zip(ends, lives, strict=True)
-        gaps = [(life.start - end, end, place) for place, (end, life) in enumerate(pauses) if life.start and end]
-        length, start, place = max(gaps, default=(timedelta(), None, 0))
+        gaps = [(life.start - end, end, index) for index, (end, life) in enumerate(pauses) if life.start and end]
+        length, start, index = max(gaps, default=(timedelta(), None, 0))
         if start is not None and length > timedelta():
             interval = Interval(PodState.UNSTABLE, start, start + length)
-            lives.insert(place, PodHistory("", start=start, end=start + length, intervals=(interval,), restarts=lost))
+            lives.insert(index, PodHistory("", start=start, end=start + length, intervals=(interval,), restarts=lost))
     return {"type": replica.name.type, "index": replica.name.number, "lives": _plain((*lives,))}
 
 

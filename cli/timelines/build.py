@@ -278,9 +278,9 @@ def _state(job: values.TimelineJob) -> str:
 def _attempts(job: values.TimelineJob, end: datetime | None) -> Iterator[values.AttemptSpan]:
     history = (job.status.attempt_history or ()) if job.status.attempt else ()
     for attempt in history:
-        start, over = utc(attempt.start_time), utc(attempt.end_time)
-        if start is not None and over is not None:
-            yield values.AttemptSpan(attempt.number, start, max(over, start), ended_by(attempt))
+        start, ended = utc(attempt.start_time), utc(attempt.end_time)
+        if start is not None and ended is not None:
+            yield values.AttemptSpan(attempt.number, start, max(ended, start), ended_by(attempt))
     ended = utc(history[-1].end_time) if history and history[-1].number < job.status.attempt else None
     if ended is not None:
         delay_s = job.status.begun.delay_s if job.status.begun is not None else 0
@@ -522,7 +522,7 @@ def _happenings(
         if event.reason in _REPEATABLE and times > 1 and first is not None and first < at:
             found[*key, "first"] = values.Happening(first, *key, event.type == "Warning")
             times -= 1
-        same = next((place for place, each in enumerate(reported) if _reports(event, each, at)), None)
+        same = next((index for index, happening in enumerate(reported) if _reports(event, happening, at)), None)
         if same is not None:
             if reported[same].reason == ConditionReason.LIMIT:
                 reported[same] = reported[same]._replace(reason=event.reason)  # the limit that was exceeded

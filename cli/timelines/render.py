@@ -205,9 +205,9 @@ class _Chart:
     def _painted(self, cells: list[_Cell]) -> str:
         """Return a bar, with one color sequence per run of the same color."""
         line, run = "", ""
-        for place, (sign, colour) in enumerate(cells):
+        for column, (sign, colour) in enumerate(cells):
             run += sign
-            if place + 1 == len(cells) or cells[place + 1][1] != colour:
+            if column + 1 == len(cells) or cells[column + 1][1] != colour:
                 line += self._paint(run, colour) if colour else run
                 run = ""
         return line

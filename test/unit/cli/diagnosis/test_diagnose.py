@@ -316,7 +316,7 @@ def test_the_record_of_an_end_is_read_whatever_its_message(id_: str) -> None:
     first = first_of(world)
     assert first.id == id_
     assert "words of tomorrow" in first.evidence[0]
-    assert first.whom == ("mnist" if id_ == "node-lost" else WORKER,)
+    assert first.affected == ("mnist" if id_ == "node-lost" else WORKER,)
 
 
 def test_the_limit_and_the_rule_of_an_end_are_read_from_its_record() -> None:
@@ -430,9 +430,9 @@ def test_the_exception_of_one_process_is_the_cause_if_jax_aborts_all_of_them() -
     world = world_of()
     second_to(world, 134, "Error", RAISED + ABORTED_BY_JAX)
     first, second = diagnose(world.evidence()).causes[:2]
-    assert (first.id, first.whom) == ("aborted", ("mnist-worker-0",))
+    assert (first.id, first.affected) == ("aborted", ("mnist-worker-0",))
     assert first.title.endswith("mnist-worker-0): ValueError: bad shard 7")
-    assert (second.id, second.whom) == ("peer-failed", ("mnist-worker-1",))
+    assert (second.id, second.affected) == ("peer-failed", ("mnist-worker-1",))
     assert "another replica ended: mnist-worker-0 " in second.title
 
 
@@ -452,7 +452,7 @@ def test_the_exception_of_another_replica_is_the_cause_of_a_timeout_of_pytorch(w
     )
     world.status["completionTime"] = ago(3)
     first, second = diagnose(world.evidence()).causes[:2]
-    assert (first.whom, second.id, second.whom) == (("mnist-worker-0",), "peer-unreachable", (WORKER,))
+    assert (first.affected, second.id, second.affected) == (("mnist-worker-0",), "peer-unreachable", (WORKER,))
     assert first.title.endswith("ValueError: bad shard 7")
     assert words in second.title
 
@@ -653,7 +653,7 @@ def test_no_advice_for_a_running_job_deletes_it(id_: str) -> None:
             _, _, command = line.partition("kubectl ")
             pods = re.search(r" delete pod (.+)", command)
             if pods is not None and cause.id != "ended-pod-in-the-way":
-                assert set(pods[1].replace(" --force --grace-period=0", "").split()) <= set(cause.whom)
+                assert set(pods[1].replace(" --force --grace-period=0", "").split()) <= set(cause.affected)
             assert cause.id in {"manager-silent", "name-taken"} or not re.search(r"delete tfjob|replace", command)
 
 
@@ -664,7 +664,7 @@ def test_pods_that_failed_with_different_exit_codes_are_different_causes() -> No
         world.container(name).update(state=world.container(name)["lastState"], lastState={})
         world.pods[name]["status"]["phase"] = "Failed"
     found = diagnose(world.evidence()).causes
-    assert [(each.id, each.whom) for each in found] == [
+    assert [(each.id, each.affected) for each in found] == [
         ("exit-code", ("mnist-worker-0",)),
         ("exit-code", ("mnist-worker-1",)),
     ]
@@ -826,7 +826,7 @@ def test_replicas_with_the_same_trouble_are_one_cause_in_their_natural_order() -
         name = f"mnist-worker-{index}"
         world.pods[name] = deepcopy(pod) | {"metadata": pod["metadata"] | {"name": name, "uid": name}}
     (first, *_) = [cause for cause in diagnose(world.evidence()).causes if cause.id == "insufficient-resource"]
-    assert first.whom == ("mnist-worker-1", "mnist-worker-2", "mnist-worker-10")
+    assert first.affected == ("mnist-worker-1", "mnist-worker-2", "mnist-worker-10")
     assert first.title == "Not scheduled (3 pods): 0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
 
 
@@ -890,7 +890,7 @@ def test_a_job_that_failed_is_explained_by_the_pod_that_its_condition_names() ->
     world.exited(1, name="mnist-worker-0", log="UnavailableError: Socket closed")
     world.failed(137, "OOMKilled")
     first = first_of(world)
-    assert (first.id, first.whom) == ("out-of-memory", ("mnist-worker-1",))
+    assert (first.id, first.affected) == ("out-of-memory", ("mnist-worker-1",))
 
 
 def test_a_rule_that_failed_the_job_stands_behind_the_failure_that_it_is_about() -> None:
@@ -1013,7 +1013,7 @@ def test_a_replica_whose_pods_the_kubelet_evicts_again_and_again_is_found_when_e
     )
     assert "kubectl describe nodes" in found.to_do
     world.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-0", type_="Normal", count=9)
-    other = next(each for each in diagnose(world.evidence()).causes if each.whom != (WORKER,))
+    other = next(each for each in diagnose(world.evidence()).causes if each.affected != (WORKER,))
     assert "exited" not in other.title
 
 
@@ -1360,7 +1360,7 @@ def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> Non
     world.pods["mnist-worker-0"]["metadata"]["finalizers"] = ["example.com/log"]
     world.status["finishedIndices"] = {"Worker": "1"}
     (cause,) = [each for each in diagnose(world.evidence()).causes if each.id == "attempt-waits-for-pods"]
-    assert cause.whom == ("mnist-ps-0", "mnist-worker-0")
+    assert cause.affected == ("mnist-ps-0", "mnist-worker-0")
     assert [line.partition(": ")[2] for line in cause.evidence] == [
         "attempt 0, not deleted yet",
         "attempt 0, Terminating for 30s, grace period 30s, finalizers example.com/log",
@@ -1997,7 +1997,7 @@ def test_what_the_job_controller_meets_when_it_creates_a_pod_is_told_until_there
     world = alpha_world(without="worker-x7ab-1")
     world.event("Job", "worker-x7ab-1", "FailedCreate", refusal)
     (found,) = diagnose(world.evidence()).causes
-    assert (found.id, found.whom) == ("quota-exceeded", ("worker-x7ab-1",))
+    assert (found.id, found.affected) == ("quota-exceeded", ("worker-x7ab-1",))
     world.event("Job", "worker-x7ab-1", "SuccessfulCreate", "Created pod: worker-x7ab-1-fghij", minutes=1)
     assert ids_of(world) == ["pods-missing"]
     maximum = 'pods "worker-x7ab-1-" is forbidden: maximum cpu usage per Container is 1, but limit is 2.'
@@ -2192,8 +2192,8 @@ def test_the_last_line_of_an_init_container_that_runs_is_quoted() -> None:
         world = world_of(id_)
         (found,) = (each for each in diagnose(world.evidence()).causes if each.id == id_)
         (name,) = re.findall(r"container ([\w-]+)", found.title)[:1]
-        world.logs[found.whom[0], name] = "trying\nmnist-ps-0 does not answer\n"
-        assert f"log of {found.whom[0]}: mnist-ps-0 does not answer" in first_of(world).evidence
+        world.logs[found.affected[0], name] = "trying\nmnist-ps-0 does not answer\n"
+        assert f"log of {found.affected[0]}: mnist-ps-0 does not answer" in first_of(world).evidence
 
 
 def test_a_clock_that_is_ahead_does_not_make_the_new_pod_the_one_that_was_killed() -> None:
@@ -2856,6 +2856,48 @@ def test_a_training_that_had_no_data_is_noticed() -> None:
     assert first_of(world).id == "succeeded-without-data"
 
 
+@for_each(
+    "script",
+    ["nohup python train.py > log 2>&1 &\necho started", "cd /app && python train.py & exit 0", "a; python train.py &"],
+)
+def test_a_training_in_the_background_of_a_script_that_ends_is_noticed(script: str) -> None:
+    world = world_of("succeeded-with-exception")
+    world.logs["mnist-worker-0", "tensorflow"] = "started\n"
+    (container,) = world.workers["template"]["spec"]["containers"]
+    container["command"] = ["bash", "-c", script]
+    assert "nothing was trained" in first_of(world).title
+    assert "python train.py" in first_of(world).title
+    assert "end the script with wait" in steps_of(world)
+    for other in (f"{script}\nwait", f"tensorboard & {script}; python eval.py", "make && python train.py 2>&1"):
+        container["command"][2] = other
+        assert ids_of(world) == [], other
+
+
+def test_a_module_of_a_conda_environment_that_was_not_activated_need_not_be_installed() -> None:
+    world = Troubled()
+    activation = "CondaError: Run 'conda init' before 'conda activate'\n\n"
+    world.failed(1, log=f"{activation}{OF_TRAINING}ModuleNotFoundError: No module named 'transformers'")
+    assert first_of(world).title.endswith(f"transformers not found ({WORKER}): its conda environment was not activated")
+    assert "conda run --name" in steps_of(world)
+
+
+def test_processes_that_did_not_join_are_counted_and_compared_with_the_replicas() -> None:
+    world = Troubled()
+    error = "torch.distributed.DistStoreError: Timed out after 31 seconds waiting for clients. 2/4 clients joined."
+    world.failed(1, log=f"{OF_TRAINING}{error}")
+    replicas = sum(replica["replicas"] for replica in world.spec["tfReplicaSpecs"].values())
+    joined = f"Only 2 of 4 processes have joined ({WORKER}); the job has {replicas} replicas"
+    assert (first_of(world).id, first_of(world).title) == ("peer-unreachable", joined)
+    assert "WORLD_SIZE" in steps_of(world)
+
+
+def test_the_error_of_a_program_that_a_script_starts_again_and_again_is_named_and_not_the_scripts_own_words() -> None:
+    world = Troubled()
+    error = "train.py: error: unrecognized arguments: --lr 1e-3"
+    world._written(0.1, "\n".join([error, "train.py exited with 2, retrying in 5s"] * 9))
+    assert first_of(world).title.endswith(error)
+
+
 def test_a_replica_that_was_deleted_while_it_trained_had_not_failed() -> None:
     """It was restarted long before, and the job has succeeded without it."""
     world = world_of("succeeded-beside-failure")
@@ -3160,6 +3202,23 @@ def test_all_mistakes_of_a_spec_are_named_and_corrected_in_one_file() -> None:
     assert "rename the training container to tensorflow" in saves[0]
 
 
+def test_the_evidence_of_a_failed_call_has_the_message_of_grpc_and_not_its_source_file() -> None:
+    world = Troubled()
+    details = (
+        '"created":"@1764519612.11","description":"Error received from peer ipv4:127.0.0.6:15001",'
+        '"file":"external/com_github_grpc_grpc/src/core/lib/surface/call.cc","file_line":1056,'
+        '"grpc_message":"upstream connect error or disconnect/reset before headers","grpc_status":14'
+    )
+    world.failed(
+        1,
+        log=f"{OF_TRAINING}UnavailableError: information from remote target /job:worker/replica:0/task:0:\n:{{{details}}}",
+    )
+    evidence = str(first_of(world).evidence)
+    assert "upstream connect error or disconnect/reset before headers" in evidence
+    assert "call.cc" not in evidence
+    assert "proxy of a service mesh" in steps_of(world)
+
+
 def test_evidence_that_is_left_out_is_counted() -> None:
     world = world_of()
     world.spec["runPolicy"] |= {f"backofLimit{letter}": 3 for letter in "abcde"}
@@ -3242,6 +3301,16 @@ def test_what_a_kubelet_said_about_a_pod_that_is_gone_is_quoted_until_the_next_o
     world.pod_event("Scheduled", "Successfully assigned", type_="Normal")
     title = first_of(world).title
     assert title.endswith("SysctlForbidden: forbidden sysctl: net.core.somaxconn"), title
+
+
+def test_a_script_that_was_found_and_could_not_be_started_lacks_its_interpreter() -> None:
+    world = Troubled()
+    world.failed(1, log="exec /scripts/run.sh: no such file or directory\n")
+    assert (
+        first_of(world).title
+        == f'Interpreter or loader of "/scripts/run.sh" not found ({WORKER}): the file itself is there'
+    )
+    assert "Windows line endings" in steps_of(world)
 
 
 def test_a_path_of_the_template_is_named_where_a_command_is_not_found() -> None:
