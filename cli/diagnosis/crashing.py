@@ -349,6 +349,12 @@ _COLLECTIVE: Final = re.compile(
 _KEEPS_FROM_RUNNING: Final = frozenset(
     {"Failed", "FailedScheduling", "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"}
 )
+_AT_EXIT_S: Final = 60.0
+_OWN_ERROR: Final = re.compile(
+    r"(FileNotFound|Value|Key|Index|Type|Attribute|Assertion|ZeroDivision|Permission|Import|ModuleNotFound|Name|IsADirectory|"
+    r"NotADirectory|Unicode(De|En)code|JSONDecode|Overflow)Error\b"
+)
+"""Exceptions of Python that the loss of another process does not raise."""
 _SAME_S: Final = 1.0
 """Times of containers have whole seconds, by the clocks of their nodes."""
 _SKEW_S: Final = 10.0
@@ -455,13 +461,18 @@ def _with_peers(facts: Facts, findings: Sequence[Finding]) -> Iterator[Finding]:
         if others and finding.problem.id not in _OF_PEERS:
             words = finding.values["words"].removeprefix(": ")
             yield replace(finding, problem=logs.PEER_AWAY, key="", values={**finding.values, "name": words})
+        elif others and finding.problem.id == logs.PEER_FAILED.id:
+            yield replace(finding, values={**finding.values, "name": safe_name(others[0].affected)})
         else:
             yield finding
     yield from others
 
 
 def _before_peer(facts: Facts, affected: Collection[str]) -> Iterator[Finding]:
-    """Yield why replicas other than these failed until the job ended, as far as it is not about a peer."""
+    """Yield why replicas other than these failed until the job ended, as far as it is not about a peer.
+
+    Also one that ended a little later with an exception of its own: at its exit, a process may wait for the others.
+    """
     ended_at = facts.job.status.completion_time
     events = ((event, exit_of(event.message)) for event in facts.job_events(EventReason.EXITED_WITH_CODE))
     killed = {end.pod: (event, end) for event, end in events if end is not None and end.reason == "OOMKilled"}
@@ -477,7 +488,9 @@ def _before_peer(facts: Facts, affected: Collection[str]) -> Iterator[Finding]:
             list(exits_of(pod))[:1] if pod.metadata.name not in affected and pod.status.phase == "Failed" else ()
         ):
             at = end.ended.finished_at
-            if at is None or ended_at is None or seconds_between(ended_at, at) <= _SAME_S:
+            later_s = 0.0 if at is None or ended_at is None else seconds_between(ended_at, at)
+            is_own = pod.metadata.deletion_timestamp is None and _OWN_ERROR.match(_read(_end_of(facts, end))[1].line)
+            if later_s <= (_AT_EXIT_S if is_own else _SAME_S):
                 other = _classified(facts, _end_of(facts, end))
                 was_killed = end.ended.exit_code in _KILLED and end.ended.reason != "OOMKilled"
                 if not _is_about_peer(other) and not was_killed:
@@ -779,7 +792,7 @@ def _by_log(
         key = more["name"] = host or logs.PACKAGE_INDEX
     elif problem in {logs.PEER_UNKNOWN, logs.PEER_AWAY} and logs.is_about_any_host(last.line):
         also = (logs.OUTSIDE[problem],)
-    elif problem is logs.NOT_ALL_JOINED:
+    elif "{replicas}" in problem.title:
         more["replicas"] = str(sum(facts.sizes.values()))
     elif (problem is logs.PEER_FAILED or _PROCESS.fullmatch(key)) and (peer := _peer(facts, end, key)):
         more["name"] = peer
@@ -817,13 +830,22 @@ def _peer(facts: Facts, end: _End, task: str) -> str:
     ):
         others = [child_name(facts.name, match[1], int(match[2]))]
     else:
-        failed = (
-            (end.ended.finished_at or facts.now, pod.metadata.name) for pod in facts.pods for end in exits_of(pod)
-        )
-        others = [name for _, name in sorted(failed)] if not task else []
+        others = [] if task else [*_named_by_address(facts, end), *_failed_before(facts, end.pod)]
         restarted = (restart for restart in facts.job.status.restarts if restart.total and facts.finished and not task)
         others += [facts.shape.child(facts.name, restarts.type, restarts.index) for restarts in restarted]
     return next((name for name in others if name != end.pod), "")
+
+
+def _named_by_address(facts: Facts, end: _End) -> list[str]:
+    """Return the pods whose address is in what a process has written."""
+    return [pod.metadata.name for pod in facts.pods if pod.status.pod_ip and f"[{pod.status.pod_ip}]" in end.words]
+
+
+def _failed_before(facts: Facts, name: str) -> list[str]:
+    """Return the pods that failed until this one did, the first one first."""
+    times = {pod.metadata.name: each.ended.finished_at or facts.now for pod in facts.pods for each in exits_of(pod)}
+    own = times.pop(name, facts.now)
+    return sorted((other for other, at in times.items() if seconds_between(own, at) <= _SAME_S), key=times.__getitem__)
 
 
 def of_exit_event(facts: Facts, event: EventDetails, ended: PodExit, *, loops: int) -> Finding:

@@ -280,16 +280,20 @@ PEER_AWAY: Final = _log(
     ),
     "gRPC UNAVAILABLE, connection refused: a peer failed, or the network separates replicas",
 )
-NOT_ALL_JOINED: Final = replace(
-    PEER_AWAY,
-    title="Only {joined} of {size} processes have joined ({who}); the job has {replicas} replicas",
-    to_do=(
-        LOGS,
-        _PODS,
-        ManifestChange(
-            "if the job has another number of replicas, correct WORLD_SIZE in env, or the arguments of the program"
-        ),
-        "Otherwise the pods that did not join have the cause, or a NetworkPolicy of the namespace",
+_NOT_ALL: Final = "Only {joined} of {size} processes have joined ({who}), the job has {replicas} replicas: {name}"
+_JOIN: Final = (
+    LOGS,
+    _PODS,
+    ManifestChange(
+        "if the job has another number of replicas, correct WORLD_SIZE in env, or the arguments of the program"
+    ),
+    "Otherwise the pods that did not join have the cause, or a NetworkPolicy of the namespace",
+)
+_NO_INTERPRETER: Final = 'Interpreter or loader of "{name}" not found ({who}): the file itself is there'
+_INTERPRETER: Final = (
+    ManifestChange(
+        "correct the first line of the script, where Windows line endings (CRLF) become a part of its name, use an image with "
+        "the interpreter, or a program built for the libraries of the image"
     ),
 )
 NO_TF_CONFIG: Final = _log(
@@ -380,7 +384,11 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(starting.WRONG_FORMAT, r"exec format error"),
     rule(starting.NO_PROGRAM, r"(?m)^\w*sh: (\d+|line \d+): (?P<name>[^:\n]+): (command )?not found$"),
     rule(starting.NO_PROGRAM, r"(?m)^(\S*/)?env: .?(?P<name>[^\s:]+?)['’]?: No such file or directory$"),
-    rule(starting.NO_INTERPRETER, r"(?m)^exec (?P<name>[^:\n]+): no such file or directory$"),
+    # The runtime looks for the file before it starts the container, so only what the file needs can be missing after that.
+    rule(
+        replace(starting.NO_PROGRAM, title=_NO_INTERPRETER, to_do=_INTERPRETER),
+        r"(?m)^exec (?P<name>[^:\n]+): no such file or directory$",
+    ),
     rule(
         CLOCK,
         r"RequestTimeTooSkewed|difference between the request time and the current time|Token used too early|"
@@ -479,6 +487,7 @@ RULES: Final[tuple[MessageRule, ...]] = (
     ),
     # JAX: another task has not registered, has not reached another barrier, or does not answer.
     rule(PEER_AWAY, r"Barrier timed out\. Id: (?!Shutdown)[\s\S]{0,500}Some timed out task names:\s*(?P<name>\S+)"),
+    rule(PEER_AWAY, r"DEADLINE_EXCEEDED: Failed to connect to (?P<name>coordination service at \S+)"),
     rule(PEER_AWAY, r"DEADLINE_EXCEEDED: (Barrier timed out|[\s\S]{0,500}/RegisterTask)"),
     rule(PEER_AWAY, r"DEADLINE_EXCEEDED: [\s\S]{0,500}(?P<name>CoordinationService/Heartbeat)"),
     rule(PEER_FAILED, r"stopped sending heartbeats\):\n(?P<name>\S+)"),
@@ -498,7 +507,7 @@ RULES: Final[tuple[MessageRule, ...]] = (
     ),
     # PyTorch: the rendezvous of all processes, and an operation of Gloo
     rule(
-        NOT_ALL_JOINED,
+        replace(PEER_AWAY, title=_NOT_ALL, to_do=_JOIN),
         r"Timed out after \d+ seconds waiting for clients\. (?P<joined>\d+)/(?P<size>\d+) clients joined",
     ),
     rule(PEER_AWAY, r"Timed out waiting \d+ms for (recv|send) operation"),

@@ -67,17 +67,6 @@ NO_PROGRAM: Final = error(
         "volume may hide"
     ),
 )
-# The runtime looks for the file before it starts the container, so only what the file needs can be missing after that.
-NO_INTERPRETER: Final = replace(
-    NO_PROGRAM,
-    title='Interpreter or loader of "{name}" not found ({who}): the file itself is there',
-    to_do=(
-        ManifestChange(
-            "correct the first line of the script, where Windows line endings (CRLF) become a part of its name, use "
-            "an image that has the interpreter, or a program built for the libraries of the image"
-        ),
-    ),
-)
 COMMAND_UNSPLIT: Final = error(
     "command-not-split",
     'Command "{name}" not found in the image ({who}): it is one word with spaces',

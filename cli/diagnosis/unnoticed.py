@@ -62,13 +62,8 @@ AFTER_NO_DATA: Final = warning(
         "trains nothing"
     ),
 )
-LEFT_BEHIND: Final = replace(
-    AFTER_NO_DATA,
-    to_do=(
-        ManifestChange(
-            "start the program of the script in the foreground, without & and nohup, or end the script with wait"
-        ),
-    ),
+_FOREGROUND: Final = ManifestChange(
+    "start the program of the script in the foreground, without & and nohup, or end the script with wait"
 )
 AFTER_OOM: Final = warning(
     "succeeded-after-out-of-memory",
@@ -157,7 +152,7 @@ def _succeeded(facts: Facts) -> Iterator[Finding]:
             yield of_pod(AFTER_NO_DATA, pod, words=shorten(value(nothing)), **values).seen_in(seen)
         if not line and (command := refining.left_behind(facts, name, CONTAINER_NAME)):
             words = f"the script ends without waiting for {shorten(value(command))}, which ends with it"
-            yield of_pod(LEFT_BEHIND, pod, words=words, **values).seen_in(seen)
+            yield of_pod(replace(AFTER_NO_DATA, to_do=(_FOREGROUND,)), pod, words=words, **values).seen_in(seen)
         if line:
             values["tail"] = MORE_LINES if reading.is_far_up(log, line) else LINES
             yield of_pod(AFTER_EXCEPTION, pod, what=what, words=shorten(value(line)), **values).seen_in(seen)

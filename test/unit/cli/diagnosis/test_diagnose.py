@@ -457,6 +457,44 @@ def test_the_exception_of_another_replica_is_the_cause_of_a_timeout_of_pytorch(w
     assert words in second.title
 
 
+CLOSED = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.12]:31312"
+
+
+def test_a_replica_that_ends_last_is_the_cause_if_its_exception_is_its_own() -> None:
+    """At its exit it waits for the others, which fail first because they cannot reach it."""
+    world = world_of()
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-2'"
+    second_to(world, 1, "Error", f"{OF_TRAINING}{missing}")
+    world.failed(1, log=f"{OF_TRAINING}{CLOSED}")
+    world.status["completionTime"] = ago(3)
+    world.container("mnist-worker-0")["state"]["terminated"]["finishedAt"] = ago(2.8)
+    first, second = diagnose(world.evidence()).causes[:2]
+    assert first.title == "File not found: /data/shard-2 (mnist-worker-0)"
+    assert (second.affected, "another replica ended: mnist-worker-0 " in second.title) == ((WORKER,), True)
+
+
+def test_a_replica_that_ended_later_with_a_lost_connection_is_not_named_as_the_one_that_ended_first() -> None:
+    world = world_of()
+    second_to(world, 1, "Error", f"{OF_TRAINING}{CLOSED}")
+    world.failed(1, log=f"{OF_TRAINING}{CLOSED}")
+    world.status["completionTime"] = ago(3)
+    world.container("mnist-worker-0")["state"]["terminated"]["finishedAt"] = ago(2.8)
+    world.container(WORKER)["state"]["terminated"]["finishedAt"] = ago(3)
+    first = first_of(world)
+    assert (first.affected, "mnist-worker-0" in first.title) == ((WORKER,), False)
+    world.pods["mnist-ps-0"]["status"]["podIP"] = "10.0.0.12"
+    assert "another replica ended: mnist-ps-0 " in first_of(world).title
+
+
+def test_a_process_of_jax_that_never_reaches_its_coordinator_has_lost_none() -> None:
+    world = world_of()
+    unreachable = "absl::Status: DEADLINE_EXCEEDED: Failed to connect to coordination service at 10.96.0.77:1234"
+    world.failed(134, log=f"{ABORTED_BY_JAX.splitlines()[0]}\n{unreachable}")
+    first = first_of(world)
+    assert first.id == "peer-unreachable"
+    assert "coordination service at 10.96.0.77:1234" in first.title
+
+
 @pytest.mark.parametrize("words", ["sh: 1: /app/start.sh", "/bin/bash: line 1: /app/start.sh"])
 def test_a_program_that_a_shell_may_not_execute_is_no_data_without_access(words: str) -> None:
     """A redirection that is denied prints the same words, and the shell exits with 1: only 126 is about a program."""
@@ -2886,8 +2924,9 @@ def test_processes_that_did_not_join_are_counted_and_compared_with_the_replicas(
     error = "torch.distributed.DistStoreError: Timed out after 31 seconds waiting for clients. 2/4 clients joined."
     world.failed(1, log=f"{OF_TRAINING}{error}")
     replicas = sum(replica["replicas"] for replica in world.spec["tfReplicaSpecs"].values())
-    joined = f"Only 2 of 4 processes have joined ({WORKER}); the job has {replicas} replicas"
-    assert (first_of(world).id, first_of(world).title) == ("peer-unreachable", joined)
+    joined = f"Only 2 of 4 processes have joined ({WORKER}), the job has {replicas} replicas: DistStoreError: "
+    assert first_of(world).id == "peer-unreachable"
+    assert first_of(world).title.startswith(joined)
     assert "WORLD_SIZE" in steps_of(world)
 
 
