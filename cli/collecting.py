@@ -27,6 +27,7 @@ from tfjob_operator.cli.diagnosis.causes import fill
 from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, Facts, LastLine
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.logs.lines import LOG_GONE
 from tfjob_operator.cli.model import facts, objects
 from tfjob_operator.cli.model.pods import (
     condition_of,
@@ -354,8 +355,8 @@ class _EvidenceReader:
             query = {"container": container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
             with suppress(_NoLogError):
                 query |= {} if is_last else {"previous": "true"}
-                raw = self._read(self._log_of(pod), "logs", query)
-                found[pod, container] = (raw or b"").decode(errors="replace")
+                raw = self._read(self._log_of(pod), "logs", query) or b""
+                found[pod, container] = "" if raw.startswith(LOG_GONE) else raw.decode(errors="replace")
         return found
 
     def last_lines(

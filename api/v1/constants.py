@@ -357,11 +357,11 @@ def limit_of(reason: str, message: str) -> EventReason | None:
 
 EXITED: Final = "Pod: {namespace}.{pod} exited with code {code}"
 """The message of the event ExitedWithCode, as in the Go operators. A reason and the termination message may follow."""
-_EXITED: Final = re.compile(r"Pod: [^\s.]+\.(\S{1,253}) exited with code (-?\d{1,10})(?:: (\w{1,64}))?")
+_EXITED: Final = re.compile(r"Pod: [^\s.]+\.(\S{1,253}) exited with code (-?\d{1,10})(?:: (\w{1,64})(?=: |\Z))?")
 
 
 class PodExit(NamedTuple):
-    """The exit of a training container that an event reports. `reason` is the first word after the code, or ""."""
+    """The exit of a training container that an event reports. `reason` is the only word after the code, or that before a colon."""
 
     pod: str
     code: int

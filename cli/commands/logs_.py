@@ -11,7 +11,7 @@ import click
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.logs.lines import LineFormatter, LogLine, Splitter, split
+from tfjob_operator.cli.logs.lines import LOG_GONE, LineFormatter, LogLine, Splitter, split
 from tfjob_operator.cli.options import seconds, target_options
 from tfjob_operator.cli.printing import write
 from tfjob_operator.cli.replicas import (
@@ -27,8 +27,6 @@ from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 
 _NOTHING_THERE = (400, 404)
-_GONE = b"unable to retrieve container logs for "
-"""The body that a kubelet sends, with status 200 and no newline, if the runtime has removed the container."""
 
 
 @click.command("logs")
@@ -124,7 +122,7 @@ def _print(
         CliError(f"{replica.name}: {error.message}").show()
         return False
     rest = lines.rest()
-    if rest.startswith(_GONE):
+    if rest.startswith(LOG_GONE):
         CliError(f"{replica.name}: the container of {replica.pod_name} was removed, and its log with it").show()
         return False
     if rest:

@@ -319,7 +319,7 @@ _EVICTIONS: Final = (
     rule(EMPTY_DIR, r'Usage of EmptyDir volume "(?P<volume>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"'),
     rule(EVICTED, r"low on resource: (?P<resource>[^\s.]+)"),
 )
-_KILLED: Final = frozenset({137, 143})
+_KILLED: Final = {137: "SIGKILL", 143: "SIGTERM"}
 """Exit codes of signals from outside: the log does not contain the reason."""
 _BEGINNING: Final = 40
 """As many characters identify a line."""
@@ -975,9 +975,11 @@ def _last_failure(facts: Facts, end: _End, pod: PodDetails) -> tuple[str, tuple[
     The problem of an earlier pod may be corrected: no step deletes the present one.
     """
     _, last, words = _read(end)
-    if words.strip() in {"", end.reason}:  # the kubelet's or the runtime's reason, of which events have nothing else
+    # Either there is only the kubelet's or the runtime's reason, or the process could not write why it ended.
+    if words.strip() in {"", end.reason} or end.code in _KILLED:
         is_plain = end.reason in {*_PLAIN, "ContainerStatusUnknown"} or not _is_young(facts, pod)
-        code = f"exit code {end.code}" if _is_young(facts, pod) and end.code else ""
+        signal = f" ({_KILLED[end.code]})" if end.code in _KILLED else ""
+        code = f"exit code {end.code}{signal}" if _is_young(facts, pod) and end.code else ""
         words = code if is_plain else f"{end.reason} probe" if end.reason in _OF_PROBES else end.reason
     problem = _classified(facts, end).problem
     is_known = _is_young(facts, pod) and (last.problem is not None or end.reason == "OOMKilled")

@@ -10,7 +10,7 @@ from typing import Final
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, MANAGED_BY_US, PS, ConditionType
-from tfjob_operator.cli.diagnosis import lifecycle, operator, specification, suspension
+from tfjob_operator.cli.diagnosis import fallback, lifecycle, operator, specification, suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LOGS, NOT_SERVED, ON_HOLD, REPLACED, steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
@@ -63,7 +63,8 @@ def _ours(facts: Facts) -> bool:
 
 def _rank(found: Collection[str], group: Sequence[Finding]) -> tuple[object, ...]:
     problem = group[0].problem
-    explains = problem is suspension.BY_USER and lifecycle.STUCK.id not in found  # it explains why nothing runs
+    still_runs = {lifecycle.STUCK.id, fallback.TERMINATING.id}.intersection(found)
+    explains = problem.id == suspension.BY_USER.id and not still_runs  # it explains why nothing runs
     first = min(natural_sort_key(finding.affected) for finding in group)
     return (
         _ORDER[Severity.ERROR if explains else problem.severity],

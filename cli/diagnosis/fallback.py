@@ -283,7 +283,7 @@ def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
 
 
 def _recreated(facts: Facts) -> Iterator[Finding]:
-    """Yield the replicas whose pods others deleted or disrupted more than three times, even if the newest pod is ready."""
+    """Yield the replicas whose pods others deleted or disrupted again and again, even if the newest pod is ready."""
     made = {event.message.rpartition(" ")[2]: event for event in facts.job_events(EventReason.CREATED_POD)}
     ended = defaultdict[str, list[EventDetails]](list)
     for event in facts.job_events(EventReason.EXITED_WITH_CODE):

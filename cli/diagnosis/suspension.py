@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
+from tfjob_operator.cli.diagnosis import fallback
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Problem, error, info
 from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.rows import of_pod
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import Workload
-from tfjob_operator.cli.model.pods import condition_of
+from tfjob_operator.cli.model.pods import condition_of, is_up
 from tfjob_operator.cli.model.queues import LONGEST, UNRESERVED, Wait, deactivated_by_kueue, is_true, waits_for
 from tfjob_operator.cli.model.words import ago, quote, safe_name
 
@@ -33,6 +36,19 @@ BY_USER: Final = info(
     "Suspended {by}",
     "spec.runPolicy.suspend is true, and no queue has set it",
     "kubectl tfjob resume {job} -n {namespace}",
+)
+_MISSPELLED: Final = "Suspended {by}; Kueue does not know the label {label}: a queue is named by {queue}"
+_OTHER_LABEL: Final = (
+    ManifestChange("rename the label {label} to {queue}", recreate=False),
+    "Without a queue: kubectl tfjob resume {job} -n {namespace}",
+)
+_LIKE_QUEUE: Final = re.compile(r"(?:kueue\.x-k8s\.io|kueue\.k8s\.io|kueue)/\w*queue(?:-?name)?", re.IGNORECASE)
+_STOPS_S: Final = 60.0
+"""By then a pod with Kubernetes' usual grace period has ended."""
+_STILL_RUNS: Final = "{who} still runs, Terminating for {age} ({why})"
+_LONG_GRACE: Final = (
+    "It holds its resources until its program ends, or the grace period",
+    "To end it now, without its last checkpoint: kubectl -n {namespace} delete pod {pod} --grace-period=30",
 )
 NO_WORKLOAD: Final = error(
     "kueue-absent",
@@ -178,7 +194,19 @@ def find(facts: Facts) -> Iterator[Finding]:
     else:
         by = f"by {safe_name(facts.evidence.suspended_by)}" if facts.evidence.suspended_by else ""
         seen = f"job: spec.runPolicy.suspend is true{by and ', set '}{by}"
-        yield Finding(BY_USER, facts.name, (seen,), {"by": by or " "})
+        other = next((name for name in sorted(facts.job.metadata.labels or {}) if _LIKE_QUEUE.fullmatch(name)), "")
+        problem = replace(BY_USER, title=_MISSPELLED, to_do=_OTHER_LABEL) if other else BY_USER
+        yield Finding(problem, facts.name, (seen,), {"by": by or " ", "label": value(other), "queue": LABEL_QUEUE})
+    for pod in facts.pods:
+        since_s = facts.age_s(pod.metadata.deletion_timestamp)
+        if (
+            since_s is not None
+            and since_s + (pod.metadata.deletion_grace_period_seconds or 0) > _STOPS_S
+            and is_up(pod)
+        ):
+            age, why = fallback.terminating(facts, pod)
+            problem = replace(fallback.TERMINATING, title=_STILL_RUNS, to_do=_LONG_GRACE, unless=())
+            yield of_pod(problem, pod, f"Terminating for {age}, {why}", age=age, why=why)
 
 
 def _by_kueue(facts: Facts, workload: Workload, values: dict[str, str]) -> Iterator[Finding]:

@@ -14,6 +14,9 @@ from typing import Final, NamedTuple
 
 from tfjob_operator.cli.printing import control
 
+LOG_GONE: Final = b"unable to retrieve container logs for "
+"""The body that a kubelet sends, with status 200 and no newline, if the runtime has removed the container."""
+
 LONGEST: Final = 16 * 1024 * 1024
 """The most bytes of a line. A longer one is split: a process that never ends its line must not use up all memory."""
 _STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?: |$)")

@@ -324,6 +324,10 @@ expect("a pod was evicted by API five times, and is not created yet", "Running 1
        events=[recreated(5)])
 expect("a pod was evicted four times by its kubelet, and events of creations are missing", "Running 2/2 0 Recreated:4", LASTING,
        pod(0), NEWEST, events=[recreated(1, 1700), counted("ExitedWithCode", f"{ENDED_BY}: Evicted: disk", 4)])
+expect("a pod was evicted twice by its kubelet", "Running 2/2 0 Recreated:2", LASTING, pod(0), NEWEST,
+       events=[recreated(2), counted("ExitedWithCode", f"{ENDED_BY}: Evicted: disk", 2)])
+expect("a pod was evicted once by its kubelet", "Running 2/2 0", LASTING, pod(0), NEWEST,
+       events=[recreated(1), counted("ExitedWithCode", f"{ENDED_BY}: Evicted: disk", 1)])
 expect("a pod was evicted by API three times", "Running 2/2 0", LASTING, pod(0), NEWEST, events=[recreated(3)])
 expect("a pod was evicted by API five times, and has run for ten minutes since", "Running 2/2 0", LASTING,
        pod(0), pod(1, running(600), creationTimestamp=at(605)), events=[recreated(5, 605)])

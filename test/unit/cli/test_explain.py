@@ -127,6 +127,14 @@ def test_of_a_job_that_succeeded_the_log_of_the_replica_that_decided_is_read(
     assert sum("/log?" in path for _, path, *_ in server.asked) == asked
 
 
+def test_the_words_of_a_kubelet_about_a_log_that_is_gone_are_not_the_log(server: Server) -> None:
+    """It answers with 200 if the runtime has removed the container, as of a pod that is terminating."""
+    ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 1}}}]
+    server.answers(f"{CORE}/pods", items(pod("mnist-worker-0", phase="Failed", containerStatuses=ended)))
+    server.answers(f"{CORE}/pods/mnist-worker-0/log", b"unable to retrieve container logs for containerd://a98d1e1e")
+    assert not any(collected(server, job("mnist", "Failed")).logs.values())
+
+
 def test_of_failed_containers_the_end_of_the_log_is_read(server: Server) -> None:
     """If a container was started again, that of its earlier run; only for some containers; one without a log is left out."""
     ended = {"terminated": {"exitCode": 1}}

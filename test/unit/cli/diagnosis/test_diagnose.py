@@ -1848,6 +1848,39 @@ def test_an_object_without_owner_in_the_way_can_be_deleted(kind: str, reason: st
     )
 
 
+def test_a_label_that_is_nearly_that_of_a_queue_is_named_and_no_resumption_past_the_queue_advised_first() -> None:
+    world = world_of("suspended")
+    world.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue": "gpus"}
+    first = first_of(world)
+    assert first.title.endswith(
+        "Kueue does not know the label kueue.x-k8s.io/queue: a queue is named by kueue.x-k8s.io/queue-name"
+    )
+    assert first.to_do[0].startswith("Rename the label kueue.x-k8s.io/queue to kueue.x-k8s.io/queue-name: ")
+
+
+def test_a_pod_that_outlives_the_suspension_of_its_job_is_named() -> None:
+    """Its program ignores SIGTERM, and its grace period is long: it still holds its resources."""
+    pod = deepcopy(world_of().pods[WORKER])
+    world = world_of("suspended")
+    assert ids_of(world) == ["suspended"]
+    world.pods[WORKER] = pod
+    pod["metadata"] |= {"deletionTimestamp": ago(-58), "deletionGracePeriodSeconds": 3600}
+    pod["status"]["phase"] = "Running"
+    first = first_of(world)
+    assert first.title == f"{WORKER} still runs, Terminating for 2m (grace period 1h)"
+    assert "--grace-period=30" in first.to_do[-1]
+    pod["metadata"] |= {"deletionTimestamp": ago(-0.3), "deletionGracePeriodSeconds": 30}
+    assert ids_of(world) == ["suspended"]
+
+
+def test_the_last_failure_of_a_killed_process_is_its_exit_code_and_not_a_line_of_its_progress() -> None:
+    world = recreated(137, "")
+    message = f"Pod: team.{WORKER} exited with code 137: step 1 loss 0.9 / step 2 loss 0.9"
+    world.events.clear()
+    world.job_event("ExitedWithCode", message, type_="Normal")
+    assert first_of(world).title.endswith("running now; last failure: exit code 137 (SIGKILL)")
+
+
 def test_a_job_with_a_queue_label_can_run_without_kueue() -> None:
     assert "kubectl tfjob resume mnist -n team" in diagnosed("kueue-absent").causes[0].to_do[-1]
 
