@@ -361,7 +361,7 @@ _EXITED: Final = re.compile(r"Pod: [^\s.]+\.(\S{1,253}) exited with code (-?\d{1
 
 
 class PodExit(NamedTuple):
-    """The exit of a training container that an event reports. `reason` is the only word after the code, or that before a colon."""
+    """The exit of a training container in an event. `reason` is the only word after the code, or that before a colon."""
 
     pod: str
     code: int
