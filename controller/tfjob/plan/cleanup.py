@@ -46,7 +46,7 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import Defaults, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.clocks import Fact
-from tfjob_operator.controller.tfjob.plan.ending import Ending, exit_event, failure_between_runs, left_s
+from tfjob_operator.controller.tfjob.plan.ending import Ending, exit_event, failure_between_runs, whole_seconds_left
 from tfjob_operator.controller.tfjob.plan.replicas import (
     Observed,
     Outcome,
@@ -75,7 +75,7 @@ def wait_for_workers_s(
     if spec.completion_grace_s is None or ending.condition is not ConditionType.SUCCEEDED or ending.at is None:
         return None
     since = draft.observer.first_seen(Fact.SUCCEEDED, time=ending.at)
-    remaining_s = left_s(spec.completion_grace_s, since, draft.now)
+    remaining_s = whole_seconds_left(spec.completion_grace_s, since, draft.now)
     return remaining_s if remaining_s > 0 and any(map(_is_working, replicas)) else None
 
 
@@ -116,7 +116,7 @@ def kept_s(
     for replica in lingering:
         times = (decided, failures.get(replica.uid), attempts.get(replica.attempt))
         since = min((draft.observer.begins(moment) for moment in times if moment is not None), default=None)
-        if since is not None and (remaining_s := left_s(grace_s, since, draft.now)) > 0:
+        if since is not None and (remaining_s := whole_seconds_left(grace_s, since, draft.now)) > 0:
             kept[replica.uid] = remaining_s
     return kept
 
@@ -307,7 +307,7 @@ def _kept_at_the_end(
     kept = kept_s(draft, seen.replicas, grace_s, decided) | earlier_kept_s(draft, seen.surplus, grace_s, decided)
     waited = isinstance(spec, TFJobSpec) and spec.completion_grace_s is not None
     if grace_s and not waited and _succeeds(draft):
-        remaining_s = left_s(grace_s, draft.observer.begins(decided), draft.now)
+        remaining_s = whole_seconds_left(grace_s, draft.observer.begins(decided), draft.now)
         kept |= {replica.uid: remaining_s for replica in filter(_is_working, seen.replicas) if remaining_s > 0}
     return kept
 
@@ -345,7 +345,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, 
     kept = _kept_at_the_end(draft, spec, seen, decided, sidecar_grace_s(spec, defaults))
     remaining_s = None
     if spec.ttl_s is not None and written is not None:
-        remaining_s = left_s(spec.ttl_s, draft.observer.begins(written), draft.now)
+        remaining_s = whole_seconds_left(spec.ttl_s, draft.observer.begins(written), draft.now)
         pods = (*seen.replicas, *seen.surplus)
         lingering = [kept[replica.uid] for replica in pods if replica.lingers and replica.uid in kept]
         if lingering:

@@ -410,11 +410,11 @@ def until_deadline(draft: StatusDraft, deadline_s: int | None) -> float | None:
     created = conditions.find(draft.conditions, ConditionType.CREATED)
     accepted = created.last_transition_time if created is not None else None
     since = max(draft.observer.begins(moment) for moment in (draft.start_time, accepted) if moment is not None)
-    return left_s(deadline_s, since, draft.now)
+    return whole_seconds_left(deadline_s, since, draft.now)
 
 
-def left_s(limit_s: int, since: datetime, now: datetime) -> float:
-    """Return the seconds left, plus one second, since API times have no fraction."""
+def whole_seconds_left(limit_s: int, since: datetime, now: datetime) -> float:
+    """Return the seconds left of a limit, plus one, since times of the API have no fraction; 0 if the limit is 0."""
     return limit_s and limit_s + 1 - (now - since).total_seconds()
 
 

@@ -114,12 +114,12 @@ from tfjob_operator.controller.tfjob.plan.status import (
     NOT_REPLACING,
     Replacing,
     StatusDraft,
-    begun,
     finished_indices,
     has_started,
     outdated_pods_warning,
     report_spec,
     reset_for_new_attempt,
+    start_record,
 )
 from tfjob_operator.controller.tfjob.plan.trouble import with_trouble
 
@@ -201,7 +201,9 @@ def run(
     """Plan a running job. If it ends, the plan contains only its end."""
     finished = finished_indices(draft.job.status, spec.sizes, seen.replicas)
     _start_or_resume(draft, spec, seen.replicas)
-    draft.begun = begun(draft.job, spec, has_children=seen.has_children, will_create_pods=spec.total_replicas > 0)
+    draft.begun = start_record(
+        draft.job, spec, has_children=seen.has_children, will_create_pods=spec.total_replicas > 0
+    )
     decision = NO_DECISION
     stall = find_stall(draft, spec, finished, seen)
     if spec.start_deadline_s is not None:
@@ -483,7 +485,7 @@ def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
     """Plan a suspended job; finished replicas and restarts are kept."""
     draft.create()
     draft.record(seen.replicas, finished_indices(draft.job.status, spec.sizes, seen.replicas))
-    draft.begun = begun(draft.job, spec, has_children=seen.has_children, will_create_pods=False)
+    draft.begun = start_record(draft.job, spec, has_children=seen.has_children, will_create_pods=False)
     if seen.replicas:  # an operator that was killed before it wrote the first status may have created them
         draft.start(replica.pod for replica in seen.replicas)
     report_spec(draft, spec)

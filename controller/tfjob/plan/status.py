@@ -358,19 +358,20 @@ def has_started(status: JobStatus, *, has_children: bool) -> bool:
 
 
 def _has_run(status: JobStatus) -> bool:
+    """Return True if pods have run, or have failed before: a job can become Restarting before it ever was Running."""
     return any(condition.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for condition in status.conditions)
 
 
-def begun(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> StartRecord | None:
+def start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> StartRecord | None:
     """Return the value of `status.begun`.
 
     It is part of the first status, so it needs no extra write. In a burst, it may be written after the first pods are created.
     """
-    found = _start_record(job, spec, has_children=has_children, will_create_pods=will_create_pods)
+    found = _record_of(job, spec, has_children=has_children, will_create_pods=will_create_pods)
     return found and msgspec.structs.replace(found, made_of=_recorded_hashes(job, spec))
 
 
-def _start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> StartRecord | None:
+def _record_of(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> StartRecord | None:
     before = job.status.begun
     if spec.too_large is not None:
         return before  # the size to which it is limited
