@@ -180,6 +180,7 @@ def test_an_owner_that_ends_leaves_no_process_and_the_next_start_clears_its_fold
     assert not directory.exists()
 
 
+@pytest.mark.nightly
 def test_several_etcds_and_api_servers_serve_through_a_balancer_while_one_after_the_other_is_gone() -> None:
     """Clients know the balancer alone; a part that was killed or ended comes back with what it had."""
 

@@ -317,6 +317,7 @@ def with_node(plane: ControlPlane, name: str, ready: str) -> None:
     assert code == 200, found
 
 
+@pytest.mark.nightly
 def test_every_right_over_nodes_is_used_and_none_is_missing(
     plane: ControlPlane, audit: AuditLog, world: JobsNamespace
 ) -> None:

@@ -219,6 +219,7 @@ def denied(plane: ControlPlane, namespace: str, account: str, within: str, folde
     return found
 
 
+@pytest.mark.nightly
 def test_namespaces_move_one_by_one_and_back_and_no_job_ever_has_two_operators(
     plane: ControlPlane, teams: list[str], tmp_path: Path
 ) -> None:
@@ -275,6 +276,7 @@ def selected(plane: ControlPlane, namespace: str) -> bool:
     return all(labels.get(each["key"]) not in each["values"] for each in expressions)
 
 
+@pytest.mark.nightly
 def test_the_way_back_of_the_last_namespace_restores_the_binding_for_all(
     plane: ControlPlane, teams: list[str], tmp_path: Path
 ) -> None:

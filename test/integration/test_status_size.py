@@ -89,6 +89,7 @@ def test_a_job_of_10_000_restarted_replicas_is_kept_below_the_limit_of_etcd(clus
         assert cluster.job("large")["metadata"]["resourceVersion"] == version
 
 
+@pytest.mark.nightly
 def test_a_status_that_a_crd_refuses_is_reported_and_written_when_the_crd_is_mended(cluster: Cluster) -> None:
     """Nothing is created or deleted meanwhile, and the running pod goes on. Each change shows within a minute."""
     versions = range(len(cluster.plane.request("GET", CRD)[1]["spec"]["versions"]))
