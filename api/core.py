@@ -14,7 +14,7 @@ from sys import intern
 from msgspec import field
 from msgspec.structs import force_setattr
 
-from tfjob_operator.api.meta import Meta, ObjectMeta, Resource, Struct
+from tfjob_operator.api.meta import Meta, ObjectMeta, Resource, Struct, check_identity
 
 PODS = Resource("", "v1", "pods", "Pod")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -253,7 +253,12 @@ class ObjectReference(Struct, frozen=True):
 
 
 def object_reference(kind: Resource, meta: Meta) -> ObjectReference:
-    """Return the reference to an object of this kind for its events."""
+    """Return the reference to an object of this kind for its events.
+
+    Raises ValueError if the namespace does not fit to the kind: the events of an object without one are in `default`, where
+    `kubectl describe` does not find them.
+    """
+    check_identity(kind, meta)
     return ObjectReference(
         api_version=kind.api_version,
         kind=kind.kind,

@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "compatibility.md"
 PUBLIC = {
     "api.client": """
         AccessError HttpTransport JSON_PATCH ListOptions LogOptions MERGE_PATCH Request Response RestClient
-        STRATEGIC_MERGE_PATCH Settings TABLE Transport load_settings""",
+        STRATEGIC_MERGE_PATCH Settings TABLE Transport load_settings retry_on_conflict""",
     "api.client.errors": """
         AlreadyExistsError ApiError BadRequestError ConflictError ConnectError ConnectionLostError CredentialsError
         DecodeError ExpiredError ForbiddenError InvalidError NamespaceTerminatingError NoStatusError NotFoundError
@@ -31,7 +31,9 @@ PUBLIC = {
     "controller.leaderelection": """
         Fence FencedError FencedTransport GatedTransport LeaderElectionConfig LeaderElectionRecord LeaderElector
         LeaderHealth LeadershipLostError LeaseLock LeaseWatch ResourceLock hostname_uuid""",
-    "controller.manager": "Controller Manager RequeueError Result TerminalError stop_on_signals",
+    "controller.manager": """
+        Controller Manager Predicate RequeueError Result TerminalError all_of any_of generation_changed has_labels
+        labels_changed none_of stop_on_signals""",
     "controller.observability.http_server": "PageServer",
     "controller.observability.metrics": "PrometheusMetrics new_registry",
     "informers": """
