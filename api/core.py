@@ -83,7 +83,7 @@ class ContainerRestartRule(Struct, frozen=True):
 class ResourceRequirements(Struct, frozen=True):
     """The limits of a container. The API server accepts an extended resource only if its request equals its limit."""
 
-    limits: dict[str, str] | None = None
+    limits: Mapping[str, str] | None = None
 
 
 class Container(Struct, frozen=True):
@@ -208,13 +208,13 @@ class NodeStatus(Struct, frozen=True):
     """The conditions that the kubelet and other agents report about a node, and its resources for pods."""
 
     conditions: tuple[NodeCondition, ...] | None = None
-    allocatable: dict[str, str] | None = None
+    allocatable: Mapping[str, str] | None = None
 
 
 class NodeMeta(Meta, frozen=True):
     """Metadata of a node, with all labels, by which pods select nodes."""
 
-    labels: dict[str, str] | None = None
+    labels: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Share the texts, most of which all nodes of a cluster have."""
@@ -237,7 +237,7 @@ class Node(Struct, frozen=True, tag_field="kind", tag=NODES.kind):
 class ServiceSpec(Struct, frozen=True):
     """The pods that a service selects."""
 
-    selector: dict[str, str] | None = None
+    selector: Mapping[str, str] | None = None
 
 
 class ObjectReference(Struct, frozen=True):

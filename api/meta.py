@@ -29,8 +29,25 @@ MAX_NAME_LENGTH = 63
 """The longest DNS label (RFC 1123), and so the longest Service name and label value."""
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base class of all slices: camelCase in JSON, immutable in memory.
+_ACRONYMS: Final = {
+    **{word: word.upper() for word in ("cidr", "fqdn", "id", "ip", "ipc", "pid", "tls", "uid", "url", "uuid", "wwn")},
+    **{f"{word}s": f"{word.upper()}s" for word in ("cidr", "id", "ip", "uid", "url", "uuid", "wwn")},
+}
+"""The words that the API writes in capital letters, except at the beginning of a name: `podIP`, `clusterIPs`, `imageID`."""
+
+
+def api_name(field: str) -> str:
+    """Return the name in the Kubernetes API of a field in snake_case.
+
+    A name in camelCase alone, such as `podIp`, is never in an object, so the field would always have its default. For the few
+    fields that follow another rule, declare the name: `msgspec.field(name="openAPIV3Schema")`.
+    """
+    first, *words = field.split("_")
+    return "".join((first, *(_ACRONYMS.get(word) or word.capitalize() for word in words)))
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename=api_name, omit_defaults=True, gc=False):
+    """Base class of all slices: the names of the API in JSON (`api_name`), immutable in memory.
 
     `gc=False` excludes ten thousand cached objects from garbage collection. This is safe: a frozen tree decoded from
     JSON has no cycles.
@@ -105,7 +122,7 @@ class ObjectMeta(Meta, frozen=True):
     """Metadata with all labels, and the creation time."""
 
     creation_timestamp: datetime | None = None
-    labels: dict[str, str] | None = None
+    labels: Mapping[str, str] | None = None
 
     def label_map(self) -> Mapping[str, str]:
         """All labels."""

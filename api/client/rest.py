@@ -100,6 +100,7 @@ class RestClient:
         proxies delay it until the first byte of the body, which for an idle collection is the first bookmark. `server_clock` is
         shared by all clients of the server.
         """
+        self.transport = transport
         counted = RequestMetrics(metrics, host) if metrics is not NO_METRICS else None
         self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock, server_clock=server_clock)
         self._field_manager = field_manager

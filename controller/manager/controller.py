@@ -11,7 +11,7 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import structlog
 
@@ -27,6 +27,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.meta import DeclaredLabels, Object
 from tfjob_operator.informers import EventHandlerFuncs, SharedIndexInformer, object_of
 from tfjob_operator.informers.deltas import T
+from tfjob_operator.informers.handlers import T_contra
 from tfjob_operator.informers.listers import parse_labels
 from tfjob_operator.workqueue import (
     Clock,
@@ -163,9 +164,12 @@ class Result:
             )
 
 
-Predicate = Callable[[T | None, T | None], bool]
-"""Decides whether an event queues keys, like controller-runtime's predicates. It sees the old object, which is None for an add,
-and the new one, which is None for a deletion."""
+class Predicate(Protocol[T_contra]):
+    """Decides whether an event queues keys, like controller-runtime's predicates."""
+
+    def __call__(self, old: T_contra | None, new: T_contra | None, /) -> bool:
+        """Return False to ignore the event. `old` is None for an add, `new` is None for a deletion."""
+        ...
 
 
 def generation_changed(old: Object | None, new: Object | None) -> bool:
@@ -274,7 +278,7 @@ class Controller:
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self.informers: list[SharedIndexInformer[Any]] = []
-        """The informers that `watch` was called for."""
+        """The informers for which `watch` was called."""
         self._outage = outage or WithMaxWaitRateLimiter(
             default_controller_rate_limiter(max_delay_s=OUTAGE_S, clock=clock), OUTAGE_S
         )
@@ -315,6 +319,7 @@ class Controller:
             )
         )
         self.informers.append(informer)
+        informer.watched_by.append(self)
 
     def check(self) -> str | None:
         """Return the problem of the workers, or None."""

@@ -37,7 +37,8 @@ PUBLIC = {
     "controller.observability.http_server": "PageServer",
     "controller.observability.metrics": "PrometheusMetrics new_registry",
     "informers": """
-        CacheSyncTimeoutError Codec EventHandler EventHandlerFuncs Indexer IndexerError InformerError InformerStoppedError
+        CacheSyncTimeoutError Codec EventHandler EventHandlerFuncs Indexer IndexerError InformerError InformerNotStartedError
+        InformerStoppedError
         ListWatch Lister ListerWatcher ReflectorOptions Registration SelectorError SharedIndexInformer SharedInformerFactory
         Tombstone key_of object_of""",
     "workqueue": """

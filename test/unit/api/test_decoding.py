@@ -1,5 +1,6 @@
 """JSON that is nested deeply, equal values stored once, and owners and keys of objects."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from tfjob_operator.api.meta import (
     ObjectMeta,
     OwnerReference,
     Resource,
+    Struct,
     controller_reference,
     is_controlled_by,
     object_key,
@@ -114,6 +116,54 @@ def test_an_equal_value_is_the_one_that_was_seen_before_and_few_and_small_ones_a
     shared, large = SharedValues(), ("x" * LARGEST,)
     assert shared[large] is large
     assert not shared
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "apiVersion",
+        "bootID",
+        "clientIP",
+        "clusterIP",
+        "clusterIPs",
+        "containerID",
+        "creationTimestamp",
+        "externalIPs",
+        "fsGroup",
+        "hostIP",
+        "hostIPC",
+        "hostIPs",
+        "hostPID",
+        "imageID",
+        "insecureSkipTLSVerify",
+        "lastTransitionTime",
+        "loadBalancerIP",
+        "machineID",
+        "nodeName",
+        "nonResourceURLs",
+        "osImage",
+        "ownerReferences",
+        "podCIDR",
+        "podCIDRs",
+        "podIP",
+        "podIPs",
+        "providerID",
+        "qosClass",
+        "resourceVersion",
+        "setHostnameAsFQDN",
+        "storagePolicyID",
+        "systemUUID",
+        "targetWWNs",
+        "tlsMinVersion",
+        "uid",
+        "volumeID",
+    ],
+)
+def test_a_field_has_the_name_of_the_api_also_where_that_has_acronyms(name: str) -> None:
+    """`podIp` is never in an object, so the field had its default in every pod, and nothing showed that."""
+    field = re.sub(r"(?<=.)(IPC|IPs?|IDs?|PID|CIDRs?|TLS|URLs|UUID|FQDN|WWNs|[A-Z])", r"_\1", name).lower()
+    kind = msgspec.defstruct("Kind", [(field, str, "")], bases=(Struct,), frozen=True)
+    assert msgspec.json.decode(f'{{"{name}":"found"}}', type=kind) == kind(**{field: "found"})
 
 
 KETTLES = Resource("example.com", "v1", "kettles", "Kettle")

@@ -335,8 +335,9 @@ def test_a_controller_that_could_never_sync_anything_is_refused(
     kettles: Kettles, wrong: dict[str, Any], problem: str
 ) -> None:
     """Without a worker or without time, its keys would wait for ever and no check would fail."""
+    arguments: dict[str, Any] = {"name": "kettle", "sync": kettles.sync} | wrong
     with pytest.raises(ValueError, match=problem):
-        Controller(**{"name": "kettle", "sync": kettles.sync} | wrong)
+        Controller(**arguments)
 
 
 async def test_a_worker_that_has_ended_is_a_problem_and_a_second_run_is_refused(kettles: Kettles) -> None:
