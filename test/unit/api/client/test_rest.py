@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes.cluster import ModelCluster
 from fakes.objects import Pod
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from tfjob_operator.api.client import errors
@@ -27,6 +28,7 @@ from tfjob_operator.api.client.options import (
 from tfjob_operator.api.client.rest import DEAD_PEER_S, LOG_SILENCE_S, RestClient, retry_on_conflict
 from tfjob_operator.api.core import NODES, PODS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.api.v1.constants import TFJOBS
 
 PATH = "/api/v1/namespaces/ns/pods"
 OURS, DRY = {"fieldManager": "tfjob-operator"}, {"dryRun": "All"}
@@ -553,3 +555,22 @@ async def test_a_watch_in_a_namespace_that_cannot_exist_is_refused() -> None:
     assert transport.requests == []
     async with client.watch(NODES, ListOptions("*")):
         pass
+
+
+async def test_what_no_client_can_refuse_has_the_effect_that_its_docstring_names() -> None:
+    """A status without its subresource is ignored, one with it is all; without a UID, a delete takes any object of the name."""
+    cluster = await ModelCluster[Any]().begin()
+    await cluster.create_job("a")
+    change = {"spec": {"runPolicy": {"suspend": True}}, "status": {"startTime": "2026-01-01T00:00:00Z"}}
+    client, of = cluster.client, (TFJOBS, cluster.namespace, "a")
+    await client.patch(*of, {"status": change["status"]})
+    assert not (await client.get(*of, dict[str, Any])).get("status")
+    await client.patch(*of, change, subresource="status")
+    found = await client.get(*of, dict[str, Any])
+    assert (found["status"], found["spec"].get("runPolicy")) == (change["status"], None)
+    await client.delete(*of, uid=found["metadata"]["uid"])
+    await cluster.create_job("a")
+    with pytest.raises(errors.ConflictError):
+        await client.delete(*of, uid=found["metadata"]["uid"])
+    await client.delete(*of)
+    assert cluster.names("tfjobs") == []
