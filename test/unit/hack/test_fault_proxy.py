@@ -249,7 +249,9 @@ async def test_a_watch_is_cut_half_closed_or_late(tmp_path: Path) -> None:
         assert await watching == 2
 
 
-async def test_a_connection_that_is_being_accepted_is_not_forgotten_if_the_proxy_begins_to_refuse(tmp_path: Path) -> None:
+async def test_a_connection_that_is_being_accepted_is_not_forgotten_if_the_proxy_begins_to_refuse(
+    tmp_path: Path,
+) -> None:
     """Otherwise it stays open, its client waits, and the garbage collection here warns about it."""
     async with scene(tmp_path) as it:
         for steps in range(4):  # the number of steps of the loop that asyncio has had for the connection
