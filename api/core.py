@@ -14,7 +14,7 @@ from sys import intern
 from msgspec import field
 from msgspec.structs import force_setattr
 
-from tfjob_operator.api.meta import Meta, ObjectMeta, Resource, Struct
+from tfjob_operator.api.meta import Meta, ObjectMeta, Resource, Struct, check_identity
 
 PODS = Resource("", "v1", "pods", "Pod")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -83,7 +83,7 @@ class ContainerRestartRule(Struct, frozen=True):
 class ResourceRequirements(Struct, frozen=True):
     """The limits of a container. The API server accepts an extended resource only if its request equals its limit."""
 
-    limits: dict[str, str] | None = None
+    limits: Mapping[str, str] | None = None
 
 
 class Container(Struct, frozen=True):
@@ -208,13 +208,13 @@ class NodeStatus(Struct, frozen=True):
     """The conditions that the kubelet and other agents report about a node, and its resources for pods."""
 
     conditions: tuple[NodeCondition, ...] | None = None
-    allocatable: dict[str, str] | None = None
+    allocatable: Mapping[str, str] | None = None
 
 
 class NodeMeta(Meta, frozen=True):
     """Metadata of a node, with all labels, by which pods select nodes."""
 
-    labels: dict[str, str] | None = None
+    labels: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Share the texts, most of which all nodes of a cluster have."""
@@ -237,7 +237,7 @@ class Node(Struct, frozen=True, tag_field="kind", tag=NODES.kind):
 class ServiceSpec(Struct, frozen=True):
     """The pods that a service selects."""
 
-    selector: dict[str, str] | None = None
+    selector: Mapping[str, str] | None = None
 
 
 class ObjectReference(Struct, frozen=True):
@@ -253,7 +253,12 @@ class ObjectReference(Struct, frozen=True):
 
 
 def object_reference(kind: Resource, meta: Meta) -> ObjectReference:
-    """Return the reference to an object of this kind for its events."""
+    """Return the reference to an object of this kind for its events.
+
+    Raises ValueError if the namespace does not fit to the kind: the events of an object without one are in `default`, where
+    `kubectl describe` does not find them.
+    """
+    check_identity(kind, meta)
     return ObjectReference(
         api_version=kind.api_version,
         kind=kind.kind,

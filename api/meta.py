@@ -10,22 +10,44 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from sys import intern
 from typing import Any, Final, NewType, Protocol
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import force_setattr
 
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""A DNS label (RFC 1123), such as the name of a namespace."""
 JSON = Mapping[str, object]
 """A decoded JSON object of no particular type."""
 MAX_NAME_LENGTH = 63
 """The longest DNS label (RFC 1123), and so the longest Service name and label value."""
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base class of all slices: camelCase in JSON, immutable in memory.
+_ACRONYMS: Final = {
+    **{word: word.upper() for word in ("cidr", "fqdn", "id", "ip", "ipc", "pid", "tls", "uid", "url", "uuid", "wwn")},
+    **{f"{word}s": f"{word.upper()}s" for word in ("cidr", "id", "ip", "uid", "url", "uuid", "wwn")},
+}
+"""The words that the API writes in capital letters, except at the beginning of a name: `podIP`, `clusterIPs`, `imageID`."""
+
+
+def api_name(field: str) -> str:
+    """Return the name in the Kubernetes API of a field in snake_case.
+
+    A name in camelCase alone, such as `podIp`, is never in an object, so the field would always have its default. For the few
+    fields that follow another rule, declare the name: `msgspec.field(name="openAPIV3Schema")`.
+    """
+    first, *words = field.split("_")
+    return "".join((first, *(_ACRONYMS.get(word) or word.capitalize() for word in words)))
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename=api_name, omit_defaults=True, gc=False):
+    """Base class of all slices: the names of the API in JSON (`api_name`), immutable in memory.
 
     `gc=False` excludes ten thousand cached objects from garbage collection. This is safe: a frozen tree decoded from
     JSON has no cycles.
@@ -35,10 +57,16 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 class OwnerReference(Struct, frozen=True):
     """A reference from a child to its owner. `controller` is true for at most one owner of an object."""
 
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Share the texts that are the same for all children of a kind, which saves more memory than `api_version` takes."""
+        force_setattr(self, "api_version", intern(self.api_version))
+        force_setattr(self, "kind", intern(self.kind))
 
 
 class DeclaredLabels(Mapping[str, str]):
@@ -47,16 +75,16 @@ class DeclaredLabels(Mapping[str, str]):
     Reading an undeclared label raises TypeError: it is not known whether the object has it, and `a!=b` would match either way.
     """
 
-    __slots__ = ("_declared", "_found", "_slice")
+    __slots__ = ("_found", "_slice", "declared")
 
-    def __init__(self, slice_: type[Meta], found: Mapping[str, str], declared: Container[str]) -> None:
+    def __init__(self, slice_: type[Meta], found: Mapping[str, str], declared: Collection[str]) -> None:
         """Take the labels found, and the keys of all labels that `slice_` declares."""
         self._slice = slice_
         self._found = found
-        self._declared = declared
+        self.declared = declared
 
     def __getitem__(self, key: str) -> str:
-        if key not in self._declared:
+        if key not in self.declared:
             raise TypeError(
                 f"{self._slice.__name__} does not declare the label {key!r}:"
                 " override label_map, or use ObjectMeta, which has all labels"
@@ -94,7 +122,7 @@ class ObjectMeta(Meta, frozen=True):
     """Metadata with all labels, and the creation time."""
 
     creation_timestamp: datetime | None = None
-    labels: dict[str, str] | None = None
+    labels: Mapping[str, str] | None = None
 
     def label_map(self) -> Mapping[str, str]:
         """All labels."""
@@ -152,6 +180,16 @@ class Resource:
         for part in parts:
             _segment(part or "")
 
+    def check_namespace(self, namespace: str) -> None:
+        """Raise ValueError if no namespace can have this name: the server returns an empty list for it.
+
+        "" stands for all namespaces; a cluster-scoped kind ignores the namespace.
+        """
+        if namespace and self.namespaced and not _LABEL.fullmatch(namespace):
+            raise ValueError(
+                f'{namespace!r} is not a namespace: for several, use one list or informer for each, or "" for all'
+            )
+
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Return the path of a collection (in all namespaces if none is given), of an object, or of a subresource.
 
@@ -207,15 +245,26 @@ def controller_of(meta: Meta) -> OwnerReference | None:
 
 
 def is_controlled_by(meta: Meta, owner: Meta) -> bool:
-    """Return True if the controller of this object is `owner`, and no other object of its name, as metav1.IsControlledBy."""
+    """Return True if the controller of this object is `owner`, and no other object of its name, as metav1.IsControlledBy.
+
+    Raises ValueError if `owner` has no UID, as a slice without its metadata: an owner that is not known owns nothing.
+    """
+    if not owner.uid:
+        raise ValueError(f"the owner {meta_key(owner)!r} has no UID: read it from the API server")
     controller = controller_of(meta)
     return controller is not None and controller.uid == owner.uid
 
 
-def owner_key(meta: Meta) -> str | None:
-    """Return the key of the controller of this object, which is in the same namespace; None for an orphan."""
+def owner_key(meta: Meta, kind: Resource) -> str | None:
+    """Return the key of the controller of this object if it is of this kind, in any version; else None, as for an orphan.
+
+    An owner is in the namespace of its child or is cluster-scoped. Group and kind are compared, as by controller-runtime's
+    EnqueueRequestForOwner: an owner of another kind may have the name of an object of this one.
+    """
     owner = controller_of(meta)
-    return None if owner is None else object_key(meta.namespace, owner.name)
+    if owner is None or owner.kind != kind.kind or owner.api_version.rpartition("/")[0] != kind.group:
+        return None
+    return object_key(meta.namespace, owner.name) if kind.namespaced else owner.name
 
 
 OwnerKey = NewType("OwnerKey", str)
@@ -225,7 +274,12 @@ OWNER_INDEX: Final = "controller"
 
 
 def owner_uid_key(owner: Meta) -> OwnerKey:
-    """Return the index key of the children of this owner."""
+    """Return the index key of the children of this owner.
+
+    Raises ValueError for a cluster-scoped owner: the keys of its children have their namespaces, so the index would find none.
+    """
+    if not owner.namespace:
+        raise ValueError(f"{owner.name} has no namespace: index the children of a cluster-scoped owner by its UID")
     return OwnerKey(f"{owner.namespace}/{owner.uid}")
 
 
@@ -240,12 +294,24 @@ def index_by_owner(child: Object) -> Sequence[str]:
     return () if owner is None else (key_of_owner(child.metadata, owner),)
 
 
+def check_identity(kind: Resource, meta: Meta) -> None:
+    """Raise ValueError if this is no metadata of an object of `kind`: without a name, or with a wrong scope."""
+    if not meta.name or bool(meta.namespace) is not kind.namespaced:
+        scope = "a namespace and a name" if kind.namespaced else "a name and no namespace"
+        raise ValueError(f"{kind} have {scope}, got {meta.namespace!r} and {meta.name!r}")
+
+
 def controller_reference(kind: Resource, owner: Meta) -> dict[str, Any]:
     """Return a controller reference to an owner of this kind; the garbage collector then deletes the child with it.
 
-    The child must be in the owner's namespace, unless the owner is cluster-scoped; the garbage collector deletes any other. Use
-    it in a create: a merge patch would replace the references of all other owners.
+    The child must be in the owner's namespace, unless the owner is cluster-scoped; the garbage collector deletes any other. It
+    also deletes the child if `owner` is not of the kind `kind`, since it finds no such owner. Use the reference in a create: a
+    merge patch would replace the references of all other owners. Raises ValueError for an owner without a UID, and for one
+    whose namespace does not fit to the kind.
     """
+    check_identity(kind, owner)
+    if not owner.uid:
+        raise ValueError(f"the owner {meta_key(owner)!r} has no UID: read it from the API server")
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -301,7 +301,9 @@ _RESOURCE: Final = Message({1: text("key"), 2: one("value", Message({1: text("st
 LIST_META: Final = Message({2: text("resourceVersion"), 3: text("continue")})
 META, ITEMS = 1, 2
 """Fields of every list: its metadata, and its items."""
-_OWNER: Final = Message({1: text("kind"), 3: text("name"), 4: text("uid"), 6: boolean("controller")}, alike=True)
+_OWNER: Final = Message(
+    {1: text("kind"), 3: text("name"), 4: text("uid"), 5: text("apiVersion"), 6: boolean("controller")}, alike=True
+)
 OBJECT_META: Final = Message(
     {
         1: text("name"),

@@ -22,6 +22,7 @@ from tfjob_operator.informers.errors import (
     CacheSyncTimeoutError,
     IndexerError,
     InformerError,
+    InformerNotStartedError,
     InformerStoppedError,
     SelectorError,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "Indexer",
     "IndexerError",
     "InformerError",
+    "InformerNotStartedError",
     "InformerStoppedError",
     "ListWatch",
     "Lister",

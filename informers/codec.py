@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import Any, Final, Generic, cast
+from typing import Any, Final, Generic, cast, get_args
 
 import msgspec
 
@@ -127,6 +127,10 @@ class Codec(Generic[T]):
     ) -> None:
         """Decode `resource` into `kind`, a frozen msgspec struct with `metadata`.
 
+        Raises TypeError if the struct or one in its fields is not frozen: all handlers share the objects of a cache, and a
+        change of one would look like a state of the cluster. For the same reason, declare fields as Mapping and tuple, which
+        type checkers protect, instead of dict and list.
+
         If the struct declares its kind (`tag_field="kind", tag="Pod"`), the kind is checked during decoding, and all events
         that arrive together are decoded in one pass. Otherwise each line is searched for the kind, which requires a copy of the
         line.
@@ -138,6 +142,10 @@ class Codec(Generic[T]):
         `message` describes the struct's fields in protobuf. With it, lists are requested in protobuf, which takes a fifth of
         the API server CPU time that JSON takes; custom resources do not support protobuf. Watches use JSON.
         """
+        if mutable := [each.__name__ for each in structs_in(kind) if not each.__struct_config__.frozen]:
+            raise TypeError(
+                f"objects of a cache are shared, so declare these structs with frozen=True: {', '.join(mutable)}"
+            )
         self.resource = resource
         self.kind = kind
         self.message = message
@@ -157,6 +165,12 @@ class Codec(Generic[T]):
         self._kind_mark = f'"kind":"{resource.kind}"'.encode()
         config = cast("type[msgspec.Struct]", kind).__struct_config__
         self._says_kind = (config.tag_field, config.tag) == ("kind", resource.kind)
+
+    def is_like(self, other: Codec[T]) -> bool:
+        """Return True if both decode alike: the same resource and type, with the same hook and message."""
+        return (self.resource, self.kind, self.message, self._on_undecodable) == (
+            *(other.resource, other.kind, other.message, other._on_undecodable),
+        )
 
     async def decode_page(self, body: bytes) -> ListPage[T]:
         """Decode a page, yielding to the event loop between pieces.
@@ -315,6 +329,19 @@ class Codec(Generic[T]):
             return decode(self._head, raw)
         except UNDECODABLE:
             return _Head()
+
+
+def structs_in(kind: object) -> list[type[msgspec.Struct]]:
+    """Return all struct types of which an object of this type consists."""
+    found: dict[type[msgspec.Struct], None] = {}
+    waiting = [kind]
+    while waiting:
+        each = waiting.pop()
+        waiting += get_args(each)
+        if isinstance(each, type) and issubclass(each, msgspec.Struct) and each not in found:
+            found[each] = None
+            waiting += [field.type for field in msgspec.structs.fields(each)]
+    return [*found]
 
 
 def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview) -> int:

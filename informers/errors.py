@@ -2,6 +2,7 @@
 
 InformerError
 +-- InformerStoppedError        the informer has stopped
++-- InformerNotStartedError     a cache is read, or waited for, whose informer nobody has started
 +-- CacheSyncTimeoutError       caches did not sync in time (also a TimeoutError)
 +-- QueueClosedError            the event queue is closed and empty
 +-- IndexerError                an unknown index, or a duplicate name (also a KeyError)
@@ -17,6 +18,10 @@ class InformerError(Exception):
 
 class InformerStoppedError(InformerError):
     """The informer has stopped."""
+
+
+class InformerNotStartedError(InformerError):
+    """A cache was read, or waited for, but nobody has started its informer."""
 
 
 class CacheSyncTimeoutError(InformerError, TimeoutError):

@@ -11,7 +11,12 @@ from tfjob_operator.api.client.rest import DEAD_PEER_S, RestClient
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.informers.codec import Codec
 from tfjob_operator.informers.deltas import T
-from tfjob_operator.informers.errors import CacheSyncTimeoutError, InformerStoppedError
+from tfjob_operator.informers.errors import (
+    CacheSyncTimeoutError,
+    IndexerError,
+    InformerNotStartedError,
+    InformerStoppedError,
+)
 from tfjob_operator.informers.listwatch import ListWatch
 from tfjob_operator.informers.reflector import ReflectorOptions
 from tfjob_operator.informers.shared_informer import SharedIndexInformer
@@ -66,6 +71,7 @@ class SharedInformerFactory:
         self._idle_s = idle_s
         self._options = options
         self._informers: dict[_InformerKey, SharedIndexInformer[Any]] = {}
+        self._codecs: dict[_InformerKey, Codec[Any]] = {}
         self._required: set[_InformerKey] = set()
         self._running: dict[_InformerKey, asyncio.Task[None]] = {}
         self._shutting_down = False
@@ -83,18 +89,29 @@ class SharedInformerFactory:
     ) -> SharedIndexInformer[T]:
         """Return the informer for this resource, type, namespace and selectors; it is created on the first request.
 
-        `indexers` missing from an existing informer are added to it. The codec's hooks and `resync_s` are those of the first
-        call. The informer is not started. `wait_for_cache_sync` waits only for informers that some caller requires. Readers of
-        an optional informer, whose resource may not exist, must check whether it has synced.
+        `indexers` missing from an existing informer are added to it. Raises ValueError if an existing informer decodes with
+        other hooks or has another `resync_s` than this call asks for, IndexerError if it has another function for an index of
+        the same name. The informer is not started: call `start` again if it was called before. `wait_for_cache_sync` waits only
+        for informers that some caller requires. Readers of an optional informer, whose resource may not exist, must check
+        whether it has synced.
         """
         identity = _InformerKey(codec.resource, codec.kind, namespace, label_selector, field_selector)
         if required:
             self._required.add(identity)
         existing = cast("SharedIndexInformer[T] | None", self._informers.get(identity))
         if existing is not None:
-            missing = {name: f for name, f in (indexers or {}).items() if not existing.indexer.has_index(name)}
+            if not self._codecs[identity].is_like(codec) or resync_s not in {0.0, existing.resync_s}:
+                raise ValueError(f"informer {existing.name} exists with other hooks of its codec, or another resync_s")
+            missing: dict[str, IndexFunction[T]] = {}
+            for name, function in (indexers or {}).items():
+                found = existing.indexer.index_function(name)
+                if found is None:
+                    missing[name] = function
+                elif found != function:
+                    raise IndexerError(f"informer {existing.name} has another function for the index {name}")
             existing.add_indexers(missing)
             return existing
+        self._codecs[identity] = codec
         informer = SharedIndexInformer(
             ListWatch(
                 self._client,
@@ -133,8 +150,11 @@ class SharedInformerFactory:
         """Wait until every started and required informer has synced.
 
         Returns results by informer name: True, or False for an informer that stopped before it synced. Raises
-        CacheSyncTimeoutError after `timeout_s` seconds, with the names of the informers that have not synced.
+        CacheSyncTimeoutError after `timeout_s` seconds, with the names of the informers that have not synced, and
+        InformerNotStartedError if a required informer was requested after the last `start`.
         """
+        if waiting := [self._informers[each].name for each in self._required if each not in self._running]:
+            raise InformerNotStartedError(f"call start first: {', '.join(sorted(waiting))}")
         started = [self._informers[identity] for identity in self._running if identity in self._required]
         synced: dict[str, bool] = {}
         try:
@@ -149,6 +169,10 @@ class SharedInformerFactory:
         except TimeoutError:
             raise CacheSyncTimeoutError(self.unsynced(), timeout_s) from None
         return synced
+
+    def informers(self) -> list[SharedIndexInformer[Any]]:
+        """Return all informers, whether they run or not."""
+        return [*self._informers.values()]
 
     def unsynced(self) -> list[str]:
         """Return the names of the required informers that have not synced."""

@@ -108,7 +108,9 @@ class Lister(Generic[T]):
         self._namespace = namespace if resource.namespaced else ""
 
     def namespaced(self, namespace: str) -> Lister[T]:
-        """Return a lister for one namespace."""
+        """Return a lister for one namespace. Raises ValueError if a namespaced kind gets none: it would list all namespaces."""
+        if not namespace and self._resource.namespaced:
+            raise ValueError(f"{self._resource} are namespaced: omit `namespaced` to list all namespaces")
         return Lister(self._indexer, self._resource, namespace)
 
     def list(self, selector: Selector | str = EVERYTHING) -> list[T]:

@@ -241,7 +241,11 @@ class ListWatch(Generic[T]):
         field_selector: str = "",
         idle_s: float = DEAD_PEER_S,
     ) -> None:
-        """List and watch through `client`. A watch silent for `idle_s` seconds is resumed on a new connection."""
+        """List and watch through `client`. A watch silent for `idle_s` seconds is resumed on a new connection.
+
+        Raises ValueError for a namespace that cannot exist, whose cache would be empty forever.
+        """
+        codec.resource.check_namespace(namespace)
         self._client = client
         self._idle_s = idle_s
         self._codec = codec

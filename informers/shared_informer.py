@@ -45,7 +45,7 @@ from tfjob_operator.informers.listwatch import ListerWatcher
 from tfjob_operator.informers.metrics import InformerMetrics, version_as_number
 from tfjob_operator.informers.processor import Processor, Registration, SyncGate
 from tfjob_operator.informers.reflector import Reflector, ReflectorOptions
-from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
+from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, MutableIndexer, index_by_namespace
 from tfjob_operator.workqueue.clock import Clock, LoopClock
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
@@ -88,7 +88,9 @@ class SharedIndexInformer(Generic[T]):
         self._resource = resource
         self._clock = clock or LoopClock()
         default: dict[str, IndexFunction[T]] = {NAMESPACE_INDEX: index_by_namespace} if resource.namespaced else {}
-        self._indexer = Indexer[T](default | dict(indexers or {}))
+        self._indexer = MutableIndexer[T](default | dict(indexers or {}), namespaced=resource.namespaced, started=False)
+        self.watched_by: list[object] = []
+        """The controllers whose `watch` was called for this informer, for the manager."""
         self._fifo = FIFO[T]()
         self._metrics = InformerMetrics(
             metrics,
@@ -97,7 +99,7 @@ class SharedIndexInformer(Generic[T]):
             stored=lambda: len(self._indexer),
             store_version=lambda: version_as_number(self._indexer.resource_version),
         )
-        self._default_resync_s = resync_s
+        self.resync_s = resync_s
         self._processor = Processor[T](
             name=self.name, check_period_s=resync_s, clock=self._clock, errors=self._metrics.handler_errors
         )
@@ -112,7 +114,7 @@ class SharedIndexInformer(Generic[T]):
 
     @property
     def indexer(self) -> Indexer[T]:
-        """The cache, read-only for callers."""
+        """The cache, read-only for callers. Reads raise InformerNotStartedError before `run`."""
         return self._indexer
 
     @property
@@ -165,8 +167,9 @@ class SharedIndexInformer(Generic[T]):
     def add_event_handler(self, handler: EventHandler[T], *, resync_s: float | None = None) -> Registration:
         """Call `handler` for all current objects and all changes. `resync_s` overrides the default; 0 disables it."""
         self._refuse_if_stopped()
-        registration, listener = self._processor.add(handler, self._default_resync_s if resync_s is None else resync_s)
-        listener.put([AddNotification(item, is_in_initial_list=True) for item in self._indexer.list()])
+        registration, listener = self._processor.add(handler, self.resync_s if resync_s is None else resync_s)
+        stored = self._indexer.list() if self._started else []
+        listener.put([AddNotification(item, is_in_initial_list=True) for item in stored])
         if self.has_synced:
             listener.mark_synced()
         return registration
@@ -196,7 +199,7 @@ class SharedIndexInformer(Generic[T]):
         if self._started:
             self._log.warning("informer_started_twice")
             return
-        self._started = True
+        self._started = self._indexer.started = True
         try:
             async with asyncio.TaskGroup() as listeners:
                 self._processor.start(listeners)

@@ -8,7 +8,7 @@ from typing import Final, Generic
 
 from tfjob_operator.api.meta import Meta, meta_key
 from tfjob_operator.informers.deltas import T
-from tfjob_operator.informers.errors import IndexerError
+from tfjob_operator.informers.errors import IndexerError, InformerNotStartedError
 
 IndexFunction = Callable[[T], Sequence[str]]
 """Returns the index values of an object: none, one or more. It must not raise; an error ends the informer."""
@@ -31,10 +31,21 @@ class Indexer(Generic[T]):
     - an index has no empty sets of keys (k/k#84959: values such as owner UIDs never recur, so empty sets would accumulate);
     - `resource_version` is the version up to which the items are complete.
 
-    Only the informer writes. Other callers use only the read methods, the last of which is `has_index`.
+    Only the informer writes, see `MutableIndexer`. Reads raise InformerNotStartedError if the informer was not started: a
+    controller would take the empty cache for an empty cluster. While the first list is on its way, they return what is there,
+    which is nothing: wait for `has_synced`, as the manager does.
     """
 
-    def __init__(self, functions: Mapping[str, IndexFunction[T]] | None = None) -> None:
+    def __init__(
+        self,
+        functions: Mapping[str, IndexFunction[T]] | None = None,
+        *,
+        namespaced: bool | None = None,
+        started: bool = True,
+    ) -> None:
+        """Create an empty cache. `namespaced` is the scope of the objects, by which keys are checked; None if unknown."""
+        self.started = started
+        self._namespaced = namespaced
         self._items: dict[str, T] = {}
         self._functions: dict[str, IndexFunction[T]] = dict(functions or {})
         self._indices: dict[str, _Index] = {name: {} for name in self._functions}
@@ -44,31 +55,47 @@ class Indexer(Generic[T]):
         return len(self._items)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._items
+        return self.get(key) is not None
 
     def get(self, key: str) -> T | None:
-        """Return the object under `key` (`namespace/name`), or None."""
+        """Return the object under `key` (`namespace/name`), or None.
+
+        Raises ValueError for a key that no object of this scope has, such as a name without its namespace: None would mean that
+        the object was deleted.
+        """
+        self._check()
+        if self._namespaced is not None and ("/" in key) is not self._namespaced:
+            scope = "namespace/name" if self._namespaced else "a name without a namespace"
+            raise ValueError(f"{key!r} is not a key of this cache, which has the form {scope}: see object_key")
         return self._items.get(key)
 
     def list(self) -> builtins.list[T]:
         """Return all objects, in insertion order."""
+        self._check()
         return [*self._items.values()]
 
     def keys(self) -> builtins.list[str]:
         """Return all keys, in insertion order."""
+        self._check()
         return [*self._items]
 
     def has(self, meta: Meta) -> bool:
         """Return True if this object is stored in any version. An object of the same name with another UID does not count."""
+        self._check()
         found = self._items.get(meta_key(meta))
         return found is not None and found.metadata.uid == meta.uid
 
     def items(self) -> builtins.list[tuple[str, T]]:
         """Return all keys with their objects, in insertion order."""
+        self._check()
         return [*self._items.items()]
 
     def by_index(self, name: str, value: str) -> builtins.list[T]:
-        """Return the objects stored in index `name` under `value`. Raises IndexerError for an unknown index."""
+        """Return the objects stored in index `name` under `value`. Raises IndexerError for an unknown index.
+
+        A value that the index function never returns has no objects: for `OWNER_INDEX` it must be an `owner_uid_key`, not a
+        UID.
+        """
         return [self._items[key] for key in self._index(name).get(value, ())]
 
     def index_keys(self, name: str, value: str) -> builtins.list[str]:
@@ -83,6 +110,10 @@ class Indexer(Generic[T]):
         """Return True if an index with this name exists."""
         return name in self._functions
 
+    def index_function(self, name: str) -> IndexFunction[T] | None:
+        """Return the function of an index, or None if there is no index of this name."""
+        return self._functions.get(name)
+
     def add_indexers(self, functions: Mapping[str, IndexFunction[T]]) -> None:
         """Add indices and fill them from the stored objects. Raises IndexerError, adding none, if a name is in use."""
         taken = self._functions.keys() & functions.keys()
@@ -93,6 +124,24 @@ class Indexer(Generic[T]):
             _add(built, functions, key, item)
         self._functions |= functions
         self._indices |= built
+
+    def _index(self, name: str) -> _Index:
+        self._check()
+        try:
+            return self._indices[name]
+        except KeyError:
+            raise IndexerError(f"index {name!r} does not exist") from None
+
+    def _check(self) -> None:
+        if not self.started:
+            raise InformerNotStartedError(
+                "the informer of this cache was not started, so the cache would be empty forever: call"
+                " SharedInformerFactory.start after the last request for an informer"
+            )
+
+
+class MutableIndexer(Indexer[T]):
+    """The indexer as its informer writes it."""
 
     def put(self, key: str, item: T) -> T | None:
         """Store an object; return the one it replaces, or None."""
@@ -126,12 +175,6 @@ class Indexer(Generic[T]):
                     _add({name: index}, {name: function}, key, item)
         self._items, self._indices = new.items, new.indices
         self.resource_version = resource_version
-
-    def _index(self, name: str) -> _Index:
-        try:
-            return self._indices[name]
-        except KeyError:
-            raise IndexerError(f"index {name!r} does not exist") from None
 
     def _move(self, key: str, old: T, new: T) -> None:
         for name, function in self._functions.items():

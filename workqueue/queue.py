@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import OrderedDict, deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -36,11 +37,12 @@ class Queue(Generic[T]):
 
     Items wait in two lines. Items added with `low_priority` wait in the low line, so that events without news (an initial list,
     a resync) do not delay real changes. An add at normal priority moves such an item to the tail of the normal line; an
-    item's priority is never lowered.
+    item's priority is never lowered. `get_with_priority` also returns the line, so that a worker can add the item again with
+    the same priority.
 
     Invariants:
     - `_dirty` contains every item that needs processing; the value is True if all adds of the item were low-priority;
-    - `_processing` contains every item that was handed out and is not done;
+    - `_processing` contains every item that was handed out and is not done; the value is True if it came from the low line;
     - every item in `_ready` or `_low` is dirty, not in `_processing`, and present once. Every other dirty item is in
       `_processing` and is appended to its line when it is done;
     - no getter waits while a line has items;
@@ -68,7 +70,7 @@ class Queue(Generic[T]):
         self._ready: deque[T] = deque()
         self._low: OrderedDict[T, None] = OrderedDict()
         self._dirty: dict[T, bool] = {}
-        self._processing: set[T] = set()
+        self._processing: dict[T, bool] = {}
         self._waiters: deque[asyncio.Future[T]] = deque()
         self._overtakes = (
             0  # number of gets from the normal-priority queue since the last get from the low-priority queue
@@ -104,19 +106,23 @@ class Queue(Generic[T]):
         """
         if self._low or self._ready:
             item = self._pop_from_either_line() if self._low else self._ready.popleft()
-            del self._dirty[item]
-            self._processing.add(item)
+            self._processing[item] = self._dirty.pop(item)
         else:
             item = await self._wait_for_item()
         if self._metrics is not None:
             self._metrics.get(item, is_dirty=item in self._dirty)
         return item
 
+    async def get_with_priority(self) -> tuple[T, bool]:
+        """Return the next item as `get` does, and True if all adds of the item had low priority."""
+        item = await self.get()
+        return item, self._processing[item]
+
     def done(self, item: T) -> None:
         """Finish `item`; it is queued again if it was added meanwhile. Raises ValueError if it is not in progress."""
         if item not in self._processing:
             raise ValueError(f"done() for an item that is not being processed: {item!r}")
-        self._processing.remove(item)
+        del self._processing[item]
         if self._metrics is not None:
             self._metrics.done(item)
         if item in self._dirty:
@@ -167,8 +173,7 @@ class Queue(Generic[T]):
         """Assign a dirty item that is not in progress to the first waiting getter, or append it to its line."""
         waiter = self._next_waiter()
         if waiter is not None:
-            del self._dirty[item]
-            self._processing.add(item)
+            self._processing[item] = self._dirty.pop(item)
             waiter.set_result(item)
         elif self._dirty[item]:
             self._low[item] = None
@@ -204,7 +209,7 @@ class Queue(Generic[T]):
             self._waiters.remove(waiter)
         elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
             item = waiter.result()
-            self._processing.remove(item)
+            del self._processing[item]
             self._dirty[item] = False  # raises the priority of a low-priority item; rare and harmless
             self._enqueue(item, at_head=True)
 
@@ -219,6 +224,7 @@ class DelayingQueue(Queue[T]):
 
     Invariants:
     - `_live` holds one entry for each delayed item, with the earliest time requested; this time is never postponed;
+    - `_delayed_low` contains the delayed items whose delayed adds all have low priority;
     - the heap contains every live entry, and superseded entries. Superseded entries are skipped when popped, and removed before
       they outnumber the live entries by more than `SUPERSEDED_ALLOWED`;
     - while the heap has entries, one timer is set for its head; it is replaced only if the head changes;
@@ -228,7 +234,7 @@ class DelayingQueue(Queue[T]):
     so `add_after` never blocks and no timer is lost.
     """
 
-    __slots__ = ("_heap", "_live", "_retries", "_sequence", "_timer")
+    __slots__ = ("_delayed_low", "_heap", "_live", "_retries", "_sequence", "_timer")
 
     def __init__(self, *, name: str = "", metrics: MetricsProvider = NO_METRICS, clock: Clock | None = None) -> None:
         """Create an empty queue. Metrics are recorded, with times from `clock`, if both `name` and `metrics` are given."""
@@ -236,24 +242,32 @@ class DelayingQueue(Queue[T]):
         self._retries = metrics.counter(RETRIES, name) if metrics is not NO_METRICS and name else None
         self._heap: list[tuple[float, int, T]] = []
         self._live: dict[T, tuple[float, int, T]] = {}
+        self._delayed_low: set[T] = set()
         self._sequence = 0  # breaks ties of due times, so items are never compared
         self._timer: asyncio.TimerHandle | None = None
 
-    def add_after(self, item: T, delay_s: float) -> None:
+    def add_after(self, item: T, delay_s: float, *, low_priority: bool = False) -> None:
         """Add `item` after `delay_s` seconds, or immediately if that is not positive.
 
-        If the item is delayed already, the earlier of the two times applies. An `add` in the meantime does not cancel the
-        delayed add. Ignored after shutdown. Requires a running loop.
+        If the item is delayed already, the earlier of the two times and the higher of the two priorities apply. An `add` in the
+        meantime does not cancel the delayed add. Ignored after shutdown. Requires a running loop. Raises ValueError for NaN,
+        which would have no place in the order of the delayed items.
         """
+        if math.isnan(delay_s):
+            raise ValueError(f"the delay of {item!r} is not a number")
         if self._shutting_down:
             return
         if self._retries is not None:
             self._retries.inc()
         if delay_s <= 0:
-            self.add(item)
+            self.add(item, low_priority=low_priority)
             return
         due = asyncio.get_running_loop().time() + delay_s
         waiting = self._live.get(item)
+        if not low_priority:
+            self._delayed_low.discard(item)
+        elif waiting is None:
+            self._delayed_low.add(item)
         if waiting is not None and waiting[0] <= due:
             return
         self._sequence += 1
@@ -270,6 +284,7 @@ class DelayingQueue(Queue[T]):
         """Also drop delayed items and stop the timer."""
         self._heap.clear()
         self._live.clear()
+        self._delayed_low.clear()
         self._set_timer()
         super()._refuse_adds()
 
@@ -290,7 +305,9 @@ class DelayingQueue(Queue[T]):
             if not self._is_superseded(entry):
                 item = entry[2]
                 del self._live[item]
-                self.add(item)
+                low_priority = item in self._delayed_low
+                self._delayed_low.discard(item)
+                self.add(item, low_priority=low_priority)
         self._set_timer()
 
     def _is_superseded(self, entry: tuple[float, int, T]) -> bool:
@@ -318,9 +335,9 @@ class RateLimitingQueue(DelayingQueue[T]):
         super().__init__(name=name, metrics=metrics, clock=clock)
         self._limiter = limiter
 
-    def add_rate_limited(self, item: T) -> None:
+    def add_rate_limited(self, item: T, *, low_priority: bool = False) -> None:
         """Add `item` when the limiter allows it. After shutdown the limiter still counts, but the add is ignored."""
-        self.add_after(item, self._limiter.when(item))
+        self.add_after(item, self._limiter.when(item), low_priority=low_priority)
 
     def forget(self, item: T) -> None:
         """Reset the limiter's failure count of `item`. `done` must still be called."""

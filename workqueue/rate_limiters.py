@@ -48,7 +48,7 @@ class TokenBucket:
 
     def __init__(self, rate: float, burst: int, *, clock: Clock | None = None) -> None:
         """Create a full bucket. Raises ValueError unless `rate` (tokens per second) is positive and `burst` is at least 1."""
-        if rate <= 0 or burst < 1:
+        if not 0 < rate < math.inf or burst < 1:
             raise ValueError(f"a token bucket needs a positive rate and a burst of at least 1, not {rate} and {burst}")
         self._rate = rate
         self._burst = burst
@@ -94,8 +94,11 @@ class ItemExponentialFailureRateLimiter:
     def __init__(self, base_delay_s: float = 0.005, max_delay_s: float = 1000.0) -> None:
         """Start with no failures.
 
-        5 ms suits a write conflict; after the cause of a failure is repaired, the retry comes within 1000 s.
+        5 ms suits a write conflict; after the cause of a failure is repaired, the retry comes within 1000 s. Raises ValueError
+        unless both delays are positive: without a delay, an item that fails would be retried in a hot loop.
         """
+        if not (base_delay_s > 0 and max_delay_s > 0):
+            raise ValueError(f"delays must be positive, got {base_delay_s} s and {max_delay_s} s")
         self._base_delay = base_delay_s
         self._max_delay = max_delay_s
         self._failures: dict[Hashable, int] = {}
@@ -165,7 +168,9 @@ class WithMaxWaitRateLimiter(Generic[T_contra]):
     __slots__ = ("_limiter", "_max_delay")
 
     def __init__(self, limiter: RateLimiter[T_contra], max_delay_s: float) -> None:
-        """Cap the delays of `limiter` at `max_delay_s` seconds."""
+        """Cap the delays of `limiter` at `max_delay_s` seconds. Raises ValueError unless that is positive."""
+        if not max_delay_s > 0:
+            raise ValueError(f"the longest delay must be positive, got {max_delay_s} s")
         self._limiter = limiter
         self._max_delay = max_delay_s
 
@@ -221,7 +226,12 @@ class Backoff:
         clock: Clock,
         random: Callable[[], float],
     ) -> None:
-        """Start at `initial_s`. `random` returns a float in [0, 1), like `random.random`."""
+        """Start at `initial_s`. `random` returns a float in [0, 1), like `random.random`.
+
+        Raises ValueError if the delays would not be positive, or shrink.
+        """
+        if not (initial_s > 0 and cap_s > 0 and factor >= 1 and jitter >= 0):
+            raise ValueError(f"a back-off cannot have {initial_s=}, {cap_s=}, {factor=}, {jitter=}")
         self._initial = initial_s
         self._cap = cap_s
         self._factor = factor

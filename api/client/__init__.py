@@ -13,7 +13,7 @@ from tfjob_operator.api.client.options import (
     ListOptions,
     LogOptions,
 )
-from tfjob_operator.api.client.rest import RestClient
+from tfjob_operator.api.client.rest import RestClient, retry_on_conflict
 
 __all__ = [
     "JSON_PATCH",
@@ -30,4 +30,5 @@ __all__ = [
     "Settings",
     "Transport",
     "load_settings",
+    "retry_on_conflict",
 ]

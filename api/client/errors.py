@@ -164,6 +164,12 @@ class NotFoundError(StatusError):
 class ConflictError(StatusError):
     """409: the object has changed since it was read, or a precondition failed."""
 
+    @property
+    def by_field_manager(self) -> bool:
+        """True if another manager owns a field of an apply: only `force`, or leaving out the field, resolves that."""
+        causes = (self.details.causes if self.details else None) or ()
+        return any(cause.reason == "FieldManagerConflict" for cause in causes)
+
 
 class AlreadyExistsError(ConflictError):
     """409 on create: an object with this name exists."""

@@ -75,7 +75,12 @@ def delete_body(
     grace_s: int | None = None,
     dry_run: bool = False,
 ) -> dict[str, object]:
-    """Return the body of a delete. Even an empty `uid` or version is sent as a precondition; no object meets it."""
+    """Return the body of a delete. Even an empty `uid` or version is sent as a precondition; no object meets it.
+
+    Raises ValueError for a negative grace period.
+    """
+    if grace_s is not None and grace_s < 0:
+        raise ValueError(f"a grace period of {grace_s} s is negative: pass None for that of the object")
     preconditions = {"uid": uid, "resourceVersion": resource_version}
     options: dict[str, object] = {
         "kind": "DeleteOptions",

@@ -7,6 +7,8 @@ retried, and when.
 
 from __future__ import annotations
 
+import asyncio
+import random as stdlib_random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
@@ -14,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 import msgspec
 
 from tfjob_operator.api.client.decoding import WatchLines, decode_response
-from tfjob_operator.api.client.encoding import encode, encode_change
+from tfjob_operator.api.client.encoding import contains_type, encode, encode_change
+from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError
 from tfjob_operator.api.client.exchange import Exchange, Limiter, ServerClock
 from tfjob_operator.api.client.http import Transport
 from tfjob_operator.api.client.http.messages import JSON, Request
@@ -97,6 +100,7 @@ class RestClient:
         proxies delay it until the first byte of the body, which for an idle collection is the first bookmark. `server_clock` is
         shared by all clients of the server.
         """
+        self.transport = transport
         counted = RequestMetrics(metrics, host) if metrics is not NO_METRICS else None
         self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock, server_clock=server_clock)
         self._field_manager = field_manager
@@ -141,6 +145,7 @@ class RestClient:
         The iteration ends when the server closes the stream. Raises RequestTimeoutError after `idle_s` seconds without
         data, ConnectionLostError if the connection breaks. Leaving the context closes the stream immediately.
         """
+        resource.check_namespace(options.namespace)
         query = options.query() | {"watch": "true"}
         path = resource.path(options.namespace)
         request = self._request("GET", path, query, accept=accept, total_s=self._watch_s, idle_s=idle_s)
@@ -203,12 +208,11 @@ class RestClient:
         """Replace an object. ConflictError: it has changed since `body` was read.
 
         Without `metadata.resourceVersion` in `body`, the server replaces any object of the name. It removes every field that
-        `body` lacks and returns 200. So `body` must be the whole object, as a dict or JSON. A struct has only the fields of its
-        type: raises TypeError if `body` or its metadata is a struct.
+        `body` lacks and returns 200. So `body` must be the whole object, as a dict or JSON. A struct or a dataclass has only
+        the fields of its type: raises TypeError if `body` is or contains one. As in `patch`, `subresource` must be that of the
+        changed fields.
         """
-        if isinstance(body, msgspec.Struct) or (
-            isinstance(body, dict) and isinstance(body.get("metadata"), msgspec.Struct)
-        ):
+        if not isinstance(body, (dict, bytes, msgspec.Raw)) or contains_type(body):
             raise TypeError(
                 f"an update with a struct would remove the fields that it lacks from {resource.plural} {namespace}/{name}:"
                 " use patch or apply, or read the object as dict[str, Any]"
@@ -230,7 +234,12 @@ class RestClient:
         With `metadata.resourceVersion` in the body, an outdated patch raises ConflictError; with `metadata.uid`, a patch of
         another object of the name raises ConflictError or InvalidError, depending on the server's version. Without both, the
         patch changes any object of the name, even if another controller owns it (see `is_controlled_by`). In a merge patch a
-        null removes a field, and a list replaces the whole list, including owner references and finalizers of others.
+        null removes a field, and a list replaces the whole list, including owner references and finalizers of others. A JSON
+        patch changes what is at its index now: test the resourceVersion in the same patch.
+
+        The server returns 200 and ignores what it does not know or does not expect here: a misspelled field, with
+        `query={"fieldValidation": "Strict"}` an error since 1.25; a `status` without `subresource="status"`, if the kind has
+        this subresource; and with it, everything else than the status.
         """
         path = resource.path(namespace, name, options.get("subresource"))
         kind = options.get("content_type", MERGE_PATCH)
@@ -271,7 +280,12 @@ class RestClient:
         resource_version: str | None = None,
         **options: Unpack[DeleteOptions],
     ) -> bytes:
-        """Delete an object. ConflictError: its UID or resourceVersion differs from the given one."""
+        """Delete an object. ConflictError: its UID or resourceVersion differs from the given one.
+
+        Without `uid`, any object of the name is deleted, also one that was created after the caller decided to delete. Without
+        `propagation`, the server decides by kind: it orphans the pods of a Job of batch/v1, which continue to run. Raises
+        ValueError for a negative `grace_s`, which servers treat as one second.
+        """
         body = delete_body(uid, resource_version, **options)
         return await self._read(self._request("DELETE", resource.path(namespace, name), None, body), bytes)
 
@@ -284,6 +298,7 @@ class RestClient:
     def _list_request(
         self, resource: Resource, options: ListOptions, how: ListReadOptions, *, idle_s: float | None = None
     ) -> Request:
+        resource.check_namespace(options.namespace)
         return self._request(
             "GET",
             resource.path(options.namespace),
@@ -314,3 +329,29 @@ class RestClient:
     async def _read(self, request: Request, into: type[T]) -> T:
         raw = await self._exchange.read(request)
         return cast("T", raw) if into is bytes else decode_response(raw, into, request=str(request))
+
+
+CONFLICT_TRIES: Final = 5
+CONFLICT_PAUSE_S: Final = 0.01
+CONFLICT_JITTER: Final = 0.1
+"""Client-go's DefaultRetry: for an object that several clients write now and then."""
+
+
+async def retry_on_conflict(
+    write: Callable[[], Awaitable[T]], *, random: Callable[[], float] = stdlib_random.random
+) -> T:
+    """Call `write` until it raises no ConflictError, at most five times, and return its result.
+
+    `write` must read the object from the server in each call: with the object of a cache it would fail five times. Raises the
+    last ConflictError, and immediately any error that reading again does not resolve: AlreadyExistsError, and the conflict of
+    an apply with another field manager. `random` returns a float in [0, 1), like `random.random`. A sync does not need this
+    function: its key is retried.
+    """
+    for _ in range(CONFLICT_TRIES - 1):
+        try:
+            return await write()
+        except ConflictError as error:
+            if isinstance(error, AlreadyExistsError) or error.by_field_manager:
+                raise
+            await asyncio.sleep(CONFLICT_PAUSE_S * (1 + CONFLICT_JITTER * random()))
+    return await write()

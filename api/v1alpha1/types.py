@@ -66,7 +66,7 @@ class AlphaStatus(Struct, frozen=True):
     phase: str = ""
     state: str = ""
     reason: str = ""
-    runtime_id: str = ""
+    runtime_id: str = msgspec.field(default="", name="runtimeId")
     conditions: tuple[JobCondition, ...] | None = None
     replica_statuses: dict[str, ReplicaStatus] | tuple[SetStatus, ...] | None = None
     alpha_replica_statuses: tuple[SetStatus, ...] | None = None

@@ -440,7 +440,7 @@ def _ended_servers(facts: Facts) -> Iterator[Finding]:
         yield Finding(SERVER_ENDED, name, (f"job: status.finishedIndices.{PS} has {index}: exit code 0",), values)
 
 
-def _selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
+def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     return bool(selector) and all(
         labels.get(name) == wanted for name, wanted in selector.items() if name in SELECTING_LABELS or name in labels
     )

@@ -231,7 +231,7 @@ class Cluster:
         return frozenset(
             JobKey(api.resource, namespace, "").place
             for api in self._apis.values()
-            if api.informers is not None
+            if api.informers is not None and api.informers.jobs.started
             for namespace in api.informers.jobs.indexer.index_values(NAMESPACE_INDEX)
         )
 
@@ -250,7 +250,9 @@ class Cluster:
         """Return a job, None if it does not exist."""
         wanted = read_key(key)
         informers = self._apis[wanted.resource].informers
-        return informers.jobs.indexer.get(object_key(wanted.namespace, wanted.name)) if informers is not None else None
+        if informers is None or not informers.jobs.started:
+            return None
+        return informers.jobs.indexer.get(object_key(wanted.namespace, wanted.name))
 
     def pods_of(self, key: str) -> list[PodDetails]:
         """Return the pods of a job, without those of an earlier job of the same name."""
@@ -265,7 +267,8 @@ class Cluster:
     def workload_of(self, key: str) -> Workload | None:
         """Return Kueue's Workload of a job, None if there is none or it is not read."""
         job, informer = self.job(key), self._workloads
-        found = informer.indexer.by_index(BY_JOB, key) if informer is not None and job is not None else ()
+        is_read = informer is not None and informer.started and job is not None
+        found = informer.indexer.by_index(BY_JOB, key) if informer is not None and is_read else ()
         return next(
             (workload for workload in found if job is not None and _may_be_of(workload, job.metadata.uid)), None
         )
@@ -278,12 +281,14 @@ class Cluster:
         return [
             event
             for informer in (*about_jobs, self._pod_events, self._batch_events)
+            if informer.started  # those of batch Jobs only with jobs of the alpha dialect
             for mark in marks
             for event in informer.indexer.by_index(BY_JOB, mark)
         ]
 
     def _served(self) -> list[JobInformers]:
-        return [api.informers for api in self._apis.values() if api.informers is not None]
+        found = [api.informers for api in self._apis.values() if api.informers is not None]
+        return [informers for informers in found if informers.jobs.started]
 
     async def _read_jobs(self, api: JobCaches) -> None:
         """Read the jobs of an API until cancelled. An API that is not served is only checked periodically."""

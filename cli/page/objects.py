@@ -77,7 +77,7 @@ class PageJobStatus(JobStatus, frozen=True):
     `runtime_id` is a part of the names of its replicas in the alpha dialect, "" in others, and `state` its outcome.
     """
 
-    runtime_id: str = ""
+    runtime_id: str = msgspec.field(default="", name="runtimeId")
     state: str = ""
 
 

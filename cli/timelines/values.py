@@ -32,7 +32,7 @@ class TimelineJobStatus(Struct, frozen=True):
     begun: StartRecord | None = None
     phase: str = ""
     state: str = ""
-    runtime_id: str = ""
+    runtime_id: str = msgspec.field(default="", name="runtimeId")
 
 
 class TimelineJob(Struct, frozen=True):

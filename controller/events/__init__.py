@@ -1,7 +1,7 @@
 """Records events for `kubectl describe`. Recording one never blocks a controller.
 
     recorder = EventRecorder(client, component="kettle-operator", clock=LoopClock())
-    recorder.event(reference, EVENT_WARNING, "BoiledDry", "there is no water left")
+    recorder.event(object_reference(KETTLES, kettle.metadata), EventType.WARNING, "BoiledDry", "there is no water left")
 
 A task must run `recorder.run()`. This package is independent of what the events report; dropped events are counted
 (`workqueue.metrics`).

@@ -31,6 +31,7 @@ from itertools import count
 from typing import Final, Generic, TypeVar
 
 import msgspec
+import structlog
 from msgspec.structs import replace
 
 from tfjob_operator.api.client import RestClient, errors
@@ -300,6 +301,9 @@ class EventBuffer:
 BUFFER_SIZE: Final = 10_000
 """Client-go's value is 1,000, which the events of a hundred simultaneous jobs exceed: a job with five replicas has
 eleven. This many events are written in half a minute, and take 5 MB."""
+NOT_RUNNING_S: Final = 60.0
+"""How often events that nobody writes are reported. A manager starts the recorder before the first sync."""
+log = structlog.get_logger(__name__)
 MAX_RESPONSES: Final = MAX_TRIES
 """After this many retriable responses (429, 5xx), `write` drops an event: rate limiting, or a broken webhook, may lose an
 event, but must not block what depends on it. Without a response nothing is dropped, since other requests fail as well."""
@@ -332,11 +336,17 @@ class EventRecorder:
         self._buffer = EventBuffer(BUFFER_SIZE)
         self._delivery = Delivery(self._delay)
         self._names = EventNames()
+        self._has_run = False
+        self._waiting_since: datetime | None = None
         self._deferrals: LRUCache[str, int] = LRUCache(clock, CACHE_SIZE)
 
     def event(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
-        """Record an event about `regarding`. Never blocks or raises; after `stop` the event is dropped."""
+        """Record an event about `regarding`. Never blocks or raises; after `stop` the event is dropped.
+
+        If no task runs `run` within a minute after the first event, the next event logs `recorder_not_running`.
+        """
         event = self._make(regarding, event_type, reason, message)
+        self._warn_if_not_running()
         if event_type not in EVENT_TYPES:
             self._drop(event, Drop.INVALID)
         elif (dropped := self._buffer.put(event)) is not None:
@@ -366,6 +376,7 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Write events until `stop`, then each queued event once. Cancelling drops queued events."""
+        self._has_run = True
         try:
             while await self._record_next():
                 self._correlator.forget_old()
@@ -379,6 +390,16 @@ class EventRecorder:
         """Accept no more events; `run` returns after one attempt for each queued event."""
         self._delivery.stop()
         self._buffer.close()
+
+    def _warn_if_not_running(self) -> None:
+        if self._has_run:
+            return
+        now = self._clock.now()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        elif (now - self._waiting_since).total_seconds() > NOT_RUNNING_S:
+            self._waiting_since = now
+            log.warning("recorder_not_running", events=len(self._buffer), advice="pass it to Manager(recorder=)")
 
     def _make(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> Event:
         now = self._clock.now()

@@ -170,6 +170,10 @@ class JobMetrics:
                 for metric, values in _series_of(namespace):
                     (self._metrics.histogram if metric.buckets else self._metrics.counter)(metric, *values)
 
+    def _started_indexers(self) -> list[Indexer[Any]]:
+        """Return the caches that are being filled: the pages are served before the informers start."""
+        return [indexer for indexer in self.indexers if indexer.started]
+
     def by_state(self, now: float) -> collections.Counter[tuple[str, ...]]:
         """Return the number of jobs by namespace and state.
 
@@ -177,7 +181,7 @@ class JobMetrics:
         namespace has had no jobs for KEPT_S.
         """
         found: collections.Counter[tuple[str, ...]] = collections.Counter()
-        for indexer in self.indexers:
+        for indexer in self._started_indexers():
             for value in indexer.index_values(STATE_INDEX):
                 found[tuple(value.split("/"))] += len(indexer.index_keys(STATE_INDEX, value))
         busy = {namespace for namespace, _ in found}
@@ -196,7 +200,7 @@ class JobMetrics:
     def waiting_since(self) -> dict[tuple[str, ...], float]:
         """Return since when the job that has waited longest does, by namespace and state, in Unix time to the minute."""
         found: dict[tuple[str, ...], float] = {}
-        for indexer in self.indexers:
+        for indexer in self._started_indexers():
             for value in indexer.index_values(WAITING_INDEX):
                 namespace, state, since = value.split("/")
                 place = (namespace, state)

@@ -11,6 +11,10 @@ JITTER: Final = 1.2
 """A candidate sleeps between 1 and 2.2 retry periods, so that candidates that started together diverge."""
 
 
+LONGEST_LEASE_S: Final = 600
+"""The longest time to wait for another process's lease. A live holder renews it many times meanwhile, whatever its duration."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaderElectionConfig:
     """The times of an election, in seconds.
@@ -20,7 +24,7 @@ class LeaderElectionConfig:
     retry_period_s: the pause between attempts.
     release: whether to release the lease when the work has ended, so that others need not wait for it to expire.
 
-    Invariant: lease_duration_s > renew_deadline_s > 1.2 * retry_period_s > 0. Raises ValueError otherwise.
+    Invariant: 600 >= lease_duration_s > renew_deadline_s > 1.2 * retry_period_s > 0. Raises ValueError otherwise.
     """
 
     lease_duration_s: float = 15.0
@@ -29,12 +33,14 @@ class LeaderElectionConfig:
     release: bool = True
 
     def __post_init__(self) -> None:
-        if self.retry_period_s <= 0:
+        if not self.retry_period_s > 0:
             raise ValueError("the retry period must be greater than zero")
-        if self.renew_deadline_s <= JITTER * self.retry_period_s:
+        if not self.renew_deadline_s > JITTER * self.retry_period_s:
             raise ValueError(f"the renew deadline must be greater than {JITTER} retry periods")
-        if self.lease_duration_s <= self.renew_deadline_s:
+        if not self.lease_duration_s > self.renew_deadline_s:
             raise ValueError("the lease duration must be greater than the renew deadline")
+        if self.lease_duration_s > LONGEST_LEASE_S:
+            raise ValueError(f"the lease duration must be at most {LONGEST_LEASE_S} s, after which others take over")
         if self.lease_duration_s != int(self.lease_duration_s):
             raise ValueError("the lease duration must be a whole number of seconds")
 

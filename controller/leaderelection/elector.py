@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 import structlog
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, RequestTimeoutError
-from tfjob_operator.controller.leaderelection.config import JITTER, LeaderElectionConfig
+from tfjob_operator.controller.leaderelection.config import JITTER, LONGEST_LEASE_S, LeaderElectionConfig
 from tfjob_operator.controller.leaderelection.fence import Fence
 from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord, LeaseWatch, ResourceLock
 from tfjob_operator.workqueue.clock import Clock, LeaseClock
@@ -43,8 +43,6 @@ log = structlog.get_logger(__name__)
 
 MAX_TRANSITIONS: Final = 2**31 - 1
 """leaseTransitions is an int32, and the API server rejects larger values: the count then stays constant."""
-LONGEST_LEASE_S: Final = 600
-"""The longest time to wait for another process's lease. A live holder renews it many times meanwhile, whatever its duration."""
 
 
 class AttemptResult(enum.Enum):
@@ -236,17 +234,21 @@ class LeaderElector:
         name: labels the metrics; by default that of the lock.
         random: returns a float in [0, 1), like `random.random`.
 
-        Raises ValueError if the lock has no identity.
+        Raises ValueError if the lock has no identity, and if `fence` has another elector or another kind of clock, whose times
+        would not end with the lease.
         """
         if not lock.identity:
             raise ValueError("the lock needs an identity")
-        clock = clock or LeaseClock()
+        clock = clock or (fence.clock if fence is not None else LeaseClock())
+        if fence is not None:
+            fence.attach(clock)
         self._config = config or LeaderElectionConfig()
         self._on_stopped_leading = on_stopped_leading
         self._on_new_leader = on_new_leader
         self._name = name or str(lock)
         self._clock = clock
         self._random = random
+        self._running = False
         self._leading = False  # as far as we know, the lease is ours
         self._working = False  # the work has not ended
         self._stop_reported = True
@@ -282,12 +284,17 @@ class LeaderElector:
 
         Returns after the work returned and the lease was released; raises errors of the work. Raises LeadershipLostError if the
         lease is lost. Cancelling ends the work and releases the lease; if a write was interrupted, the lease is not released.
+        Raises RuntimeError if it is running already.
         """
+        if self._running:
+            raise RuntimeError(f"the elector of {self._name} is already running")
+        self._running = True
         self._stop_reported = False
         try:
             await self._acquire()
             await self._lead(work)
         finally:
+            self._running = False
             self._stop_leading()
 
     async def _acquire(self) -> None:

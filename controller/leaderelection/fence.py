@@ -28,7 +28,7 @@ from typing import Final
 from tfjob_operator.api.client import Request, Response, Transport
 from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError
 from tfjob_operator.api.client.http import OnLeave, unchanged
-from tfjob_operator.workqueue.clock import Clock
+from tfjob_operator.workqueue.clock import Clock, LoopClock
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that always pass. All others may modify something."""
@@ -46,13 +46,30 @@ class Fence:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        """Create a closed fence, which only the elector with this fence opens.
+
+        Raises ValueError for a `LoopClock`, which does not advance while the machine is suspended: use a `LeaseClock`.
+        """
+        if type(clock) is LoopClock:
+            raise ValueError("the loop's time does not advance while the machine is suspended: use a LeaseClock")
+        self.clock = self._clock = clock
+        self._is_attached = False
+        self._was_open = False
         self._end = -math.inf
         self._quiescent_at = -math.inf
         self._limits: set[asyncio.Timeout] = set()
 
+    def attach(self, clock: Clock) -> None:
+        """Note that an elector with this clock opens the fence. Raises ValueError for a second elector, or another clock."""
+        if self._is_attached:
+            raise ValueError("another elector opens this fence, also while this one does not hold its lease")
+        if type(clock) is not type(self.clock):
+            raise ValueError(f"the fence has a {type(self.clock).__name__}, the elector a {type(clock).__name__}")
+        self._is_attached = True
+
     def open_until(self, end: float) -> None:
         """Let writes pass until the monotonic clock reaches `end`."""
+        self._was_open = True
         self._end = end
         self._update_limits()
 
@@ -86,7 +103,12 @@ class Fence:
         return max(0.0, self._end - self._clock.monotonic())
 
     def check(self) -> float:
-        """Return the seconds until the fence closes. Raises FencedError if closed."""
+        """Return the seconds until the fence closes. Raises FencedError if closed.
+
+        Raises RuntimeError if no elector has this fence: it would never open.
+        """
+        if not (self._is_attached or self._was_open):
+            raise RuntimeError("no elector opens this fence: pass the same Fence to LeaderElector(fence=)")
         remaining = self.remaining()
         if not remaining:
             raise FencedError("this process does not hold the lease, so it must not write")
@@ -111,6 +133,12 @@ class FencedTransport:
     """
 
     def __init__(self, transport: Transport, fence: Fence) -> None:
+        """Send through `transport` while `fence` is open.
+
+        Raises TypeError for a `GatedTransport`, in which a write would wait until the lease ends: gate the fenced transport.
+        """
+        if isinstance(transport, GatedTransport):
+            raise TypeError("the gate belongs outside of the fence: GatedTransport(FencedTransport(transport, fence))")
         self._transport = transport
         self._fence = fence
 

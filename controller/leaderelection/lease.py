@@ -21,6 +21,7 @@ from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError, NotFoundError
 from tfjob_operator.api.core import LEASES, Lease, LeaseSpec
 from tfjob_operator.api.meta import Struct
+from tfjob_operator.controller.leaderelection.fence import FencedTransport, GatedTransport
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,17 @@ class LeaseLock:
     def __init__(
         self, client: RestClient, namespace: str, name: str, *, identity: str, labels: Mapping[str, str] | None = None
     ) -> None:
-        """Use the lease `namespace/name` as `identity`; `labels` are set with every write."""
+        """Use the lease `namespace/name` as `identity`; `labels` are set with every write.
+
+        Two processes with the same `identity` both hold the lease: take `hostname_uuid()`, not the name of the program. Raises
+        TypeError for a client whose writes pass a fence or a gate.
+        """
         if not (namespace and name and identity):
             raise ValueError("a lease lock needs a namespace, a name and an identity")
+        if isinstance(client.transport, (FencedTransport, GatedTransport)):
+            raise TypeError(
+                "a lease that must pass its own fence can be neither acquired nor renewed: use another client"
+            )
         self._client = client
         self._namespace = namespace
         self._name = name

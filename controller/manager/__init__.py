@@ -15,7 +15,33 @@ With an elector, only one replica is active at a time; a `PageServer` serves met
 
 from __future__ import annotations
 
-from tfjob_operator.controller.manager.controller import Controller, RequeueError, Result, TerminalError
+from tfjob_operator.controller.manager.controller import (
+    Controller,
+    Predicate,
+    RequeueError,
+    Result,
+    TerminalError,
+    all_of,
+    any_of,
+    generation_changed,
+    has_labels,
+    labels_changed,
+    none_of,
+)
 from tfjob_operator.controller.manager.manager import Manager, stop_on_signals
 
-__all__ = ["Controller", "Manager", "RequeueError", "Result", "TerminalError", "stop_on_signals"]
+__all__ = [
+    "Controller",
+    "Manager",
+    "Predicate",
+    "RequeueError",
+    "Result",
+    "TerminalError",
+    "all_of",
+    "any_of",
+    "generation_changed",
+    "has_labels",
+    "labels_changed",
+    "none_of",
+    "stop_on_signals",
+]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import structlog
 
@@ -23,8 +24,11 @@ from tfjob_operator.api.client.errors import (
     TooManyRequestsError,
     TransportError,
 )
-from tfjob_operator.informers import EventHandlerFuncs, SharedIndexInformer, Tombstone, object_of
+from tfjob_operator.api.meta import DeclaredLabels, Object
+from tfjob_operator.informers import EventHandlerFuncs, SharedIndexInformer, object_of
 from tfjob_operator.informers.deltas import T
+from tfjob_operator.informers.handlers import T_contra
+from tfjob_operator.informers.listers import parse_labels
 from tfjob_operator.workqueue import (
     Clock,
     LoopClock,
@@ -50,6 +54,9 @@ RECONCILES: Final = Metric("controller_runtime_reconcile_total", "Reconciles", l
 ERRORS: Final = Metric("controller_runtime_reconcile_errors_total", "Reconciles that failed", labels=_LABELS)
 TERMINAL_ERRORS: Final = Metric(
     "controller_runtime_terminal_reconcile_errors_total", "Reconciles that failed and are not retried", labels=_LABELS
+)
+TIMEOUTS: Final = Metric(
+    "controller_runtime_reconcile_timeouts_total", "Reconciles that were cancelled by their timeout", labels=_LABELS
 )
 PANICS: Final = Metric(
     "controller_runtime_reconcile_panics_total", "Reconciles that crashed because of a bug", labels=_LABELS
@@ -79,6 +86,7 @@ class ReconcileMetrics:
         self._errors = provider.counter(ERRORS, controller)
         self._terminal_errors = provider.counter(TERMINAL_ERRORS, controller)
         self._panics = provider.counter(PANICS, controller)
+        self._timeouts = provider.counter(TIMEOUTS, controller)
         self._time = provider.histogram(RECONCILE_TIME, controller)
         provider.gauge(WORKERS, controller, read=lambda: workers)
         provider.gauge(ACTIVE_WORKERS, controller, read=lambda: self._active)
@@ -99,6 +107,10 @@ class ReconcileMetrics:
             self._errors.inc()
         self._results[result].inc()
 
+    def timed_out(self) -> None:
+        """Record that a reconcile reached the controller's own time limit; it also counts as an error."""
+        self._timeouts.inc()
+
     def check(self) -> str | None:
         """Return an error if all workers are busy and none makes progress, else None."""
         if self._active < self._workers:
@@ -114,6 +126,10 @@ OUTAGE_S: Final = 30.0
 """The longest delay of a key that failed because of the API server or the network. With client-go's 1000 s, a job could wait
 as long again after an outage. It equals the longest back-off of a reflector, and also caps the bucket shared
 by all keys."""
+MAX_CONFLICTS: Final = 12
+"""A conflict means that the cache is stale, and the next retry finds a newer one. After this many failures in a row, which take
+10 s, a newer cache has not helped: the name belongs to an object that the cache does not have, for example one outside of the
+informer's selector. The conflict is then logged and counted as an error."""
 _OUTAGE: Final = (TransportError, ServerError, TooManyRequestsError, NoStatusError, DecodeError)
 
 
@@ -133,9 +149,80 @@ class TerminalError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An optional return value of a sync: sync the key again after this many seconds. Its back-off is reset."""
+    """An optional return value of a sync: sync the key again after this many seconds. Its back-off is reset.
+
+    With 0, as in controller-runtime, the sync is done, and the key waits for its next event. Raises ValueError for a negative,
+    infinite or undefined time. To retry at once, raise `RequeueError`, which is delayed by the back-off.
+    """
 
     requeue_after_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.requeue_after_s < math.inf:
+            raise ValueError(
+                f"a key cannot be requeued after {self.requeue_after_s} s: return None if the sync is done"
+            )
+
+
+class Predicate(Protocol[T_contra]):
+    """Decides whether an event queues keys, like controller-runtime's predicates."""
+
+    def __call__(self, old: T_contra | None, new: T_contra | None, /) -> bool:
+        """Return False to ignore the event. `old` is None for an add, `new` is None for a deletion."""
+        ...
+
+
+def generation_changed(old: Object | None, new: Object | None) -> bool:
+    """Ignore updates that leave `metadata.generation` as it is: those of the status, labels and annotations, and resyncs.
+
+    Also return True if the object was replaced by another of its name, and for kinds without a generation, such as ConfigMaps,
+    whose changes would all be ignored. If a controller ignores updates of the status, it does not repair one that another
+    client changed.
+    """
+    if old is None or new is None or _is_replaced(old, new):
+        return True
+    return not new.metadata.generation or new.metadata.generation != old.metadata.generation
+
+
+def labels_changed(old: Object | None, new: Object | None) -> bool:
+    """Ignore updates that leave the labels as they are.
+
+    Also return True if the object was replaced by another of its name, and for metadata that declares no labels, such as
+    `Meta`, which cannot show a change.
+    """
+    if old is None or new is None or _is_replaced(old, new):
+        return True
+    before, after = old.metadata.label_map(), new.metadata.label_map()
+    return dict(before) != dict(after) or (isinstance(after, DeclaredLabels) and not after.declared)
+
+
+def has_labels(selector: str) -> Predicate[Object]:
+    """Return a predicate that ignores objects whose labels do not match. Raises SelectorError.
+
+    An update is not ignored if the labels matched before it: otherwise the controller would not notice that they no longer do.
+    """
+    parsed = parse_labels(selector)
+    return lambda old, new: any(item is not None and parsed.matches(item.metadata.label_map()) for item in (old, new))
+
+
+def all_of(*predicates: Predicate[T]) -> Predicate[T]:
+    """Return a predicate that ignores an event if any of these does."""
+    return lambda old, new: all(predicate(old, new) for predicate in predicates)
+
+
+def any_of(*predicates: Predicate[T]) -> Predicate[T]:
+    """Return a predicate that ignores an event only if all of these do."""
+    return lambda old, new: any(predicate(old, new) for predicate in predicates)
+
+
+def none_of(*predicates: Predicate[T]) -> Predicate[T]:
+    """Return a predicate that ignores an event unless all of these do."""
+    return lambda old, new: not any(predicate(old, new) for predicate in predicates)
+
+
+def _is_replaced(old: Object, new: Object) -> bool:
+    """Return True for an object that was deleted and created again while no watch was open."""
+    return old.metadata.uid != new.metadata.uid
 
 
 class Controller:
@@ -169,11 +256,18 @@ class Controller:
         workers: the number of keys synced concurrently.
         sync_timeout_s: cancels a sync that takes longer, which then fails with a TimeoutError; None for no limit.
         on_start: awaited alongside the workers when this process becomes active.
+
+        Raises ValueError for a name that is missing or a field of the log, and if no sync could ever succeed: without workers,
+        or without time.
         """
-        if name in _LOG_FIELDS:
+        if not name or name in _LOG_FIELDS:
             raise ValueError(
-                f"a controller cannot be named {name!r}: every log line of a sync has a field of that name"
+                f"a controller cannot be named {name!r}: its keys need a log field that no other part of the line has"
             )
+        if workers < 1:
+            raise ValueError(f"controller {name} needs at least one worker, got {workers}")
+        if sync_timeout_s is not None and not sync_timeout_s > 0:
+            raise ValueError(f"a sync of {name} needs more than {sync_timeout_s} s; None is no limit")
         clock = clock or LoopClock()
         self.name = name
         self.queue = queue if queue is not None else _queue(name, metrics, clock)
@@ -183,34 +277,49 @@ class Controller:
         self._on_start = on_start
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
+        self.informers: list[SharedIndexInformer[Any]] = []
+        """The informers for which `watch` was called."""
         self._outage = outage or WithMaxWaitRateLimiter(
             default_controller_rate_limiter(max_delay_s=OUTAGE_S, clock=clock), OUTAGE_S
         )
         self._metrics = ReconcileMetrics(metrics, name, workers=workers, clock=clock)
 
-    def watch(self, informer: SharedIndexInformer[T], key_of: Callable[[T], str | Iterable[str] | None]) -> None:
+    def watch(
+        self,
+        informer: SharedIndexInformer[T],
+        key_of: Callable[[T], str | Iterable[str] | None],
+        *,
+        predicate: Predicate[T] | None = None,
+    ) -> None:
         """Queue the keys that `key_of` returns for each object that is added, changed or deleted in the informer.
 
         `key_of` returns one key, several, or None. An update queues the keys of both the old and the new object, so that a
-        former owner is notified (like controller-runtime's EnqueueRequestsFromMapFunc). Objects of the informer's first list
-        have low priority.
+        former owner is notified (like controller-runtime's EnqueueRequestsFromMapFunc). Objects of the informer's first list,
+        and resyncs that change nothing, have low priority. `predicate` ignores events for which it returns False. If `key_of`
+        or `predicate` raises an error, the event is lost: it is logged and counted, but not repeated before the next resync.
         """
 
-        def keys(item: T | Tombstone[T]) -> Iterable[str]:
-            found = key_of(object_of(item))
-            return () if found is None else (found,) if isinstance(found, str) else found
-
-        def enqueue(keys: Iterable[str], *, low_priority: bool = False) -> None:
-            for key in keys:
+        def enqueue(old: T | None, new: T | None, *, low_priority: bool = False) -> None:
+            if predicate is not None and not predicate(old, new):
+                return
+            found: dict[str, None] = {}
+            for item in (old, new):
+                keys = None if item is None else key_of(item)
+                found |= dict.fromkeys(() if keys is None else (keys,) if isinstance(keys, str) else keys)
+            for key in found:
                 self.queue.add(key, low_priority=low_priority)
 
         informer.add_event_handler(
             EventHandlerFuncs(
-                on_add=lambda item, is_in_initial_list: enqueue(keys(item), low_priority=is_in_initial_list),
-                on_update=lambda old, new: enqueue(dict.fromkeys((*keys(old), *keys(new)))),
-                on_delete=lambda item: enqueue(keys(item)),
+                on_add=lambda item, is_in_initial_list: enqueue(None, item, low_priority=is_in_initial_list),
+                on_update=lambda old, new: enqueue(
+                    old, new, low_priority=old.metadata.resource_version == new.metadata.resource_version
+                ),
+                on_delete=lambda item: enqueue(object_of(item), None),
             )
         )
+        self.informers.append(informer)
+        informer.watched_by.append(self)
 
     def check(self) -> str | None:
         """Return the problem of the workers, or None."""
@@ -243,67 +352,74 @@ class Controller:
 
     async def _sync_next(self) -> None:
         """Sync the next key. Raises ShutDown if there is none."""
-        key = await self.queue.get()
+        key, low_priority = await self.queue.get_with_priority()
         try:
             # `uid` is known once the object was read; until then it must not be the previous one.
             fields = {self.name: key, "uid": "", "reconcile_id": uuid.uuid4().hex[:8]}
             with structlog.contextvars.bound_contextvars(**fields):
-                await self._sync_counted(key)
+                await self._sync_counted(key, low_priority=low_priority)
         finally:
             self.queue.done(key)
 
-    async def _sync_counted(self, key: str) -> None:
+    async def _sync_counted(self, key: str, *, low_priority: bool) -> None:
         started = self._clock.monotonic()
         self._metrics.started()
         result: ReconcileResult = "error"  # also if cancelled
         try:
-            result = await self._sync_safely(key)
+            result = await self._sync_safely(key, low_priority=low_priority)
         finally:
             self._metrics.finished(result, self._clock.monotonic() - started)
 
-    async def _sync_safely(self, key: str) -> ReconcileResult:
+    async def _sync_safely(self, key: str, *, low_priority: bool) -> ReconcileResult:
+        limit = asyncio.timeout(self._sync_timeout_s)
         try:
-            async with asyncio.timeout(self._sync_timeout_s):
+            async with limit:
                 result = await self._sync(key)
         except asyncio.CancelledError:
             if (worker := asyncio.current_task()) is not None and worker.cancelling():
                 raise
             # Something awaited by the sync was cancelled, but not this worker, which serves all other keys.
             log.warning("sync_failed", error="cancelled from within", tries=self._tries(key))
-            self.queue.add_rate_limited(key)
+            self.queue.add_rate_limited(key, low_priority=low_priority)
             return "error"
         except Exception as error:  # noqa: BLE001 - an error in one sync must not end the worker
-            return self._failed(key, error)
-        self.queue.forget(key)
-        self._outage.forget(key)
-        if result is None:
+            return self._failed(key, error, low_priority=low_priority)
+        finally:
+            if limit.expired():
+                self._metrics.timed_out()
+        self._forget(key)
+        if result is None or not result.requeue_after_s:
             return "success"
-        self.queue.add_after(key, result.requeue_after_s)
+        self.queue.add_after(key, result.requeue_after_s, low_priority=low_priority)
         return "requeue_after"
 
-    def _failed(self, key: str, error: Exception) -> ReconcileResult:
+    def _failed(self, key: str, error: Exception, *, low_priority: bool) -> ReconcileResult:
         """Log the error according to its type, and requeue the key. An exception group is treated as its most severe error."""
         errors = list(_flatten(error))
         text = "; ".join(dict.fromkeys(map(_text, errors)))
-        if all(isinstance(each, (ConflictError, RequeueError)) for each in errors):
+        tries = self._tries(key)
+        if all(_is_stale(each, tries) for each in errors):
             # The cache is stale. The newer version will queue the key; this retry is a safety net.
             log.debug("sync_conflict", error=text)
-            self.queue.add_rate_limited(key)
+            self.queue.add_rate_limited(key, low_priority=low_priority)
             return "requeue"
         if not all(isinstance(each, (ApiError, TimeoutError)) for each in errors):
-            log.error("sync_crashed", exc_info=error, tries=self._tries(key))
-            self.queue.add_rate_limited(key)
+            log.error("sync_crashed", exc_info=error, tries=tries)
+            self.queue.add_rate_limited(key, low_priority=low_priority)
             return "panic"
-        log.warning("sync_failed", error=text, tries=self._tries(key))
+        log.warning("sync_failed", error=text, tries=tries)
         if any(isinstance(each, TerminalError) for each in errors):
-            self.queue.forget(key)
-            self._outage.forget(key)
+            self._forget(key)
             return "terminal"
         if any(isinstance(each, _OUTAGE) for each in errors):
-            self.queue.add_after(key, self._outage.when(key))
+            self.queue.add_after(key, self._outage.when(key), low_priority=low_priority)
         else:
-            self.queue.add_rate_limited(key)
+            self.queue.add_rate_limited(key, low_priority=low_priority)
         return "error"
+
+    def _forget(self, key: str) -> None:
+        self.queue.forget(key)
+        self._outage.forget(key)
 
     def _tries(self, key: str) -> int:
         return self.queue.num_requeues(key) + self._outage.num_requeues(key) + 1
@@ -316,6 +432,13 @@ def _flatten(error: BaseException) -> Iterator[BaseException]:
             yield from _flatten(exception)
     else:
         yield error
+
+
+def _is_stale(error: BaseException, tries: int) -> bool:
+    """Return True if the key failed because of a stale cache, so that a retry with a newer one may succeed."""
+    if isinstance(error, RequeueError):
+        return True
+    return isinstance(error, ConflictError) and tries <= MAX_CONFLICTS and not error.by_field_manager
 
 
 def _text(error: BaseException) -> str:

@@ -85,7 +85,18 @@ class Manager:
         on_synced: called when all caches are filled.
         sync_timeout_s: how long `run` waits for the caches. By default it waits until the API server is available and the CRD
             installed.
+
+        Raises ValueError if two controllers have the same name, whose metrics would be one, or the same queue, of which each
+        would get only a part of the keys.
         """
+        for what, values in (
+            ("name", [each.name for each in controllers]),
+            ("queue", [id(each.queue) for each in controllers]),
+        ):
+            if len({*values}) < len(values):
+                raise ValueError(
+                    f"two controllers have the same {what}: {', '.join(each.name for each in controllers)}"
+                )
         self._informers = informers
         self._controllers = controllers
         self._stop = stop
@@ -98,6 +109,7 @@ class Manager:
         self._on_synced = on_synced
         self._sync_timeout_s = sync_timeout_s
         self._has_synced = False
+        self._has_run = False
         self._working = False
         self._work_ended = asyncio.Event()
 
@@ -122,8 +134,16 @@ class Manager:
         """Run until `stop` is set, then stop gracefully. Cancelling stops immediately.
 
         Raises ListenError if the port of the pages is in use, CacheSyncTimeoutError if a cache does not sync in time,
-        LeadershipLostError if the lease is lost, and an ExceptionGroup if a component fails because of a bug.
+        LeadershipLostError if the lease is lost, and an ExceptionGroup if a component fails because of a bug. Raises
+        RuntimeError if it was called before, because the informers have stopped and their caches are outdated, and ValueError
+        for a controller and an informer of which only one was given to this manager.
         """
+        if self._has_run:
+            raise RuntimeError(
+                "a manager runs once, since its caches are outdated afterwards: exit and restart the process"
+            )
+        self._has_run = True
+        self._check_wiring()
         async with contextlib.AsyncExitStack() as stack:
             if self._pages is not None:
                 await stack.enter_async_context(self._serving(self._pages))
@@ -140,6 +160,23 @@ class Manager:
             if failure is not None:
                 raise failure
         log.info("operator_stopped")
+
+    def _check_wiring(self) -> None:
+        """Raise ValueError for a controller whose keys nobody would sync, or whose cache nobody would fill."""
+        informers = self._informers.informers()
+        for informer in informers:
+            for controller in informer.watched_by:
+                if isinstance(controller, Controller) and controller not in self._controllers:
+                    raise ValueError(
+                        f"controller {controller.name} watches {informer.name}: pass it to the manager, too"
+                    )
+        for controller in self._controllers:
+            for informer in controller.informers:
+                if informer not in informers and not informer.started:
+                    raise ValueError(
+                        f"controller {controller.name} watches {informer.name}, which this manager does not start: request it"
+                        " from the factory that the manager has"
+                    )
 
     def _serving(self, pages: PageServer) -> contextlib.AbstractAsyncContextManager[None]:
         leadership = LeaderHealth()

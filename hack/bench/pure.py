@@ -23,7 +23,7 @@ from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics, ind
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PlanInput
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.informers import Indexer
+from tfjob_operator.informers.store import MutableIndexer
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, default_controller_rate_limiter
 
 # Subject `workqueue`: items through add, get and done, relative to an `asyncio.Queue` with the same producer and consumers.
@@ -160,7 +160,7 @@ def measure_events(bench: Bench) -> list[Result]:
 def measure_scrape(bench: Bench) -> list[Result]:
     """Measure the CPU time to count jobs by state for `tf_operator_jobs`, from the index and from the cache."""
     bench.say(f"counting {len(KEYS):,} jobs, {PLAN_ROUNDS} times")
-    indexer: Indexer[TFJob] = Indexer(JOB_INDEXERS)
+    indexer: MutableIndexer[TFJob] = MutableIndexer(JOB_INDEXERS)
     for key in KEYS:
         namespace, _, name = key.partition("/")
         indexer.put(key, job(namespace, name, FIVE)[0])

@@ -4,6 +4,7 @@ Run it with `KUBECONFIG=FILE python -m hack.examples.mirror`; docs/write-a-contr
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
@@ -21,7 +22,7 @@ class ConfigMap(Struct, frozen=True):
     """The part of a ConfigMap that this controller reads."""
 
     metadata: ObjectMeta
-    data: dict[str, str] | None = None
+    data: Mapping[str, str] | None = None
 
 
 class Mirror:

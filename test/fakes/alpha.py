@@ -29,7 +29,7 @@ from tfjob_operator.controller.alpha.controller import AlphaCaches, AlphaControl
 from tfjob_operator.controller.alpha.plan import keys_of
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.handlers import Feed
-from tfjob_operator.informers import Indexer
+from tfjob_operator.informers.store import MutableIndexer
 
 UID = "e11f9577-b5e5-11e7-8522-42010a8e01a4"
 
@@ -183,7 +183,7 @@ class World(Harness):
 
     def __init__(self, *jobs: AlphaJob, dialect: Dialect = KUBEFLOW) -> None:
         super().__init__("example-job", INDEXERS)
-        self.batch_jobs = StubInformer(Indexer(INDEXERS))
+        self.batch_jobs = StubInformer(MutableIndexer(INDEXERS))
         informers: Any = (self.jobs, self.batch_jobs, self.pods, self.services, self.config_maps)
         self.controller = AlphaController(
             dialect,

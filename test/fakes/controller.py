@@ -36,8 +36,9 @@ from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.logs import LogReader
 from tfjob_operator.controller.tfjob.nodes import NodeCache
 from tfjob_operator.controller.tfjob.view import LeadershipTerm, PrunedStatus
-from tfjob_operator.informers import EventHandler, Indexer, SharedIndexInformer
+from tfjob_operator.informers import EventHandler, SharedIndexInformer
 from tfjob_operator.informers.handlers import ListHandler
+from tfjob_operator.informers.store import MutableIndexer
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 KEY = "ns/mnist"
@@ -50,7 +51,7 @@ CREATE_POD = ("create", "pods", "mnist-worker-0")
 class StubInformer:
     """A store that a test fills manually; it notifies handlers like an informer."""
 
-    def __init__(self, indexer: Indexer[Any]) -> None:
+    def __init__(self, indexer: MutableIndexer[Any]) -> None:
         self.indexer = indexer
         self.handlers: list[EventHandler[Any]] = []
         self.has_synced = True
@@ -96,10 +97,10 @@ class Harness:
         self.client = FakeClient()
         self.recorder = FakeRecorder()
         self.metrics = JobMetrics()
-        self.jobs = StubInformer(Indexer())
-        self.pods = StubInformer(Indexer(indexers))
-        self.services = StubInformer(Indexer(indexers))
-        self.config_maps = StubInformer(Indexer(indexers))
+        self.jobs = StubInformer(MutableIndexer())
+        self.pods = StubInformer(MutableIndexer(indexers))
+        self.services = StubInformer(MutableIndexer(indexers))
+        self.config_maps = StubInformer(MutableIndexer(indexers))
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         self._name = name
 
@@ -135,8 +136,8 @@ class ControllerHarness(Harness):
         super().__init__("mnist", CHILD_INDEXERS)
         self.leadership_term = LeadershipTerm(self.client, "") if alone else None
         self.expectations = Expectations(self.clock)
-        self.pod_groups = StubInformer(Indexer())
-        self.nodes = StubInformer(Indexer())
+        self.pod_groups = StubInformer(MutableIndexer())
+        self.nodes = StubInformer(MutableIndexer())
         groups = cast("SharedIndexInformer[PodGroup]", self.pod_groups)
         self.caches = TFJobCaches(
             jobs=cast("SharedIndexInformer[TFJob]", self.jobs),

@@ -79,8 +79,8 @@ class FakeSource(Generic[T]):
     def __init__(self, *objects: T, **given: Any) -> None:
         """Start with these objects, and with these values of attributes."""
         self.version = 10
-        self.paging = False
-        """If False, `limit` is ignored, as by a server that responds from its watch cache."""
+        self.paging: bool | None = False
+        """If False, `limit` is ignored, as by a server's watch cache. If None, only quorum lists have pages."""
         self.streaming = False
         """If False, streaming lists are rejected, as by Kubernetes 1.20 (test/data/recordings)."""
         self.lists: list[ListOptions] = []
@@ -174,7 +174,8 @@ class FakeSource(Generic[T]):
         if self.list_errors:
             raise self.list_errors.pop(0)
         items = [*self._objects.values()]
-        if not self.paging or not options.limit:
+        has_pages = self.paging or (self.paging is None and (options.continue_token or not options.resource_version))
+        if not has_pages or not options.limit:
             return ListPage(items, str(self.version), skipped=[*self.skipped])
         start = int(options.continue_token or 0)
         end = start + options.limit

@@ -199,6 +199,6 @@ def all_ended(pod: Thing) -> dict[str, Any]:
     return {"metadata": {"annotations": dict.fromkeys(scripts, "0s:0")}}
 
 
-def replica_of(name: str, labels: dict[str, str] | None) -> str:
+def replica_of(name: str, labels: Mapping[str, str] | None) -> str:
     """Return a pod's name, or for a pod of a batch Job the Job's name, because the suffix is random."""
     return (labels or {}).get("job-name", name) if not name.startswith(f"{NAME}-") else name

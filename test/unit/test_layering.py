@@ -72,7 +72,7 @@ MAY_IMPORT = {
     "controller.events": "controller.events api.client api.core api.meta api.text workqueue",
     "controller.leaderelection": "controller.leaderelection api.client api.core api.meta workqueue",
     "controller.manager": (
-        "controller.manager controller.leaderelection controller.observability api.client informers workqueue"
+        "controller.manager controller.leaderelection controller.observability api.client api.meta informers workqueue"
     ),
     "controller.observability": "controller.observability api.text workqueue",
 }

@@ -1,15 +1,34 @@
 """The packages of setup.cfg: complete, mapped to the folders of this checkout, and without links in git. The public names."""
 
 import ast
+import asyncio
 import configparser
+import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import cleandoc
 from pathlib import Path
+from textwrap import indent
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from fakes.cluster import ModelCluster
+from fakes.objects import Pod
+from fakes.virtual_loop import VirtualClock
+from hack.examples import mirror
 from hack.package_links import link_packages, package_dirs
+from simulation.model.kinds import NAMESPACES
+from simulation.model.transport import ModelTransport
 from support.cases import for_each
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.core import CONFIG_MAPS
+from tfjob_operator.api.meta import ObjectMeta, index_by_owner
+from tfjob_operator.controller.manager import Controller
+from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 ROOT = Path(__file__).parents[2]
 NAME = "tfjob_operator"
@@ -19,7 +38,7 @@ PAGE = ROOT / "docs" / "compatibility.md"
 PUBLIC = {
     "api.client": """
         AccessError HttpTransport JSON_PATCH ListOptions LogOptions MERGE_PATCH Request Response RestClient
-        STRATEGIC_MERGE_PATCH Settings TABLE Transport load_settings""",
+        STRATEGIC_MERGE_PATCH Settings TABLE Transport load_settings retry_on_conflict""",
     "api.client.errors": """
         AlreadyExistsError ApiError BadRequestError ConflictError ConnectError ConnectionLostError CredentialsError
         DecodeError ExpiredError ForbiddenError InvalidError NamespaceTerminatingError NoStatusError NotFoundError
@@ -31,11 +50,14 @@ PUBLIC = {
     "controller.leaderelection": """
         Fence FencedError FencedTransport GatedTransport LeaderElectionConfig LeaderElectionRecord LeaderElector
         LeaderHealth LeadershipLostError LeaseLock LeaseWatch ResourceLock hostname_uuid""",
-    "controller.manager": "Controller Manager RequeueError Result TerminalError stop_on_signals",
+    "controller.manager": """
+        Controller Manager Predicate RequeueError Result TerminalError all_of any_of generation_changed has_labels
+        labels_changed none_of stop_on_signals""",
     "controller.observability.http_server": "PageServer",
     "controller.observability.metrics": "PrometheusMetrics new_registry",
     "informers": """
-        CacheSyncTimeoutError Codec EventHandler EventHandlerFuncs Indexer IndexerError InformerError InformerStoppedError
+        CacheSyncTimeoutError Codec EventHandler EventHandlerFuncs Indexer IndexerError InformerError InformerNotStartedError
+        InformerStoppedError
         ListWatch Lister ListerWatcher ReflectorOptions Registration SelectorError SharedIndexInformer SharedInformerFactory
         Tombstone key_of object_of""",
     "workqueue": """
@@ -126,6 +148,58 @@ def test_the_examples_import_public_names_only() -> None:
     ours = {(module.removeprefix(f"{NAME}."), name) for module, name in imported if module.startswith(f"{NAME}.")}
     assert ours
     assert {(module, name) for module, name in ours if name not in PUBLIC.get(module, "").split()} == set()
+
+
+def examples() -> dict[str, str]:
+    """Return the code of the docstring of each public module that has code, and that of the guide."""
+    found = {name: cleandoc(import_module(f"{NAME}.{name}").__doc__ or "") for name in PUBLIC}
+    code = {
+        name: "\n".join(line for line in text.splitlines() if re.match(r"    (?! *[+|])", line))
+        for name, text in found.items()
+    }
+    guide = (ROOT / "docs" / "write-a-controller.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    return {name: text for name, text in code.items() if text} | {"the guide": indent("\n".join(blocks), "    ")}
+
+
+@pytest.mark.parametrize(("name", "code"), examples().items(), ids=[*examples()])
+async def test_the_examples_of_docstrings_and_of_the_guide_run(name: str, code: str) -> None:
+    """With public names, and what the reader has: a client, a kind, a sync. One used a constant that did not exist."""
+    cluster = await ModelCluster[Any]("default").begin()
+    await cluster.client.create(NAMESPACES, "", {"metadata": {"name": "kube-system"}})
+    transport = ModelTransport(cluster.server, "example")
+    synced: list[str] = []
+
+    async def sync(key: str) -> None:
+        synced.append(key)
+
+    def stop_soon() -> asyncio.Event:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(5.0, stop.set)
+        return stop
+
+    queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
+    queue.add("ns/a")
+    asyncio.get_running_loop().call_later(5.0, queue.shut_down)
+    controller = Controller("example", sync, queue=queue)
+    kettle = mirror.ConfigMap(metadata=ObjectMeta(name="blue", namespace="default", uid="1"))
+    names = {
+        each: getattr(import_module(f"{NAME}.{module}"), each) for module in PUBLIC for each in PUBLIC[module].split()
+    }
+    names |= {"asyncio": asyncio, "Mapping": Mapping, "Pod": Pod, "Kettle": mirror.ConfigMap, "KETTLES": CONFIG_MAPS}
+    names |= {"Mirror": mirror.Mirror, "keys_of": mirror.keys_of, "self": SimpleNamespace(sync=sync), "kettle": kettle}
+    names |= {"client": RestClient(transport), "transport": transport, "lease_transport": transport, "queue": queue}
+    names |= {
+        "LeaseClock": VirtualClock,
+        "sync": sync,
+        "controller": controller,
+        "stop_on_signals": stop_soon,
+        "owner_uids": index_by_owner,
+    }
+    given: dict[str, Any] = {**names}
+    exec(f"async def example():\n{code}\n", given)
+    await given["example"]()
+    assert (name != "workqueue") or synced == ["ns/a"]
 
 
 def test_the_page_lists_the_public_names(check_generated: Callable[[Path, str], None]) -> None:

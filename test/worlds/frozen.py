@@ -80,7 +80,7 @@ class Freezer:
         for queue in self._delaying:
             queue._heap, queue._live, queue._sequence, queue._timer = [], {}, 0, None
             for due, item in next(parts):
-                queue.add_after(item, due)
+                queue.add_after(item, due, low_priority=item in queue._delayed_low)
 
     def _explore(self, value: Any) -> None:
         """Find the objects that are there from the beginning, and which of their fields can change."""

@@ -39,7 +39,8 @@ from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.informers import EventHandler, Indexer, Tombstone
+from tfjob_operator.informers import EventHandler, Tombstone
+from tfjob_operator.informers.store import MutableIndexer
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
 from worlds.frozen import Freezer
 from worlds.values import (
@@ -231,7 +232,7 @@ class Store:
 
     has_synced: ClassVar = True
 
-    def __init__(self, resource: str, indexer: Indexer[Any], client: WaitingClient) -> None:
+    def __init__(self, resource: str, indexer: MutableIndexer[Any], client: WaitingClient) -> None:
         self._resource = resource
         self._indexer = indexer
         self._client = client
@@ -239,7 +240,7 @@ class Store:
         self.held: dict[str, Job | Child] = {}
 
     @property
-    def indexer(self) -> Indexer[Any]:
+    def indexer(self) -> MutableIndexer[Any]:
         if self._client.made:
             self._client.log.append((self._resource, tuple(self.held.values())))
         return self._indexer
@@ -489,11 +490,11 @@ class Operator:
         leadership_term = None if office is None else _Tenure()
         indices: tuple[dict[str, Any], ...] = ({}, dict(CHILD_INDEXERS), dict(CHILD_INDEXERS))
         stores = {
-            resource: Store(resource, Indexer(index), self.client)
+            resource: Store(resource, MutableIndexer(index), self.client)
             for resource, index in zip(RESOURCES, indices, strict=True)
         }
         jobs, pods, services = (cast("Any", store) for store in stores.values())
-        config_maps = cast("Any", Store("configmaps", Indexer(CHILD_INDEXERS), self.client))
+        config_maps = cast("Any", Store("configmaps", MutableIndexer(CHILD_INDEXERS), self.client))
         controller = TFJobController(
             TFJobCaches(jobs, pods, services, config_maps),
             self.client,

@@ -1,5 +1,7 @@
 """JSON that is nested deeply, equal values stored once, and owners and keys of objects."""
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -7,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tfjob_operator.api.core import CONFIG_MAPS, object_reference
 from tfjob_operator.api.decoding import (
     LARGEST,
     LEVELS,
@@ -16,7 +19,18 @@ from tfjob_operator.api.decoding import (
     is_deeper_than,
     truncated_to_levels,
 )
-from tfjob_operator.api.meta import ObjectMeta, OwnerReference, is_controlled_by, object_key, owner_key, split_key
+from tfjob_operator.api.meta import (
+    ObjectMeta,
+    OwnerReference,
+    Resource,
+    Struct,
+    controller_reference,
+    is_controlled_by,
+    object_key,
+    owner_key,
+    owner_uid_key,
+    split_key,
+)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(st.sampled_from('[]{}"\\,:a'), max_size=6),
@@ -104,17 +118,115 @@ def test_an_equal_value_is_the_one_that_was_seen_before_and_few_and_small_ones_a
     assert not shared
 
 
-THEIRS, OURS = OwnerReference(name="theirs"), OwnerReference(name="ours", controller=True)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "apiVersion",
+        "bootID",
+        "clientIP",
+        "clusterIP",
+        "clusterIPs",
+        "containerID",
+        "creationTimestamp",
+        "externalIPs",
+        "fsGroup",
+        "hostIP",
+        "hostIPC",
+        "hostIPs",
+        "hostPID",
+        "imageID",
+        "insecureSkipTLSVerify",
+        "lastTransitionTime",
+        "loadBalancerIP",
+        "machineID",
+        "nodeName",
+        "nonResourceURLs",
+        "osImage",
+        "ownerReferences",
+        "podCIDR",
+        "podCIDRs",
+        "podIP",
+        "podIPs",
+        "providerID",
+        "qosClass",
+        "resourceVersion",
+        "setHostnameAsFQDN",
+        "storagePolicyID",
+        "systemUUID",
+        "targetWWNs",
+        "tlsMinVersion",
+        "uid",
+        "volumeID",
+    ],
+)
+def test_a_field_has_the_name_of_the_api_also_where_that_has_acronyms(name: str) -> None:
+    """`podIp` is never in an object, so the field had its default in every pod, and nothing showed that."""
+    field = re.sub(r"(?<=.)(IPC|IPs?|IDs?|PID|CIDRs?|TLS|URLs|UUID|FQDN|WWNs|[A-Z])", r"_\1", name).lower()
+    kind = msgspec.defstruct("Kind", [(field, str, "")], bases=(Struct,), frozen=True)
+    assert msgspec.json.decode(f'{{"{name}":"found"}}', type=kind) == kind(**{field: "found"})
+
+
+KETTLES = Resource("example.com", "v1", "kettles", "Kettle")
+SHELVES = Resource("example.com", "v1", "shelves", "Shelf", namespaced=False)
+
+
+def reference(api_version: str, kind: str, *, controller: bool = True) -> OwnerReference:
+    return OwnerReference(api_version=api_version, kind=kind, name="ours", uid="1", controller=controller)
+
+
+KETTLE = reference("example.com/v1", "Kettle")
 
 
 @pytest.mark.parametrize(
-    ("namespace", "owners", "key"),
-    [("team", (THEIRS, OURS), "team/ours"), ("", (OURS,), "ours"), ("team", (THEIRS,), None), ("team", None, None)],
+    ("kind", "owners", "key"),
+    [
+        (KETTLES, (OwnerReference(name="theirs"), KETTLE), "team/ours"),
+        (KETTLES, (reference("example.com/v1beta1", "Kettle"),), "team/ours"),
+        (KETTLES, (reference("other.com/v1", "Kettle"),), None),
+        (KETTLES, (reference("v1", "Kettle"),), None),
+        (KETTLES, (reference("example.com/v1", "Shelf"),), None),
+        (SHELVES, (reference("example.com/v1", "Shelf"),), "ours"),
+        (CONFIG_MAPS, (reference("v1", "ConfigMap"),), "team/ours"),
+        (KETTLES, (reference("example.com/v1", "Kettle", controller=False),), None),
+        (KETTLES, None, None),
+    ],
 )
-def test_the_key_of_an_owner_is_that_of_the_one_that_manages_the_object(
-    namespace: str, owners: tuple[OwnerReference, ...] | None, key: str | None
+def test_the_key_of_an_owner_is_that_of_a_controller_of_the_kind_asked_for(
+    kind: Resource, owners: tuple[OwnerReference, ...] | None, key: str | None
 ) -> None:
-    assert owner_key(ObjectMeta(name="x", namespace=namespace, owner_references=owners)) == key
+    """CR-07, "should not enqueue a Request if there are no owners matching Group and Kind", "owner that is cluster scoped"."""
+    assert owner_key(ObjectMeta(name="x", namespace="team", owner_references=owners), kind) == key
+
+
+def test_the_texts_of_owner_references_are_stored_once() -> None:
+    """B69: of 100,000 pods each would have its own copy of the kind and the version of its owner."""
+    text = b'{"apiVersion":"example.com/v1","kind":"Kettle","name":"a","uid":"1"}'
+    one, other = (msgspec.json.decode(text, type=OwnerReference) for _ in range(2))
+    assert one.api_version is other.api_version
+    assert one.kind is other.kind
+
+
+NO_UID, NO_NAMESPACE = ObjectMeta(name="a", namespace="ns"), ObjectMeta(name="a", uid="1")
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda: is_controlled_by(ObjectMeta(owner_references=(OwnerReference(controller=True),)), NO_UID), "no UID"),
+        (lambda: controller_reference(KETTLES, NO_UID), "no UID"),
+        (lambda: controller_reference(KETTLES, NO_NAMESPACE), "kettles.example.com have a namespace and a name"),
+        (
+            lambda: controller_reference(SHELVES, ObjectMeta(name="a", namespace="ns", uid="1")),
+            "a name and no namespace",
+        ),
+        (lambda: owner_uid_key(NO_NAMESPACE), "index the children of a cluster-scoped owner by its UID"),
+        (lambda: object_reference(KETTLES, NO_NAMESPACE), "have a namespace and a name, got '' and 'a'"),
+    ],
+)
+def test_an_owner_that_cannot_be_told_from_others_is_refused(call: Callable[[], object], problem: str) -> None:
+    """Two objects without UIDs would own each other, the garbage collector would delete a child of no owner, and so on."""
+    with pytest.raises(ValueError, match=problem):
+        call()
 
 
 def test_an_object_is_controlled_by_its_owner_and_not_by_another_of_its_name() -> None:

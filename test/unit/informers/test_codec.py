@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from support.arrivals import turns_during
@@ -31,6 +32,21 @@ class Job(Struct, frozen=True):
 
 class KnownJob(Job, frozen=True, tag_field="kind", tag="Job"):
     """The same, with its kind as the tag of the struct."""
+
+
+class Mutable(msgspec.Struct):
+    """A part that somebody forgot to freeze."""
+
+
+class Leaky(Struct, frozen=True):
+    metadata: ObjectMeta
+    parts: dict[str, tuple[Mutable, ...]] | None = None
+
+
+def test_a_type_whose_objects_could_be_changed_in_the_cache_is_refused() -> None:
+    """ST-10: the change would look like a state of the cluster, to every handler."""
+    with pytest.raises(TypeError, match="declare these structs with frozen=True: Mutable"):
+        Codec(JOBS, Leaky)
 
 
 def job(name: str, workers: object = 1, version: str = "5") -> dict[str, object]:

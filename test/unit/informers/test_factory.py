@@ -12,14 +12,18 @@ from fakes.metrics import FakeMetrics
 from fakes.objects import Pod, Service
 from fakes.source import FakeSource, expired, pod, settle, settled, status_error
 from simulation.model.server import ModelServer
+from support.cases import for_each
 from tfjob_operator.api.client.errors import ConnectionLostError
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.protobuf import METADATA
 from tfjob_operator.informers import (
     CacheSyncTimeoutError,
     Codec,
     EventHandlerFuncs,
+    IndexerError,
+    InformerNotStartedError,
     InformerStoppedError,
     SharedIndexInformer,
     SharedInformerFactory,
@@ -101,15 +105,30 @@ async def test_started_informers_sync_and_are_reported_by_name() -> None:
     assert told == ["a"]
 
 
-async def test_only_started_informers_are_waited_for_and_a_second_start_starts_the_new_ones() -> None:
-    """A5"""
+async def test_a_cache_that_nobody_fills_is_neither_waited_for_nor_read_and_a_second_start_fills_it() -> None:
+    """ST-13: client-go returns at once, and reads an empty cache, which a controller takes for an empty cluster."""
     line = connected()
     factory = factory_over(line)
     factory.informer(Codec(PODS, Pod))
     async with started(factory) as tasks:
-        factory.informer(Codec(SERVICES, Service))
         assert await factory.wait_for_cache_sync(1.0) == {"pods": True}
+        services = factory.informer(Codec(SERVICES, Service))
+        with pytest.raises(InformerNotStartedError, match="call start first: services"):
+            await factory.wait_for_cache_sync(1.0)
         assert [*{request.path: None for request in line.requests}] == ["/api/v1/pods"]
+        for read in (
+            lambda: services.indexer.get("ns/a"),
+            lambda: "ns/a" in services.indexer,
+            services.indexer.list,
+            services.indexer.items,
+            services.indexer.keys,
+            lambda: services.indexer.has(ObjectMeta(name="a", namespace="ns")),
+            lambda: services.indexer.by_index("namespace", "ns"),
+            services.lister().list,
+            lambda: services.lister().namespaced("ns").get("a"),
+        ):
+            with pytest.raises(InformerNotStartedError, match="the cache would be empty forever"):
+                read()
         factory.start(tasks)
         assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": True}
     assert [*{request.path: None for request in line.requests}] == ["/api/v1/pods", "/api/v1/services"]
@@ -232,3 +251,34 @@ async def test_a_collection_that_was_streamed_counts_as_a_list_and_its_stream_as
     assert series["reflector_items_per_list"].observed == [2, 2]
     assert series["reflector_watches_total"].count == 3
     assert series["reflector_items_per_watch"].observed == [0, 0, 3]  # no event; none; two objects and their bookmark
+
+
+async def test_a_second_request_for_an_informer_that_would_not_get_what_it_asks_for_is_refused() -> None:
+    """One informer serves all requests: hooks, resync period and index functions are those of the first."""
+    factory = factory_over(connected())
+    ours = factory.informer(Codec(PODS, Pod), resync_s=60.0, indexers={"name": by_pod_name})
+    assert factory.informer(Codec(PODS, Pod), indexers={"name": by_pod_name, "more": by_pod_name}) is ours
+    for codec, resync_s in (
+        (Codec(PODS, Pod, on_undecodable=substitute), 0.0),
+        (Codec(PODS, Pod, message=METADATA), 0.0),
+        (Codec(PODS, Pod), 30.0),
+    ):
+        with pytest.raises(ValueError, match="informer pods exists with other hooks of its codec, or another resync_s"):
+            factory.informer(codec, resync_s=resync_s)
+    with pytest.raises(IndexerError, match="another function for the index name"):
+        factory.informer(Codec(PODS, Pod), indexers={"name": lambda item: (item.metadata.uid,)})
+
+
+def by_pod_name(item: Pod) -> tuple[str]:
+    return (item.metadata.name,)
+
+
+def substitute(_raw: bytes, _error: Exception) -> Pod:
+    return pod("substitute")
+
+
+@for_each("namespace", ["a,b", "*", "Team", "-a", "a" * 64])
+async def test_an_informer_of_a_namespace_that_cannot_exist_is_refused(namespace: str) -> None:
+    """It would sync at once, and be empty for ever."""
+    with pytest.raises(ValueError, match="is not a namespace"):
+        factory_over(connected()).informer(Codec(PODS, Pod), namespace=namespace)

@@ -206,6 +206,11 @@ async def test_a_watch_that_cannot_be_opened_is_tried_again_after_a_pause(
 PAGES: dict[str, tuple[int, list[Step], list[tuple[str, int]]]] = {
     "the first list and a quorum list": (1, [5.0, compact, BOOM], [("0", 500), ("11", 0), ("", 500)]),
     "all lists, without a watch cache": (501, [5.0, BOOM], [("0", 500), ("", 500), ("511", 500), ("", 500)]),
+    "no list at a known version, after a quorum list in pages": (
+        500,
+        [5.0, compact, BOOM, 60.0, BOOM],
+        [("0", 500), ("510", 0), ("", 500), ("", 500), ("511", 0)],
+    ),
 }
 
 
@@ -218,7 +223,7 @@ async def test_pages_are_asked_for_where_the_watch_cache_does_not_answer_whole(
     reflector_test.go:TestReflectorNotPaginatingNotConsistentReads, TestReflectorWatchListPageSize,
     TestReflectorPaginatingNonConsistentReadsIfWatchCacheDisabled
     """
-    rig = Rig(*[pod(f"p{number}") for number in range(count)], paging=count > 1)
+    rig = Rig(*[pod(f"p{number}") for number in range(count)], paging={1: False, 500: None, 501: True}[count])
     await rig.play(*steps)
     assert [(options.resource_version, options.limit) for options in rig.source.lists] == asked
 
@@ -247,6 +252,20 @@ async def test_what_exists_when_a_watch_begins_at_no_version_does_not_move_the_v
         rig.source.add(pod("newest"))
         await settle()
     assert rig.reflector.resource_version == "4"
+
+
+async def test_a_bookmark_ends_what_existed_when_a_watch_began_and_moves_the_version() -> None:
+    """RF-11: what is added after it is new, and a watch resumes after it."""
+    rig = Rig(version=0)
+    async with rig.running():
+        old = rig.source.add(pod("old"), notify=False)
+        rig.source.send(Added(old), Bookmark("7"), Added(pod("new")))
+        await settle()
+        assert rig.reflector.resource_version == "7"
+        rig.source.version = 8
+        rig.source.add(pod("newest"))
+        await settle()
+    assert rig.reflector.resource_version == "9"
 
 
 async def test_an_object_that_cannot_be_decoded_is_logged_and_the_stream_goes_on() -> None:

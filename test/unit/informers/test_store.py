@@ -1,7 +1,9 @@
 """The store, its indices, and listers over them."""
 
+import inspect
 from collections.abc import Sequence
 from inspect import iscoroutinefunction
+from typing import get_type_hints
 
 import pytest
 
@@ -13,9 +15,10 @@ from tfjob_operator.api.meta import Meta, Resource, Struct
 from tfjob_operator.api.v1.constants import LABEL_JOB_NAME, LABEL_REPLICA_TYPE
 from tfjob_operator.controller.jobs.children import ChildLabels, ChildMeta
 from tfjob_operator.controller.jobs.children import Pod as Replica
+from tfjob_operator.informers import Indexer, SharedIndexInformer
 from tfjob_operator.informers.errors import IndexerError
 from tfjob_operator.informers.listers import NOTHING, Lister
-from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
+from tfjob_operator.informers.store import NAMESPACE_INDEX, IndexFunction, MutableIndexer, index_by_namespace
 
 
 def by_colors(item: Pod) -> Sequence[str]:
@@ -29,15 +32,15 @@ def colored(name: str, colors: str = "") -> Pod:
     return pod(name, labels={"colors": colors})
 
 
-def store_of(*items: Pod) -> Indexer[Pod]:
+def store_of(*items: Pod) -> MutableIndexer[Pod]:
     """An indexer by colors that holds these pods."""
-    store = Indexer[Pod]({"color": by_colors})
+    store = MutableIndexer[Pod]({"color": by_colors})
     for item in items:
         store.put(f"ns/{item.metadata.name}", item)
     return store
 
 
-def indexed(store: Indexer[Pod]) -> dict[str, list[str]]:
+def indexed(store: MutableIndexer[Pod]) -> dict[str, list[str]]:
     """The names under each color."""
     return {
         color: [item.metadata.name for item in store.by_index("color", color)] for color in store.index_values("color")
@@ -47,7 +50,7 @@ def indexed(store: Indexer[Pod]) -> dict[str, list[str]]:
 def test_what_is_stored_is_read_back_as_the_very_same_object() -> None:
     """ST-03, store_test.go:TestCache. Writes return what was there before"""
     item, second = pod("a"), pod("a")
-    store = Indexer[Pod]()
+    store = MutableIndexer[Pod]()
     assert store.resource_version == ""
     assert store.put("ns/a", item) is None
     assert store.get("ns/a") is item
@@ -141,7 +144,7 @@ def test_an_index_function_that_fails_while_it_is_added_leaves_no_trace() -> Non
 def test_an_index_function_that_returns_a_text_is_refused() -> None:
     """ST-04: it would be indexed by its letters"""
     with pytest.raises(TypeError, match="must return a sequence"):
-        Indexer[Pod]({"name": lambda item: item.metadata.name}).put("ns/a", pod("a"))
+        MutableIndexer[Pod]({"name": lambda item: item.metadata.name}).put("ns/a", pod("a"))
 
 
 def test_a_replacement_takes_the_place_of_items_indices_and_version_at_once() -> None:
@@ -159,7 +162,7 @@ def test_a_replacement_takes_the_place_of_items_indices_and_version_at_once() ->
 
 def test_no_method_waits_so_any_sequence_of_writes_is_a_transaction() -> None:
     """ST-07, store_test.go:TestCacheTransactionShouldIndexErrors. In place of the transaction: one loop, and no await"""
-    assert not [name for name in dir(Indexer) if iscoroutinefunction(getattr(Indexer, name))]
+    assert not [name for name in dir(MutableIndexer) if iscoroutinefunction(getattr(MutableIndexer, name))]
 
 
 ITEMS = (pod("a", labels={"app": "web"}), pod("b"), pod("a", "other", labels={"app": "web"}), pod("node-1", ""))
@@ -167,7 +170,7 @@ ITEMS = (pod("a", labels={"app": "web"}), pod("b"), pod("a", "other", labels={"a
 
 def lister_over(functions: dict[str, IndexFunction[Pod]], resource: Resource = PODS) -> Lister[Pod]:
     """A lister over objects in two namespaces, and one without."""
-    indexer = Indexer[Pod](functions)
+    indexer = MutableIndexer[Pod](functions)
     for item in ITEMS:
         indexer.put(f"{item.metadata.namespace}/{item.metadata.name}".removeprefix("/"), item)
     return Lister(indexer, resource)
@@ -177,13 +180,15 @@ def lister_over(functions: dict[str, IndexFunction[Pod]], resource: Resource = P
 def test_one_namespace_or_all_are_read_through_the_index_or_without_it(
     functions: dict[str, IndexFunction[Pod]],
 ) -> None:
-    """ST-08, ST-09, listers_test.go:TestListAll; the namespace "" is NamespaceAll"""
+    """ST-08, ST-09, listers_test.go:TestListAll; unlike there, an empty variable is not NamespaceAll."""
     everything = lister_over(functions)
     lister = everything.namespaced("ns")
     assert (lister.list(), lister.list("app=web")) == ([ITEMS[0], ITEMS[1]], [ITEMS[0]])
     assert lister.get("b") is ITEMS[1]
     assert everything.list() == [*ITEMS]
-    assert everything.list("app") == everything.namespaced("").list("app") == [ITEMS[0], ITEMS[2]]
+    assert everything.list("app") == [ITEMS[0], ITEMS[2]]
+    with pytest.raises(ValueError, match="omit `namespaced` to list all namespaces"):
+        everything.namespaced("")
     assert everything.list(NOTHING) == []
 
 
@@ -214,7 +219,7 @@ def test_a_key_without_an_object_behind_it_is_no_miss() -> None:
 
 def test_the_namespace_of_a_cluster_scoped_kind_is_ignored() -> None:
     """As in a request."""
-    nodes = Lister(indexer := Indexer[Pod](), NODES).namespaced("ns")
+    nodes = Lister(indexer := MutableIndexer[Pod](), NODES).namespaced("ns")
     indexer.put("node-1", pod("node-1", ""))
     assert nodes.list() == [nodes.get("node-1")] == indexer.list()
 
@@ -226,7 +231,7 @@ class Bare(Struct, frozen=True):
 @pytest.mark.parametrize("selector", ["keep!=yes", "keep notin (yes)", "!keep", "keep", "keep=yes", "keep>1"])
 def test_a_label_that_a_slice_does_not_declare_is_not_selected_by(selector: str) -> None:
     """Whether the object has it is not known: `keep!=yes` selected what must be kept."""
-    bare, replicas = Indexer[Bare](), Indexer[Replica]()
+    bare, replicas = MutableIndexer[Bare](), MutableIndexer[Replica]()
     bare.put("ns/a", Bare(metadata=Meta(name="a", namespace="ns")))
     replicas.put("ns/a", Replica(metadata=ChildMeta(name="a", namespace="ns", labels=ChildLabels(job_name="mnist"))))
     with pytest.raises(TypeError, match=r"Meta does not declare the label 'keep'.*ObjectMeta"):
@@ -235,3 +240,21 @@ def test_a_label_that_a_slice_does_not_declare_is_not_selected_by(selector: str)
         Lister(replicas, PODS).list(selector)
     assert len(Lister(bare, PODS).list()) == 1
     assert len(Lister(replicas, PODS).list(f"{LABEL_JOB_NAME}=mnist,!{LABEL_REPLICA_TYPE}")) == 1
+
+
+@pytest.mark.parametrize(
+    ("resource", "key"), [(PODS, "a"), (PODS, ""), (NODES, "ns/node-1")], ids=["a name", "nothing", "a namespace"]
+)
+def test_a_key_of_another_scope_is_refused_and_is_no_miss(resource: Resource, key: str) -> None:
+    """None would mean that the object is gone: a sync would create it again, or delete what depends on it."""
+    indexer = MutableIndexer[Pod](namespaced=resource.namespaced)
+    for read in (indexer.get, indexer.__contains__):
+        with pytest.raises(ValueError, match="is not a key of this cache"):
+            read(key)
+
+
+def test_callers_of_an_informer_cannot_write_its_cache() -> None:
+    """Type checkers refuse what `Indexer` does not have."""
+    assert not {"put", "remove", "replace", "replacement"} & {*dir(Indexer)}
+    (getter,) = (each for name, each in inspect.getmembers(SharedIndexInformer) if name == "indexer")
+    assert get_type_hints(getter.fget)["return"].__origin__ is Indexer

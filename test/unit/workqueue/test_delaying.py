@@ -120,6 +120,40 @@ async def test_a_delayed_add_has_normal_priority() -> None:
     assert [await queue.get(), await queue.get()] == ["delayed", "low"]
 
 
+async def test_a_delayed_item_has_the_highest_priority_of_its_delayed_adds() -> None:
+    """PQ-06: and an earlier delay does not change that; after its time the next delay starts anew."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    for item, delay, low in (("low", 1.0, True), ("low", 2.0, True), ("up", 2.0, True), ("up", 3.0, False)):
+        queue.add_after(item, delay, low_priority=low)
+    for item, low in (("down", False), ("down", True), ("at once", True)):
+        queue.add_after(item, 0.0 if item == "at once" else 1.0, low_priority=low)
+    await asyncio.sleep(2)
+    found = [await queue.get_with_priority() for _ in range(4)]
+    assert sorted(found) == [("at once", True), ("down", False), ("low", True), ("up", False)]
+    for item, _ in found:
+        queue.done(item)
+    queue.add_after("down", 1.0, low_priority=True)
+    queue.add_after("low", 1.0)
+    await asyncio.sleep(1)
+    assert [await queue.get_with_priority() for _ in range(2)] == [("low", False), ("down", True)]
+
+
+async def test_a_delay_that_is_no_number_is_refused() -> None:
+    """It compares with nothing, and would put the heap of all delayed items out of order."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    with pytest.raises(ValueError, match="the delay of 'a' is not a number"):
+        queue.add_after("a", float("nan"))
+
+
+async def test_asking_again_and_again_for_the_same_delay_does_not_postpone_an_item() -> None:
+    """DQ-02: a sync that asks for a minute each time it runs gets that minute, not the last one of an endless row."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    for _ in range(600):
+        queue.add_after("a", 60.0)
+        await asyncio.sleep(0.1)
+    assert await arrivals(queue, 1) == [(60.0, "a")]
+
+
 async def test_the_timer_is_set_anew_only_when_the_head_changes() -> None:
     """DQ-03: a thousand later items cost no timer; one timer at a time, at the earliest due time."""
     timers = Timers()

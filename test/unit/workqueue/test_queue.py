@@ -351,6 +351,20 @@ async def test_an_item_added_in_work_comes_back_at_the_highest_priority_asked_fo
     assert [await queue.get() for _ in range(3)] == ["up", "down", "low"]
 
 
+async def test_a_worker_learns_from_which_line_its_item_came() -> None:
+    """PQ-06: also when it waited for the item, and whatever is added meanwhile."""
+    queue: Queue[str] = Queue()
+    waiting = asyncio.create_task(queue.get_with_priority())
+    await settle()
+    queue.add("first", low_priority=True)
+    for item, low in (("low", True), ("raised", True), ("raised", False), ("first", False)):
+        queue.add(item, low_priority=low)
+    assert await waiting == ("first", True)
+    assert [await queue.get_with_priority() for _ in range(2)] == [("raised", False), ("low", True)]
+    queue.done("first")
+    assert await queue.get_with_priority() == ("first", False)
+
+
 async def test_a_line_of_real_changes_without_end_does_not_starve_the_low_one() -> None:
     """PQ-04: one get in LOW_PRIORITY_TURN takes an item of low priority."""
     queue: Queue[str] = Queue()

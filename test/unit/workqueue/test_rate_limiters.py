@@ -1,6 +1,8 @@
 """Rate limiters, the queue that obeys them, and back-off."""
 
 import asyncio
+import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -110,11 +112,30 @@ def test_a_bucket_grants_at_once_and_goes_into_debt() -> None:
     assert [bucket.reserve() for _ in range(4)] == pytest.approx([0, 0, 0, 0.1]), "it never holds more than a burst"
 
 
-@pytest.mark.parametrize(("rate", "burst"), [(0, 1), (-1, 1), (1, 0)])
+@pytest.mark.parametrize(("rate", "burst"), [(0, 1), (-1, 1), (1, 0), (math.nan, 1), (math.inf, 1)])
 def test_a_bucket_that_could_never_grant_is_refused(rate: float, burst: int) -> None:
     """RL-02: the error comes at the start, not when the first call waits."""
     with pytest.raises(ValueError, match="positive rate"):
         TokenBucket(rate, burst)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ItemExponentialFailureRateLimiter(0.0),
+        lambda: ItemExponentialFailureRateLimiter(math.nan),
+        lambda: ItemExponentialFailureRateLimiter(1.0, 0.0),
+        lambda: WithMaxWaitRateLimiter(ItemExponentialFailureRateLimiter(), 0.0),
+        lambda: Backoff(0.0, clock=FakeClock(), random=lambda: 0.0),
+        lambda: Backoff(factor=0.5, clock=FakeClock(), random=lambda: 0.0),
+        lambda: Backoff(jitter=-2.0, clock=FakeClock(), random=lambda: 0.0),
+        lambda: Backoff(cap_s=math.nan, clock=FakeClock(), random=lambda: 0.0),
+    ],
+)
+def test_a_limiter_without_delays_is_refused(call: Callable[[], object]) -> None:
+    """RL-01, RL-05, RF-22: what fails would be tried again in a hot loop."""
+    with pytest.raises(ValueError, match=r"must be positive|a back-off cannot have"):
+        call()
 
 
 @given(gaps=st.lists(st.floats(0, 2), min_size=1, max_size=200), rate=st.floats(0.1, 100), burst=st.integers(1, 20))

@@ -1,14 +1,18 @@
 """RestClient: the HTTP request of each verb."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pytest
 
+from fakes.cluster import ModelCluster
 from fakes.objects import Pod
 from fakes.transport import FakeResponse, FakeTransport, refusal
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.encoding import encode
 from tfjob_operator.api.client.errors import BadRequestError, ConnectionLostError, DecodeError, RequestTimeoutError
 from tfjob_operator.api.client.options import (
@@ -21,9 +25,10 @@ from tfjob_operator.api.client.options import (
     LogOptions,
     with_page,
 )
-from tfjob_operator.api.client.rest import DEAD_PEER_S, LOG_SILENCE_S, RestClient
+from tfjob_operator.api.client.rest import DEAD_PEER_S, LOG_SILENCE_S, RestClient, retry_on_conflict
 from tfjob_operator.api.core import NODES, PODS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.api.v1.constants import TFJOBS
 
 PATH = "/api/v1/namespaces/ns/pods"
 OURS, DRY = {"fieldManager": "tfjob-operator"}, {"dryRun": "All"}
@@ -177,11 +182,13 @@ async def test_a_patch_says_which_kind_it_is(kind: str) -> None:
 
 async def test_an_apply_names_its_manager_and_says_whether_it_insists() -> None:
     """WR-04: the body goes out as JSON, which is YAML"""
-    transport, client = served(2)
+    transport, client = served(3)
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "1"}}}
     await client.apply(PODS, "ns", "a", body)
     await client.apply(PODS, "ns", "a", body, force=True, subresource="status", dry_run=True)
-    first, second = transport.requests
+    await client.apply(PODS, "ns", "a", body, force=False)
+    first, second, third = transport.requests
+    assert third == first
     assert (first.method, first.path, first.content_type) == ("PATCH", "/api/v1/namespaces/ns/pods/a", APPLY_PATCH)
     assert msgspec.json.decode(first.body or b"") == body
     assert first.query == OURS
@@ -322,7 +329,6 @@ WRITES: list[Callable[[RestClient, object], Awaitable[object]]] = [
     ),
     lambda c, body: c.patch(PODS, "ns", "a", {"status": body}, content_type=STRATEGIC_MERGE_PATCH),
     lambda c, body: c.apply(PODS, "ns", "a", {"status": {"gauges": (body,)}}),
-    lambda c, body: c.update(PODS, "ns", "a", {"status": body}),
     lambda c, body: c.patch(PODS, "ns", "a", WholeGauge(inner=body)),  # type: ignore[arg-type]
 ]
 
@@ -450,3 +456,121 @@ def test_the_next_page_is_asked_for_by_its_token_alone() -> None:
     """RF-08: the token carries the version, so version and match are cleared."""
     first = ListOptions(namespace="ns", limit=500, resource_version="7", resource_version_match="Exact")
     assert with_page(first, continue_token="t") == ListOptions(namespace="ns", limit=500, continue_token="t")
+
+
+TAKEN = errors.AlreadyExistsError(errors.Status(message="taken"))
+THEIRS = errors.ConflictError(
+    errors.Status(details=errors.StatusDetails(causes=[errors.StatusCause(reason="FieldManagerConflict")]))
+)
+CHANGED = errors.ConflictError(errors.Status(message="it has changed"))
+
+
+@pytest.mark.parametrize(
+    ("failures", "tries"),
+    [([CHANGED] * 4, 5), ([CHANGED] * 9, 5), ([TAKEN] * 9, 1), ([THEIRS] * 9, 1), ([errors.ConnectError("no")] * 9, 1)],
+    ids=["conflicts that end", "conflicts without end", "a taken name", "another field manager", "another error"],
+)
+async def test_a_write_is_started_over_after_a_conflict_that_reading_again_resolves(
+    failures: list[Exception], tries: int
+) -> None:
+    """WR-01, util_test.go:TestRetryOnConflict: ten milliseconds apart, and at most five times."""
+    left, times = [*failures], list[float]()
+
+    async def write() -> str:
+        times.append(asyncio.get_running_loop().time())
+        if left:
+            raise left.pop(0)
+        return "written"
+
+    writing = retry_on_conflict(write, random=lambda: 0.0)
+    if len(failures) < tries:
+        assert await writing == "written"
+    else:
+        with pytest.raises(type(failures[0])):
+            await writing
+    assert times == pytest.approx([number * 0.01 for number in range(tries)])
+
+
+@dataclass
+class Labels:
+    """A part of an object that a type describes: what the type does not name is not in it."""
+
+    labels: dict[str, str]
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda c: c.patch(PODS, "ns", "a", {"metadata": {"resource_version": "7"}}), "did you mean resourceVersion"),
+        (lambda c: c.create(PODS, "ns", {"metadata": {"owner_references": []}}), "did you mean ownerReferences"),
+        (lambda c: c.patch(PODS, "ns", "a", Snake(Preconditions("7"))), "did you mean resourceVersion"),
+        (lambda c: c.apply(PODS, "ns", "a", {"metadata": Whole()}), "metadata.uid is empty"),
+        (lambda c: c.patch(PODS, "ns", "a", {"metadata": {"resourceVersion": None}}), "resourceVersion is empty"),
+        (lambda c: c.delete(PODS, "ns", "a", grace_s=-1), "a grace period of -1 s is negative"),
+        (lambda c: c.list_page(PODS, ListOptions("a,b")), "'a,b' is not a namespace"),
+        (lambda c: c.list_page(PODS, ListOptions("app=web")), "'app=web' is not a namespace"),
+    ],
+)
+async def test_a_call_whose_condition_the_server_would_ignore_is_refused_before_it_is_sent(
+    call: Callable[[RestClient], Awaitable[object]], problem: str
+) -> None:
+    """All of them type-check, and the server returns 200 or 201 for most."""
+    transport = FakeTransport()
+    with pytest.raises(ValueError, match=problem):
+        await call(client_of(transport))
+    assert transport.requests == []
+
+
+class Preconditions(msgspec.Struct):
+    """Without the names of the API."""
+
+    resource_version: str
+
+
+class Snake(msgspec.Struct):
+    metadata: Preconditions
+
+
+class Whole(Struct, frozen=True, omit_defaults=False):
+    uid: str = ""
+
+
+@pytest.mark.parametrize(
+    "body", [Labels({}), {"metadata": Labels({})}, {"spec": {"containers": [WholeGauge()]}}, [], None, "{}"]
+)
+async def test_an_update_with_less_than_the_whole_object_is_refused_before_it_is_sent(body: object) -> None:
+    """The server removes what the type of a part does not declare, such as the volumes beside the containers."""
+    transport = FakeTransport()
+    with pytest.raises(TypeError, match="would remove the fields"):
+        await client_of(transport).update(PODS, "ns", "a", body)
+    assert transport.requests == []
+
+
+async def test_a_watch_in_a_namespace_that_cannot_exist_is_refused() -> None:
+    """A namespaced kind has nothing there, ever; a cluster-scoped one ignores it."""
+    transport, client = served(1)
+    with pytest.raises(ValueError, match="is not a namespace"):
+        async with client.watch(PODS, ListOptions("*")):
+            pass
+    assert transport.requests == []
+    async with client.watch(NODES, ListOptions("*")):
+        pass
+
+
+async def test_what_no_client_can_refuse_has_the_effect_that_its_docstring_names() -> None:
+    """A status without its subresource is ignored, one with it is all; without a UID, a delete takes any object of the name."""
+    cluster = await ModelCluster[Any]().begin()
+    await cluster.create_job("a")
+    change = {"spec": {"runPolicy": {"suspend": True}}, "status": {"startTime": "2026-01-01T00:00:00Z"}}
+    client, of = cluster.client, (TFJOBS, cluster.namespace, "a")
+    await client.patch(*of, {"status": change["status"]})
+    assert not (await client.get(*of, dict[str, Any])).get("status")
+    await client.patch(*of, change, subresource="status")
+    found = await client.get(*of, dict[str, Any])
+    assert (found["status"], found["spec"].get("runPolicy")) == (change["status"], None)
+    await client.delete(*of, uid=found["metadata"]["uid"])
+    await cluster.create_job("a")
+    with pytest.raises(errors.ConflictError):
+        await client.delete(*of, uid=found["metadata"]["uid"])
+    await client.delete(*of)
+    assert cluster.names("tfjobs") == []

@@ -390,3 +390,19 @@ async def test_how_often_the_server_said_later_is_forgotten_within_the_hour(benc
                 await bench.write()
             await asyncio.sleep(pause_s)
     assert not bench.drops.count
+
+
+async def test_a_recorder_that_nobody_runs_is_reported_every_minute(bench: Bench) -> None:
+    """Its events would wait for ever, and nothing else would show that."""
+    with capture_logs() as lines:
+        for _ in range(120):
+            bench.record()
+            await asyncio.sleep(1.2)
+        running = bench.start()
+        await asyncio.sleep(120.0)
+        bench.record()
+    told = [line for line in lines if line["event"] == "recorder_not_running"]
+    assert [line["events"] for line in told] == [51, 102]
+    assert {line["advice"] for line in told} == {"pass it to Manager(recorder=)"}
+    bench.recorder.stop()
+    await running

@@ -12,8 +12,8 @@ from fakes.metrics import FakeMetrics, Series
 from fakes.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
 from tfjob_operator.controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
+from tfjob_operator.controller.leaderelection.config import LONGEST_LEASE_S
 from tfjob_operator.controller.leaderelection.elector import (
-    LONGEST_LEASE_S,
     MAX_TRANSITIONS,
     SLOWPATH,
     AttemptResult,

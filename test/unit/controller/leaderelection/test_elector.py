@@ -540,3 +540,42 @@ def test_an_identity_is_of_this_host_and_of_no_other_process() -> None:
     assert first != second
     assert first.startswith(f"{socket.gethostname()}_")
     assert len(first) == len(socket.gethostname()) + 37
+
+
+@pytest.mark.parametrize(
+    ("times", "problem"),
+    [
+        ({"lease_duration_s": 601.0, "renew_deadline_s": 500.0}, "at most 600 s, after which others take over"),
+        ({"retry_period_s": float("nan")}, "retry period must be greater than zero"),
+        ({"renew_deadline_s": float("nan")}, "greater than 1.2 retry periods"),
+        ({"lease_duration_s": float("nan")}, "greater than the renew deadline"),
+    ],
+)
+def test_times_with_which_two_processes_could_lead_are_refused(times: dict[str, float], problem: str) -> None:
+    """LE-02: nobody waits for a lease longer than ten minutes, so a longer one would have two holders after a partition."""
+    with pytest.raises(ValueError, match=problem):
+        LeaderElectionConfig(**times)  # type: ignore[arg-type]
+
+
+async def test_a_second_run_beside_the_first_is_refused() -> None:
+    """Both would renew the same lease, and the end of one would not end the work of the other."""
+    elector = LeaderElector(ModelLock(LockServer(), "me"), clock=VirtualClock())
+    running = asyncio.create_task(elector.run(for_ever))
+    await asyncio.sleep(1.0)
+    with pytest.raises(RuntimeError, match="already running"):
+        await elector.run(for_ever)
+    assert elector.is_leader
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_processes_with_the_same_identity_both_hold_the_lease() -> None:
+    """Nothing can tell them apart, as the docstring of `LeaseLock` warns."""
+    server = LockServer()
+    electors = [LeaderElector(ModelLock(server, "operator"), clock=VirtualClock()) for _ in range(2)]
+    running = [asyncio.create_task(elector.run(for_ever)) for elector in electors]
+    await asyncio.sleep(30.0)
+    assert [elector.is_leader for elector in electors] == [True, True]
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)

@@ -12,9 +12,16 @@ from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import Request, RestClient
 from tfjob_operator.api.client.errors import ApiError, ConnectError, ConnectionLostError, RequestTimeoutError
 from tfjob_operator.api.core import PODS
-from tfjob_operator.controller.leaderelection import Fence, FencedError, FencedTransport, GatedTransport
-from tfjob_operator.workqueue import LeaseClock
-from unit.controller.leaderelection.model import renew
+from tfjob_operator.controller.leaderelection import (
+    Fence,
+    FencedError,
+    FencedTransport,
+    GatedTransport,
+    LeaderElector,
+    LeaseLock,
+)
+from tfjob_operator.workqueue import LeaseClock, LoopClock
+from unit.controller.leaderelection.model import LockServer, ModelLock, renew
 
 WRITES = ["POST", "PUT", "PATCH", "DELETE", "BREW"]
 
@@ -26,7 +33,9 @@ def slow(delay_s: float = 0.0, *, line_s: float = 0.0, connections: int = 32) ->
 
 @pytest.fixture
 def fence() -> Fence:
-    return Fence(VirtualClock())
+    fence = Fence(VirtualClock())
+    fence.attach(fence.clock)
+    return fence
 
 
 @pytest.mark.parametrize("method", WRITES)
@@ -288,3 +297,35 @@ async def test_the_one_who_wrote_has_seen_the_response_when_the_drain_ends() -> 
     assert seen == ["answered"]
     writing.cancel()
     await asyncio.wait([writing])
+
+
+async def test_a_fence_that_no_elector_opens_is_reported_and_not_retried() -> None:
+    """An elector with a fence of its own, beside a transport with another one, blocked all writes for ever."""
+    wire = slow()
+    client = RestClient(FencedTransport(wire, Fence(VirtualClock())))
+    LeaderElector(ModelLock(LockServer(), "me"))
+    with pytest.raises(RuntimeError, match=r"pass the same Fence to LeaderElector\(fence=\)"):
+        await client.create(PODS, "ns", {})
+    assert wire.seen == []
+
+
+def test_a_fence_whose_end_is_not_that_of_its_lease_is_refused() -> None:
+    """A suspended machine, another elector or another clock would let two leaders write."""
+    with pytest.raises(ValueError, match="use a LeaseClock"):
+        Fence(LoopClock())
+    with pytest.raises(ValueError, match="the fence has a VirtualClock, the elector a LeaseClock"):
+        LeaderElector(ModelLock(LockServer(), "me"), fence=Fence(VirtualClock()), clock=LeaseClock())
+    fence = Fence(VirtualClock())
+    LeaderElector(ModelLock(LockServer(), "me"), fence=fence)
+    with pytest.raises(ValueError, match="another elector opens this fence"):
+        LeaderElector(ModelLock(LockServer(), "other"), fence=fence)
+
+
+def test_a_transport_in_the_wrong_place_is_refused(fence: Fence) -> None:
+    """A gate inside of a fence holds writes until the lease ends; a lease inside of either is never renewed."""
+    gated, fenced = GatedTransport(slow()), FencedTransport(slow(), fence)
+    with pytest.raises(TypeError, match="the gate belongs outside of the fence"):
+        FencedTransport(gated, fence)
+    for transport in (gated, fenced, GatedTransport(fenced)):
+        with pytest.raises(TypeError, match="use another client"):
+            LeaseLock(RestClient(transport), "ns", "lock", identity="me")

@@ -1,6 +1,7 @@
 """The loop of a controller: what becomes of a key whose sync ends well, fails, is stale or crashes."""
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,9 +18,30 @@ from fakes.source import FakeSource, expired, pod, settle, settled
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import PODS
-from tfjob_operator.controller.manager import Controller, RequeueError, Result, TerminalError
-from tfjob_operator.controller.manager.controller import ERRORS, OUTAGE_S, PANICS, RECONCILES, TERMINAL_ERRORS
-from tfjob_operator.informers import SharedIndexInformer
+from tfjob_operator.api.meta import Meta, ObjectMeta, Struct
+from tfjob_operator.controller.manager import (
+    Controller,
+    Predicate,
+    RequeueError,
+    Result,
+    TerminalError,
+    all_of,
+    any_of,
+    generation_changed,
+    has_labels,
+    labels_changed,
+    none_of,
+)
+from tfjob_operator.controller.manager.controller import (
+    ERRORS,
+    MAX_CONFLICTS,
+    OUTAGE_S,
+    PANICS,
+    RECONCILES,
+    TERMINAL_ERRORS,
+    TIMEOUTS,
+)
+from tfjob_operator.informers import SelectorError, SharedIndexInformer
 
 
 class Kettles:
@@ -207,29 +229,119 @@ async def test_a_sync_may_ask_to_be_called_again_later(kettles: Kettles) -> None
     assert kettles.counted() == {"requeue_after": 2, "success": 1}
 
 
+async def test_a_sync_that_asks_for_no_time_is_done() -> None:
+    """CR-03: RequeueAfter 0 is the zero value of a Result; a hot loop would take all of the worker's time."""
+    kettles = Kettles()
+    kettles.results["a"] = [Result(0.0)]
+    await kettles.work(3600.0, "a")
+    assert kettles.synced["a"] == [0.0]
+    assert kettles.counted() == {"success": 1}
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
+def test_a_result_without_a_time_to_wait_is_refused(seconds: float) -> None:
+    """CR-03: a negative time would be a hot loop, and neither of the others ever comes."""
+    with pytest.raises(ValueError, match="a key cannot be requeued after"):
+        Result(seconds)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "delay_s"),
+    [
+        (Result(60.0), 60.0),
+        (errors.ConnectError("refused"), 0.005),
+        (RequeueError("old"), 0.005),
+        (ValueError(), 0.005),
+    ],
+    ids=["a result", "an outage", "a stale view", "a crash"],
+)
+async def test_a_key_keeps_its_low_priority_when_it_is_delayed_and_retried(
+    kettles: Kettles, outcome: Result | Exception, delay_s: float
+) -> None:
+    """CR-01, "should retain the priority with RequeueAfter", "when there was an error": real changes still go first."""
+    queue = kettles.controller.queue
+    for key in ("low", "normal"):
+        if isinstance(outcome, Result):
+            kettles.results[key] = [outcome]
+        else:
+            kettles.failures[key] = [outcome]
+        queue.add(key, low_priority=key == "low")
+    worker = asyncio.create_task(kettles.controller.run())
+    await asyncio.sleep(delay_s / 2)
+    worker.cancel()
+    await asyncio.wait([worker])
+    await asyncio.sleep(delay_s)
+    assert [await queue.get_with_priority() for _ in range(2)] == [("normal", False), ("low", True)]
+
+
 async def test_a_sync_that_takes_too_long_is_cancelled_and_retried() -> None:
+    """CR-04, "should increment when ReconciliationTimeout hits", "not when user code cancels": counted, and as an error."""
     calls: list[str] = []
+    metrics = FakeMetrics()
 
     async def sync(key: str) -> None:
         calls.append(key)
         if len(calls) == 1:
             await asyncio.sleep(3600.0)
+        if len(calls) == 2:
+            raise TimeoutError("of a library")
 
-    controller = Controller("kettle", sync, sync_timeout_s=5.0, clock=VirtualClock())
+    controller = Controller("kettle", sync, sync_timeout_s=5.0, metrics=metrics, clock=VirtualClock())
     controller.queue.add("a")
     running = asyncio.create_task(controller.run())
     await asyncio.sleep(4.0)
     assert calls == ["a"]
     await asyncio.sleep(4.0)
-    assert calls == ["a", "a"]
+    assert calls == ["a", "a", "a"]
+    assert (metrics[TIMEOUTS].count, metrics[ERRORS].count) == (1, 2)
     controller.queue.shut_down()
     await running
 
 
+OTHER_MANAGER = errors.StatusDetails(causes=[errors.StatusCause(reason="FieldManagerConflict", field=".data.x")])
+
+
+@pytest.mark.parametrize(
+    ("error", "silent"),
+    [
+        (errors.AlreadyExistsError(errors.Status(message="taken")), MAX_CONFLICTS),
+        (errors.ConflictError(errors.Status(message="theirs", details=OTHER_MANAGER)), 0),
+        (RequeueError("the caller knows for how long"), 20),
+    ],
+    ids=["a name outside of the selector", "a field of another manager", "a view that the sync itself calls stale"],
+)
+async def test_a_conflict_that_no_newer_cache_resolves_is_reported_as_an_error(
+    kettles: Kettles, error: Exception, silent: int
+) -> None:
+    """CR-05: at debug level nobody would ever learn of it. A conflict because of a stale cache ends within seconds."""
+    kettles.failures["a"] = [error] * 20
+    lines = await kettles.work(7200.0, "a")
+    told = [line["tries"] for line in lines if line["event"] == "sync_failed"]
+    assert told == list(range(silent + 1, 21))
+    assert kettles.counted() == {k: n for k, n in (("requeue", silent), ("error", 20 - silent), ("success", 1)) if n}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"name": ""}, "cannot be named ''"),
+        ({"name": "uid"}, "cannot be named 'uid'"),
+        ({"workers": 0}, "needs at least one worker"),
+        ({"sync_timeout_s": 0.0}, "needs more than 0.0 s"),
+        ({"sync_timeout_s": math.nan}, "needs more than nan s"),
+    ],
+)
+def test_a_controller_that_could_never_sync_anything_is_refused(
+    kettles: Kettles, wrong: dict[str, Any], problem: str
+) -> None:
+    """Without a worker or without time, its keys would wait for ever and no check would fail."""
+    arguments: dict[str, Any] = {"name": "kettle", "sync": kettles.sync} | wrong
+    with pytest.raises(ValueError, match=problem):
+        Controller(**arguments)
+
+
 async def test_a_worker_that_has_ended_is_a_problem_and_a_second_run_is_refused(kettles: Kettles) -> None:
-    """Two runs would double the workers. A controller is not named as a field of its log lines."""
-    with pytest.raises(ValueError, match="cannot be named 'uid'"):
-        Controller("uid", kettles.sync)
+    """Two runs would double the workers."""
     async with at_work(kettles):
         await asyncio.sleep(1.0)
         with pytest.raises(RuntimeError, match="already running"):
@@ -315,3 +427,98 @@ async def test_the_first_list_of_a_watched_informer_waits_for_what_changes(kettl
         source.add(pod("b"))
         await settle()
         assert [await kettles.controller.queue.get(), await kettles.controller.queue.get()] == ["b", "a"]
+
+
+async def test_a_resync_that_changes_nothing_waits_for_what_changes(kettles: Kettles) -> None:
+    """CR-02, "should lower the priority of an update request with unchanged RV", "should not ... with changed RV"."""
+    source = FakeSource(pod("a"), pod("b"))
+    informer = SharedIndexInformer(source, PODS, resync_s=60.0, random=lambda: 0.0)
+    kettles.controller.watch(informer, lambda item: item.metadata.name)
+    queue = kettles.controller.queue
+    async with settled(informer.run()):
+        for key in [await queue.get() for _ in range(2)]:
+            queue.done(key)
+        await asyncio.sleep(61.0)
+        source.modify(pod("b"))
+        await settle()
+        assert [await queue.get_with_priority() for _ in range(2)] == [("b", False), ("a", True)]
+
+
+class Plain(Struct, frozen=True):
+    """An object whose metadata declares no labels."""
+
+    metadata: Meta
+
+
+class Named(Struct, frozen=True):
+    """An object of which the predicates see the metadata."""
+
+    metadata: ObjectMeta
+
+
+def meta(uid: str = "1", generation: int = 1, **labels: str) -> Named:
+    return Named(metadata=ObjectMeta(name="a", uid=uid, generation=generation, labels=labels))
+
+
+GENERATION: Predicate[Named] = generation_changed
+LABELS: Predicate[Named] = labels_changed
+FRONT: Predicate[Named] = has_labels("tier=front")
+
+
+@pytest.mark.parametrize(
+    ("predicate", "old", "new", "passes"),
+    [
+        (GENERATION, meta(), meta(tier="front"), False),
+        (GENERATION, meta(), meta(generation=2), True),
+        (GENERATION, meta(), meta(uid="2"), True),
+        (GENERATION, meta(generation=0), meta(generation=0), True),
+        (GENERATION, None, meta(), True),
+        (GENERATION, meta(), None, True),
+        (LABELS, meta(tier="front"), meta(generation=2, tier="front"), False),
+        (LABELS, meta(tier="front"), meta(), True),
+        (LABELS, meta(), meta(uid="2"), True),
+        (LABELS, None, meta(), True),
+        (labels_changed, Plain(metadata=Meta(uid="1")), Plain(metadata=Meta(uid="1")), True),
+        (FRONT, None, meta(), False),
+        (FRONT, None, meta(tier="front"), True),
+        (FRONT, meta(tier="front"), meta(), True),
+        (FRONT, meta(), None, False),
+        (all_of(GENERATION, FRONT), meta(), meta(generation=2), False),
+        (all_of(GENERATION, FRONT), None, meta(tier="front"), True),
+        (any_of(GENERATION, LABELS), meta(), meta(), False),
+        (any_of(GENERATION, LABELS), meta(), meta(tier="front"), True),
+        (none_of(FRONT, GENERATION), meta(), meta(), True),
+        (none_of(FRONT), None, meta(tier="front"), False),
+    ],
+)
+def test_a_predicate_sees_the_old_object_and_the_new_one(
+    predicate: Predicate[Any], old: Any, new: Any, passes: bool
+) -> None:
+    """CR-06: and passes what it cannot judge, as another object of the name, or a kind without generations or labels."""
+    assert predicate(old, new) is passes
+
+
+async def test_a_controller_is_not_woken_by_what_its_predicate_ignores(kettles: Kettles) -> None:
+    """CR-06: for adds, updates, and deletions, also missed ones."""
+    source = FakeSource(pod("a"), pod("b"))
+    informer = SharedIndexInformer(source, PODS, random=lambda: 0.0)
+    seen: list[tuple[str, str]] = []
+
+    def predicate(old: Pod | None, new: Pod | None) -> bool:
+        seen.append((old.metadata.name if old else "", new.metadata.name if new else ""))
+        return "b" in seen[-1]
+
+    kettles.controller.watch(informer, lambda item: item.metadata.name, predicate=predicate)
+    async with settled(informer.run()), at_work(kettles):
+        source.modify(pod("a"))
+        source.delete("ns/b", notify=False)
+        source.end_watches(expired())
+        await asyncio.sleep(60.0)
+    assert seen == [("", "a"), ("", "b"), ("a", "a"), ("b", "")]
+    assert {key: len(times) for key, times in kettles.synced.items()} == {"b": 2}
+
+
+def test_a_selector_of_a_predicate_is_read_at_once() -> None:
+    """Else each event would be lost to an error of its handler."""
+    with pytest.raises(SelectorError):
+        has_labels("=front")

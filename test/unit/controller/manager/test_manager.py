@@ -12,6 +12,7 @@ from fakes.cluster import ModelCluster
 from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
 from hack.examples.mirror import ConfigMap, Mirror
+from hack.examples.mirror import keys_of as mirror_keys
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import CONFIG_MAPS, EVENTS
@@ -120,7 +121,9 @@ async def test_the_example_leaves_alone_what_is_not_its_own_and_says_so(bench: B
 async def test_the_example_mirrors_a_source_that_has_a_controller_of_its_own(bench: Bench) -> None:
     mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
     async with bench.running(Manager(bench.informers, mirror, stop=bench.stop)):
-        await bench.create("a", controller_reference(KETTLES, ObjectMeta(name="blue", uid="7")), mirror="yes")
+        await bench.create(
+            "a", controller_reference(KETTLES, ObjectMeta(name="blue", namespace="ns", uid="7")), mirror="yes"
+        )
         await asyncio.sleep(1.0)
         assert is_controlled_by((await bench.read("a-mirror")).metadata, (await bench.read("a")).metadata)
         await bench.client.patch(CONFIG_MAPS, "ns", "a", {"data": {"x": "2"}})
@@ -248,3 +251,37 @@ async def test_a_manager_without_controllers_stops_though_a_write_hangs(bench: B
     assert not write.done(), "nobody waits so long"
     write.cancel()
     await asyncio.wait([write])
+
+
+async def sync_nothing(_key: str) -> None:
+    pass
+
+
+def test_two_controllers_that_would_share_a_name_or_a_queue_are_refused(bench: Bench) -> None:
+    """ "should return an error on name collision": the metrics of both would be one; of a queue, each gets half of the keys."""
+    first, second = Controller("kettle", sync_nothing), Controller("kettle", sync_nothing)
+    with pytest.raises(ValueError, match="two controllers have the same name: kettle, kettle"):
+        Manager(bench.informers, first, second, stop=bench.stop)
+    other = Controller("other", sync_nothing, queue=first.queue)
+    with pytest.raises(ValueError, match="two controllers have the same queue: kettle, other"):
+        Manager(bench.informers, first, other, stop=bench.stop)
+
+
+async def test_a_controller_and_an_informer_of_which_a_manager_has_only_one_are_refused(bench: Bench) -> None:
+    """Keys of the one would never be synced; the other would never have any."""
+    controller = Controller("kettle", sync_nothing)
+    controller.watch(bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap)), mirror_keys)
+    with pytest.raises(ValueError, match="kettle watches configmaps: pass it to the manager, too"):
+        await Manager(bench.informers, stop=bench.stop).run()
+    others = SharedInformerFactory(bench.client)
+    with pytest.raises(ValueError, match="kettle watches configmaps, which this manager does not start"):
+        await Manager(others, controller, stop=bench.stop).run()
+
+
+async def test_a_manager_runs_once(bench: Bench) -> None:
+    """The second run would work with the caches of the first, which nobody updates any more."""
+    manager = Manager(bench.informers, stop=bench.stop)
+    async with bench.running(manager):
+        pass
+    with pytest.raises(RuntimeError, match="a manager runs once"):
+        await manager.run()

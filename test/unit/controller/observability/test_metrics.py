@@ -42,7 +42,7 @@ from tfjob_operator.controller.observability.metrics import (
     new_registry,
 )
 from tfjob_operator.controller.options import ElectionOptions, Options
-from tfjob_operator.informers import Indexer
+from tfjob_operator.informers.store import MutableIndexer
 from tfjob_operator.workqueue import NO_METRICS, Queue
 from tfjob_operator.workqueue import metrics as queue_names
 
@@ -185,7 +185,7 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
     """The state is the last condition that is True, other than Held. After two idle days the counters vanish, too."""
     registry = new_registry()
     jobs = JobMetrics(PrometheusMetrics(registry))
-    indexer: Indexer[TFJob] = Indexer(JOB_INDEXERS)
+    indexer: MutableIndexer[TFJob] = MutableIndexer(JOB_INDEXERS)
     jobs.indexers.append(indexer)
     failed = condition(ConditionType.FAILED, 70, reason=ConditionReason.LIMIT)
     held = condition(ConditionType.HELD, 60)
@@ -273,7 +273,7 @@ def test_a_job_of_another_controller_waits_for_that_one(spec: dict[str, Any], wa
 def test_the_job_that_waits_longest_counts() -> None:
     """In each namespace and state. A state in which no job waits has no series, so its alert ends."""
     jobs = JobMetrics()
-    indexer: Indexer[TFJob] = Indexer(JOB_INDEXERS)
+    indexer: MutableIndexer[TFJob] = MutableIndexer(JOB_INDEXERS)
     jobs.indexers.append(indexer)
     for number, (namespace, second) in enumerate([("a", 600), ("a", 120), ("b", 60)]):
         status = JobStatus(conditions=(condition(ConditionType.CREATED, second),))

@@ -30,7 +30,7 @@ def decided(body: dict[str, Any], pods: Iterable[dict[str, Any]] = ()) -> Plan:
 def reported(problems: Iterable[StartProblem]) -> list[tuple[str, str, str]]:
     """The events about these problems, if nothing was reported before."""
     recorder = FakeRecorder()
-    job_events(recorder).report(Meta(uid="uid"), tuple(problems))
+    job_events(recorder).report(Meta(name="mnist", namespace="ns", uid="uid"), tuple(problems))
     return recorder.events
 
 
@@ -69,7 +69,7 @@ def test_that_kueue_queues_pods_one_by_one_is_one_warning() -> None:
         if seen.resource == "pods":
             pods[seen.object["metadata"]["name"]] = seen.object
             found = decided(GANG, pods.values())
-            events.report(Meta(uid="uid"), found.problems)
+            events.report(Meta(name="mnist", namespace="ns", uid="uid"), found.problems)
             running = conditions.find(found.status.conditions, ConditionType.RUNNING) if found.status else None
             message = running.message if running is not None else ""
     assert [event[:2] for event in recorder.events] == [("Warning", "ReplicasQueuedSeparately")]

@@ -45,7 +45,7 @@ from tfjob_operator.controller.tfjob.view import (
     Permission,
     View,
 )
-from tfjob_operator.informers import Indexer
+from tfjob_operator.informers.store import MutableIndexer
 
 CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))
 ENDED = JobStatus(conditions=(*CREATED.conditions, JobCondition(type="Succeeded", status="True")))
@@ -160,7 +160,7 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
     """
     asked: list[str] = []
 
-    class Listening(Indexer[Any]):
+    class Listening(MutableIndexer[Any]):
         def by_index(self, index: str, value: str) -> list[Any]:
             asked.append(index)
             return super().by_index(index, value)

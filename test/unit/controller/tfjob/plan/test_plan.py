@@ -466,7 +466,7 @@ def test_five_hundred_pods_without_a_place_are_one_story() -> None:
     problems = problems_of(observed([unschedulable(index) for index in range(500)]))
     recorder = FakeRecorder()
     reported = job_events(recorder)
-    for job_meta, times in ((OF_JOB, 1), (OF_JOB, 1), (Meta(uid="another"), 2)):
+    for job_meta, times in ((OF_JOB, 1), (OF_JOB, 1), (Meta(name="another", namespace="ns", uid="another"), 2)):
         reported.report(job_meta, problems)
         assert len(recorder.events) == times * MAX_PER_REASON
 
