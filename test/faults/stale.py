@@ -104,7 +104,7 @@ class Journey:
             proxy.cut_streams()
         else:
             operator.kill()
-        await until(lambda: self._watches() > watches, limit_s=LIMIT_S)
+        await until(lambda: self._watches() > watches, "the operator watches again", limit_s=LIMIT_S)
         await self._quiet()
         self._second.etcd.thaw()
 

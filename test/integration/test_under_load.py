@@ -35,10 +35,10 @@ def writes(proxy: Proxy) -> int:
 
 async def restart_under_load(plane: ControlPlane, it: ConfigMaps) -> None:
     """Restart the server under load, and return when it is under load again."""
-    await until(lambda: len(it.written) > MANY)
+    await until(lambda: len(it.written) > MANY, "many objects are written", yet=lambda: len(it.written))
     await asyncio.to_thread(plane.restart_apiserver)
     before = len(it.written)
-    await until(lambda: len(it.written) > before + MANY)
+    await until(lambda: len(it.written) > before + MANY, "many more are written", yet=lambda: len(it.written))
 
 
 async def test_caches_and_handlers_are_true_again_after_the_server_was_killed_under_load(
@@ -54,7 +54,9 @@ async def test_caches_and_handlers_are_true_again_after_the_server_was_killed_un
         await it.put("still")
         async with it.churned(30, Random(3), pause_s=PAUSE_S):
             await restart_under_load(control_plane, it)
-        await until(lambda: still.count("list") > 1)  # a restarted server has no history, so the version has expired
+        await until(
+            lambda: still.count("list") > 1, "it has listed again"
+        )  # a restarted server has no history, so the version has expired
         await settle(everything, await it.truth())
         await settle(some, await it.truth(label_selector="side=left"))
         key = f"{namespace}/still"
@@ -63,7 +65,7 @@ async def test_caches_and_handlers_are_true_again_after_the_server_was_killed_un
 
 async def settle(follows: Follower, truth: Versions) -> None:
     """Wait until an informer's handler has the server's state; check its cache, notifications and number of requests."""
-    await until(lambda: follows.handler.now == truth)
+    await until(lambda: follows.handler.now == truth, "the handler has heard of all")
     assert follows.cached == truth
     assert follows.handler.faults == []
     assert follows.count("list") <= MOST_LISTS

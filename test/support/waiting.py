@@ -1,9 +1,11 @@
 """Polls processes, kubectl and real servers, which send no events.
 
-The awaited changes take a second or two on an idle machine; the limits are for a busy one.
+The awaited changes take a second or two on an idle machine; the limits are for a busy one. On one that is busier still, the
+limit starts again while `yet` shows progress. A failure says what the test waited for, and how far it got.
 """
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,6 +13,34 @@ from typing import Any, Final
 import pytest
 
 LIMIT_S: Final = 60.0
+EXTENSIONS: Final = 3
+"""How often a limit starts again."""
+
+
+class Patience:
+    """The time that a test waits for something: `limit_s` seconds, again if the result of `yet` has changed meanwhile."""
+
+    def __init__(self, what: str, limit_s: float, yet: Callable[[], object]) -> None:
+        self._what = what
+        self._limit_s = limit_s
+        self._yet = yet
+        self._ends = self._began = time.monotonic()
+        self._seen: object = ""
+        self._left = EXTENSIONS + 1
+        self._extend()
+
+    def _extend(self) -> None:
+        self._left -= 1
+        self._ends = time.monotonic() + self._limit_s
+
+    def check(self) -> None:
+        """Raise TimeoutError once the time is over."""
+        if time.monotonic() <= self._ends:
+            return
+        seen, self._seen = self._seen, self._yet()
+        if not self._left or self._seen == seen:
+            raise TimeoutError(f"not within {time.monotonic() - self._began:.0f} s: {self._what} {self._seen}")
+        self._extend()
 
 
 def eventually(
@@ -18,19 +48,35 @@ def eventually(
 ) -> Any:
     """Poll `holds` until its result is truthy, and return that.
 
-    After `limit_s` seconds the test fails, with `what` it waited for and the result of `yet`.
+    After `limit_s` seconds without progress the test fails, with `what` it waited for and the result of `yet`.
     """
-    deadline, pause_s = time.monotonic() + limit_s, 0.05
+    patience, pause_s = Patience(what, limit_s, yet), 0.05
     while not (answer := holds()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {limit_s:.0f} s: {what} {yet()}")
+        try:
+            patience.check()
+        except TimeoutError as error:
+            pytest.fail(str(error))
         time.sleep(pause_s)
         pause_s = min(1.2 * pause_s, 0.15)
     return answer
 
 
-async def until(holds: Callable[[], object], *, limit_s: float = LIMIT_S) -> None:
-    """Poll `holds` until it returns true, for changes in this loop without events. Raises TimeoutError."""
-    async with asyncio.timeout(limit_s):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+async def until(
+    holds: Callable[[], object],
+    what: str,
+    *,
+    limit_s: float = LIMIT_S,
+    yet: Callable[[], object] = str,
+    tick_s: float = 0.005,
+) -> None:
+    """Poll `holds`, a function or a coroutine function, for changes in this loop without events.
+
+    After `limit_s` seconds without progress it raises TimeoutError, with `what` it waited for and the result of `yet`.
+    """
+    patience = Patience(what, limit_s, yet)
+    while True:
+        held = holds()
+        if await held if inspect.isawaitable(held) else held:
+            return
+        patience.check()
+        await asyncio.sleep(tick_s)
