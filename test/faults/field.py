@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from faults.census import Census, census
 from faults.processes import ROOT, program, python
@@ -45,25 +45,22 @@ class Thing(Struct, frozen=True):
     status: dict[str, Any] = {}  # noqa: RUF012
 
 
+class Sight(NamedTuple):
+    """What users have: a client, and informers of jobs and pods."""
+
+    client: RestClient
+    jobs: SharedIndexInformer[Thing]
+    pods: SharedIndexInformer[Thing]
+
+
 class Field:
     """Shared by all cases. `census` counts the created children."""
 
-    def __init__(
-        self,
-        plane: ControlPlane,
-        audit: AuditLog,
-        folder: Path,
-        client: RestClient,
-        *,
-        census: Census,
-        jobs: SharedIndexInformer[Thing],
-        pods: SharedIndexInformer[Thing],
-    ) -> None:
+    def __init__(self, plane: ControlPlane, audit: AuditLog, folder: Path, sight: Sight, census: Census) -> None:
         self.plane = plane
         self.folder = folder
-        self.client = client
-        self.jobs = jobs
-        self.pods = pods
+        self.sight = sight
+        self.client, self.jobs, self.pods = sight
         self.kubeconfig = plane.kubeconfig_for(USER, ["system:masters"])
         self.serving = plane.server_credential("fault-proxy")
         self.audit = audit
@@ -95,7 +92,15 @@ async def field(
     async with AsyncExitStack() as stack:
         stack.callback(plane.stop)
         await asyncio.to_thread(_install, plane)
-        settings = load_settings(str(plane.kubeconfig))
+        sight = await stack.enter_async_context(seeing(plane))
+        await stack.enter_async_context(node(plane, folder, ahead_s=node_ahead_s))
+        yield Field(plane, audit, folder, sight, await stack.enter_async_context(census(sight.client)))
+
+
+@asynccontextmanager
+async def seeing(plane: ControlPlane) -> AsyncIterator[Sight]:
+    settings = load_settings(str(plane.kubeconfig))
+    async with AsyncExitStack() as stack:
         transports = [await stack.enter_async_context(HttpTransport(settings, max_connections=0)) for _ in range(2)]
         factory = SharedInformerFactory(RestClient(transports[0]))
         jobs, pods = (factory.informer(Codec(resource, Thing)) for resource in (TFJOBS, PODS))
@@ -103,10 +108,7 @@ async def field(
         factory.start(tasks)
         stack.push_async_callback(factory.shut_down)
         await factory.wait_for_cache_sync(READY_S)
-        await stack.enter_async_context(node(plane, folder, ahead_s=node_ahead_s))
-        client = RestClient(transports[1], request_s=REQUEST_S, list_s=REQUEST_S)
-        counted = await stack.enter_async_context(census(client))
-        yield Field(plane, audit, folder, client, census=counted, jobs=jobs, pods=pods)
+        yield Sight(RestClient(transports[1], request_s=REQUEST_S, list_s=REQUEST_S), jobs, pods)
 
 
 def _install(plane: ControlPlane) -> None:

@@ -151,7 +151,7 @@ class Play:
         self._proxy = proxy
         self._deployment = deployment
         self._rollout = rollout
-        self._user = User(it, namespace)
+        self._user = User(it.sight, namespace)
 
     async def play(self, state: State) -> None:
         user, size = self._user, len(state.made)

@@ -73,7 +73,7 @@ def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path
     """The first release drops attempt and count. That restarts no pod, and the next attempt has a higher number."""
 
     async def play(it: Field, namespace: str, deployment: Deployment) -> None:
-        user = User(it, namespace)
+        user = User(it.sight, namespace)
 
         async def change(release: Release, generation: int) -> None:
             """Let another release write the status of the job after an edit."""
@@ -122,7 +122,7 @@ class Retries:
         self._namespace = namespace
         self._census = field.census
         self._deployment = deployment
-        self._user = User(field, namespace)
+        self._user = User(field.sight, namespace)
 
     async def play(self, older: Release, *, fails: bool) -> None:
         """Restart workers before a rollback and after the next upgrade; if it `fails`, one exits with 134 in between."""
@@ -203,7 +203,7 @@ class Takeover:
         self._namespace = namespace
         self._proxy = proxy
         self._deployment = deployment
-        self._user = User(field, namespace)
+        self._user = User(field.sight, namespace)
 
     async def play(self, older: Release, *, succeeds: bool) -> None:
         user, deployment = self._user, self._deployment

@@ -252,7 +252,7 @@ async def _play(field: Field, case: Course, rollout: Rollout, reference: Outcome
     ):
         calm = asyncio.Event()
         calm.set()
-        user = User(field, namespace, calm=calm, patience_s=BUGGY_LIMIT_S if buggy else LIMIT_S)
+        user = User(field.sight, namespace, calm=calm, patience_s=BUGGY_LIMIT_S if buggy else LIMIT_S)
         await deployment.start(rollout.first)
         async with beside(_noting(workload.play(user), outcome.violations)) as (playing,):
             for number, term in enumerate(case.terms):

@@ -1,7 +1,7 @@
 """Polls processes, kubectl and real servers, which send no events.
 
-The awaited changes take a second or two on an idle machine; the limits are for a busy one. On one that is busier still, the
-limit starts again while `yet` shows progress. A failure says what the test waited for, and how far it got.
+The awaited changes take a second or two on an idle machine; the limits are for a busy one. On one that is busier still, a
+test waits longer while `yet` shows progress. A failure says what the test waited for, and how far it got.
 """
 
 import asyncio
@@ -13,34 +13,30 @@ from typing import Any, Final
 import pytest
 
 LIMIT_S: Final = 60.0
-EXTENSIONS: Final = 3
-"""How often a limit starts again."""
+MOST: Final = 8
+"""Half limits that a test waits at most."""
 
 
 class Patience:
-    """The time that a test waits for something: `limit_s` seconds, again if the result of `yet` has changed meanwhile."""
+    """The time that a test waits for something: `limit_s` seconds, and longer while each half of it changes `yet`'s result."""
 
     def __init__(self, what: str, limit_s: float, yet: Callable[[], object]) -> None:
         self._what = what
-        self._limit_s = limit_s
+        self._half_s = limit_s / 2
         self._yet = yet
-        self._ends = self._began = time.monotonic()
-        self._seen: object = ""
-        self._left = EXTENSIONS + 1
-        self._extend()
-
-    def _extend(self) -> None:
-        self._left -= 1
-        self._ends = time.monotonic() + self._limit_s
+        self._began = time.monotonic()
+        self._halves = 1
+        self._seen: object = None
 
     def check(self) -> None:
         """Raise TimeoutError once the time is over."""
-        if time.monotonic() <= self._ends:
+        past_s = time.monotonic() - self._began
+        if past_s <= self._half_s * self._halves:
             return
         seen, self._seen = self._seen, self._yet()
-        if not self._left or self._seen == seen:
-            raise TimeoutError(f"not within {time.monotonic() - self._began:.0f} s: {self._what} {self._seen}")
-        self._extend()
+        if self._halves == MOST or (self._halves > 1 and self._seen == seen):
+            raise TimeoutError(f"not within {past_s:.0f} s: {self._what} {self._seen}")
+        self._halves += 1
 
 
 def eventually(
