@@ -13,6 +13,7 @@ from faults.census import Census, census
 from faults.processes import ROOT, program, python
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
@@ -127,9 +128,11 @@ async def node(
     command = program(ahead_s=ahead_s, module="hack.hollow_node")
     log = folder / "hollow-node.log"
     async with python(*command, f"--kubeconfig={plane.kubeconfig}", f"--time-scale={time_scale}", log=log) as process:
-        async with asyncio.timeout(READY_S):
-            while "runs the pods" not in log.read_text():
-                assert process.returncode is None, log.read_text()
-                await asyncio.sleep(0.05)
+
+        def is_ready() -> bool:
+            assert process.returncode is None, log.read_text()
+            return "runs the pods" in log.read_text()
+
+        await until(is_ready, "the hollow node is ready:", limit_s=READY_S, yet=log.read_text, tick_s=0.05)
         yield
         assert process.returncode is None, log.read_text()

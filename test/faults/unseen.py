@@ -17,6 +17,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -192,9 +193,8 @@ class Life:
         place = self._play.namespace
         found = json.loads(await self._client.get(resource, place, name))["metadata"]
         await self._client.delete(resource, place, name, uid=found["uid"], grace_s=0, propagation="Background")
-        async with asyncio.timeout(LIMIT_S):
-            while not await self._is_gone(resource, name, found["uid"]):  # noqa: ASYNC110 - no event tells of it
-                await asyncio.sleep(TICK_S)
+        is_gone = partial(self._is_gone, resource, name, found["uid"])
+        await until(is_gone, f"{name} of {resource.plural} is gone", limit_s=LIMIT_S, tick_s=TICK_S)
 
     async def _is_gone(self, resource: Resource, name: str, uid: str) -> bool:
         if resource is PODS:  # its user has seen it too

@@ -7,36 +7,24 @@ test waits longer while `yet` shows progress. A failure says what the test waite
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
-
-import pytest
 
 LIMIT_S: Final = 60.0
 MOST: Final = 8
 """Half limits that a test waits at most."""
 
 
-class Patience:
-    """The time that a test waits for something: `limit_s` seconds, and longer while each half of it changes `yet`'s result."""
-
-    def __init__(self, what: str, limit_s: float, yet: Callable[[], object]) -> None:
-        self._what = what
-        self._half_s = limit_s / 2
-        self._yet = yet
-        self._began = time.monotonic()
-        self._halves = 1
-        self._seen: object = None
-
-    def check(self) -> None:
-        """Raise TimeoutError once the time is over."""
-        past_s = time.monotonic() - self._began
-        if past_s <= self._half_s * self._halves:
-            return
-        seen, self._seen = self._seen, self._yet()
-        if self._halves == MOST or (self._halves > 1 and self._seen == seen):
-            raise TimeoutError(f"not within {past_s:.0f} s: {self._what} {self._seen}")
-        self._halves += 1
+def _patience(what: str, limit_s: float, yet: Callable[[], object]) -> Iterator[None]:
+    """Yield for `limit_s` seconds, and longer as long as each half of that changes `yet`'s result; raise TimeoutError."""
+    began, seen = time.monotonic(), None
+    for half in range(1, MOST + 1):
+        while (past_s := time.monotonic() - began) <= half * limit_s / 2:
+            yield
+        before, seen = seen, yet()
+        if half > 1 and seen == before:
+            break
+    raise TimeoutError(f"not within {past_s:.0f} s: {what} {seen}")
 
 
 def eventually(
@@ -44,14 +32,11 @@ def eventually(
 ) -> Any:
     """Poll `holds` until its result is truthy, and return that.
 
-    After `limit_s` seconds without progress the test fails, with `what` it waited for and the result of `yet`.
+    After `limit_s` seconds without progress it raises TimeoutError, with `what` it waited for and the result of `yet`.
     """
-    patience, pause_s = Patience(what, limit_s, yet), 0.05
+    pause_s, patience = 0.05, _patience(what, limit_s, yet)
     while not (answer := holds()):
-        try:
-            patience.check()
-        except TimeoutError as error:
-            pytest.fail(str(error))
+        next(patience)
         time.sleep(pause_s)
         pause_s = min(1.2 * pause_s, 0.15)
     return answer
@@ -65,14 +50,8 @@ async def until(
     yet: Callable[[], object] = str,
     tick_s: float = 0.005,
 ) -> None:
-    """Poll `holds`, a function or a coroutine function, for changes in this loop without events.
-
-    After `limit_s` seconds without progress it raises TimeoutError, with `what` it waited for and the result of `yet`.
-    """
-    patience = Patience(what, limit_s, yet)
-    while True:
-        held = holds()
-        if await held if inspect.isawaitable(held) else held:
-            return
-        patience.check()
+    """Do the same in a coroutine; `holds` is a function or a coroutine function."""
+    patience = _patience(what, limit_s, yet)
+    while not ((held := holds()) and (await held if inspect.isawaitable(held) else True)):
+        next(patience)
         await asyncio.sleep(tick_s)
