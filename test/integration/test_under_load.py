@@ -90,9 +90,11 @@ async def test_the_mirror_example_converges_after_a_restart_under_load_and_then_
             tasks.create_task(mirror.run(Settings(proxy.url), stop), name="mirror")
             async with load(disturb, pause_s=PAUSE_S):
                 await restart_under_load(control_plane, it)
-            async with asyncio.timeout(PATIENCE_S):
-                while not mirrored(await it.contents()):  # noqa: ASYNC110 - the answer is the server's, it has no event
-                    await asyncio.sleep(CATCH_UP_S)
+
+            async def is_mirrored() -> bool:
+                return mirrored(await it.contents())
+
+            await until(is_mirrored, "all is mirrored", limit_s=PATIENCE_S, tick_s=CATCH_UP_S)
             await asyncio.sleep(CATCH_UP_S)
             before = writes(proxy)
             await asyncio.sleep(QUIET_S)
