@@ -366,7 +366,7 @@ class Watched:
     def watch(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
         assert query["resourceVersion"] == "7"
         yield from self.events[path]
-        assert self.may_end.wait(LIMIT_S)
+        assert self.may_end.wait(LIMIT_S), "nobody lets the log end"
         if self.error is not None:
             raise self.error
 
@@ -380,7 +380,7 @@ def test_events_of_all_watches_come_and_the_end_of_one_ends_all() -> None:
             session.may_end.set()
     assert sorted(seen) == [(0, 1), (0, 2), (1, 3)]
     assert session.aborted.is_set()
-    assert all(session.closed.acquire(timeout=LIMIT_S) for _ in (ONE, OTHER))
+    assert all(session.closed.acquire(timeout=LIMIT_S) for _ in (ONE, OTHER)), "a log stays open"
 
 
 def test_an_error_of_one_watch_is_raised_and_a_caller_that_stops_ends_all() -> None:
