@@ -26,7 +26,6 @@ BOARD = RUNS / "bin"
 LIMIT_S = 400.0
 SILENT_S = 300.0
 """Importing TensorFlow alone takes a busy machine half a minute, in each pod; a process of JAX waits 100 s for a dead one."""
-LONGEST_S = 1800.0
 LOSS = re.compile(r"^(?:step|epoch) (\d+) loss ([\d.]+)$", re.MULTILINE)
 
 pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="needs TensorFlow: make e2e-tensorflow")
@@ -401,15 +400,12 @@ def _follow(cluster: NodeCluster, job: str, holds: Callable[[], object], what: s
 
     How long a training takes depends on the load of the machine; how long it is silent hardly does.
     """
-    started = changed = time.monotonic()
-    seen = ""
-    while not holds():
+
+    def state() -> str:
         pods = cluster.kubectl("get", "pods", f"--selector=job-name={job}", "--output=wide", check=False)
         logs = cluster.kubectl("logs", f"--selector=job-name={job}", "--prefix", "--tail=5", check=False)
         # Ages in the table of pods change by themselves.
-        now = "\n".join([*(" ".join(line.split()[:4]) for line in pods.splitlines()), logs])
-        seen, changed = now, changed if now == seen else time.monotonic()
-        if time.monotonic() - changed > SILENT_S or time.monotonic() - started > LONGEST_S:
-            pytest.fail(f"not after {time.monotonic() - started:.0f} s: {what}; {job} is {cluster.state(job)}\n{seen}")
-        time.sleep(0.5)
-    return time.monotonic() - started
+        lines = [" ".join(line.split()[:4]) for line in pods.splitlines()]
+        return "\n".join([f"{job} is {cluster.state(job)}", *lines, logs])
+
+    return cluster.eventually(holds, what, limit_s=2 * SILENT_S, yet=state)

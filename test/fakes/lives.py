@@ -1,6 +1,5 @@
 """Lives of jobs: the operator's plans are executed on pods that a script ends, and all that clients can read is kept."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -137,193 +136,70 @@ def workers(policy: str = RestartPolicy.NEVER, **run_policy: Any) -> dict[str, A
     return spec(policy, PS=1, Worker=2, runPolicy=run_policy)
 
 
-def success_beside_active(queued: bool) -> Life:
-    life = Life(workers(), queued=queued)
-    life.run()
-    life.turn("Worker", 0, "Succeeded", 0)
-    life.pass_s(31)
-    life.stop()
-    return life
+@dataclass(frozen=True, eq=False)
+class Plot:
+    """A job and what happens to it. `0 Succeeded 0`: worker 0 has this phase, and this exit code."""
+
+    given: dict[str, Any]
+    steps: str
+
+    def __call__(self, queued: bool) -> Life:
+        """Live through it."""
+        life = Life(self.given, queued=queued)
+        for step in filter(None, self.steps.split("; ")):
+            self._take(life, *step.split())
+        return life
+
+    def _take(self, life: Life, step: str, *more: str) -> None:
+        match step:
+            case "run":
+                life.run(*more)
+            case "stop":
+                life.stop()
+            case "pass":
+                life.pass_s(float(more[0]))
+            case "suspend" | "resume":
+                life.edit(suspend=step == "suspend")
+            case "break":
+                life.edit(cleanPodPolicy="Nonsense")
+            case _:
+                phase, code, *beside = more
+                life.turn("Worker", int(step), phase, int(code), beside="".join(beside))
 
 
-def success_of_all_workers(queued: bool) -> Life:
-    life = Life(spec(PS=1, Worker=2, successPolicy="AllWorkers"), queued=queued)
-    life.run()
-    life.turn("Worker", 0, "Succeeded", 0)
-    life.turn("Worker", 1, "Succeeded", 0)
-    life.turn("Worker", 0, "Failed", 0)  # a restarted kubelet
-    life.stop()
-    return life
-
-
-def success_beside_pending(queued: bool) -> Life:
-    life = Life(workers(), queued=queued)
-    life.run("mnist-worker-1")
-    life.turn("Worker", 0, "Succeeded", 0)
-    life.pass_s(31)
-    life.stop()
-    return life
-
-
-def success_with_a_collector(queued: bool) -> Life:
-    life = Life(workers(), queued=queued)
-    life.run()
-    life.turn("Worker", 0, "Running", 0, beside="ordinary")
-    life.pass_s(5)
-    life.turn("Worker", 0, "Succeeded", 0)
-    life.pass_s(26)
-    life.stop()
-    return life
-
-
-def success_of_the_only_worker(queued: bool) -> Life:
-    life = Life(spec(Worker=1), queued=queued)
-    life.run()
-    life.turn("Worker", 0, "Running", 0, beside="ordinary")
-    life.pass_s(5)
-    life.turn("Worker", 0, "Succeeded", 0)
-    return life
-
-
-def success_with_a_proxy_that_never_ends(queued: bool) -> Life:
-    life = Life(workers(), queued=queued)
-    life.run()
-    life.turn("Worker", 0, "Running", 0, beside="ordinary")
-    life.pass_s(31)
-    life.stop()
-    return life
-
-
-def success_of_the_only_worker_with_native_sidecars(queued: bool) -> Life:
-    life = Life(spec(Worker=1), queued=queued)
-    life.run()
-    life.turn("Worker", 0, "Running", 0, beside="native")
-    life.pass_s(2)
-    life.turn("Worker", 0, "Succeeded", 0)
-    return life
-
-
-def success_that_leaves_pods_running(queued: bool) -> Life:
-    life = Life(workers(cleanPodPolicy="None"), queued=queued)
-    life.run()
-    life.turn("Worker", 0, "Succeeded", 0)
-    life.turn("Worker", 1, "Failed", 1)
-    return life
-
-
-def success_after_a_restart(queued: bool) -> Life:
-    life = Life(workers(RestartPolicy.EXIT_CODE), queued=queued)
-    life.run()
-    life.turn("Worker", 1, "Failed", 137)
-    life.run()
-    life.turn("Worker", 0, "Succeeded", 0)
-    life.pass_s(31)
-    life.stop()
-    return life
-
-
-def success_after_a_whole_restart(queued: bool) -> Life:
-    life = Life(workers(failurePolicy={"maxRestarts": 1, "rules": RULES}), queued=queued)
-    life.run()
-    life.turn("Worker", 1, "Running", 1, beside="ordinary")
-    life.stop()
-    life.pass_s(31)
-    life.stop()
-    life.run()
-    life.turn("Worker", 0, "Succeeded", 0)
-    life.pass_s(31)
-    life.stop()
-    return life
-
-
-def success_after_a_suspension(queued: bool) -> Life:
-    life = Life(workers(suspend=True), queued=queued)
-    life.edit(suspend=False)
-    life.run()
-    life.edit(suspend=True)
-    life.stop()
-    life.edit(suspend=False)
-    life.run()
-    life.turn("Worker", 0, "Succeeded", 0)
-    life.pass_s(31)
-    life.stop()
-    return life
-
-
-def success_while_preempted(queued: bool) -> Life:
-    life = Life(workers(), queued=queued)
-    life.run()
-    life.turn("Worker", 0, "Running", 0, beside="ordinary")
-    life.edit(suspend=True)
-    life.stop()
-    return life
-
-
-def failure_beside_active(queued: bool) -> Life:
-    life = Life(workers(), queued=queued)
-    life.run()
-    life.turn("Worker", 1, "Failed", 1)
-    life.stop()
-    return life
-
-
-def failure_with_a_collector(queued: bool) -> Life:
-    life = Life(workers(), queued=queued)
-    life.run()
-    life.turn("Worker", 1, "Running", 1, beside="ordinary")
-    life.stop()
-    life.pass_s(5)
-    life.turn("Worker", 1, "Failed", 1)
-    return life
-
-
-def failure_by_a_deadline(queued: bool) -> Life:
-    life = Life(workers(activeDeadlineSeconds=30), queued=queued)
-    life.run()
-    life.pass_s(31)
-    life.stop()
-    return life
-
-
-def failure_beyond_max_restarts(queued: bool) -> Life:
-    life = Life(workers(failurePolicy={"maxRestarts": 0, "rules": RULES}), queued=queued)
-    life.run()
-    life.turn("Worker", 1, "Failed", 1)
-    life.stop()
-    return life
-
-
-def failure_of_an_invalid_job(queued: bool) -> Life:
-    return Life(spec(Worker=-1), queued=queued)
-
-
-def failure_on_hold(queued: bool) -> Life:
-    life = Life(workers(activeDeadlineSeconds=30), queued=queued)
-    life.run()
-    life.edit(cleanPodPolicy="Nonsense")
-    life.pass_s(31)
-    life.stop()
-    return life
-
-
-LIVES: Final[tuple[Callable[[bool], Life], ...]] = (
-    success_beside_active,
-    success_of_all_workers,
-    success_beside_pending,
-    success_with_a_collector,
-    success_of_the_only_worker,
-    success_with_a_proxy_that_never_ends,
-    success_of_the_only_worker_with_native_sidecars,
-    success_that_leaves_pods_running,
-    success_after_a_restart,
-    success_after_a_whole_restart,
-    success_after_a_suspension,
-    success_while_preempted,
-    failure_beside_active,
-    failure_with_a_collector,
-    failure_by_a_deadline,
-    failure_beyond_max_restarts,
-    failure_of_an_invalid_job,
-    failure_on_hold,
-)
+RESTARTED_KUBELET: Final = "0 Failed 0"
+LIVES: Final = {
+    "success beside active": Plot(workers(), "run; 0 Succeeded 0; pass 31; stop"),
+    "success of all workers": Plot(
+        spec(PS=1, Worker=2, successPolicy="AllWorkers"),
+        f"run; 0 Succeeded 0; 1 Succeeded 0; {RESTARTED_KUBELET}; stop",
+    ),
+    "success beside pending": Plot(workers(), "run mnist-worker-1; 0 Succeeded 0; pass 31; stop"),
+    "success with a collector": Plot(workers(), "run; 0 Running 0 ordinary; pass 5; 0 Succeeded 0; pass 26; stop"),
+    "success of the only worker": Plot(spec(Worker=1), "run; 0 Running 0 ordinary; pass 5; 0 Succeeded 0"),
+    "success with a proxy that never ends": Plot(workers(), "run; 0 Running 0 ordinary; pass 31; stop"),
+    "success of the only worker with native sidecars": Plot(
+        spec(Worker=1), "run; 0 Running 0 native; pass 2; 0 Succeeded 0"
+    ),
+    "success that leaves pods running": Plot(workers(cleanPodPolicy="None"), "run; 0 Succeeded 0; 1 Failed 1"),
+    "success after a restart": Plot(
+        workers(RestartPolicy.EXIT_CODE), "run; 1 Failed 137; run; 0 Succeeded 0; pass 31; stop"
+    ),
+    "success after a whole restart": Plot(
+        workers(failurePolicy={"maxRestarts": 1, "rules": RULES}),
+        "run; 1 Running 1 ordinary; stop; pass 31; stop; run; 0 Succeeded 0; pass 31; stop",
+    ),
+    "success after a suspension": Plot(
+        workers(suspend=True), "resume; run; suspend; stop; resume; run; 0 Succeeded 0; pass 31; stop"
+    ),
+    "success while preempted": Plot(workers(), "run; 0 Running 0 ordinary; suspend; stop"),
+    "failure beside active": Plot(workers(), "run; 1 Failed 1; stop"),
+    "failure with a collector": Plot(workers(), "run; 1 Running 1 ordinary; stop; pass 5; 1 Failed 1"),
+    "failure by a deadline": Plot(workers(activeDeadlineSeconds=30), "run; pass 31; stop"),
+    "failure beyond max restarts": Plot(
+        workers(failurePolicy={"maxRestarts": 0, "rules": RULES}), "run; 1 Failed 1; stop"
+    ),
+    "failure of an invalid job": Plot(spec(Worker=-1), ""),
+    "failure on hold": Plot(workers(activeDeadlineSeconds=30), "run; break; pass 31; stop"),
+}
 """The name of each begins with how it ends."""

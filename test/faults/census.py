@@ -54,7 +54,7 @@ class Census:
         if event == "DELETED" or pod["status"].get("phase") in TERMINAL:
             del unended[meta["uid"]]
 
-    def _see(self, resource: Resource, event: str, item: Mapping[str, Any]) -> None:
+    def _see(self, resource: Resource, event: str, item: dict[str, Any]) -> None:
         if resource is TFJOBS:
             self.ends.see_job(item)
             return

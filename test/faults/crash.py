@@ -99,7 +99,7 @@ async def run(
             await stack.enter_async_context(beside(operator.run()))
             patience_s = min(scheme.patience_s, BUGGY_PATIENCE_S) if bug else scheme.patience_s
             try:
-                await workload.play(User(field, namespace, calm=play.calm, patience_s=patience_s))
+                await workload.play(User(field.sight, namespace, calm=play.calm, patience_s=patience_s))
                 await over()
                 at_rest = AtRest(field, namespace, proxy, operator, BUGGY_SETTLE_S if bug else SETTLE_S)
                 await at_rest.judge(outcome, right, scheme)

@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from faults.census import Census, census
 from faults.processes import ROOT, program, python
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
@@ -45,25 +46,22 @@ class Thing(Struct, frozen=True):
     status: dict[str, Any] = {}  # noqa: RUF012
 
 
+class Sight(NamedTuple):
+    """What users have: a client, and informers of jobs and pods."""
+
+    client: RestClient
+    jobs: SharedIndexInformer[Thing]
+    pods: SharedIndexInformer[Thing]
+
+
 class Field:
     """Shared by all cases. `census` counts the created children."""
 
-    def __init__(
-        self,
-        plane: ControlPlane,
-        audit: AuditLog,
-        folder: Path,
-        client: RestClient,
-        *,
-        census: Census,
-        jobs: SharedIndexInformer[Thing],
-        pods: SharedIndexInformer[Thing],
-    ) -> None:
+    def __init__(self, plane: ControlPlane, audit: AuditLog, folder: Path, sight: Sight, census: Census) -> None:
         self.plane = plane
         self.folder = folder
-        self.client = client
-        self.jobs = jobs
-        self.pods = pods
+        self.sight = sight
+        self.client, self.jobs, self.pods = sight
         self.kubeconfig = plane.kubeconfig_for(USER, ["system:masters"])
         self.serving = plane.server_credential("fault-proxy")
         self.audit = audit
@@ -95,7 +93,15 @@ async def field(
     async with AsyncExitStack() as stack:
         stack.callback(plane.stop)
         await asyncio.to_thread(_install, plane)
-        settings = load_settings(str(plane.kubeconfig))
+        sight = await stack.enter_async_context(seeing(plane))
+        await stack.enter_async_context(node(plane, folder, ahead_s=node_ahead_s))
+        yield Field(plane, audit, folder, sight, await stack.enter_async_context(census(sight.client)))
+
+
+@asynccontextmanager
+async def seeing(plane: ControlPlane) -> AsyncIterator[Sight]:
+    settings = load_settings(str(plane.kubeconfig))
+    async with AsyncExitStack() as stack:
         transports = [await stack.enter_async_context(HttpTransport(settings, max_connections=0)) for _ in range(2)]
         factory = SharedInformerFactory(RestClient(transports[0]))
         jobs, pods = (factory.informer(Codec(resource, Thing)) for resource in (TFJOBS, PODS))
@@ -103,10 +109,7 @@ async def field(
         factory.start(tasks)
         stack.push_async_callback(factory.shut_down)
         await factory.wait_for_cache_sync(READY_S)
-        await stack.enter_async_context(node(plane, folder, ahead_s=node_ahead_s))
-        client = RestClient(transports[1], request_s=REQUEST_S, list_s=REQUEST_S)
-        counted = await stack.enter_async_context(census(client))
-        yield Field(plane, audit, folder, client, census=counted, jobs=jobs, pods=pods)
+        yield Sight(RestClient(transports[1], request_s=REQUEST_S, list_s=REQUEST_S), jobs, pods)
 
 
 def _install(plane: ControlPlane) -> None:
@@ -125,9 +128,11 @@ async def node(
     command = program(ahead_s=ahead_s, module="hack.hollow_node")
     log = folder / "hollow-node.log"
     async with python(*command, f"--kubeconfig={plane.kubeconfig}", f"--time-scale={time_scale}", log=log) as process:
-        async with asyncio.timeout(READY_S):
-            while "runs the pods" not in log.read_text():
-                assert process.returncode is None, log.read_text()
-                await asyncio.sleep(0.05)
+
+        def is_ready() -> bool:
+            assert process.returncode is None, log.read_text()
+            return "runs the pods" in log.read_text()
+
+        await until(is_ready, "the hollow node is ready:", limit_s=READY_S, yet=log.read_text, tick_s=0.05)
         yield
         assert process.returncode is None, log.read_text()

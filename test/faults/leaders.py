@@ -240,7 +240,11 @@ class Match:
     async def harm(self, dice: Random) -> None:
         """Disturb the leader at some point of its work, until the other one has written."""
         both = self.operators.values()
-        await until(lambda: self.leader() and all(each.is_ready for each in both), limit_s=LIMIT_S)
+        await until(
+            lambda: self.leader() and all(each.is_ready for each in both),
+            "one of two replicas leads, and both are ready",
+            limit_s=LIMIT_S,
+        )
         await asyncio.sleep(dice.uniform(0.5, 1.5))
         old = self.leader()
         (new,) = set(NAMES) - {old}
@@ -248,7 +252,9 @@ class Match:
         self.writes.stops.append((datetime.now(UTC), old))
         harmed, before = time.monotonic(), self.writes.count(new)
         try:
-            await until(lambda: self.leader() and self.writes.count(new) > before, limit_s=LIMIT_S)
+            await until(
+                lambda: self.leader() and self.writes.count(new) > before, "the new leader writes", limit_s=LIMIT_S
+            )
         finally:
             await self.trouble.undo(self.operators[old])
         say(f"{type(self.trouble).__name__}: the other one wrote after {time.monotonic() - harmed:.1f} s")

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from judge.jobs import ending_of, is_queued, record_of
+from judge.slots import moment
 from tfjob_operator.api.core import TERMINAL
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionType
 from tfjob_operator.workqueue import LoopClock
 
 GIVE_UP_S: Final = 60
 """How long a deleted pod may outlive its grace period, after which the job ends without it."""
 CLOCK: Final = LoopClock()
-ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Ends:
         for owner in meta.get("ownerReferences") or ():
             seen = self._owned[owner["uid"]].setdefault(meta["uid"], _Pod(meta["name"], version))
             if "deletionTimestamp" in meta:
-                seen.given_up = _time(meta["deletionTimestamp"]) + timedelta(seconds=GIVE_UP_S)
+                seen.given_up = moment(meta["deletionTimestamp"]) + timedelta(seconds=GIVE_UP_S)
             if event == "DELETED" or pod["status"].get("phase") in TERMINAL:
                 seen.ended = min(seen.ended, version)
 
@@ -74,15 +74,12 @@ class Ends:
         for owner in meta.get("ownerReferences") or ():
             self._taken[owner["uid"]].setdefault((meta["uid"], child.get("spec", {}).get("minMember")), seen)
 
-    def see_job(self, job: Mapping[str, Any]) -> None:
-        meta, status = job["metadata"], job.get("status") or {}
-        if LABEL_QUEUE not in (meta.get("labels") or {}):
+    def see_job(self, job: dict[str, Any]) -> None:
+        if not is_queued(job):
             return
+        meta, decision, condition = job["metadata"], record_of(job), ending_of(job)
         uid = meta["uid"]
         seen = self._jobs.setdefault(uid, _Job(meta["namespace"], self._owned[uid], self._taken[uid]))
-        decision = (status.get("begun") or {}).get("ending")
-        conditions = status.get("conditions") or ()
-        condition = next((each for each in conditions if each["type"] in ENDS and each["status"] == "True"), None)
         wrong = self.reverted[seen.namespace]
         if condition is not None and seen.condition is None:
             seen.condition, seen.version, seen.ended = condition, int(meta["resourceVersion"]), self._now()
@@ -113,7 +110,3 @@ class Ends:
 
 def _is_same(condition: Mapping[str, Any], decision: Mapping[str, Any]) -> bool:
     return all(condition.get(name, "") == decision.get(name, "") for name in ("type", "reason"))
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -56,9 +57,8 @@ class Second:
             listed = json.loads(await field.client.list_page(resource, ListOptions()))
             # A watch cache never reaches the version of the list itself if another resource has that version.
             newest = str(max((int(item["metadata"]["resourceVersion"]) for item in listed["items"]), default=0))
-            async with asyncio.timeout(LIMIT_S):
-                while not await self._shows(resource, newest):  # noqa: ASYNC110 - no event tells of it
-                    await asyncio.sleep(TICK_S)
+            what = f"the other API server shows {resource.plural} of version {newest}"
+            await until(partial(self._shows, resource, newest), what, limit_s=LIMIT_S, tick_s=TICK_S)
 
     async def _shows(self, resource: Resource, version: str) -> bool:
         try:
@@ -104,7 +104,7 @@ class Journey:
             proxy.cut_streams()
         else:
             operator.kill()
-        await until(lambda: self._watches() > watches, limit_s=LIMIT_S)
+        await until(lambda: self._watches() > watches, "the operator watches again", limit_s=LIMIT_S)
         await self._quiet()
         self._second.etcd.thaw()
 

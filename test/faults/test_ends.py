@@ -151,12 +151,12 @@ class Play:
         self._proxy = proxy
         self._deployment = deployment
         self._rollout = rollout
-        self._user = User(it, namespace)
+        self._user = User(it.sight, namespace)
 
     async def play(self, state: State) -> None:
         user, size = self._user, len(state.made)
         await self._deployment.start(self._rollout.first)
-        await until(lambda: self._deployment.is_ready, limit_s=LIMIT_S)
+        await until(lambda: self._deployment.is_ready, "the operator is ready", limit_s=LIMIT_S)
         await user.create(state.spec, labels=state.labels)
         await user.running(size)
         await self._change(0)
@@ -180,7 +180,7 @@ class Play:
 
     async def _change(self, number: int) -> None:
         await self._rollout.change(number, self._deployment, TERMINATED, lambda: None)
-        await until(lambda: self._deployment.leads, limit_s=LIMIT_S)
+        await until(lambda: self._deployment.leads, "the operator leads", limit_s=LIMIT_S)
         await self._quiet()
 
     async def _quiet(self) -> None:

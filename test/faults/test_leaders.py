@@ -54,12 +54,14 @@ def test_a_leader_whose_clock_is_moved_goes_on_and_is_followed_as_any_other(tmp_
 
     async def run() -> Writes:
         async with match(tmp_path, lambda _: Stop(), place=moved.place) as it:
-            await until(it.leader, limit_s=LIMIT_S)
+            await until(it.leader, "a replica leads", limit_s=LIMIT_S)
             old, reigns = it.leader(), len(it.writes.reigns_begun)
             moved.move(old, seconds)
             writes = it.writes.count(old)
             await asyncio.sleep(2 * LEASE_S)  # what is to happen in this time is nothing
-            await until(lambda: it.leader() and it.writes.count(old) > writes + 10, limit_s=LIMIT_S)
+            await until(
+                lambda: it.leader() and it.writes.count(old) > writes + 10, "the leader writes again", limit_s=LIMIT_S
+            )
             assert len(it.writes.reigns_begun) == reigns
             assert any(abs(each - seconds) < WITHIN_S for each in it.writes.wrong_s(old))
             await it.harm(Random(1))

@@ -73,7 +73,7 @@ def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path
     """The first release drops attempt and count. That restarts no pod, and the next attempt has a higher number."""
 
     async def play(it: Field, namespace: str, deployment: Deployment) -> None:
-        user = User(it, namespace)
+        user = User(it.sight, namespace)
 
         async def change(release: Release, generation: int) -> None:
             """Let another release write the status of the job after an edit."""
@@ -85,7 +85,7 @@ def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path
             assert pods == {name: pod.metadata.uid for name, pod in user.pods.items()}
 
         await deployment.start(present())
-        await until(lambda: deployment.is_ready, limit_s=LIMIT_S)
+        await until(lambda: deployment.is_ready, "the operator is ready", limit_s=LIMIT_S)
         policy = {"maxRestarts": 1, "rules": [{"action": "RestartAll"}]}
         await user.create(with_policy(workers(2), failurePolicy=policy))
         await user.running(2)
@@ -122,13 +122,13 @@ class Retries:
         self._namespace = namespace
         self._census = field.census
         self._deployment = deployment
-        self._user = User(field, namespace)
+        self._user = User(field.sight, namespace)
 
     async def play(self, older: Release, *, fails: bool) -> None:
         """Restart workers before a rollback and after the next upgrade; if it `fails`, one exits with 134 in between."""
         user, deployment = self._user, self._deployment
         await deployment.start(present(), CODES)
-        await until(lambda: deployment.is_ready, limit_s=LIMIT_S)
+        await until(lambda: deployment.is_ready, "the operator is ready", limit_s=LIMIT_S)
         await user.create(workers(2, "ExitCode"))
         await user.running(2)
         await user.fail(f"{NAME}-worker-1", 200)
@@ -160,7 +160,7 @@ class Retries:
         """Start a release, which restarts no pod."""
         before = {name: pod.metadata.uid for name, pod in self._user.pods.items()}
         await self._deployment.come(release, TERMINATED, *flags)
-        await until(lambda: self._deployment.leads, limit_s=LIMIT_S)
+        await until(lambda: self._deployment.leads, "the operator leads", limit_s=LIMIT_S)
         await asyncio.sleep(SYNCED_S)
         assert before == {name: pod.metadata.uid for name, pod in self._user.pods.items()}
 
@@ -203,12 +203,12 @@ class Takeover:
         self._namespace = namespace
         self._proxy = proxy
         self._deployment = deployment
-        self._user = User(field, namespace)
+        self._user = User(field.sight, namespace)
 
     async def play(self, older: Release, *, succeeds: bool) -> None:
         user, deployment = self._user, self._deployment
         await deployment.start(present())
-        await until(lambda: deployment.is_ready, limit_s=LIMIT_S)
+        await until(lambda: deployment.is_ready, "the operator is ready", limit_s=LIMIT_S)
         await user.create(with_sidecars(slow_workers(2)) if succeeds else slow_workers(2), labels=QUEUE)
         await user.running(2)
         if succeeds:
@@ -236,7 +236,7 @@ class Takeover:
     async def _change(self, release: Release, way: str) -> None:
         await self._deployment.leave(way)
         await self._deployment.come(release, way)
-        await until(lambda: self._deployment.leads, limit_s=LIMIT_S)
+        await until(lambda: self._deployment.leads, "the operator leads", limit_s=LIMIT_S)
         await self._quiet()
 
     async def _quiet(self) -> None:

@@ -17,6 +17,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -175,11 +176,11 @@ class Life:
             pass  # the current object with that name is being deleted
 
     async def _run_to_the_end(self) -> None:
-        await until(lambda: self._phase() == "Running", limit_s=LIMIT_S)
+        await until(lambda: self._phase() == "Running", "its pod runs", yet=self._phase, limit_s=LIMIT_S)
         pod = self._pod()
         assert pod is not None
         await self._client.patch(PODS, self._play.namespace, self._name, all_ended(pod))
-        await until(lambda: self._phase() == "Succeeded", limit_s=LIMIT_S)
+        await until(lambda: self._phase() == "Succeeded", "its pod has succeeded", yet=self._phase, limit_s=LIMIT_S)
 
     def _pod(self) -> Thing | None:
         return self._field.pods.indexer.get(f"{self._play.namespace}/{self._name}")
@@ -192,9 +193,8 @@ class Life:
         place = self._play.namespace
         found = json.loads(await self._client.get(resource, place, name))["metadata"]
         await self._client.delete(resource, place, name, uid=found["uid"], grace_s=0, propagation="Background")
-        async with asyncio.timeout(LIMIT_S):
-            while not await self._is_gone(resource, name, found["uid"]):  # noqa: ASYNC110 - no event tells of it
-                await asyncio.sleep(TICK_S)
+        is_gone = partial(self._is_gone, resource, name, found["uid"])
+        await until(is_gone, f"{name} of {resource.plural} is gone", limit_s=LIMIT_S, tick_s=TICK_S)
 
     async def _is_gone(self, resource: Resource, name: str, uid: str) -> bool:
         if resource is PODS:  # its user has seen it too
@@ -222,7 +222,7 @@ class Life:
             left = any(pod.metadata.uid in old for pod in pods.by_index(NAMESPACE_INDEX, place))
             return found is not None and found.metadata.uid == again and not left
 
-        await until(is_seen, limit_s=LIMIT_S)
+        await until(is_seen, "the operator has seen the event", limit_s=LIMIT_S)
 
     async def _make_another_job(self) -> None:
         spec = specs(Worker=replica(1, "Never", "forever"))
@@ -241,7 +241,7 @@ class Life:
             lists = (each for each in proxy.history[since:] if each.verb == "list" and each.status == 200)
             return sum(each.place.resource == resource.plural for each in lists) >= count
 
-        await until(listed, limit_s=LIMIT_S)
+        await until(listed, "the operator has listed its pods", limit_s=LIMIT_S)
         await asyncio.sleep(READ_S)
 
     @staticmethod

@@ -164,7 +164,7 @@ class Deployment:
         """Start a process of a release; if the previous one still runs, stop that when the new one is ready."""
         new = await self.start(release, *flags)
         if way == ROLLED:
-            await until(lambda: new.is_ready, limit_s=LIMIT_S)
+            await until(lambda: new.is_ready, "the new operator is ready", limit_s=LIMIT_S)
             await self._stop(self._replicas[-2], signal.SIGTERM)
 
     async def _stop(self, replica: Replica, way: signal.Signals) -> None:
@@ -252,12 +252,12 @@ async def _play(field: Field, case: Course, rollout: Rollout, reference: Outcome
     ):
         calm = asyncio.Event()
         calm.set()
-        user = User(field, namespace, calm=calm, patience_s=BUGGY_LIMIT_S if buggy else LIMIT_S)
+        user = User(field.sight, namespace, calm=calm, patience_s=BUGGY_LIMIT_S if buggy else LIMIT_S)
         await deployment.start(rollout.first)
         async with beside(_noting(workload.play(user), outcome.violations)) as (playing,):
             for number, term in enumerate(case.terms):
                 await _written(proxy, term, playing)
-                await until(lambda: deployment.is_ready, limit_s=LIMIT_S)
+                await until(lambda: deployment.is_ready, "the operator is ready", limit_s=LIMIT_S)
                 calm.clear()
                 await rollout.change(number, deployment, case.way, calm.set)
             await playing

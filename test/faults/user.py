@@ -1,17 +1,18 @@
-"""A user of one namespace: creates a job, edits it, ends its pods, and waits for the results."""
+"""A user of a real cluster: creates a job, edits it, ends its pods, and waits for the results."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from faults.field import Field, Thing
+from faults.field import Sight, Thing
 from hack.hollow_node.runner import BINDINGS
 from hack.hollow_node.script import ON_STOP, RUN, RUN_OF
 from hack.objects import an_object
 from integration.cluster import tfjob
+from support.waiting import until
 from tfjob_operator.api.client import ListOptions
-from tfjob_operator.api.client.errors import ConflictError, NotFoundError
+from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from tfjob_operator.api.core import PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_REPLICA_INDEX, TFJOBS
@@ -20,6 +21,7 @@ from tfjob_operator.informers.store import NAMESPACE_INDEX
 NAME: Final = "job"
 LIMIT_S: Final = 300.0
 TICK_S: Final = 0.02
+RETRY_S: Final = 0.5
 NODE: Final = "hollow-node"
 
 
@@ -28,20 +30,32 @@ class WaitedInVainError(Exception):
 
 
 class User:
-    """A user with one job in one namespace, who acts while `calm` is set. All waits raise WaitedInVainError."""
+    """A user with one job, the only one of its namespace, who acts while `calm` is set. All waits raise WaitedInVainError.
+
+    A `stubborn` user repeats a request until it succeeds, or has succeeded before.
+    """
 
     def __init__(
-        self, field: Field, namespace: str, *, calm: asyncio.Event | None = None, patience_s: float = LIMIT_S
+        self,
+        sight: Sight,
+        namespace: str,
+        *,
+        name: str = NAME,
+        calm: asyncio.Event | None = None,
+        patience_s: float = LIMIT_S,
+        stubborn: bool = False,
     ) -> None:
-        self._field = field
-        self._client = field.client
+        self._sight = sight
+        self._client = sight.client
+        self._name = name
+        self._stubborn = stubborn
         self.namespace = namespace
         self._calm = calm
         self._patience_s = patience_s
 
     @property
     def job(self) -> Thing | None:
-        return self._field.jobs.indexer.get(f"{self.namespace}/{NAME}")
+        return self._sight.jobs.indexer.get(f"{self.namespace}/{self._name}")
 
     @property
     def status(self) -> dict[str, Any]:
@@ -49,7 +63,7 @@ class User:
 
     @property
     def pods(self) -> dict[str, Thing]:
-        found = self._field.pods.indexer.by_index(NAMESPACE_INDEX, self.namespace)
+        found = self._sight.pods.indexer.by_index(NAMESPACE_INDEX, self.namespace)
         return {replica_of(pod.metadata.name, pod.metadata.labels): pod for pod in found}
 
     def is_true(self, condition: str) -> bool:
@@ -64,13 +78,52 @@ class User:
     async def create(
         self, spec: dict[str, Any], resource: Resource = TFJOBS, labels: Mapping[str, str] | None = None
     ) -> None:
-        job = tfjob(NAME, spec, resource)
+        job = tfjob(self._name, spec, resource)
         job["metadata"]["labels"] = labels or {}
-        await self._client.create(resource, self.namespace, job)
+        await self._send(lambda: self._client.create(resource, self.namespace, job))
 
     async def edit(self, **spec: Any) -> None:
         """Change fields of the spec; None removes one."""
-        await self._client.patch(TFJOBS, self.namespace, NAME, {"spec": spec})
+        await self._send(lambda: self._client.patch(TFJOBS, self.namespace, self._name, {"spec": spec}))
+
+    async def leave(self) -> None:
+        """Delete the job, and wait until its children are gone."""
+        await self._send(lambda: self._client.delete(TFJOBS, self.namespace, self._name))
+        await self.gone()
+
+    async def has_no_job(self) -> bool:
+        """Ask the API server, because the informer may not have heard of the job yet."""
+        return await self._send(lambda: self._client.get(TFJOBS, self.namespace, self._name)) is None
+
+    async def drain(self) -> None:
+        """Delete all pods, and wait for as many others."""
+        before = {pod.metadata.uid for pod in self.pods.values()}
+        for name in [*self.pods]:
+            await self._send(lambda name=name: self._client.delete(PODS, self.namespace, name))  # type: ignore[misc]
+
+        def replaced() -> bool:
+            return len({pod.metadata.uid for pod in self.pods.values()} - before) == len(before)
+
+        await self.until("all pods are replaced", replaced)
+
+    async def reaches(self, condition: str) -> None:
+        await self.until(condition, lambda: self.is_true(condition))
+
+    async def has_pods(self, number: int) -> None:
+        await self.until(f"{number} pods", lambda: len(self.pods) == number)
+
+    async def _send(self, request: Callable[[], Awaitable[Any]]) -> Any:
+        while True:
+            try:
+                return await request()
+            except (AlreadyExistsError, NotFoundError):
+                if not self._stubborn:
+                    raise
+                return None
+            except ApiError:  # such as that of an API server that is being restarted
+                if not self._stubborn:
+                    raise
+                await asyncio.sleep(RETRY_S)
 
     async def end(self, replica: str, run: str = "0s:0") -> None:
         await self.until(f"{replica} runs", lambda: self._phase(replica) == "Running")
@@ -144,14 +197,14 @@ class User:
 
     async def gone(self) -> None:
         async def holds() -> bool:
-            listed = await self._client.list_page(SERVICES, ListOptions(namespace=self.namespace))
+            listed = await self._send(lambda: self._client.list_page(SERVICES, ListOptions(namespace=self.namespace)))
             return not self.pods and not json.loads(listed)["items"]
 
-        await self._until("pods and services are gone", holds)
+        await self.until("pods and services are gone", holds)
 
     async def place(self, pods: int) -> None:
         """Simulate Volcano: admit the PodGroup, and bind each pod to a node."""
-        await self._until(f"there is a PodGroup, and {pods} pods have a node", lambda: self._place(pods))
+        await self.until(f"there is a PodGroup, and {pods} pods have a node", lambda: self._place(pods))
 
     async def _place(self, pods: int) -> bool:
         try:
@@ -174,19 +227,21 @@ class User:
         return len([pod for pod in self.pods.values() if "nodeName" in pod.spec]) == pods
 
     async def until(self, what: str, holds: Callable[[], object]) -> None:
-        async def check() -> object:
-            return holds()
-
-        await self._until(what, check)
-
-    async def _until(self, what: str, holds: Callable[[], Awaitable[object]]) -> None:
+        """Wait until `holds`, a function or a coroutine function, returns true."""
         try:
-            async with asyncio.timeout(self._patience_s):
-                while not ((self._calm is None or self._calm.is_set()) and await holds()):  # noqa: ASYNC110 - the informers wake nobody else
-                    await asyncio.sleep(TICK_S)
-        except TimeoutError:
-            phases = {name: pod.status.get("phase") for name, pod in self.pods.items()}
-            raise WaitedInVainError(f"not: {what}; pods {phases}, status {json.dumps(self.status)}") from None
+            await until(
+                lambda: (self._calm is None or self._calm.is_set()) and holds(),
+                what,
+                limit_s=self._patience_s,
+                yet=self._state,
+                tick_s=RETRY_S if self._stubborn else TICK_S,
+            )
+        except TimeoutError as error:
+            raise WaitedInVainError(str(error)) from None
+
+    def _state(self) -> str:
+        phases = {name: pod.status.get("phase") for name, pod in self.pods.items()}
+        return f"pods {phases}, status {json.dumps(self.status)}"
 
     def _phase(self, replica: str) -> str:
         pod = self.pods.get(replica)

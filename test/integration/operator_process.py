@@ -88,7 +88,7 @@ class OperatorProcess:
     def wait_for(self, event: str, **fields: object) -> dict[str, Any]:
         """Wait for a line with this event and these fields."""
         found: list[dict[str, Any]] = eventually(
-            lambda: self.lines(event, **fields) or self.process.poll() is not None, f"{event} is logged: {self.text()}"
+            lambda: self.lines(event, **fields) or self.process.poll() is not None, f"{event} is logged:", yet=self.text
         )
         assert isinstance(found, list), self.text()
         return found[0]

@@ -29,7 +29,7 @@ class Page:
         with self.open(f"/-/stream?job={job}", **headers) as response:
             kind = ""
             for line in response:  # at least one line comes every ten seconds
-                assert time.monotonic() < deadline, "what was waited for was not told"
+                assert time.monotonic() < deadline, f"not within {LIMIT_S:.0f} s; the last event is {kind}"
                 name, _, value = line.decode().strip().partition(": ")
                 kind = value if name == "event" else kind
                 if name == "data" and value:

@@ -92,7 +92,11 @@ async def test_a_hundred_similar_events_are_nine_and_a_combined_one(
         counts = {event["message"]: event["count"] for event in events}
         assert counts == {f"cup {number}": 1 for number in range(9)} | {"(combined from similar events): cup 24": 16}
         # The server has the 25th write before the recorder reads its response and drops the others.
-        await until(lambda: bench.drops.count == {("Normal", "spam"): 75})
+        await until(
+            lambda: bench.drops.count == {("Normal", "spam"): 75},
+            "75 events are dropped",
+            yet=lambda: bench.drops.count,
+        )
 
 
 async def test_an_event_that_has_expired_is_made_anew_with_its_count(

@@ -54,7 +54,7 @@ def is_list(seen: Seen) -> bool:
 async def see(it: ConfigMaps, follows: Follower, name: str) -> None:
     """Create an object and wait until the handler has heard of it: from here on the watch is open and has brought something."""
     await it.put(name)
-    await until(lambda: f"{it.namespace}/{name}" in follows.handler.now)
+    await until(lambda: f"{it.namespace}/{name}" in follows.handler.now, f"{name} is heard of")
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
@@ -169,7 +169,10 @@ async def play(case: Case, verb: str, plane: ControlPlane, it: ConfigMaps) -> Fo
         follows.begin_chapter()
         follows.proxy.cut_streams()
         await it.change(case.name, "news")
-        await until(lambda: len(follows.handler.told) == 2 and bool(follows.proxy.streams))
+        await until(
+            lambda: len(follows.handler.told) == 2 and bool(follows.proxy.streams),
+            "two events are heard of, and it watches",
+        )
         return follows
 
 
@@ -207,7 +210,7 @@ async def test_what_happens_between_a_list_and_its_watch_is_reported_once(
         follows.proxy.rule(is_watch, delay(0.5))
         follows.begin_chapter()
         follows.proxy.cut_streams()
-        await until(lambda: follows.story() == RELISTED)
+        await until(lambda: follows.story() == RELISTED, "it has listed again", yet=follows.story)
         await it.change("a", "1")
         await it.put("b")
         await it.change("a", "2")
@@ -235,9 +238,9 @@ async def test_streams_that_are_cut_in_the_middle_of_an_object_lose_and_repeat_n
         follows.begin_chapter()
         follows.proxy.cut_streams()
         async with it.churned(10, dice):
-            await until(lambda: len(follows.chapter) > 30)
+            await until(lambda: len(follows.chapter) > 30, "30 requests are sent", yet=lambda: len(follows.chapter))
         truth = await it.truth()
-        await until(lambda: follows.handler.now == truth)
+        await until(lambda: follows.handler.now == truth, "the handler has heard of all")
         assert {step.partition(" ")[0] for step in follows.story()} == {"watch"}
         assert follows.handler.told == it.written
         assert follows.cached == truth
@@ -265,7 +268,7 @@ async def test_a_bookmark_moves_the_version_so_that_an_idle_collection_needs_no_
         follows.proxy.cut_streams()
         # A bookmark has a new version only if something changed elsewhere since the watch was opened, so let it change.
         async with load(churn, pause_s=0.2):
-            await until(lambda: follows.informer.last_resource_version != event)
+            await until(lambda: follows.informer.last_resource_version != event, "a bookmark has come")
         await compact(control_plane, it, event)
         follows.begin_chapter()
         follows.proxy.cut_streams()
@@ -375,7 +378,7 @@ async def test_a_late_handler_hears_of_each_of_2000_objects_once_while_writers_g
                 await follows.informer.add_event_handler(handlers[-1]).wait_for_sync()
                 assert len(handlers[-1].told) >= CROWD - CHURNED  # all of them, before it has synced
         truth = await it.truth()
-        await until(lambda: all(handler.now == truth for handler in handlers))
+        await until(lambda: all(handler.now == truth for handler in handlers), "all handlers have heard of all")
         assert [handler.faults for handler in handlers] == [[]] * 4
         assert follows.cached == truth
         assert follows.count("list") == 1
@@ -392,7 +395,7 @@ async def test_2000_objects_come_in_four_pages_when_the_cache_of_the_server_can_
         follows.proxy.rule(is_watch, EXPIRED)
         follows.proxy.rule(is_list, answer_status(410, "Expired"))
         follows.proxy.cut_streams()
-        await until(lambda: bool(follows.story()) and follows.story()[-1] == "watch")
+        await until(lambda: bool(follows.story()) and follows.story()[-1] == "watch", "it watches", yet=follows.story)
         assert follows.story() == ["watch last", "list last", *["list any"] * 4, "watch"]
         pages = [seen.query for seen in follows.chapter if seen.verb == "list"][1:]
         assert [page.get("limit") for page in pages] == [str(PAGE_SIZE)] * 4

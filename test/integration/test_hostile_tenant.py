@@ -221,7 +221,8 @@ async def deletions_that_hang(it: Tenants) -> None:
     for each in held:
         each["metadata"]["finalizers"] = ["example.com/never"]
     await it.create(*held)
-    await asyncio.sleep(1)
+    pods = ("get", "pods", "-n", HOSTILE, "-l", "training.kubeflow.org/replica-index=0", "-o", "name")
+    await it.eventually(lambda: it.kubectl(*pods).count("pod/held-") == len(held), "each has its first pod")
     stay = [{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/never"]}]
     for index in range(20):
         await it.patch(PODS, f"held-{index}-worker-0", stay, JSON_PATCH)

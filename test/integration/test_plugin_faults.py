@@ -82,7 +82,9 @@ class Stage:
 
     async def wait_for_watch(self) -> None:
         """Wait until the plugin watches jobs."""
-        await until(lambda: any(each.seen.place.resource == "tfjobs" for each in self.proxy.streams))
+        await until(
+            lambda: any(each.seen.place.resource == "tfjobs" for each in self.proxy.streams), "the plugin watches jobs"
+        )
 
 
 @asynccontextmanager

@@ -206,7 +206,7 @@ def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_and_ends_with_1(s
     for number in range(5):
         site.wait_for_pod(f"job-{number}-worker-0")
     a.process.send_signal(signal.SIGCONT)
-    assert a.process.wait(30) == 1
+    assert a.process.wait(LIMIT_S) == 1
     after = a.lines()[before:]
     assert [line for line in after if line["event"] in {"tfjob_condition", "tfjob_event"}] == []
     errors = [line["event"] for line in after if line["level"] == "error"]
@@ -412,7 +412,7 @@ def test_a_port_that_is_taken_is_reported_and_ends_the_process_with_1(site: Site
         other.bind(("127.0.0.1", 0))
         other.listen()
         operator = site.start(port=other.getsockname()[1])
-        assert operator.process.wait(30) == 1
+        assert operator.process.wait(LIMIT_S) == 1
     (line,) = operator.lines("operator_failed")
     assert line["error"].startswith(f"cannot listen on 127.0.0.1:{operator.port}: ")
     assert "Traceback" not in operator.text()

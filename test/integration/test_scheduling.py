@@ -29,7 +29,7 @@ from hack.kubernetes_versions import NEWEST
 from hack.real_node.node import kube_scheduler_command
 from integration.cluster import Cluster, replica, specs
 from integration.operator_process import ROOT, kubeconfig
-from support.waiting import eventually
+from support.waiting import eventually, until
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS
 
@@ -144,15 +144,18 @@ async def _said_of(client: RestClient, case: Case) -> str:
             await _create(client, f"on-{name}", {**spec, "nodeName": name})
         await asyncio.sleep(1.0)  # until the scheduler knows of them
         await _create(client, "waiting", case.pod)
-        message = ""
-        while not message:
-            await asyncio.sleep(0.1)
+        messages: list[str] = []
+
+        async def is_told() -> bool:
             pod = msgspec.json.decode(await client.get(PODS, "default", "waiting"))
-            message = pod["status"].get("conditions", [{}])[0].get("message", "")
+            messages[:] = [each["message"] for each in pod["status"].get("conditions", [])[:1]]
             assert "nodeName" not in pod["spec"], case
+            return any(messages)
+
+        await until(is_told, "the scheduler says why the pod waits", tick_s=0.1)
         for name in ("waiting", *(f"on-{name}" for name in case.running)):
             await client.delete(PODS, "default", name, grace_s=0)
-    return message
+    return messages[0]
 
 
 async def _create(client: RestClient, name: str, spec: dict[str, Any]) -> None:

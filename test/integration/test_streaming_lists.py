@@ -31,21 +31,25 @@ async def test_streamed_or_listed_the_cache_is_the_same_and_follows_the_server(
                 follower(control_plane, namespace, stream_lists=True) as ours,
                 follower(control_plane, namespace) as lister,
             ):
-                await until(lambda: len(reads(ours)) == (1 if streams else 3) and len(reads(lister)) == 2)
+                await until(
+                    lambda: len(reads(ours)) == (1 if streams else 3) and len(reads(lister)) == 2, "both have listed"
+                )
                 assert reads(ours) == (["stream"] if streams else ["stream", "list", "watch"])
                 assert reads(lister) == ["list", "watch"]
                 assert [log["event"] for log in logs if log["log_level"] != "debug"] == []
-                await until(lambda: len(ours.handler.now) == COUNT)
+                await until(
+                    lambda: len(ours.handler.now) == COUNT, "all objects are cached", yet=lambda: len(ours.handler.now)
+                )
                 assert ours.cached == lister.cached == await it.truth()
                 await it.put("new")
                 await it.change("m0", "changed")
                 for name in ("m1", "m2"):
                     await it.delete(name)
                     truth = await it.truth()
-                    await until(lambda: ours.cached == lister.cached == truth)  # noqa: B023
+                    await until(lambda: ours.cached == lister.cached == truth, "both caches are right")  # noqa: B023
                     before = len(reads(ours))
                     ours.proxy.cut_streams()
-                await until(lambda: len(reads(ours)) > before)
+                await until(lambda: len(reads(ours)) > before, "it reads again")
                 assert set(reads(ours)[3:]) <= {"watch"}, "the stream goes on as a watch does, from the last version"
                 assert ours.handler.faults == []
 
@@ -84,6 +88,6 @@ async def test_wherever_a_stream_breaks_the_cache_ends_with_the_truth(
             async with follower(control_plane, namespace, stream_lists=True, first=cut) as follows:
                 await it.change("m0", str(length))
                 truth = await it.truth()
-                await until(lambda: follows.cached == truth)  # noqa: B023
+                await until(lambda: follows.cached == truth, "the cache is right")  # noqa: B023
                 assert ("list" in reads(follows)) is not streams
                 assert len(reads(follows)) <= (2 if streams else 5)

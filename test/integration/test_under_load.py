@@ -35,10 +35,10 @@ def writes(proxy: Proxy) -> int:
 
 async def restart_under_load(plane: ControlPlane, it: ConfigMaps) -> None:
     """Restart the server under load, and return when it is under load again."""
-    await until(lambda: len(it.written) > MANY)
+    await until(lambda: len(it.written) > MANY, "many objects are written", yet=lambda: len(it.written))
     await asyncio.to_thread(plane.restart_apiserver)
     before = len(it.written)
-    await until(lambda: len(it.written) > before + MANY)
+    await until(lambda: len(it.written) > before + MANY, "many more are written", yet=lambda: len(it.written))
 
 
 async def test_caches_and_handlers_are_true_again_after_the_server_was_killed_under_load(
@@ -54,7 +54,9 @@ async def test_caches_and_handlers_are_true_again_after_the_server_was_killed_un
         await it.put("still")
         async with it.churned(30, Random(3), pause_s=PAUSE_S):
             await restart_under_load(control_plane, it)
-        await until(lambda: still.count("list") > 1)  # a restarted server has no history, so the version has expired
+        await until(
+            lambda: still.count("list") > 1, "it has listed again"
+        )  # a restarted server has no history, so the version has expired
         await settle(everything, await it.truth())
         await settle(some, await it.truth(label_selector="side=left"))
         key = f"{namespace}/still"
@@ -63,7 +65,7 @@ async def test_caches_and_handlers_are_true_again_after_the_server_was_killed_un
 
 async def settle(follows: Follower, truth: Versions) -> None:
     """Wait until an informer's handler has the server's state; check its cache, notifications and number of requests."""
-    await until(lambda: follows.handler.now == truth)
+    await until(lambda: follows.handler.now == truth, "the handler has heard of all")
     assert follows.cached == truth
     assert follows.handler.faults == []
     assert follows.count("list") <= MOST_LISTS
@@ -88,9 +90,11 @@ async def test_the_mirror_example_converges_after_a_restart_under_load_and_then_
             tasks.create_task(mirror.run(Settings(proxy.url), stop), name="mirror")
             async with load(disturb, pause_s=PAUSE_S):
                 await restart_under_load(control_plane, it)
-            async with asyncio.timeout(PATIENCE_S):
-                while not mirrored(await it.contents()):  # noqa: ASYNC110 - the answer is the server's, it has no event
-                    await asyncio.sleep(CATCH_UP_S)
+
+            async def is_mirrored() -> bool:
+                return mirrored(await it.contents())
+
+            await until(is_mirrored, "all is mirrored", limit_s=PATIENCE_S, tick_s=CATCH_UP_S)
             await asyncio.sleep(CATCH_UP_S)
             before = writes(proxy)
             await asyncio.sleep(QUIET_S)

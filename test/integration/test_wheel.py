@@ -174,6 +174,6 @@ def test_the_controller_of_the_guide_runs_from_the_wheel_alone(
             kubectl(*delete)
             eventually(lambda: copy() == "", "the copy is collected")
             controller.terminate()
-            assert controller.wait(20) == 0
+            assert controller.wait(60) == 0
         finally:
             controller.kill()

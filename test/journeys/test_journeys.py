@@ -96,7 +96,7 @@ class Place:
     def stop_operator(self) -> None:
         """Stop it, as a scale to zero does."""
         self.operator.send_signal(signal.SIGTERM)
-        assert self.operator.wait(20) == 0
+        assert self.operator.wait(60) == 0
 
     def close(self) -> None:
         for process in (self.operator, self._node):

@@ -9,8 +9,7 @@ import os
 import re
 import shlex
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,9 +22,9 @@ from hack.hollow_node.script import LOG, RUN
 from hack.matrix.cluster import MANIFESTS, MONITORING_KINDS, at_work, open_crd
 from hack.matrix.releases import RELEASES, Release, program_of
 from hack.yaml_text import documents
+from support.waiting import eventually
 
 COMMAND_LIMIT_S: Final = 90.0  # the longest waits for a namespace to go, which takes some ten seconds
-UNTIL_LIMIT_S: Final = 60.0  # what takes a second or two may take ten times as long on a busy machine
 KUBEFLOW: Final = "--namespace=kubeflow"
 """Most of the documents name this namespace; the others, and our own jobs, are in `default`."""
 FLOW_CONTROL: Final = ("addons/flow-control-v1beta1", "addons/flow-control-v1beta2", "addons/flow-control-v1")
@@ -128,14 +127,6 @@ def _known_difference(request: pytest.FixtureRequest, kubectl: Kubectl) -> None:
 def shows(text: str, *parts: str) -> bool:
     """Return whether all of this is part of a text."""
     return all(part in text for part in parts)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until `holds` returns true."""
-    deadline = time.monotonic() + UNTIL_LIMIT_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {UNTIL_LIMIT_S:.0f} s"
-        time.sleep(0.3)
 
 
 # What a person does with the manifests: build, apply client side and server side, look.
@@ -426,9 +417,9 @@ def test_logs(kubectl: Kubectl) -> None:
 def test_scale(kubectl: Kubectl) -> None:
     """`kubectl scale` sets the number of workers, also under a condition."""
     assert "tfjob.kubeflow.org/long scaled" in kubectl("scale", "tfjob", "long", "--replicas=3")
-    until(lambda: running(kubectl, "long") == 3)
+    eventually(lambda: running(kubectl, "long") == 3, "three workers run")
     kubectl("scale", "tfjob/long", "--current-replicas=3", "--replicas=1")
-    until(lambda: running(kubectl, "long") == 1)
+    eventually(lambda: running(kubectl, "long") == 1, "one worker runs")
     assert "Expected replicas" in kubectl.refused("scale", "tfjob/long", "--current-replicas=5", "--replicas=2")
 
 
@@ -437,7 +428,7 @@ def test_patch(kubectl: Kubectl) -> None:
     merge = '{"spec":{"runPolicy":{"suspend":true}}}'
     assert "tfjob.kubeflow.org/long patched" in kubectl("patch", "tfjob", "long", "--type=merge", "-p", merge)
     wait(kubectl, "Suspended", "tfjob/long")
-    until(lambda: running(kubectl, "long") == 0)
+    eventually(lambda: running(kubectl, "long") == 0, "no worker runs")
     operations = '[{"op":"replace","path":"/spec/runPolicy/suspend","value":false}]'
     kubectl("patch", "tfjob", "long", "--type=json", "-p", operations)
     wait(kubectl, "Running", "tfjob/long")
@@ -484,7 +475,7 @@ def test_delete_with_cascade(kubectl: Kubectl, cascade: str) -> None:
         assert running(kubectl, cascade) == 1
         kubectl("delete", "pods,services", children_of(cascade))
     if cascade == "background":
-        until(lambda: not children(kubectl, cascade))
+        eventually(lambda: not children(kubectl, cascade), "its children are gone")
     assert not children(kubectl, cascade)
 
 
@@ -500,7 +491,9 @@ def test_delete_all(kubectl: Kubectl) -> None:
     kubectl("delete", "tfjobs", "--all", "--all-namespaces")
     assert not kubectl.read("tfjobs", "--all-namespaces")["items"]
     selector = "--selector=training.kubeflow.org/operator-name"
-    until(lambda: not kubectl.read("pods,services", "--all-namespaces", selector)["items"])
+    eventually(
+        lambda: not kubectl.read("pods,services", "--all-namespaces", selector)["items"], "all children are gone"
+    )
 
 
 def test_delete_the_installation(kubectl: Kubectl) -> None:

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from simulation.desired import decision_of, finished_of
+from judge.jobs import attempt_of, decision_of, finished_of, indices_of
+from judge.slots import Slot, attempt_of_pod, moment, slot_of
 from simulation.interference import WATCHED
 from simulation.kubelet import Kubelet
 from simulation.model.storage import Body, Change, Feed
-from simulation.policies import attempt_of
 from simulation.scripts import TENSORFLOW
-from simulation.slots import Slot, attempt_of_pod, moment, slot_of
 from simulation.world import World
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
@@ -202,6 +201,4 @@ def _place(pod: _Pod) -> tuple[str, int, int]:
 def _running(pods: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
     for group in pods.get("running", ()):
         for since, indices in group["since"].items():
-            for part in indices.split(","):
-                first, _, last = part.partition("-")
-                yield from ((group["type"], index, int(since)) for index in range(int(first), int(last or first) + 1))
+            yield from ((group["type"], index, int(since)) for index in indices_of(indices))

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from simulation.desired import decision_of, desired_job, finished_of, has_begun, restarts_of
+from judge.jobs import attempt_of, decision_of, desired_job, finished_of, has_begun, restarts_of
+from judge.slots import moment
 from simulation.model.storage import Body
 from simulation.policies import (
     WHOLE,
     Rule,
-    attempt_of,
     ended_at,
     is_about_late,
     is_overdue,
@@ -20,7 +20,6 @@ from simulation.policies import (
     rules_of,
 )
 from simulation.records import Records
-from simulation.slots import moment
 
 MOST_ATTEMPTS: Final = 5
 """The number of entries in a history."""

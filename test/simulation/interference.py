@@ -8,11 +8,11 @@ import asyncio
 from random import Random
 from typing import Any, Final
 
-from simulation.desired import desired_job, is_ending
+from judge.jobs import desired_job, is_ending
+from judge.slots import Slot, labels_of, slot_of
 from simulation.model.network import NETWORK
 from simulation.model.refusals import Refusal
 from simulation.model.storage import Body, Change, Feed, Key
-from simulation.slots import Slot, labels_of, slot_of
 from simulation.world import World
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS, SERVICES

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from judge.slots import Slot, moment
 from simulation.ends import POLICY_LABEL
 from simulation.lives import End, Fate
 from simulation.model.storage import Body
 from simulation.scripts import TENSORFLOW
-from simulation.slots import Slot, moment
 
-REQUEST: Final = "training.kubeflow.org/restart-requested-at"
 WHOLE: Final = frozenset({"FailJob", "RestartAll", "RestartAllAndIgnoreMaxRestarts"})
 MATCHERS: Final = frozenset({"onExitCodes", "onPodConditions", "onFailureReasons"})
 Rule = dict[str, Any]
@@ -25,19 +24,6 @@ def policy_of(job: Body) -> dict[str, Any]:
 
 def rules_of(job: Body) -> list[Rule]:
     return policy_of(job).get("rules") or []
-
-
-def attempt_of(job: Body) -> int:
-    return int((job.get("status") or {}).get("attempt", 0))
-
-
-def execution_of(job: Body) -> int:
-    """Return the number of the execution; a status from before it was counted has only attempts."""
-    return max(int((job.get("status") or {}).get("executionAttempt", 0)), attempt_of(job))
-
-
-def request_of(job: Body) -> str:
-    return str((job["metadata"].get("annotations") or {}).get(REQUEST, ""))
 
 
 def rule_about(job: Body, kind: str, pod: Body) -> Rule | None:

@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hack.hollow_node.objects import TERMINAL
-from simulation.desired import active_of, clean_up_of, decision_of, desired_job, ending_of, is_ending, is_queued
+from judge.jobs import active_of, attempt_of, clean_up_of, decision_of, desired_job, ending_of, is_ending, is_queued
+from judge.slots import attempt_of_pod, moment, slot_of
 from simulation.interference import FORGED, SECOND, WATCHED, is_marked
 from simulation.lives import End, Fate
 from simulation.model.server import Answer
 from simulation.model.storage import Body
-from simulation.policies import attempt_of, grace_of, is_taken
+from simulation.policies import grace_of, is_taken
 from simulation.records import Records
-from simulation.slots import attempt_of_pod, moment, slot_of
 from simulation.world import World
 from tfjob_operator.api.client.http import Request
 

@@ -8,13 +8,13 @@ from itertools import chain
 from typing import Final
 
 from fakes.virtual_loop import EPOCH
-from simulation.desired import DesiredJob, desired_job
+from judge.jobs import DesiredJob, attempt_of, desired_job
+from judge.slots import Slot
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.storage import Body
 from simulation.policies import (
     Rule,
-    attempt_of,
     is_restartable,
     made_with_never,
     rule_about,
@@ -22,7 +22,6 @@ from simulation.policies import (
     shows_failure,
     start_is_late,
 )
-from simulation.slots import Slot
 from simulation.world import World
 
 LATE_EDIT_S: Final = 60.0

@@ -17,15 +17,14 @@ from hack.kubernetes_versions import (
     RESTART_ALL_CONTAINERS,
     Kubernetes,
 )
+from judge.jobs import FOREIGN, INVALID, QUEUE, REQUEST, attempt_of, is_ending
+from judge.slots import REPLICA_TYPES
 from simulation import scripts
 from simulation.accelerators import GPU
-from simulation.desired import FOREIGN, INVALID, QUEUE, is_ending
 from simulation.interference import HELD
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.model.network import NETWORK
 from simulation.model.storage import Body, Feed
-from simulation.policies import REQUEST, attempt_of
-from simulation.slots import REPLICA_TYPES
 from simulation.world import World
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource

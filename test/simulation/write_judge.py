@@ -9,29 +9,35 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from fakes.virtual_loop import EPOCH
-from simulation.desired import (
+from judge.jobs import (
+    attempt_of,
     clean_up_of,
     decision_of,
     desired_job,
     ending_of,
+    execution_of,
     finished_of,
     has_begun,
     is_ending,
+    request_of,
     restarts_of,
 )
+from judge.slots import Slot, attempt_of_pod, moment, slot_of
+from judge.writes import status_mistakes
+from simulation.attempts import StatusWrite
 from simulation.interference import FORGED, SECOND, WATCHED, is_marked
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.server import Answer, Write
 from simulation.model.storage import Body, Change, Feed, Storage
-from simulation.policies import attempt_of, backoff_ends, execution_of, grace_of, policy_of, request_of
+from simulation.policies import backoff_ends, grace_of, policy_of
 from simulation.quota import Quota, first_terminal
 from simulation.records import LATE_EDIT_S, Records, is_final
-from simulation.slots import Slot, attempt_of_pod, moment, slot_of
-from simulation.verdicts import TICK_S, justify, status_mistakes
+from simulation.verdicts import TICK_S, justify
 from simulation.world import World
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import EVENTS, PODS, SERVICES
@@ -78,6 +84,8 @@ class WriteJudge(ABC):
         self._jobs, self._events = Feed(self._storage, jobs), Feed(self._storage, EVENTS)
         self._confirmed: dict[tuple[str, str], Body] = {}
         """Each job in the server's last response to a client, by client and UID."""
+        self._untouched: dict[str, list[Body]] = {}
+        """The versions of each job on which an operator may act without a response, by UID."""
         world.server.on_change.append(self._look)
         world.server.on_answer.append(self._hear)
 
@@ -104,6 +112,14 @@ class WriteJudge(ABC):
             self._accuse(write, f"while the lease names {self.holder()}")
         self._see(write, by_operator=by_operator)
 
+    def _views(self, owner: str, write: Write) -> list[Body]:
+        """Return the versions of a job on which the writer may have acted; accuse it if there are none."""
+        confirmed = self._confirmed.get((write.client, owner))
+        found = [confirmed] if confirmed is not None else self._untouched.get(owner, [])
+        if not found:
+            self._accuse(write, "acted on a view of the job that was never confirmed")
+        return found
+
     def _accuse(self, write: Write, what: str) -> None:
         self._world.note("VIOLATION", write.client, write.method, write.path, what)
         self.violations.append(f"at {write.at:.3f} s {write.client} {write.method} {write.path}: {what}")
@@ -120,8 +136,6 @@ class JobWriteJudge(WriteJudge):
         self._quota = Quota(world, self.records)
         self._kubelet = kubelet
         self._pods, self._services = Feed(self._storage, PODS), Feed(self._storage, SERVICES)
-        self._untouched: dict[str, list[Body]] = {}
-        """The versions of each job before its first status, by UID."""
         self._second: set[str] = set()
         """The UIDs of all second pods, including deleted ones."""
         self._free_since: dict[tuple[str, str], float] = {}
@@ -192,7 +206,8 @@ class JobWriteJudge(WriteJudge):
             if is_ending(old) and not is_ending(body):
                 self._note_delay("last condition", self._quota.free_since(body), body)
         records.note_status(old, body)
-        for problem in status_mistakes(old, body, records, self._latest):
+        problems = [*status_mistakes(old, body, records.maybe_succeeded(old), partial(records.most_restarts, uid))]
+        for problem in (*problems, *StatusWrite(old, body, records, self._latest).mistakes()):
             self._accuse(write, problem)
         if attempt_of(old) != attempt_of(body):
             self._note_delay("restart", records.decided_at(old, body), body)
@@ -326,9 +341,7 @@ class JobWriteJudge(WriteJudge):
 
     def _check_creation(self, owner: str, change: Change, write: Write) -> None:
         """Check that the job needed the child, as far as the operator could know."""
-        views = self._views(owner, write)
-        if not views:
-            self._accuse(write, "acted on a view of the job that was never confirmed")
+        if not (views := self._views(owner, write)):
             return
         self._check_not_foreign(owner, write)
         slot = slot_of(change.new.body["metadata"])
@@ -336,11 +349,6 @@ class JobWriteJudge(WriteJudge):
         if all(objections):
             for reason in objections[-1]:
                 self._accuse(write, reason)
-
-    def _views(self, owner: str, write: Write) -> list[Body]:
-        """Return the versions of a job on which the writer may have acted."""
-        confirmed = self._confirmed.get((write.client, owner))
-        return [confirmed] if confirmed is not None else self._untouched.get(owner, [])
 
     @staticmethod
     def _objections(job: Body, slot: Slot) -> list[str]:
@@ -424,9 +432,7 @@ class JobWriteJudge(WriteJudge):
                 return  # excluded when the operator read the spec, whatever it says now
             self._check_clean_up(current, fate, write)
             return
-        views = self._views(owner, write)
-        if not views:
-            self._accuse(write, "acted on a view of the job that was never confirmed")
+        if not (views := self._views(owner, write)):
             return
         desired = desired_job(views[-1])
         if desired.invalid and not desired.suspend:

@@ -13,6 +13,7 @@ from faults.processes import say
 from hack.control_plane import ControlPlane, ControlPlaneError
 from integration.operator_process import OperatorProcess
 from soak.identity import Identity
+from support.waiting import until
 
 QUIET_S: Final = 10.0
 """How long nothing happens between two troubles."""
@@ -160,12 +161,7 @@ class ClusterTroubles:
 
     @staticmethod
     async def _until(what: str, holds: Callable[[], bool]) -> None:
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - nobody tells of it
-                    await asyncio.sleep(TICK_S)
-        except TimeoutError:
-            raise AssertionError(f"not within {LIMIT_S:.0f} s: {what}") from None
+        await until(lambda: asyncio.to_thread(holds), what, limit_s=LIMIT_S, tick_s=TICK_S)
 
 
 def _encoded(text: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -53,16 +54,14 @@ class Stream:
         body = tfjob(name, self._spec())
         while True:
             try:
-                await self._client.create(TFJOBS, namespace, body)
-            except AlreadyExistsError:
-                break  # by an attempt whose response was lost
+                with suppress(AlreadyExistsError):  # by an attempt whose response was lost
+                    await self._client.create(TFJOBS, namespace, body)
+                break
             except InvalidError:
                 raise
             except ApiError as error:
                 self.refused[type(error).__name__] += 1
                 await asyncio.sleep(TICK_S)
-            else:
-                break
         self._ledger.accept(f"{namespace}/{name}")
 
     def _spec(self) -> dict[str, Any]:

@@ -13,14 +13,14 @@ from typing import Final
 
 import pytest
 
+from faults.field import seeing
 from faults.processes import beside, say
 from hack.audit import AuditLog
 from hack.fault_proxy import Proxy
 from soak.ledger import conclude
 from soak.troubles import Troubles
-from soak.users import User
+from soak.users import Worker
 from soak.weight import at_rest, cluster, judge, operating
-from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 
 USERS: Final = 6
 AGENT: Final = "tfjob-operator"
@@ -53,9 +53,8 @@ async def compare(seconds: float, tmp_path: Path, planted: str) -> list[str]:
         proxy = await stack.enter_async_context(Proxy(kubeconfig, serving=plane.server_credential("fault-proxy")))
         proxied = proxy.kubeconfig_through(tmp_path / "proxied")
         operator = await stack.enter_async_context(operating(proxied, tmp_path, planted))
-        transport = await stack.enter_async_context(HttpTransport(load_settings(str(plane.kubeconfig))))
-        client = RestClient(transport)
-        users = [User(client, name, Random(f"{seed}/{name}")) for name in namespaces]
+        sight = await stack.enter_async_context(seeing(plane))
+        users = [Worker(sight, name, Random(f"{seed}/{name}")) for name in namespaces]
         troubles = Troubles(plane, proxy, Random(seed))
         # The first half fills the caches: those of events and of equal values have room for what some thousand jobs bring.
         await day(users, troubles, seconds / 2)
@@ -74,7 +73,7 @@ async def compare(seconds: float, tmp_path: Path, planted: str) -> list[str]:
         return wrong + judge(operator, before, after, len(after))
 
 
-async def day(users: list[User], troubles: Troubles, seconds: float) -> None:
+async def day(users: list[Worker], troubles: Troubles, seconds: float) -> None:
     """Let users and troubles go on for so long, and all jobs come to their ends."""
     end = time.monotonic() + seconds
     working = [asyncio.create_task(user.work(lambda: time.monotonic() >= end)) for user in users]

@@ -9,6 +9,7 @@ import pytest
 from fakes.virtual_loop import EPOCH, DeadlockError, VirtualClock, VirtualTimeLoop
 from support.cases import for_each
 from support.machine import lacks, summary
+from support.waiting import eventually, until
 
 
 async def test_each_value_is_tried_with_the_other_arguments_until_one_fails_which_is_named() -> None:
@@ -88,3 +89,30 @@ def test_a_summary_counts_only_what_the_machine_lacks_and_says_what_would_bring_
     skipped = [f"Skipped: {browser}", "Skipped: a part of make faults", f"Skipped: {ip}", f"Skipped: {browser}"]
     assert summary(skipped) == ["   2  Chromium: python -m hack.browser", "   1  ip: apt-get install iproute2"]
     assert summary(["Skipped: a part of make faults"]) == []
+
+
+async def test_a_wait_in_vain_says_what_for_and_how_far_it_got() -> None:
+    """S19: also the state at the end, not that at the beginning."""
+    lines = ["started"]
+    with pytest.raises(TimeoutError, match="not within 0 s: it is ready started"):
+        eventually(lambda: False, "it is ready", limit_s=0.01, yet=lambda: lines[-1])
+
+    async def holds() -> bool:
+        lines.append("the end")
+        return False
+
+    with pytest.raises(TimeoutError, match="not within 0 s: it has ended the end"):
+        await until(holds, "it has ended", limit_s=0.01, yet=lambda: lines[-1])
+
+
+def test_a_test_waits_longer_while_there_is_progress() -> None:
+    """S19: a busy machine is slow, and not wrong; what moves for ever without a result is given up, too."""
+    seen: list[int] = []
+
+    def read() -> bool:
+        seen.append(1)
+        return len(seen) == 5
+
+    assert eventually(read, "five are read", limit_s=0.1, yet=lambda: len(seen))
+    with pytest.raises(TimeoutError, match="it ends"):
+        eventually(read, "it ends", limit_s=0.01, yet=lambda: len(seen))

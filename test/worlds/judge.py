@@ -4,6 +4,10 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, cast
 
+from judge.jobs import decision_of, desired_job, ending_of
+from judge.rest import JobAtRest, PodAtRest
+from judge.slots import moment
+from judge.writes import decision_mistakes, status_mistakes
 from tfjob_operator.api.core import TERMINAL, PodPhase
 from tfjob_operator.api.v1.conditions import is_end
 from tfjob_operator.api.v1.constants import (
@@ -12,11 +16,9 @@ from tfjob_operator.api.v1.constants import (
     ConditionReason,
     ConditionType,
     Network,
-    SuccessPolicy,
 )
-from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus
 from worlds.kubelet import OWN_GRACE, has_sidecar
-from worlds.values import LONG_S, NO_STATUS, Call, Child, Job, now_at, policy_of, spec_of, status_of
+from worlds.values import LONG_S, Call, Child, Job, body_of, now_at, policy_of, spec_of, status_of
 from worlds.world import (
     PODS,
     SERVICES,
@@ -27,7 +29,7 @@ from worlds.world import (
     State,
     attempt_of,
     children,
-    finished_in,
+    has_started,
     mode_of,
     record_of,
     require,
@@ -37,11 +39,8 @@ from worlds.world import (
 MOST_REMEMBERED: Final = 5
 GIVEN_UP_S: Final = 60
 """The end of a queued job waits so much longer for a pod than the pod's grace period."""
-ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 OVER: Final = frozenset({"ending", "ended"})
 MAX_RESTARTS: Final = "as often as maxRestarts allows"
-NOBODY: Final = ReplicaStatus()
-"""The counters of a job whose specification was never valid."""
 
 
 def is_over(pod: Child) -> bool:
@@ -71,24 +70,7 @@ def did_its_work(pod: Child) -> bool:
 
 
 def wanted(job: Job) -> frozenset[Slot]:
-    spec = spec_of(job.spec)
-    if spec is None:
-        return frozenset()
-    return frozenset((job.uid, each.type, index) for each in spec.replicas.values() for index in range(each.replicas))
-
-
-def wanted_services(job: Job, slots: frozenset[Slot]) -> frozenset[Slot]:
-    """The services that these replicas of a job need: each its own, or all one."""
-    return frozenset({(job.uid, "", 0)}) if slots and _shares(job.spec) else slots
-
-
-def _shares(spec: bytes) -> bool:
-    found = spec_of(spec)
-    return found is not None and found.network is Network.SHARED
-
-
-def told(status: JobStatus) -> list[str]:
-    return [condition.type for condition in status.conditions if condition.status == "True"]
+    return frozenset((job.uid, *slot) for slot in desired_job(body_of(job)).slots)
 
 
 # What the operator asks for.
@@ -127,7 +109,7 @@ def _judge_create(world: State, call: Call) -> None:
         spec = spec_of(each.spec)
         if each.uid != owner or each.mode != "live" or spec is None:
             reasons.add(each.mode)
-        elif call.resource == SERVICES and (replica_type == "") != _shares(each.spec):
+        elif call.resource == SERVICES and (replica_type == "") != (spec.network is Network.SHARED):
             reasons.add("not wanted")  # another network
         elif replica_type == "":
             return
@@ -244,31 +226,15 @@ def judge_step(before: State, after: State) -> None:
     old, new = before.job, after.job
     if old is None or new is None or old.uid != new.uid or old.status == new.status:
         return
-    was, now = status_of(old.status), status_of(new.status)
-    _judge_success(new, finished_in(new) - finished_in(old), after)
+    was, now = body_of(old), body_of(new)
     _judge_attempt(old, new, after)
-    if ENDS & set(told(was)):
-        require(told(now) == told(was), f"a job that has ended goes on: {told(was)}, then {told(now)}")
-        require(now.completion_time == was.completion_time, "a job ends a second time")
-    elif record_of(old) is not None:
-        _judge_ending(old, new, after)
-    elif ENDS & set(told(now)) or record_of(new) is not None:
-        _judge_end(old, new, after)
-    require(not set(told(now)) >= ENDS, "a job has two ends")
-    require(
-        len({ConditionType.RUNNING, ConditionType.RESTARTING} & set(told(now))) < 2, "Running and Restarting at once"
-    )
-    begins = now.attempt > was.attempt  # then all replicas may run again
-    require(begins or finished_in(old) <= finished_in(new), "a finished replica is forgotten")
-    failures = dict(after.failures)
-    totals = {(new.uid, each.type, each.index): each.total for each in now.restarts}
-    for each in was.restarts:
-        slot = new.uid, each.type, each.index
-        require(totals.get(slot, 0) >= each.total, f"restarts of {slot} are forgotten")
-    for slot, total in totals.items():
-        require(
-            total <= failures.get(slot, 0), f"{slot} has failed {failures.get(slot, 0)} times, and {total} are counted"
-        )
+    if ending_of(was) is None and ending_of(now) is not None:
+        _judge_quota(new, old.queued or record_of(old) is not None, after)
+    failures = {slot[1:]: count for slot, count in after.failures if slot[0] == new.uid}
+    for mistake in status_mistakes(was, now, _done(after, new), lambda slot: failures.get(slot, 0)):
+        require(False, mistake)
+    if decision_of(was) is None and decision_of(now) is not None:
+        _judge_end(new, after)
 
 
 def _judge_attempt(old: Job, job: Job, world: State) -> None:
@@ -291,33 +257,19 @@ def _judge_attempt(old: Job, job: Job, world: State) -> None:
     require(len(now.attempt_history) >= min(now.attempt, MOST_REMEMBERED), "an attempt is not remembered")
 
 
-def _judge_success(job: Job, recorded: frozenset[Slot], world: State) -> None:
-    """What is recorded as a success was one: not an exit on SIGTERM, and not an end after which the kubelet restarts it."""
-    wrong = {slot for slot in recorded if slot not in world.done}
-    require(not wrong, f"a success is recorded of {wrong}, and there was none")
-
-
-def _judge_end(old: Job, job: Job, world: State) -> None:
+def _judge_end(job: Job, world: State) -> None:
     """A job ends as its replicas have ended, and never by an edit once it has begun."""
-    status, record, began = status_of(job.status), record_of(job), dict(world.begun)
-    last = status.conditions[-1]
-    kind, reason, message = last.type, last.reason, last.message
-    if record is not None:
-        kind, reason, message = ConditionType(record.type), record.reason, record.message
-    if is_end(last):
-        require(kind == last.type, f"the end is {last.type}, and {kind} was decided")
-        _judge_quota(job, old.queued, world)
-    else:
-        require(old.queued and _active(status), f"the end waits, and active are {_active(status)}")
-    if reason == ConditionReason.INVALID and job.uid in began:
-        refused = spec_of(job.spec) is not None and job.generation <= began[job.uid]
-        require(refused, "an edit has ended a job that had begun")
-    if mode_of(world, old) == "held":
-        require(reason == ConditionReason.LIMIT, f"a job that is held ends by {reason}")
-    elif reason == ConditionReason.LIMIT and MAX_RESTARTS in message:
+    status, began, end = status_of(job.status), dict(world.begun), decision_of(body_of(job))
+    assert end is not None
+    kind, reason = end["type"], end["reason"]
+    begun = job.uid in began and not (
+        spec_of(job.spec) is not None and job.generation <= began[job.uid]
+    )  # else the API server refused a pod
+    for mistake in decision_mistakes(body_of(job), _done(world, job), begun=begun, refused=job.uid in world.refused):
+        require(False, mistake)
+    if reason == ConditionReason.LIMIT and MAX_RESTARTS in end["message"]:
         require((job.uid, status.attempt) in world.upset, f"attempt {status.attempt} ends the job, and has not failed")
     elif kind == ConditionType.SUCCEEDED:
-        require(_has_succeeded(job, world.done), "the job has succeeded, and what decides has not")
         seen = any(_runs(each) for pod in _workers(job, world) for each in _seen_at_first(world, pod))
         require(not (seen and world.won == world.epoch), "a success did not wait for workers")
     elif reason not in {ConditionReason.LIMIT, ConditionReason.INVALID}:
@@ -330,24 +282,6 @@ def _workers(job: Job, world: State) -> list[Child]:
     if spec is None or spec.completion_grace_s is None:
         return []
     return [pod for pod in world.pods if pod.type == WORKER and _runs(pod)]
-
-
-def _active(status: JobStatus) -> int:
-    return sum(each.active for each in status.replica_statuses.values())
-
-
-def _judge_ending(old: Job, job: Job, world: State) -> None:
-    """Nothing reverts a decision. Until the condition is written, the status stands still for those who read it."""
-    was, now, record = status_of(old.status), status_of(job.status), record_of(old)
-    assert record is not None
-    require(record_of(job) == record, f"a decision is reverted: {record}, then {record_of(job)}")
-    if any(map(is_end, now.conditions)):
-        require(told(now)[-1] == record.type, f"the end is {told(now)}, and {record.type} was decided")
-        require(now.completion_time == record.completion_time, "a job ends at another time than was decided")
-        _judge_quota(job, True, world)
-    else:
-        require(now.conditions == was.conditions, f"a decision is reverted: {told(was)}, then {told(now)}")
-        require(now.replica_statuses == was.replica_statuses, "counters change before the end is written")
 
 
 def _judge_quota(job: Job, queued: bool, world: State) -> None:
@@ -383,7 +317,7 @@ def waits(world: State) -> bool:
         return True
     if any(lingers(pod) and _lingers_since(job, pod) == now for pod in world.pods):
         return True
-    if mode_of(world, job) == "live" and _has_succeeded(job, world.done) and _workers(job, world):
+    if mode_of(world, job) == "live" and desired_job(body_of(job)).is_done(_done(world, job)) and _workers(job, world):
         return world.epoch == max(world.won, world.born)  # a restarted operator waits again
     record = record_of(job)
     ends = record is not None and record.type == ConditionType.SUCCEEDED and record.time == now
@@ -412,106 +346,34 @@ def judge_rest(world: State) -> None:
     require(all(child.owner == uid for child in (*pods, *world.services)), "children have outlived their job")
     if job is None:
         return
-    status, mode = status_of(job.status), mode_of(world, job)
-    if mode == "foreign":
-        require(not pods and not world.services and job.status == NO_STATUS, "a job of another controller was touched")
-        return
-    require(mode not in {"invalid", "deleting", "ending"}, f"a job is left {mode}")
-    require(status.observed_generation == job.generation, "the last edit was not observed")
-    if mode == "suspended":
-        require(told(status)[-1] == ConditionType.SUSPENDED, f"suspended, but {told(status)}")
-        require(not pods and not world.services, "a suspended job has children")
-    elif mode == "ended":
-        _judge_ended(job, pods, world)
-    elif mode == "held" or (job.uid in world.refused and ConditionType.HELD in told(status)):
-        _judge_held(job, pods, world)
-    else:
-        _judge_live(job, pods, world)
-    _judge_counters(job, status, mode, pods)
-
-
-def _judge_ended(job: Job, pods: list[Child], world: State) -> None:
-    spec, status = spec_of(job.spec), status_of(job.status)
-    require(status.completion_time is not None, "an end without a time")
-    policy = policy_of(job.spec).clean_pod_policy
-    going = [pod.name for pod in pods if not has_ended(pod)]
-    limited = any(condition.reason == ConditionReason.LIMIT for condition in status.conditions)
-    require(not going or (policy == CleanPodPolicy.NONE and not limited), f"ended, but there is {going}")
-    require(policy != CleanPodPolicy.ALL or not pods, "not cleaned up")
-    if policy != CleanPodPolicy.NONE:
-        needed = wanted_services(job, frozenset(pod.slot for pod in pods))
-        orphans = {service.name for service in world.services if service.slot not in needed}
-        require(not orphans, f"services without pods: {orphans}")
-    if spec is not None and spec.ttl_s is not None:
-        ended = next(each.last_transition_time for each in status.conditions if is_end(each))
-        require(now_at(world.epoch) == ended, "the job has outlived its TTL")
-
-
-def _judge_held(job: Job, pods: list[Child], world: State) -> None:
-    status = status_of(job.status)
-    require(ConditionType.HELD in told(status), f"held, but {told(status)}")
-    require(
-        told(status)[-1] == status.conditions[-1].type != ConditionType.HELD, f"the last condition: {status.conditions}"
+    status, now = status_of(job.status), now_at(world.epoch)
+    found = JobAtRest(
+        body_of(job),
+        {pod.slot[1:]: _at_rest(pod) for pod in pods},
+        {service.slot[1:] for service in world.services},
+        begun=has_started(world, job),
+        restarts=sum(each.total for each in status.restarts),
+        kept={pod.slot[1:] for pod in pods if did_its_work(pod)},
+        refused=job.uid in world.refused,
+        is_due=lambda since: moment(since) != now,
     )
-    written = written_as_finished(world)
-    require({pod.slot for pod in pods if did_its_work(pod)} <= written, "a success is not in the status")
-    deadline_s = policy_of(job.spec).active_deadline_s
-    idle = deadline_s is None or ConditionType.SUSPENDED in told(status) or status.start_time == now_at(world.epoch)
-    require(idle, "the deadline has passed")
+    for complaint in found.complaints():
+        require(False, complaint)
+    spec, upset = spec_of(job.spec), (job.uid, status.attempt) in world.upset
+    if mode_of(world, job) == "live" and spec is not None and spec.failure_policy is not None:
+        # Here each policy has one rule, which is about every failure.
+        require(not upset, f"attempt {status.attempt} has failed, and goes on")
 
 
-def _judge_live(job: Job, pods: list[Child], world: State) -> None:
-    spec, status = spec_of(job.spec), status_of(job.status)
-    assert spec is not None
-    written = written_as_finished(world)
-    require({pod.slot for pod in pods if did_its_work(pod)} <= written, "a success is not in the status")
-    needed = wanted(job) - written
-    running = {pod.slot for pod in pods if _runs(pod)}
-    require(running == needed, f"pods of {pods}, and needed are {needed}")
-    require(wanted_services(job, needed) <= {service.slot for service in world.services}, "a service is missing")
-    require(all(_runs(pod) or did_its_work(pod) for pod in pods), f"not running: {pods}")
-    require(not _has_succeeded(job, written), "all that decides has succeeded, and the job goes on")
-    require(ConditionType.RUNNING in told(status), f"running, but {told(status)}")
-    require(ConditionType.HELD not in told(status), f"good, but {told(status)}")
-    require(spec.active_deadline_s is None or status.start_time == now_at(world.epoch), "the deadline has passed")
-    require(all(pod.attempt == status.attempt or did_its_work(pod) for pod in pods), f"not of this attempt: {pods}")
-    policed = spec.failure_policy is not None  # here each policy has one rule, which is about every failure
-    require(
-        not policed or (job.uid, status.attempt) not in world.upset, f"attempt {status.attempt} has failed, and goes on"
-    )
-    require(status.observed_restart_request == job.requested, "a requested restart is not made")
-    if spec.backoff_limit is not None:
-        require(sum(each.total for each in status.restarts) <= spec.backoff_limit, "over the back-off limit")
+def _at_rest(pod: Child) -> PodAtRest:
+    succeeded, runs = did_its_work(pod), _runs(pod)
+    return PodAtRest(pod.phase, pod.attempt, runs, succeeded, not (runs or succeeded), pod.restarts)
 
 
 def _runs(pod: Child) -> bool:
     return pod.phase == "Running" and pod.exit_code is None and not pod.terminating
 
 
-def _has_succeeded(job: Job, finished: frozenset[Slot]) -> bool:
-    spec = spec_of(job.spec)
-    assert spec is not None
-    left = {(name, index) for _, name, index in wanted(job) - finished}
-    types = {name for _, name, _ in wanted(job)}
-    deciding = next((name for name in ("Chief", "Master", "Worker") if name in types), None)
-    if deciding is None:
-        return not left
-    if deciding == "Worker" and spec.success_policy != SuccessPolicy.ALL_WORKERS and ("Worker", 0) not in left:
-        return True
-    return all(name != deciding for name, _ in left)
-
-
-def _judge_counters(job: Job, status: JobStatus, mode: str, pods: list[Child]) -> None:
-    spec = spec_of(job.spec)
-    if spec is None:
-        return
-    for name in spec.replicas:
-        mine = [pod for pod in pods if pod.type == name and pod.slot in wanted(job)]
-        told_of = status.replica_statuses.get(name, NOBODY)
-        running = 0 if ConditionType.SUCCEEDED in told(status) else sum(_runs(pod) for pod in mine)
-        require(told_of.active == running, f"{name}: {running} run, and active is {told_of.active}")
-        if mode != "ended":
-            done = len([slot for slot in finished_in(job) & wanted(job) if slot[1] == name])
-            require(told_of.succeeded == done, f"{name}: {done} have succeeded, and succeeded is {told_of.succeeded}")
-            failed = sum(pod.phase == "Failed" for pod in mine)
-            require(told_of.failed == failed, f"{name}: {failed} have failed, and failed is {told_of.failed}")
+def _done(world: State, job: Job) -> set[tuple[str, int]]:
+    """The replicas of a job that have succeeded."""
+    return {slot[1:] for slot in world.done if slot[0] == job.uid}

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fakes.virtual_loop import EPOCH
+from judge.jobs import INVALID, QUEUE, REQUEST
 from tfjob_operator.api.core import (
     Condition,
     ContainerState,
@@ -163,6 +164,22 @@ def spec_of(spec: bytes) -> TFJobSpec | None:
 @cache
 def status_of(status: bytes) -> JobStatus:
     return msgspec.json.decode(status, type=JobStatus)
+
+
+def body_of(job: Job) -> dict[str, Any]:
+    """The job as a judge reads it."""
+    return _body(job._replace(rv=Rv(0)))
+
+
+@cache
+def _body(job: Job) -> dict[str, Any]:
+    annotations = {INVALID: "yes"} if spec_of(job.spec) is None else {}
+    meta = {"uid": job.uid, "generation": job.generation, "annotations": annotations | {REQUEST: job.requested}}
+    if job.queued:
+        meta["labels"] = {QUEUE: "q"}
+    if job.deleting:
+        meta["deletionTimestamp"] = f"{EPOCH:%Y-%m-%dT%H:%M:%SZ}"
+    return {"metadata": meta, "spec": msgspec.json.decode(job.spec), "status": msgspec.json.decode(job.status)}
 
 
 @cache

@@ -6,11 +6,26 @@ All functions map worlds to worlds. The server responds like a real one, with th
 from typing import Any, Final, NamedTuple
 
 from hack.kubernetes_versions import Kubernetes
-from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionType
+from judge.jobs import ending_of, finished_of
+from tfjob_operator.api.v1.constants import MANAGED_BY_US
 from tfjob_operator.api.v1.types import EndRecord, child_name
 from worlds.kubelet import OWN_GRACE, asked_to_go, last_delete, stored_spec
 from worlds.operator import Mind
-from worlds.values import JOB, LONG_S, NO_STATUS, Answer, Call, Child, Event, Job, Rv, policy_of, spec_of, status_of
+from worlds.values import (
+    JOB,
+    LONG_S,
+    NO_STATUS,
+    Answer,
+    Call,
+    Child,
+    Event,
+    Job,
+    Rv,
+    body_of,
+    policy_of,
+    spec_of,
+    status_of,
+)
 
 PODS: Final = "pods"
 SERVICES: Final = "services"
@@ -118,10 +133,7 @@ def mode_of(world: State, job: Job) -> str:
     policy, spec = policy_of(job.spec), spec_of(job.spec)
     if job.deleting:
         return "deleting"
-    if any(
-        each.type in {ConditionType.SUCCEEDED, ConditionType.FAILED} and each.status == "True"
-        for each in status_of(job.status).conditions
-    ):
+    if ending_of(body_of(job)) is not None:
         return "ended"
     if policy.managed_by not in MANAGED_BY_US:
         return "foreign"
@@ -289,12 +301,7 @@ def written_as_finished(world: State) -> frozenset[Slot]:
 
 def finished_in(job: Job) -> frozenset[Slot]:
     """The replicas that a job's status says have succeeded, read without the operator's help."""
-    found = set()
-    for name, text in status_of(job.status).finished_indices.items():
-        for part in filter(None, text.split(",")):
-            first, _, last = part.partition("-")
-            found |= {(job.uid, name, index) for index in range(int(first), int(last or first) + 1)}
-    return frozenset(found)
+    return frozenset((job.uid, *slot) for slot in finished_of(body_of(job)))
 
 
 def attempt_of(job: Job | None) -> int:

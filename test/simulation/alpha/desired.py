@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from simulation.desired import FOREIGN, INVALID, RETRYABLE
+from judge.jobs import FOREIGN, INVALID, RETRYABLE
+from judge.slots import Slot
 from simulation.lives import Exit
 from simulation.model.storage import Body
-from simulation.slots import Slot
 
 TYPES: Final = {"MASTER": "Master", "WORKER": "Worker", "PS": "PS"}
 """The name of each type in the v1 status."""
-WATCHED: Final = "training.kubeflow.org/operator-name"
-"""The label by which the operator watches children."""
 NEVER_BEGAN: Final = "InvalidTFJobSpec"
 """The reason in the Failed condition of a job whose spec was invalid from the start."""
 

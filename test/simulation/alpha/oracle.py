@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from simulation.alpha.desired import NEVER_BEGAN, WATCHED, DesiredAlphaJob, desired_job, fails_for_good, runtime_id_of
+from judge.jobs import ending_of, finished_of, has_begun
+from judge.rest import unobserved
+from judge.slots import Slot, replica_of
+from simulation.alpha.desired import NEVER_BEGAN, DesiredAlphaJob, desired_job, fails_for_good, runtime_id_of
 from simulation.alpha.records import Records, form_mistakes
 from simulation.alpha.users import STRANGER
-from simulation.desired import ending_of, finished_of, has_begun
+from simulation.interference import WATCHED
 from simulation.lives import End, Fate
 from simulation.model.job_controller import JOBS, JobController, is_over
 from simulation.model.storage import Body
 from simulation.oracle import grouped
-from simulation.slots import Slot, replica_of
 from simulation.world import World
 
 PLURALS = ("jobs", "services", "configmaps")
@@ -50,15 +52,9 @@ class _Case:
         self._config_maps = {body["metadata"]["name"] for body in shown["configmaps"]}
 
     def complaints(self) -> Iterator[str]:
-        if "deletionTimestamp" in self._job["metadata"]:
-            yield "is being deleted, and is still there"
-        elif self._wish.foreign:
-            if self._status or any(self._all.values()):
-                yield "is somebody else's, and was touched"
-        elif not self._status:
-            yield "nobody has looked at it"
-        elif self._status.get("observedGeneration") != self._job["metadata"]["generation"]:
-            yield "its last edit was not looked at"
+        found = unobserved(self._job, foreign=self._wish.foreign, touched=any(self._all.values()))
+        if found is not None:
+            yield from found
         else:
             yield from form_mistakes(self._job)
             if self._ending is not None:

@@ -7,9 +7,9 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from judge.jobs import FOREIGN, INVALID
 from simulation import scripts
-from simulation.alpha.desired import WATCHED
-from simulation.desired import FOREIGN, INVALID
+from simulation.interference import WATCHED
 from simulation.model.job_controller import JOBS
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.users import NAMESPACES, Owner, Place

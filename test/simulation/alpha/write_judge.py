@@ -6,15 +6,16 @@ view of the job that the server confirmed, by a read or in the response to a wri
 
 from typing import Any, Final
 
+from judge.jobs import ending_of, finished_of, has_begun
+from judge.slots import replica_of
 from simulation.alpha.desired import NEVER_BEGAN, desired_job, runtime_id_of
 from simulation.alpha.records import Records, justify, status_mistakes
-from simulation.desired import ending_of, finished_of, has_begun
+from simulation.interference import WATCHED
 from simulation.kubelet import Kubelet
 from simulation.model.job_controller import JOBS, is_over
 from simulation.model.server import Write
 from simulation.model.storage import Body, Change, Feed
 from simulation.records import LATE_EDIT_S
-from simulation.slots import replica_of
 from simulation.world import World
 from simulation.write_judge import WriteJudge, is_deletion
 from tfjob_operator.api.core import CONFIG_MAPS, SERVICES
@@ -93,10 +94,9 @@ class AlphaWriteJudge(WriteJudge):
 
     def _check_creation(self, owner: str, plural: str, name: str, write: Write) -> None:
         """Check that the job needed the child, as far as the operator could know."""
-        job = self._confirmed.get((write.client, owner))
-        if job is None:
-            self._accuse(write, "acted on a view of the job that was never confirmed")
+        if not (views := self._views(owner, write)):
             return
+        job = views[-1]
         desired, runtime_id = desired_job(job), runtime_id_of(job)
         reasons = {
             "the job is being deleted": "deletionTimestamp" in job["metadata"],
@@ -144,10 +144,9 @@ class AlphaWriteJudge(WriteJudge):
         if ending_of(current) is not None:
             self._check_clean_up(current, plural, change, write)
             return
-        job = self._confirmed.get((write.client, owner))
-        if job is None:
-            self._accuse(write, "acted on a view of the job that was never confirmed")
+        if not (views := self._views(owner, write)):
             return
+        job = views[-1]
         desired = desired_job(job)
         if desired.invalid:
             self._accuse(write, "the job is held")
@@ -161,7 +160,7 @@ class AlphaWriteJudge(WriteJudge):
     def _is_hidden(change: Change) -> bool:
         """Whether the operator's watch does not show the child; the operator then recreates a ConfigMap."""
         assert change.old is not None
-        return "training.kubeflow.org/operator-name" not in (change.old.body["metadata"].get("labels") or {})
+        return WATCHED not in (change.old.body["metadata"].get("labels") or {})
 
     def _check_clean_up(self, job: Body, plural: str, change: Change, write: Write) -> None:
         """Check the clean-up policy: None keeps everything, Running keeps what has ended, for its logs."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from judge.jobs import QUEUE
 from simulation import scripts
-from simulation.desired import QUEUE
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
 from simulation.model.kinds import Kind

@@ -130,16 +130,16 @@ class Cluster(Server):
             self.job = None
             self.job_version += 1
 
-    def wait(self, ready: Callable[[], bool]) -> None:
+    def wait(self, ready: Callable[[], bool], what: str) -> None:
         with self.condition:
-            assert self.condition.wait_for(ready, LIMIT_S)
+            assert self.condition.wait_for(ready, LIMIT_S), f"not within {LIMIT_S:.0f} s: {what}; read: {self.reads}"
 
     def wait_for_stream(self, name: str, count: int = 1) -> None:
-        self.wait(lambda: self.opened.get(name, 0) >= count)
+        self.wait(lambda: self.opened.get(name, 0) >= count, f"{count} log streams of {name}")
 
     def wait_for_lines(self, name: str) -> None:
         """Wait until the plugin has lines of a pod: it then reads the pod, to see whether it is still the same."""
-        self.wait(lambda: any(each.endswith(f"/pods/{name}") for each in self.reads))
+        self.wait(lambda: any(each.endswith(f"/pods/{name}") for each in self.reads), f"a read of the pod {name}")
 
 
 class Handler(http_server.Handler):

@@ -219,21 +219,21 @@ def test_the_log_of_the_replica_that_decides_tells_how_far_the_training_is(clust
     with live_view(cluster) as live:
         cluster.wait_for_stream("mnist-worker-0")
         cluster.write("mnist-worker-0", "Step 100/1000 loss=0.5", "Step 200/1000 loss=0.25")
-        until(lambda: live.wait(0.05).progress == Progress(200, 1000))
+        until_progress(live, Progress(200, 1000))
         assert live.wait(0).numbers == {"loss": 0.25}
         cluster.pod("mnist-worker-0", "another")
         cluster.wait_for_stream("mnist-worker-0", 2)
         cluster.write("mnist-worker-0", "Step 5/1000 loss=0.5")
-        until(lambda: live.wait(0.05).progress == Progress(5, 1000))
+        until_progress(live, Progress(5, 1000))
 
 
 def test_a_change_of_a_pod_is_seen(cluster: Cluster) -> None:
     with live_view(cluster) as live:
-        until(lambda: names(live) == ["worker-0"])
+        until_named(live, "worker-0")
         cluster.pod("mnist-worker-1")
-        until(lambda: names(live) == ["worker-0", "worker-1"])
+        until_named(live, "worker-0", "worker-1")
         cluster.delete("mnist-worker-0")
-        until(lambda: names(live) == ["worker-1"])
+        until_named(live, "worker-1")
 
 
 @contextmanager
@@ -255,16 +255,20 @@ def test_pods_are_read_again_when_their_watch_has_ended(server: Server) -> None:
     error = {"type": "ERROR", "object": {"message": "too old resource version"}}
     server.answers(f"{PODS}?{selector}&resourceVersion=9&watch=true", json.dumps(error).encode() + b"\n")
     with server.session() as session, LiveJob(session, "mnist", time.monotonic) as live:
-        until(lambda: names(live) == ["worker-0", "worker-1"])
+        until_named(live, "worker-0", "worker-1")
 
 
 def names(live: LiveJob) -> list[str]:
     return [each.name for each in live.wait(0.05).replicas or ()]
 
 
-def until(ready: Callable[[], bool]) -> None:
-    """Check again and again, each time waiting for a change."""
-    assert any(ready() for _ in range(400))
+def until_progress(live: LiveJob, wanted: Progress) -> None:
+    """Read the progress again and again, each time waiting for a change."""
+    assert any(live.wait(0.05).progress == wanted for _ in range(400)), f"not {wanted}: {live.wait(0.0).progress}"
+
+
+def until_named(live: LiveJob, *wanted: str) -> None:
+    assert any(names(live) == [*wanted] for _ in range(400)), f"not {wanted}: {names(live)}"
 
 
 def test_progress_is_a_bar_with_the_last_numbers() -> None:
@@ -362,7 +366,7 @@ class Watched:
     def watch(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
         assert query["resourceVersion"] == "7"
         yield from self.events[path]
-        assert self.may_end.wait(LIMIT_S)
+        assert self.may_end.wait(LIMIT_S), "nobody lets the log end"
         if self.error is not None:
             raise self.error
 
@@ -376,7 +380,7 @@ def test_events_of_all_watches_come_and_the_end_of_one_ends_all() -> None:
             session.may_end.set()
     assert sorted(seen) == [(0, 1), (0, 2), (1, 3)]
     assert session.aborted.is_set()
-    assert all(session.closed.acquire(timeout=LIMIT_S) for _ in (ONE, OTHER))
+    assert all(session.closed.acquire(timeout=LIMIT_S) for _ in (ONE, OTHER)), "a log stays open"
 
 
 def test_an_error_of_one_watch_is_raised_and_a_caller_that_stops_ends_all() -> None:

@@ -190,7 +190,7 @@ async def test_a_response_is_slowed_down(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.proxy.rule(lambda seen: seen.number == 1, slow_down(10))
         slow = asyncio.create_task(it.create("slow"))
-        await until(lambda: it.proxy.streams)
+        await until(lambda: it.proxy.streams, "a watch is open")
         await it.create("fast")
         assert not slow.done()
         slow.cancel()
@@ -208,14 +208,14 @@ async def test_watches_alone_are_frozen_and_others_go_on(tmp_path: Path) -> None
 
     async with scene(tmp_path) as it, asyncio.TaskGroup() as tasks:
         following = [tasks.create_task(follow(it.client, resource)) for resource in (PODS, CONFIG_MAPS)]
-        await until(lambda: len(it.proxy.streams) == 2)
+        await until(lambda: len(it.proxy.streams) == 2, "two watches are open")
         it.proxy.freeze_streams(lambda seen: seen.place.resource == "pods")
         await it.server.send()
-        await until(lambda: lines["configmaps"] == 1)
+        await until(lambda: lines["configmaps"] == 1, "a ConfigMap is heard of")
         await it.create()
         assert lines["pods"] == 0
         it.proxy.thaw_streams()
-        await until(lambda: lines["pods"] == 1)
+        await until(lambda: lines["pods"] == 1, "a pod is heard of")
         for task in following:
             task.cancel()
 
@@ -235,15 +235,15 @@ async def test_a_watch_is_cut_half_closed_or_late(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         for end in (it.proxy.cut_streams, it.proxy.half_close_streams):
             watching = asyncio.create_task(lines(1))
-            await until(lambda: it.proxy.streams)
+            await until(lambda: it.proxy.streams, "a watch is open")
             end()
             with pytest.raises(ConnectionLostError):
                 await watching
-            await until(lambda: not it.proxy.streams)
+            await until(lambda: not it.proxy.streams, "no watch is open")
             it.server.watches.clear()
         it.proxy.rule(lambda seen: seen.verb == "watch", delay_events(0.05))
         watching = asyncio.create_task(lines(2))
-        await until(lambda: it.server.watches)
+        await until(lambda: it.server.watches, "the server has a watch")
         await it.server.send()
         await it.server.send()
         assert await watching == 2

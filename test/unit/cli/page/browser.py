@@ -1,6 +1,5 @@
 """Serves a page, and stands in for a browser as far as HTTP goes."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -11,6 +10,7 @@ import aiohttp
 
 from hack.control_plane import ControlPlane
 from hack.page_cluster import PageCluster
+from support.waiting import until
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.page import __main__ as addon
 from tfjob_operator.cli.page.authenticator import ENTER, SESSION, LocalAuthenticator
@@ -171,7 +171,9 @@ async def a_cluster_page(cluster: PageCluster, **plan: Any) -> AsyncIterator[Bro
     with listen(0) as listening:
         home = f"http{'s' * ('certificate' in plan)}://127.0.0.1:{listening.getsockname()[1]}/"
         async with addon.serving(addon.ClusterPageOptions(read, listening, **plan)), a_browser([home]) as browser:
-            async with asyncio.timeout(LIMIT_S):
-                while (await browser.get("/readyz"))[0] != 200:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+
+            async def is_ready() -> bool:
+                return (await browser.get("/readyz"))[0] == 200
+
+            await until(is_ready, "the page has read all", limit_s=LIMIT_S)
             yield browser

@@ -146,7 +146,7 @@ async def test_an_api_that_is_not_served_costs_no_request_and_its_jobs_come_with
     async with a_page(page_cluster) as browser:
         known = await rows_of(browser)
         assert known[""]["troubles"] == []
-        await until(lambda: page_cluster.paths.count("/apis") > 5)
+        await until(lambda: page_cluster.paths.count("/apis") > 5, "the APIs are looked up often")
         assert first_paths(page_cluster) == []
         page_cluster.put(FIRST, a_tensorflow_job("old", "Running"))
         async with browser.stream() as events:
@@ -158,7 +158,7 @@ async def test_an_api_that_is_not_served_costs_no_request_and_its_jobs_come_with
             await until_jobs(events, known, {"team/mnist"})
         looked = page_cluster.paths.count("/apis")
         asked = len(first_paths(page_cluster))
-        await until(lambda: page_cluster.paths.count("/apis") > looked + 5)
+        await until(lambda: page_cluster.paths.count("/apis") > looked + 5, "the APIs are looked up again")
         assert len(first_paths(page_cluster)) == asked
         assert (await rows_of(browser))[""]["troubles"] == []
 
@@ -174,7 +174,7 @@ async def test_jobs_stay_on_the_page_while_discovery_fails(page_cluster: PageClu
         page_cluster.stop()
         page_cluster.start()
         looked = page_cluster.paths.count("/apis")
-        await until(lambda: page_cluster.paths.count("/apis") > looked + 3)
+        await until(lambda: page_cluster.paths.count("/apis") > looked + 3, "the APIs are looked up again")
         assert KEY in await rows_of(browser)
 
 

@@ -135,7 +135,7 @@ async def test_the_next_logs_are_opened_ahead_and_all_are_sent_in_order() -> Non
     async def logs(_kind: Any, _namespace: str, name: str, _options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
         async def chunks(next_ones: int) -> AsyncIterator[bytes]:
             yield b"first\n"
-            await until(lambda: len(opened) >= next_ones)
+            await until(lambda: len(opened) >= next_ones, "the next logs are read", yet=lambda: opened)
             yield b"last\n"
 
         opened.append(name)

@@ -124,7 +124,7 @@ async def test_what_is_no_name_of_an_object_is_refused_wherever_it_stands(page_c
     """Else it would become a part of the API server's path, or of a question about another object."""
     async with a_page(page_cluster) as browser:
         # Rows need no events: both of their informers may still be at their streaming list (refused), list and watch.
-        await until(lambda: page_cluster.paths.count("/api/v1/events") >= 6)
+        await until(lambda: page_cluster.paths.count("/api/v1/events") >= 6, "the events are read")
         asked = len(page_cluster.paths)
         for name in NO_NAMES:
             for path in ("manifest/team/{}", "manifest/{}/mnist", "log/team/{}", "logs/team/{}", "tensorboard/team/{}"):

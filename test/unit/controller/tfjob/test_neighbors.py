@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes import lives
 from fakes.jobs import decide, good_spec, job, pod, spec
 from fakes.lives import LIVES, Life, Moment, workers
 from support.cases import for_each
@@ -20,10 +19,10 @@ from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference
 
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
-BOTH_QUEUED_AND_NOT = [(life, queued) for life in LIVES for queued in (False, True)]
-SUCCESSES = [each for each in LIVES if each.__name__.startswith("success")]
+BOTH_QUEUED_AND_NOT = [(life, queued) for life in LIVES.values() for queued in (False, True)]
+SUCCESSES = [each for name, each in LIVES.items() if name.startswith("success")]
 ENDS_OF_TWO_WORKERS = [
-    each for each in SUCCESSES if "only_worker" not in each.__name__ and each is not lives.success_beside_pending
+    each for each in SUCCESSES if each.given != spec(Worker=1) and each is not LIVES["success beside pending"]
 ]
 
 
@@ -185,7 +184,7 @@ def test_all_readers_see_the_same_end_in_the_same_version_and_it_stays(case: Any
     assert {RUNNING, expected} == {*seen}
 
 
-@for_each("live", LIVES)
+@for_each("live", LIVES.values())
 def test_katib_and_argo_see_the_end_of_a_job_without_a_queue_when_it_is_decided(live: Any) -> None:
     """Katib waits for the metrics of a trial after the end, and a proxy never ends: the end must not wait for either."""
     assert not any(is_ending(each.body) for each in live(False).moments)
@@ -204,18 +203,22 @@ def test_a_workflow_that_waits_for_two_workers_ends_when_the_job_has_succeeded(l
 
 def test_a_worker_that_never_started_keeps_such_a_workflow_waiting() -> None:
     """As with training-operator 1.9.4, which counts no Pending pod either."""
-    assert readings(lives.success_beside_pending(False).moments, *ARGO_EXAMPLE) == [RUNNING]
+    assert readings(LIVES["success beside pending"](False).moments, *ARGO_EXAMPLE) == [RUNNING]
 
 
 @pytest.mark.parametrize("queued", [False, True])
 def test_a_workflow_that_waits_for_two_workers_fails_when_a_worker_has_failed(queued: bool) -> None:
     """Also if a failure of the whole job is final by a rule; a deadline fails no replica, as with training-operator 1.9.4."""
-    for live in (lives.failure_beside_active, lives.failure_with_a_collector, lives.failure_beyond_max_restarts):
-        assert readings(live(queued).moments, *ARGO_EXAMPLE) == [RUNNING, FAILED], live.__name__
-    assert readings(lives.failure_by_a_deadline(queued).moments, *ARGO_EXAMPLE) == [RUNNING]
+    for live in (
+        LIVES["failure beside active"],
+        LIVES["failure with a collector"],
+        LIVES["failure beyond max restarts"],
+    ):
+        assert readings(live(queued).moments, *ARGO_EXAMPLE) == [RUNNING, FAILED], live.steps
+    assert readings(LIVES["failure by a deadline"](queued).moments, *ARGO_EXAMPLE) == [RUNNING]
 
 
-@for_each("live", [each for each in LIVES if each is not lives.success_that_leaves_pods_running])
+@for_each("live", [each for each in LIVES.values() if each is not LIVES["success that leaves pods running"]])
 def test_kueue_gives_no_quota_away_while_a_pod_of_the_job_holds_it(live: Any) -> None:
     """It admitted the next job beside pods that clean-up deleted: the condition was written while they ran."""
     for each in live(True).moments:
@@ -223,10 +226,10 @@ def test_kueue_gives_no_quota_away_while_a_pod_of_the_job_holds_it(live: Any) ->
             assert [found.metadata.name for found in each.pods if found.status.phase not in TERMINAL] == []
 
 
-@for_each("live", LIVES)
+@for_each("live", LIVES.values())
 def test_a_job_that_is_ending_stays_active_and_as_ready_as_it_was_for_kueue(live: Any) -> None:
     """A job that is not ready is evicted after a time-out, and one that is not active loses its admission."""
-    before, ends_at_once = None, {lives.success_that_leaves_pods_running, lives.failure_of_an_invalid_job}
+    before, ends_at_once = None, {LIVES["success that leaves pods running"], LIVES["failure of an invalid job"]}
     moments = live(True).moments
     assert any(is_ending(each.body) for each in moments) != (live in ends_at_once)
     for each in moments:
@@ -275,7 +278,7 @@ def test_the_remote_job_of_multikueue_is_queued_like_the_local_one() -> None:
 
     kubernetes-sigs/kueue v0.19.2: labels are copied (pkg/util/api, `CloneObjectMetaForCreation`), `managedBy` is not.
     """
-    moments = lives.success_with_a_collector(True).moments
+    moments = LIVES["success with a collector"](True).moments
     assert {each.body["metadata"]["labels"][LABEL_QUEUE] for each in moments} == {"team"}
     finished = next(each for each in moments if kueue_finished(each.body) != RUNNING)
     assert finished.at_s >= 5, "the collector had 5 s"

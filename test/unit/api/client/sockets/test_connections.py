@@ -122,7 +122,7 @@ async def test_a_request_that_waits_for_a_connection_is_written_when_it_leaves()
 
     async with serving(behave) as server, HttpTransport(Settings(server.url), max_connections=1) as transport:
         first = asyncio.create_task(body_of(transport, get(5.0), leave))
-        await until(lambda: server.heard)
+        await until(lambda: server.heard, "the server has a request")
         second = asyncio.create_task(body_of(transport, get(5.0), leave))
         third = asyncio.create_task(body_of(transport, get(5.0)))
         await asyncio.sleep(0.01)
@@ -153,7 +153,7 @@ async def test_a_request_that_was_given_up_does_not_arrive_later() -> None:
         with pytest.raises(RequestTimeoutError):
             await transport.send(get(0.5))  # long enough to arrive, on a busy machine too
         given_up.set()
-        await until(lambda: heard)
+        await until(lambda: heard, "the request has arrived")
     assert isinstance(heard[0], ConnectionResetError), "a reset drops what is not acknowledged, an orderly end does not"
 
 
@@ -168,13 +168,13 @@ async def test_a_cancelled_request_closes_its_connection_at_once(
         HttpTransport(Settings(server.url, trusting(authority))) as transport,
     ):
         request = asyncio.create_task(body_of(transport, get(total_s=30.0)))
-        await until(lambda: server.heard)
+        await until(lambda: server.heard, "the server has a request")
         await asyncio.sleep(0.05)
         started = time.monotonic()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
-        await until(lambda: server.open == 0)
+        await until(lambda: server.open == 0, "the server has no connection", yet=lambda: server.open)
         assert time.monotonic() - started < AT_ONCE_S
 
 
@@ -182,11 +182,11 @@ async def test_leaving_the_transport_ends_what_is_still_under_way() -> None:
     async with serving(never_answers) as server:
         async with HttpTransport(Settings(server.url)) as transport:
             request = asyncio.create_task(transport.send(get(total_s=30.0)))
-            await until(lambda: server.heard)
+            await until(lambda: server.heard, "the server has a request")
         async with asyncio.timeout(AT_ONCE_S):
             with pytest.raises(TransportError):
                 await request
-        await until(lambda: server.open == 0)
+        await until(lambda: server.open == 0, "the server has no connection", yet=lambda: server.open)
 
 
 async def test_a_transport_that_is_not_open_says_so() -> None:

@@ -138,7 +138,7 @@ async def test_a_server_that_misbehaves_costs_one_error_in_time_and_no_connectio
             await body_of(transport, Request(method, "/api/v1/pods", body=b"{}", total_s=limit_s))
         assert type(raised.value) is expected
         assert time.monotonic() - started < AT_ONCE_S
-        await until(lambda: server.open == 0)
+        await until(lambda: server.open == 0, "the server has no connection", yet=lambda: server.open)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])

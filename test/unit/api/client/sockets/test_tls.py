@@ -83,7 +83,7 @@ async def test_what_a_failed_handshake_needed_is_free_without_the_garbage_collec
             for _ in range(3):
                 with suppress(TLSError):
                     await transport.send(get())
-            await until(lambda: server.open == 0 and left() == before)
+            await until(lambda: server.open == 0 and left() == before, "no connection is left", yet=lambda: server.open)
         finally:
             gc.enable()
 
@@ -94,7 +94,7 @@ async def test_a_tls_handshake_that_stalls_is_a_connect_error_in_time(authority:
         async with HttpTransport(settings, connect_s=0.2) as transport:
             with pytest.raises(ConnectError, match="connection timed out"):
                 await transport.send(get(total_s=2.0))
-        await until(lambda: server.open == 0)
+        await until(lambda: server.open == 0, "the server has no connection", yet=lambda: server.open)
 
 
 async def test_a_new_client_certificate_is_never_sent_over_an_old_connection(
@@ -164,7 +164,9 @@ async def test_a_proxy_may_be_reached_by_tls_itself(authority: Authority, server
             for _ in range(3):
                 assert await body_of(transport, get(total_s=2.0)) == b"{}"
         assert (proxy.connections, server.connections) == (1, 1)
-        await until(lambda: proxy.open == server.open == 0)
+        await until(
+            lambda: proxy.open == server.open == 0, "no connection is left", yet=lambda: (proxy.open, server.open)
+        )
     async with serving(fine_for_ever, tls=server_tls) as proxy:
         async with HttpTransport(Settings("http://api.example", trust, proxy=proxy.url)) as transport:
             assert await body_of(transport, get(total_s=2.0)) == b"{}"
@@ -186,11 +188,11 @@ async def test_a_request_that_is_cancelled_while_it_gets_its_tunnel_closes_it(
         settings = Settings("https://api.example", trusting(authority), proxy=proxy.url)
         async with HttpTransport(settings) as transport:
             request = asyncio.create_task(transport.send(get(total_s=5.0)))
-            await until(lambda: proxy.heard)
+            await until(lambda: proxy.heard, "the proxy has a request")
             await asyncio.sleep(0.05)
             request.cancel()
             await asyncio.wait([request])
-            await until(lambda: proxy.open == 0)
+            await until(lambda: proxy.open == 0, "the proxy has no connection", yet=lambda: proxy.open)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ async def test_a_proxy_that_never_responds_is_a_connect_error_in_time() -> None:
         async with HttpTransport(Settings("https://api.example", proxy=proxy.url), pool_s=0.2) as transport:
             with pytest.raises(ConnectError, match="connection timed out"):
                 await transport.send(get(total_s=2.0))
-        await until(lambda: proxy.open == 0)
+        await until(lambda: proxy.open == 0, "the proxy has no connection", yet=lambda: proxy.open)
 
 
 async def test_a_proxy_that_refuses_the_connection_is_a_connect_error() -> None:

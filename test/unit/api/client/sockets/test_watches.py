@@ -55,14 +55,14 @@ async def test_leaving_a_watch_closes_its_stream_at_once_and_leaves_no_task(
         async with client.watch(CONFIG_MAPS, ListOptions()) as lines:
             async for _ in lines:
                 break
-        await until(lambda: server.open == 0)
+        await until(lambda: server.open == 0, "the server has no connection", yet=lambda: server.open)
         with pytest.raises(KeyError):
             await fail_inside(client)
-        await until(lambda: server.open == 0)
+        await until(lambda: server.open == 0, "the server has no connection", yet=lambda: server.open)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await follow(client, [])
-        await until(lambda: server.open == 0)
+        await until(lambda: server.open == 0, "the server has no connection", yet=lambda: server.open)
         assert asyncio.all_tasks() <= before
 
 
@@ -79,7 +79,7 @@ async def test_leaving_a_watch_does_not_wait_for_a_peer_that_is_frozen(
 
     async def freezing_proxy(peer: Peer) -> None:
         to_server = asyncio.create_task(forward(peer, "127.0.0.1", server.port))
-        await until(freeze.is_set)
+        await until(freeze.is_set, "the watch is frozen")
         to_server.cancel()
         await asyncio.wait([to_server])
         await peer.gone()
@@ -91,8 +91,8 @@ async def test_leaving_a_watch_does_not_wait_for_a_peer_that_is_frozen(
             async with RestClient(transport).watch(CONFIG_MAPS, ListOptions()) as lines:
                 assert await anext(lines) == [b"{}"]
                 freeze.set()
-                await until(lambda: server.open == 0)
-            await until(lambda: proxy.open == 0)
+                await until(lambda: server.open == 0, "the server has no connection", yet=lambda: server.open)
+            await until(lambda: proxy.open == 0, "the proxy has no connection", yet=lambda: proxy.open)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

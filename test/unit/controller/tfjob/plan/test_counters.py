@@ -185,7 +185,7 @@ def test_the_counters_at_the_end_are_those_of_training_operator_unless_they_were
     assert row.sentence in " ".join(MIGRATION.read_text().split())
 
 
-@for_each("live", LIVES)
+@for_each("live", LIVES.values())
 def test_each_replica_is_counted_once_and_nothing_falls_after_the_end(live: Any) -> None:
     """While the end of a queued job waits for its pods, `active` is the number of these pods instead."""
     for queued in (False, True):

@@ -3,12 +3,12 @@
 The simulated users mark an invalid spec by an annotation and a foreign job by a field, so this module does not validate.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from judge.slots import REPLICA_TYPES, Slot
 from simulation.model.storage import Body
-from simulation.slots import REPLICA_TYPES, Slot
 from tfjob_operator.api.v1.constants import limit_of
 
 INVALID: Final = "simulation/invalid"
@@ -17,15 +17,18 @@ FOREIGN: Final = "kueue.x-k8s.io/multikueue"
 """The `managedBy` of jobs that belong to another controller."""
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 """The label of a queued job."""
+REQUEST: Final = "training.kubeflow.org/restart-requested-at"
+"""The annotation that requests a restart of a whole job."""
 RETRYABLE: Final = frozenset({130, 134, 137, 138, 143})
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredJob:
-    """A spec. `replicas`: count and restart policy by type."""
+    """A spec. `replicas`: count and restart policy by type. `shares`: all replicas have one service, which has no type."""
 
     replicas: Mapping[str, tuple[int, str]]
     all_workers: bool
+    shares: bool
     clean_pod_policy: str
     backoff_limit: int | None
     deadline_s: int | None
@@ -37,6 +40,10 @@ class DesiredJob:
     @property
     def slots(self) -> set[Slot]:
         return {(name, index) for name, (count, _) in self.replicas.items() for index in range(count)}
+
+    def services(self, slots: Collection[Slot]) -> set[Slot]:
+        """Return the services that these replicas need."""
+        return {("", 0)} if slots and self.shares else {*slots}
 
     def is_done(self, finished: Collection[Slot]) -> bool:
         """Whether a job has succeeded when these replicas have: by its chief if it has one, else by its workers."""
@@ -59,6 +66,7 @@ def desired_job(job: Body) -> DesiredJob:
     invalid = INVALID in (meta.get("annotations") or {})
     return DesiredJob(
         replicas={} if invalid else _replicas(spec["tfReplicaSpecs"]),
+        shares=run_policy.get("network") == "shared",
         all_workers=spec.get("successPolicy") == "AllWorkers",
         clean_pod_policy=_clean_pod_policy(policy("cleanPodPolicy")),
         backoff_limit=policy("backoffLimit"),
@@ -140,13 +148,29 @@ def active_of(job: Body) -> int:
     return sum(each.get("active", 0) for each in ((job.get("status") or {}).get("replicaStatuses") or {}).values())
 
 
+def attempt_of(job: Body) -> int:
+    return int((job.get("status") or {}).get("attempt", 0))
+
+
+def execution_of(job: Body) -> int:
+    """Return the number of the execution; a status from before it was counted has only attempts."""
+    return max(int((job.get("status") or {}).get("executionAttempt", 0)), attempt_of(job))
+
+
+def request_of(job: Body) -> str:
+    return str((job["metadata"].get("annotations") or {}).get(REQUEST, ""))
+
+
 def finished_of(job: Body) -> set[Slot]:
-    found: set[Slot] = set()
-    for name, text in ((job.get("status") or {}).get("finishedIndices") or {}).items():
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            found.update((name, index) for index in range(int(first), int(last or first) + 1))
-    return found
+    texts: dict[str, str] = (job.get("status") or {}).get("finishedIndices") or {}
+    return {(name, index) for name, text in texts.items() for index in indices_of(text)}
+
+
+def indices_of(text: str) -> Iterator[int]:
+    """Yield the indices of a list such as `0-3,7`."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 def restarts_of(job: Body) -> dict[Slot, int]:
