@@ -13,7 +13,9 @@ from typing import Final
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_JOB_NAME, LABEL_PREFIX, CleanPodPolicy
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, WhileRunning, fill
 from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.pods import is_up
+from tfjob_operator.cli.model.words import safe_name
 
 DESCRIBE_POD: Final = "kubectl -n {namespace} describe pod {pod}"
 DESCRIBE_JOB: Final = "kubectl -n {namespace} describe tfjob {job}"
@@ -153,7 +155,17 @@ def _recreated(facts: Facts, affected: Sequence[str]) -> Iterator[str]:
         names, kind = [name for name in affected if name in present], "pod"
     if names:
         trains = any(pod.metadata.name in names and is_up(pod) for pod in facts.pods)
-        yield f"{_RECREATE_RUNNING if trains else _RECREATE}{kind} {' '.join(names[:_MAX_PODS])}"
+        step = _RECREATE_RUNNING if trains else _RECREATE
+        if volumes := sorted({name for pod in facts.pods if pod.metadata.name in names for name in _empty_dirs(pod)}):
+            step = step.replace(
+                ":", f"; what is in their emptyDir {' and '.join(map(safe_name, volumes[:3]))} is lost:", 1
+            )
+        yield f"{step}{kind} {' '.join(names[:_MAX_PODS])}"
+
+
+def _empty_dirs(pod: PodDetails) -> list[str]:
+    volumes = (volume for volume in pod.spec.volumes or () if volume.empty_dir and volume.empty_dir.medium != "Memory")
+    return [volume.name for volume in volumes]
 
 
 def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason, exit_of
+from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS, RESTART
 from tfjob_operator.cli.diagnosis.causes import (
     KNOWN,
@@ -55,6 +56,7 @@ START: Final = error(
     rank=719,
     unless=(KNOWN,),
 )
+_COUNTS: Final = "Its restarts count toward backoffLimit {limit}: one more than that fails the job, although it trains"
 SIDECAR: Final = error(
     "sidecar-failed",
     "Container {container} exited with code {code} ({who}){words}",
@@ -202,6 +204,9 @@ def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
             seen = f"container {safe_name(end.container)} exited with code {code}{last and ': '}{last}"
             values = {"container": end.container, "code": code, "previous": str(not end.now).lower()}
             problem = replace(SIDECAR, to_do=_OF_MEMORY) if end.ended.reason == "OOMKilled" else SIDECAR
+            if isinstance(facts.spec, TFJobSpec) and facts.spec.backoff_limit is not None and end.restarts:
+                values["limit"] = str(facts.spec.backoff_limit)
+                problem = replace(problem, to_do=(_COUNTS, *problem.to_do[1:]))
             return of_pod(problem, pod, seen, key=end.container, words=last and f": {shorten(last)}", **values)
     return None
 
@@ -305,7 +310,8 @@ def _why_recreated(
     node = _node_name(facts)
     problem = replace(RECREATED, to_do=_OF_NODE_NAME) if node else RECREATED
     # Events about deleted pods, from their kubelets, the scheduler and the node life cycle controller.
-    for event in reversed(facts.events_of("Pod", name)):
+    events = [*reversed(facts.events_of("Pod", name))]
+    for event in sorted(events, key=lambda event: event.reason not in TAKEN):
         if event.type == "Warning" or event.reason in TAKEN:
             return problem, f": {value(event.reason)}: {shorten(value(event.message))}", [event]
     # The operator itself replaces pods that failed because of a disruption.

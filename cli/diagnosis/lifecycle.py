@@ -198,6 +198,10 @@ SILENT: Final = warning(
     "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
     unless=("stalled", "running-after-exception"),
 )
+_AFTER_OTHERS: Final = (
+    "FINISHED finished before, and will not run again: if the program waits for it, correct how data are divided, and start "
+    "the job anew"
+)
 QUIET: Final = info(
     "replica-without-log-output",
     "No log line for {age} ({who}); other replicas write",
@@ -384,6 +388,10 @@ def _silent(facts: Facts) -> Iterator[Finding]:
     read = [(pod, lines[pod.metadata.name]) for pod in old if pod.metadata.name in lines]
     ages = [facts.age_s(line.at or running_since(pod)) or 0.0 for pod, line in read]
     problem = SILENT if all(age_s >= limit_s for age_s in ages) else QUIET
+    done = {kind: indices for kind, indices in facts.job.status.finished_indices.items() if indices}
+    if problem is SILENT and done:
+        names = " and ".join(f"{safe_name(kind)} {safe_name(indices)}" for kind, indices in done.items())
+        problem = replace(SILENT, to_do=(_AFTER_OTHERS.replace("FINISHED", names), *SILENT.to_do[:-1]))
     for (pod, line), age_s in zip(read, ages, strict=True):
         age, seen = duration(age_s), f"log of {safe_name(pod.metadata.name)}: "
         seen += (
@@ -391,7 +399,7 @@ def _silent(facts: Facts) -> Iterator[Finding]:
             if line.at is None
             else f"last line {age} ago: {quote(line.text)}"
         )
-        if age_s >= limit_s and (line.at is not None or problem is SILENT):
+        if age_s >= limit_s and (line.at is not None or problem.id == SILENT.id):
             yield of_pod(problem, pod, age=age, container=CONTAINER_NAME, previous="false").seen_in(seen)
 
 

@@ -289,6 +289,10 @@ _JOIN: Final = (
     ),
     "Otherwise the pods that did not join have the cause, or a NetworkPolicy of the namespace",
 )
+_NO_BUILTIN: Final = 'The shell does not know "{name}" ({who}), which is a part of bash'
+_BASH: Final = ManifestChange(
+    "run the script with bash instead of sh in command, or write it for sh, such as . FILE for source FILE"
+)
 _NO_INTERPRETER: Final = 'Interpreter or loader of "{name}" not found ({who}): the file itself is there'
 _INTERPRETER: Final = (
     ManifestChange(
@@ -382,6 +386,10 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(NO_MODULE, r"No module named '?(?P<name>[\w.]+)"),
     rule(IMPORT_FAILED, r"^ImportError: "),
     rule(starting.WRONG_FORMAT, r"exec format error"),
+    rule(
+        replace(starting.NO_PROGRAM, title=_NO_BUILTIN, to_do=(_BASH,)),
+        r"(?m)^\w*sh: (\d+|line \d+): (?P<name>source|\[\[|pushd|popd|shopt|declare|function): (command )?not found$",
+    ),
     rule(starting.NO_PROGRAM, r"(?m)^\w*sh: (\d+|line \d+): (?P<name>[^:\n]+): (command )?not found$"),
     rule(starting.NO_PROGRAM, r"(?m)^(\S*/)?env: .?(?P<name>[^\s:]+?)['’]?: No such file or directory$"),
     # The runtime looks for the file before it starts the container, so only what the file needs can be missing after that.

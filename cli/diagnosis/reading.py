@@ -60,6 +60,8 @@ _ERROR: Final = re.compile(
 )
 _TRIES_AGAIN: Final = re.compile(r"\b(retry|retrying|retries|try(ing)? again|restart(ing)?)\b", re.IGNORECASE)
 """In a line by which a script says that it starts a program again: the program has said why."""
+# horovod: horovod/common/stall_inspector.cc
+_MISSING_RANKS: Final = re.compile(r"(?m)^Missing ranks:\s{0,9}\n\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
 _MEASURED: Final = re.compile(r"\b(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
 """A number that is called an error, which a training logs."""
 _LOSS: Final = re.compile(
@@ -239,6 +241,13 @@ class _Message:
             return next((line.strip() for line in reversed(self.lines) if _EXCEPTION.match(line.strip())), words)
         if "of RPC that terminated with" in words:
             words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
+        if (
+            words.endswith(":")
+            and self.lines[1:]
+            and self.lines[1][:1] in {" ", "\t"}
+            and not _FRAME.match(self.lines[1])
+        ):
+            words = f"{words} {self.lines[1].strip()}"
         if _WRAPPED.match(words):
             words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)
         return ": ".join(filter(None, (exception["type"].rpartition(".")[2], words)))
@@ -349,7 +358,7 @@ def repeated_error(log: str) -> tuple[int, str]:
     Then a program does nothing but try again. A line of a training shows that it does more, as does an error that is measured.
     """
     lines = [line for line in plain(log).split("\n") if line.strip() and not _is_of_traceback(line)]
-    if any(_TRAINS.search(line) or is_progress(line) for line in lines):
+    if any((_TRAINS.search(line) or is_progress(line)) and not _is_retry(line) for line in lines):
         return 0, ""
     alike = Counter(_NUMBER.sub("#", line) for line in lines)
     least = {line: _RAISES if _EXCEPTION.match(line) else _REPEATS for line in alike}
@@ -357,6 +366,22 @@ def repeated_error(log: str) -> tuple[int, str]:
     errors = [line for line in lines if _NUMBER.sub("#", line) in repeated and _ERROR.search(_MEASURED.sub("", line))]
     reasons = [line for line in errors if not _TRIES_AGAIN.search(line)] or errors
     return (len(errors), reasons[-1]) if errors and sum(repeated.values()) >= 0.8 * len(lines) else (0, "")
+
+
+def _is_retry(line: str) -> bool:
+    """Return True for an error after which a program tries again, as to save a step: that is no line of a training."""
+    return _TRIES_AGAIN.search(line) is not None and _ERROR.search(_MEASURED.sub("", line)) is not None
+
+
+def missing_ranks(log: str) -> tuple[int, str]:
+    """Return how often Horovod has said at the end of a log that it waits for other ranks, and for which; 0 if it does not.
+
+    It says so once a minute, so the log of a training that waits for ever is not silent.
+    """
+    lines = plain(log).split("\n")
+    last = max((number for number, line in enumerate(lines) if _TRAINS.search(line) or is_progress(line)), default=-1)
+    ranks = _MISSING_RANKS.findall("\n".join(lines[last + 1 :]))
+    return (len(ranks), f"waiting for remainder of ranks; missing ranks: {ranks[-1]}") if len(ranks) > 1 else (0, "")
 
 
 def without_heartbeat(log: str) -> str:

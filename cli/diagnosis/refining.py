@@ -30,7 +30,7 @@ _TIMEOUT: Final = re.compile(r"(?:^|[\s;&|/])timeout(?:\s|$)")
 _SEVERAL: Final = re.compile(r"[;\n]\s*\S")
 _BACKGROUND: Final = re.compile(r"(?<![>&|<])&(?![&>\d])")
 _COMMANDS: Final = re.compile(r"[;\n]|&&|\|\|")
-_SAYS: Final = re.compile(r"\s*(?:#|(?:echo|printf|exit|true|date|disown|:)(?:\s|$)|$)")
+_SAYS: Final = re.compile(r"[\s)]*(?:#|(?:echo|printf|exit|true|date|disown|sleep|:)(?:\s|$)|$)")
 """A command that waits for nothing."""
 _PYTHON: Final = re.compile(r"(/\S*/)?python[\d.]*")
 _SINGLE: Final = (
@@ -50,6 +50,10 @@ _ENDS_THE_JOB: Final = (
 )
 
 
+_ADDRESSES: Final = ("JAX_COORDINATOR_ADDRESS", "KERAS_DISTRIBUTION_JOB_ADDRESSES")
+_CLUSTER_DNS: Final = ManifestChange(
+    "remove dnsPolicy: Default from the template: with it, pods do not use cluster DNS"
+)
 _SHM: Final = "/dev/shm"  # noqa: S108 - the mount path
 _SHM_TITLES: Final = {
     "shared-memory-full": "Shared memory exhausted ({who}): the volume at /dev/shm is full",
@@ -101,7 +105,9 @@ def left_behind(facts: Facts, pod: str, container: str) -> str:
     for script in map(script_of, own):
         *before, after = _BACKGROUND.split(script)
         if before and all(map(_SAYS.match, _COMMANDS.split(after))):
-            return _COMMANDS.split(before[-1])[-1].strip()
+            command = _COMMANDS.split(before[-1])[-1].strip(" \t\n(")
+            is_cut = command.count("'") % 2 or command.count('"') % 2
+            return before[-1].strip() if is_cut else command
     return ""
 
 
@@ -109,8 +115,10 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
     """Return the problem of an exit with the advice for this job. `words` is the deciding line of the log."""
     if problem.id == "port-in-use":
         return _port_in_use(facts, problem, pod, container)
+    if problem.id in {"peer-unreachable", "peer-name-unresolved"}:
+        return _peer_missing(facts, problem, pod)
     if problem.id in _SHM_TITLES and _mounts_shm(pod_spec_of(facts, pod), container):
-        return replace(problem, title=_SHM_TITLES[problem.id], to_do=(LOGS, _SHM_LARGER))
+        problem = replace(problem, title=_SHM_TITLES[problem.id], to_do=(LOGS, _SHM_LARGER))
     if problem.id == "python-module-missing":
         return _module_missing(problem, words)
     if problem.id == "segmentation-fault" and words.startswith(_FAULT):
@@ -129,6 +137,18 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
     if problem.id == "tf-config-missing" and container == CONTAINER_NAME and sum(facts.sizes.values()) == 1:
         return replace(problem, to_do=(LOGS, *_SINGLE))
     return problem
+
+
+def _peer_missing(facts: Facts, problem: Problem, pod: str) -> Problem:
+    """Return the problem with the advice about what the template itself sets: its name servers, or the address of a process."""
+    spec = pod_spec_of(facts, pod)
+    if problem.id == "peer-name-unresolved" and spec.get("dnsPolicy") == "Default":
+        return replace(problem, to_do=(LOGS, _CLUSTER_DNS))
+    own = (each for each in listed(spec.get("containers")) if each.get("name") == CONTAINER_NAME)
+    names = {text(variable.get("name")) for each in own for variable in listed(each.get("env"))}
+    name = next((name for name in _ADDRESSES if name in names), "")
+    what = f"remove {name} from env of the template, unless it names a host outside of the job: the operator sets it"
+    return replace(problem, to_do=(*problem.to_do[:1], ManifestChange(what), *problem.to_do[1:])) if name else problem
 
 
 def of_end(facts: Facts, problem: Problem, pod: str) -> Problem:

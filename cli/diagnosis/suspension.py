@@ -48,7 +48,7 @@ _STOPS_S: Final = 60.0
 _STILL_RUNS: Final = "{who} still runs, Terminating for {age} ({why})"
 _LONG_GRACE: Final = (
     "It holds its resources until its program ends, or the grace period",
-    "To end it now, without its last checkpoint: kubectl -n {namespace} delete pod {pod} --grace-period=30",
+    "Let the program end soon after SIGTERM, or lower terminationGracePeriodSeconds of the template for later pods",
 )
 NO_WORKLOAD: Final = error(
     "kueue-absent",

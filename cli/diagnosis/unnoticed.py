@@ -177,7 +177,9 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     age_s, values = facts.age_s(last.at), {"container": CONTAINER_NAME, "previous": "false"}
     seen = f"log of {safe_name(name)}: {quote(last.log)}"
     yield from _trained(facts, pod, f"{last.head}\n{last.log}", seen, values, is_over=False)
-    times, line = reading.repeated_error(last.log)
+    times, line = reading.missing_ranks(last.log)
+    if not line:
+        times, line = reading.repeated_error(last.log)
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
         yield of_pod(REPEATS, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
     else:

@@ -108,11 +108,18 @@ class ClaimSource(Struct, frozen=True):
     claim_name: str = ""
 
 
+class EmptyDir(Struct, frozen=True):
+    """A volume that is deleted with its pod; `medium` is `Memory` for one that is not on a disk."""
+
+    medium: str = ""
+
+
 class Volume(Struct, frozen=True):
-    """A volume of a pod; only claims are read."""
+    """A volume of a pod; only claims and emptyDirs are read."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
+    empty_dir: EmptyDir | None = None
 
 
 class SchedulingGroup(Struct, frozen=True):

@@ -51,10 +51,8 @@ RESTARTS: Final = "Restarts:"
 """The reason of a job with a replica that fails again and again, followed by the number of its restarts."""
 RECREATED: Final = "Recreated:"
 """The reason of a job with a replica whose pods others delete or disrupt again and again, followed by how often."""
-_OFTEN: Final = 3
+_OFTEN: Final = 1
 """The pods of a replica may be replaced this often without a reason."""
-_ENDED: Final = 2
-"""So many pods of a replica that ended, such as evicted ones, are a reason. Users may have deleted others."""
 _SLOW_S: Final = 60.0
 """The seconds within which the operator should have created a job's pods, and a kubelet stopped one after its grace period."""
 _PLAIN: Final = frozenset({"", "TFJobFailed"})
@@ -227,7 +225,7 @@ class JobSnapshot:
 
     @cached_property
     def recreated(self) -> Mapping[str, Recreation]:
-        """The replicas whose pods others deleted more than three times or disrupted twice, the last within ten minutes.
+        """The replicas whose pods others deleted or disrupted more than once, the last time within ten minutes.
 
         RESTARTS does not count that. The operator's events on a job are limited to 25 at once, and then one in five minutes, so
         the last creation may have none. Those about pods that ended are not limited, but pods that were deleted have none.
@@ -243,12 +241,10 @@ class JobSnapshot:
         for pod in made | ended:
             name, events = replica_of(None, job.name, pod, job.runtime_id), [*made[pod], *ended[pod]]
             explained = resumed + self._recent_attempts + job.restarts.get(name, 0)
-            ends = sum(event.times for event in ended[pod]) - explained
-            times = max(sum(each.times for each in made[pod]) - 1 - explained, ends)
+            times = max(sum(each.times for each in made[pod]) - 1, sum(event.times for event in ended[pod])) - explained
             last = max(created.get(pod, 0.0), *(event.last for event in events))
             is_wanted = name.number < job.sizes.get(name.type, 0) and name.number not in self._done.get(name.type, ())
-            is_often = times > _OFTEN or ends >= _ENDED
-            if is_wanted and is_often and self.now - last < RECOVERY_S:
+            if is_wanted and times > _OFTEN and self.now - last < RECOVERY_S:
                 words = max(ended[pod], key=lambda each: each.last).words if ended[pod] else ""
                 found[pod] = Recreation(times, min(event.first for event in events), last, words)
         return found

@@ -328,13 +328,14 @@ expect("a pod was evicted twice by its kubelet", "Running 2/2 0 Recreated:2", LA
        events=[recreated(2), counted("ExitedWithCode", f"{ENDED_BY}: Evicted: disk", 2)])
 expect("a pod was evicted once by its kubelet", "Running 2/2 0", LASTING, pod(0), NEWEST,
        events=[recreated(1), counted("ExitedWithCode", f"{ENDED_BY}: Evicted: disk", 1)])
-expect("a pod was evicted by API three times", "Running 2/2 0", LASTING, pod(0), NEWEST, events=[recreated(3)])
+expect("a pod was evicted by API once", "Running 2/2 0", LASTING, pod(0), NEWEST, events=[recreated(1)])
+expect("a pod was evicted by API twice", "Running 2/2 0 Recreated:2", LASTING, pod(0), NEWEST, events=[recreated(2)])
 expect("a pod was evicted by API five times, and has run for ten minutes since", "Running 2/2 0", LASTING,
        pod(0), pod(1, running(600), creationTimestamp=at(605)), events=[recreated(5, 605)])
-expect("a pod was recreated five times, of which three were restarts", "Running 2/2 3",
-       job("Created", "Running", restarts=[RESTARTED]), pod(0), NEWEST, events=[recreated(5)])
+expect("a pod was recreated four times, of which three were restarts", "Running 2/2 3",
+       job("Created", "Running", restarts=[RESTARTED]), pod(0), NEWEST, events=[recreated(4)])
 expect("a job was resumed three times", "Running 2/2 0", LASTING, pod(0), NEWEST,
-       events=[recreated(5), counted("TFJobResumed", "TFJob mnist is resumed.", 3)])
+       events=[recreated(4), counted("TFJobResumed", "TFJob mnist is resumed.", 3)])
 expect("a job was restarted as a whole five times", "Running 2/2 5", job("Created", "Running", attempt=5),
        pod(0), NEWEST, events=[recreated(5)])
 expect("an init container was restarted twice, and the training runs for 2m", "Running 2/2 2",

@@ -1070,7 +1070,7 @@ def test_a_replica_that_is_evicted_again_and_again_is_found_while_its_newest_pod
     )
     found = next(each for each in diagnose(world.evidence()).causes if each.id == "pods-recreated")
     assert found.title.endswith(": TaintManagerEviction: Marking for deletion Pod team/mnist-worker-1")
-    world.job_event("TFJobResumed", "TFJob team/mnist is resumed.", type_="Normal", count=9)
+    world.job_event("TFJobResumed", "TFJob team/mnist is resumed.", type_="Normal", count=11)
     assert "pods-recreated" not in ids_of(world)
 
 
@@ -1868,7 +1868,7 @@ def test_a_pod_that_outlives_the_suspension_of_its_job_is_named() -> None:
     pod["status"]["phase"] = "Running"
     first = first_of(world)
     assert first.title == f"{WORKER} still runs, Terminating for 2m (grace period 1h)"
-    assert "--grace-period=30" in first.to_do[-1]
+    assert "kubectl" not in str(first.to_do), "kubelets do not shorten a grace period that has begun"
     pod["metadata"] |= {"deletionTimestamp": ago(-0.3), "deletionGracePeriodSeconds": 30}
     assert ids_of(world) == ["suspended"]
 
@@ -2911,6 +2911,88 @@ def test_a_worker_whose_pod_has_succeeded_is_not_missed_at_the_success_of_worker
     assert "succeeded-without-others" not in ids_of(world)
 
 
+STALLED: Final = (
+    "[2026-11-30 17:30:12: W /x/horovod/common/stall_inspector.cc:107] One or more tensors were submitted to be reduced, "
+    "gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
+    "Missing ranks:\n1: [DistributedAdamW_Allreduce/cond_14/HorovodAllreduce_grads_0 ...]\n"
+)
+
+
+def test_a_training_that_waits_for_ever_for_another_rank_is_noticed_although_it_warns_each_minute() -> None:
+    world = Troubled()
+    world._written(0.1, f"step 9 loss 1.8\n{STALLED * 3}")
+    first = first_of(world)
+    assert (first.id, "missing ranks: 1" in first.title) == ("running-with-repeated-error", True)
+    world._written(0.1, f"{STALLED * 3}step 10 loss 1.7")
+    assert ids_of(world) == []
+
+
+def test_a_program_that_only_tries_to_save_a_step_again_does_not_train() -> None:
+    world = Troubled()
+    error = (
+        "W1130 17:50:03.001 checkpoint_manager.py:880] Failed to save step 1250: RESOURCE_EXHAUSTED; retrying in 15 s"
+    )
+    world._written(0.1, "\n".join([error] * 9))
+    assert (first_of(world).id, "Failed to save step 1250" in first_of(world).title) == (
+        "running-with-repeated-error",
+        True,
+    )
+    world._written(0.1, "\n".join([*[error] * 9, "step 1251 loss 0.3"]))
+    assert ids_of(world) == []
+
+
+def test_of_a_silent_training_the_replicas_that_have_finished_are_told() -> None:
+    world = world_of("no-log-output")
+    world.status["finishedIndices"] = {"Worker": "1"}
+    assert first_of(world).to_do[0].startswith("Worker 1 finished before, and will not run again: ")
+    assert "delete pod" not in steps_of(world)
+
+
+def test_a_pod_with_a_volume_of_its_own_is_not_deleted_without_a_warning() -> None:
+    world = world_of("usage-error")
+    world.pods[WORKER]["spec"]["volumes"] = [
+        {"name": "ckpt", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+    ]
+    (step,) = [step for step in first_of(world).to_do if step.startswith("Delete the affected pods")]
+    assert "; what is in their emptyDir ckpt is lost:" in step
+
+
+def test_the_name_server_of_the_node_and_an_address_of_a_template_are_named_where_a_peer_is_not_found() -> None:
+    world = world_of("peer-name-unresolved")
+    world.workers["template"]["spec"]["dnsPolicy"] = "Default"
+    assert "emove dnsPolicy: Default from the template" in steps_of(world)
+    world = world_of("peer-unreachable")
+    (container,) = world.workers["template"]["spec"]["containers"]
+    container["env"] = [{"name": "JAX_COORDINATOR_ADDRESS", "value": "mnist-chief-0:1234"}]
+    assert "emove JAX_COORDINATOR_ADDRESS from env of the template" in steps_of(world)
+
+
+def test_a_part_of_bash_that_sh_does_not_know_is_no_missing_program() -> None:
+    world = Troubled()
+    world.failed(127, log="sh: 1: source: not found\n")
+    assert first_of(world).title == f'The shell does not know "source" ({WORKER}), which is a part of bash'
+    assert "with bash instead of sh" in steps_of(world)
+
+
+def test_the_second_line_of_an_exception_stands_beside_the_first_one_that_only_announces_it() -> None:
+    world = Troubled()
+    error = "RuntimeError: Error(s) in loading state_dict for ResNet:\n\tsize mismatch for fc.weight: copying a param"
+    world.failed(1, log=f"{OF_TRAINING}{error}")
+    assert first_of(world).title.endswith("for ResNet: size mismatch for fc.weight: copying a param")
+
+
+def test_of_a_sidecar_whose_restarts_count_the_limit_is_told() -> None:
+    world = world_of("sidecar-failed")
+    assert "A failed sidecar does not end the training" in steps_of(world)
+    world.spec["runPolicy"]["backoffLimit"] = 6
+    statuses = world.pods[WORKER]["status"]["containerStatuses"]
+    (sidecar,) = [each for each in statuses if each["name"] != "tensorflow"]
+    sidecar["restartCount"] = 2
+    assert "count toward backoffLimit 6: one more than that fails the job" in steps_of(world)
+
+
 def test_a_training_that_had_no_data_is_noticed() -> None:
     """Keras also warns at the end of a training that has read all of its data."""
     world = world_of("succeeded-with-exception")
@@ -2929,7 +3011,12 @@ def test_a_training_that_had_no_data_is_noticed() -> None:
 
 @for_each(
     "script",
-    ["nohup python train.py > log 2>&1 &\necho started", "cd /app && python train.py & exit 0", "a; python train.py &"],
+    [
+        "nohup python train.py > log 2>&1 &\necho started",
+        "cd /app && nohup python train.py > log 2>&1 & sleep 1; echo started",
+        "(python train.py &); exit 0",
+        "nohup python train.py -c 'a; b' &",
+    ],
 )
 def test_a_training_in_the_background_of_a_script_that_ends_is_noticed(script: str) -> None:
     world = world_of("succeeded-with-exception")
