@@ -60,8 +60,9 @@ _ERROR: Final = re.compile(
 )
 _TRIES_AGAIN: Final = re.compile(r"\b(retry|retrying|retries|try(ing)? again|restart(ing)?)\b", re.IGNORECASE)
 """In a line by which a script says that it starts a program again: the program has said why."""
+_RESTORED: Final = re.compile(r"\b(restor(ed|ing)|resum(ed|ing)|load(ed|ing))\b", re.IGNORECASE)
 # horovod: horovod/common/stall_inspector.cc
-_MISSING_RANKS: Final = re.compile(r"(?m)^Missing ranks:\s{0,9}\n\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
+_MISSING_RANKS: Final = re.compile(r"\bMissing ranks:\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
 _MEASURED: Final = re.compile(r"\b(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
 """A number that is called an error, which a training logs."""
 _LOSS: Final = re.compile(
@@ -358,7 +359,7 @@ def repeated_error(log: str) -> tuple[int, str]:
     Then a program does nothing but try again. A line of a training shows that it does more, as does an error that is measured.
     """
     lines = [line for line in plain(log).split("\n") if line.strip() and not _is_of_traceback(line)]
-    if any((_TRAINS.search(line) or is_progress(line)) and not _is_retry(line) for line in lines):
+    if any((_TRAINS.search(line) or is_progress(line)) and not _is_no_training(line) for line in lines):
         return 0, ""
     alike = Counter(_NUMBER.sub("#", line) for line in lines)
     least = {line: _RAISES if _EXCEPTION.match(line) else _REPEATS for line in alike}
@@ -368,9 +369,13 @@ def repeated_error(log: str) -> tuple[int, str]:
     return (len(errors), reasons[-1]) if errors and sum(repeated.values()) >= 0.8 * len(lines) else (0, "")
 
 
-def _is_retry(line: str) -> bool:
-    """Return True for an error after which a program tries again, as to save a step: that is no line of a training."""
-    return _TRIES_AGAIN.search(line) is not None and _ERROR.search(_MEASURED.sub("", line)) is not None
+def _is_no_training(line: str) -> bool:
+    """Return True for an error after which a program tries again, as to save a step, and for a checkpoint that was restored.
+
+    Neither is a line of a training.
+    """
+    tries_again = _TRIES_AGAIN.search(line) is not None and _ERROR.search(_MEASURED.sub("", line)) is not None
+    return tries_again or _RESTORED.search(line) is not None
 
 
 def missing_ranks(log: str) -> tuple[int, str]:

@@ -2923,6 +2923,8 @@ def test_a_training_that_waits_for_ever_for_another_rank_is_noticed_although_it_
     world._written(0.1, f"step 9 loss 1.8\n{STALLED * 3}")
     first = first_of(world)
     assert (first.id, "missing ranks: 1" in first.title) == ("running-with-repeated-error", True)
+    world._written(0.1, STALLED.replace("\n", " ") * 3)
+    assert first_of(world).title == first.title
     world._written(0.1, f"{STALLED * 3}step 10 loss 1.7")
     assert ids_of(world) == []
 
@@ -2932,7 +2934,7 @@ def test_a_program_that_only_tries_to_save_a_step_again_does_not_train() -> None
     error = (
         "W1130 17:50:03.001 checkpoint_manager.py:880] Failed to save step 1250: RESOURCE_EXHAUSTED; retrying in 15 s"
     )
-    world._written(0.1, "\n".join([error] * 9))
+    world._written(0.1, "\n".join(["Restored step 1200", *[error] * 9]))
     assert (first_of(world).id, "Failed to save step 1250" in first_of(world).title) == (
         "running-with-repeated-error",
         True,
