@@ -99,10 +99,10 @@ class Reader:
         """Report an unknown key.
 
         Kubernetes adds fields, so the list of known keys may be incomplete (`certain` is False). Then the key is reported only
-        if it resembles a known one.
+        if it resembles a known one, or has another `place`.
         """
-        like = self.like(key, known)
-        if not (like or certain):
+        like = "" if place else self.like(key, known)
+        if not (like or certain or place):
             return
         if len(self._unknown) >= MAX_REPORTED:
             self._more_unknown += 1
@@ -227,9 +227,13 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """An object with these fields, and possibly others that are not known here."""
+    """An object with these fields, and possibly others that are not known here.
+
+    `places` says where fields belong that are often written here, and that the API server drops without a word.
+    """
 
     known: Mapping[str, Kind]
+    places: Mapping[str, str] | None = None
 
 
 Kind = Leaf | ListOf | MapOf | Fields
@@ -278,7 +282,7 @@ def _check_object(reader: Reader, value: object, kind: MapOf | Fields, path: Pat
     for key, each in value.items():
         found = kind.item if isinstance(kind, MapOf) else kind.known.get(key)
         if found is None and isinstance(kind, Fields):
-            reader.unknown(path, key, kind.known, certain=False)
+            reader.unknown(path, key, kind.known, certain=False, place=(kind.places or {}).get(key))
         elif isinstance(found, Leaf):
             if each is not None and not found.takes(each):
                 reader.wrong_type(Path(path, key), found.words, each)

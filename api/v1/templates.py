@@ -11,6 +11,7 @@ every sync needs is kept (`facts_of`), and templates are decoded again to create
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -49,6 +50,11 @@ def _fields(
     known |= dict.fromkeys(lists.split(), _TEXTS)
     known |= dict.fromkeys(anything.split(), ANY)
     return Fields(known | others)
+
+
+def _belonging(place: str, names: str) -> dict[str, str]:
+    """Return for the names of fields where they belong."""
+    return dict.fromkeys(names.split(), place)
 
 
 _NAMED: Final = _fields(texts="name")
@@ -121,6 +127,19 @@ _CONTAINER: Final = _fields(
         appArmorProfile=_PROFILE,
     ),
 )
+
+
+_OF_CONTAINERS: Final = _belonging(
+    "a container of the template",
+    "args command env envFrom image imagePullPolicy lifecycle livenessProbe ports readinessProbe startupProbe volumeMounts "
+    "workingDir",
+)
+_OF_POD: Final = _belonging(
+    "spec of the template",
+    "affinity dnsPolicy hostNetwork imagePullSecrets initContainers nodeName nodeSelector priorityClassName runtimeClassName "
+    "schedulerName serviceAccountName terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes",
+)
+_OF_METADATA: Final = _belonging("metadata of the template", "annotations labels")
 
 
 # Scheduling.
@@ -208,8 +227,8 @@ _POD_SPEC: Final = _fields(
     numbers="terminationGracePeriodSeconds activeDeadlineSeconds priority",
     # the first is read separately; the others are not allowed in pods that are created
     anything="restartPolicy ephemeralContainers",
-    containers=ListOf(_CONTAINER),
-    initContainers=ListOf(_CONTAINER),
+    containers=ListOf(replace(_CONTAINER, places=_OF_POD)),
+    initContainers=ListOf(replace(_CONTAINER, places=_OF_POD)),
     volumes=ListOf(_VOLUME),
     nodeSelector=MapOf(TEXT),
     affinity=_AFFINITY,
@@ -242,7 +261,10 @@ _POD_SPEC: Final = _fields(
         appArmorProfile=_PROFILE,
     ),
 )
-POD_TEMPLATE: Final = _fields(metadata=_METADATA, spec=_POD_SPEC)
+POD_TEMPLATE: Final = replace(
+    _fields(metadata=_METADATA, spec=replace(_POD_SPEC, places=_OF_CONTAINERS | _OF_METADATA)),
+    places={"containers": "spec of the template"} | _OF_CONTAINERS | _OF_POD | _OF_METADATA,
+)
 """A pod template. `restartPolicy` and the required containers are checked separately."""
 VOLUMES: Final = ListOf(_VOLUME)
 VOLUME_MOUNTS: Final = ListOf(_VOLUME_MOUNT)

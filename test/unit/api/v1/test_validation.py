@@ -170,6 +170,28 @@ def test_a_field_at_the_wrong_place_is_reported_with_the_right_one(field: str, p
     assert f"spec.{field}: unknown field is ignored; it belongs in {place}" in warnings
 
 
+@pytest.mark.parametrize(
+    ("level", "field", "place"),
+    [
+        ("spec", "volumeMounts", "a container of the template"),
+        ("spec", "annotations", "metadata of the template"),
+        ("spec.containers[0]", "nodeSelector", "spec of the template"),
+        ("", "tolerations", "spec of the template"),
+    ],
+)
+def test_a_field_at_the_wrong_level_of_a_template_is_reported_with_the_right_one(
+    level: str, field: str, place: str
+) -> None:
+    """The API server drops it without a word, and the manifest still shows it."""
+    spec = workers()
+    template = spec["tfReplicaSpecs"]["Worker"]["template"]
+    levels = {"": template, "spec": template["spec"], "spec.containers[0]": template["spec"]["containers"][0]}
+    levels[level][field] = []
+    (message,) = [message for _, message in good_spec(job(spec)).warnings]
+    path = ".".join(filter(None, ("spec.tfReplicaSpecs.Worker.template", level, field)))
+    assert message == f"{path}: unknown field is ignored; it belongs in {place}"
+
+
 @pytest.mark.parametrize("name", ["1abc", "a.b", "Abc", "a_b", "-a", "a-"])
 def test_a_name_that_can_not_name_services_is_refused(name: str) -> None:
     """B05: names of services are DNS-1035 labels, which begin with a letter and have no dot."""
