@@ -138,7 +138,7 @@ DISRUPTED: Final = warning(
     "disrupted",
     "Disrupted by the cluster ({who}): {reason}",
     "Eviction API, preemption, taint, shutdown: the condition DisruptionTarget",
-    "The pod is recreated under every restartPolicy but Never; backoffLimit does not count it",
+    "The pod is recreated, under restartPolicy Never only if it was deleted; backoffLimit does not count it",
 )
 RESTARTING: Final = warning(
     "replicas-restarting",

@@ -190,7 +190,7 @@ _OF_OTHER: Final = re.compile(
 """The first line of another program after an exception, such as of a command by which a script cleans up."""
 _LEVELS: Final = ("level", "severity", "levelname", "log.level")
 _TEXTS: Final = ("msg", "message", "event", "error")
-_TRACEBACKS: Final = ("exc_info", "exception", "exc_text")
+_TRACEBACKS: Final = ("exc_info", "exception", "exc_text", "exc", "traceback")
 _LOGFMT: Final = re.compile(
     r"(?:\S+=\S+ )*?(?:level|lvl|severity)=(?:error|err|fatal|critical|panic)\b.*?\b(?:msg|message|error|err)="
     r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<word>\S+))',
