@@ -311,8 +311,9 @@ def _why_recreated(
     problem = replace(RECREATED, to_do=_OF_NODE_NAME) if node else RECREATED
     # Events about deleted pods, from their kubelets, the scheduler and the node life cycle controller.
     events = [*reversed(facts.events_of("Pod", name))]
-    for event in sorted(events, key=lambda event: event.reason not in TAKEN):
+    for event in sorted(events, key=lambda event: event.reason not in {*TAKEN, "Evicted"}):
         if event.type == "Warning" or event.reason in TAKEN:
+            problem = replace(RECREATED, to_do=_OF_DISRUPTION) if event.reason == "Evicted" else problem
             return problem, f": {value(event.reason)}: {shorten(value(event.message))}", [event]
     # The operator itself replaces pods that failed because of a disruption.
     if sum(event.times for event in ended) > _OFTEN:

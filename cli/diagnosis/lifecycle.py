@@ -22,7 +22,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts, deadline, reading
+from tfjob_operator.cli.diagnosis import attempts, deadline, reading, refining
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -197,10 +197,6 @@ SILENT: Final = warning(
     "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
     "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
     unless=("stalled", "running-after-exception"),
-)
-_AFTER_OTHERS: Final = (
-    "FINISHED finished before, and will not run again: if the program waits for it, correct how data are divided, and start "
-    "the job anew"
 )
 QUIET: Final = info(
     "replica-without-log-output",
@@ -388,10 +384,8 @@ def _silent(facts: Facts) -> Iterator[Finding]:
     read = [(pod, lines[pod.metadata.name]) for pod in old if pod.metadata.name in lines]
     ages = [facts.age_s(line.at or running_since(pod)) or 0.0 for pod, line in read]
     problem = SILENT if all(age_s >= limit_s for age_s in ages) else QUIET
-    done = {kind: indices for kind, indices in facts.job.status.finished_indices.items() if indices}
-    if problem is SILENT and done:
-        names = " and ".join(f"{safe_name(kind)} {safe_name(indices)}" for kind, indices in done.items())
-        problem = replace(SILENT, to_do=(_AFTER_OTHERS.replace("FINISHED", names), *SILENT.to_do[:-1]))
+    if problem is SILENT and (others := refining.finished_before(facts)):
+        problem = replace(SILENT, to_do=(others, *SILENT.to_do[:-1]))
     for (pod, line), age_s in zip(read, ages, strict=True):
         age, seen = duration(age_s), f"log of {safe_name(pod.metadata.name)}: "
         seen += (

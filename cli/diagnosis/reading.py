@@ -60,7 +60,7 @@ _ERROR: Final = re.compile(
 )
 _TRIES_AGAIN: Final = re.compile(r"\b(retry|retrying|retries|try(ing)? again|restart(ing)?)\b", re.IGNORECASE)
 """In a line by which a script says that it starts a program again: the program has said why."""
-_RESTORED: Final = re.compile(r"\b(restor(ed|ing)|resum(ed|ing)|load(ed|ing))\b", re.IGNORECASE)
+_RESTORED: Final = re.compile(r"\b(restored|restoring|resumed|resuming|loaded|loading)\b", re.IGNORECASE)
 # horovod: horovod/common/stall_inspector.cc
 _MISSING_RANKS: Final = re.compile(r"\bMissing ranks:\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
 _MEASURED: Final = re.compile(r"\b(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)

@@ -15,7 +15,7 @@ from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.model.command_lines import command_of, script_of
 from tfjob_operator.cli.model.facts import listed, mapping, text
 from tfjob_operator.cli.model.replicas import replica_of
-from tfjob_operator.cli.model.words import join_some
+from tfjob_operator.cli.model.words import join_some, safe_name
 
 FAULT_HANDLER: Final = ManifestChange(
     "set PYTHONFAULTHANDLER to 1 in env, so that the log shows where a Python program crashes", recreate=False
@@ -28,6 +28,10 @@ _OF_COMMAND: Final = re.compile(r"\S*python[\d.]*: (No module named|Error while 
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
 _TIMEOUT: Final = re.compile(r"(?:^|[\s;&|/])timeout(?:\s|$)")
 _SEVERAL: Final = re.compile(r"[;\n]\s*\S")
+_AFTER_OTHERS: Final = (
+    "finished before, and will not run again: if the program waits for it, correct how data are divided, and start the job "
+    "anew"
+)
 _BACKGROUND: Final = re.compile(r"(?<![>&|<])&(?![&>\d])")
 _COMMANDS: Final = re.compile(r"[;\n]|&&|\|\|")
 _SAYS: Final = re.compile(r"[\s)]*(?:#|(?:echo|printf|exit|true|date|disown|sleep|:)(?:\s|$)|$)")
@@ -97,6 +101,13 @@ def runs_several(facts: Facts, pod: str, container: str) -> bool:
     """Return True if the command of a container in the template of a replica is a script with several commands."""
     own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
     return any(_SEVERAL.search(script_of(each).strip()) for each in own)
+
+
+def finished_before(facts: Facts) -> str:
+    """Return what a training that waits should know of the replicas that have finished; "" if none has."""
+    done = {kind: indices for kind, indices in facts.job.status.finished_indices.items() if indices}
+    names = " and ".join(f"{safe_name(kind)} {safe_name(indices)}" for kind, indices in done.items())
+    return f"{names} {_AFTER_OTHERS}" if names else ""
 
 
 def left_behind(facts: Facts, pod: str, container: str) -> str:

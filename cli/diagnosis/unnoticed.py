@@ -20,8 +20,8 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis import crashing, reading, refining
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, LINES, LOGS, MORE_LINES
-from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, info, warning
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, LINES, LOGS, MORE_LINES, RESTART
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, WhileRunning, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
 from tfjob_operator.cli.diagnosis.rules import shorten, value
@@ -79,6 +79,11 @@ REPEATS: Final = warning(
     "A container that has run for a minute has written the same error again and again, and no line of a training",
     LOGS,
     ManifestChange("correct in the template what the message names, such as an address, an argument or a permission"),
+)
+_OF_RANKS: Final = (
+    LOGS,
+    "The replicas of the missing ranks have the cause: kubectl tfjob logs {job} -n {namespace}",
+    WhileRunning(f"If they do not go on, start all replicas anew; work since their last checkpoint is lost: {RESTART}"),
 )
 DIVERGED: Final = warning(
     "loss-diverged",
@@ -177,11 +182,13 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     age_s, values = facts.age_s(last.at), {"container": CONTAINER_NAME, "previous": "false"}
     seen = f"log of {safe_name(name)}: {quote(last.log)}"
     yield from _trained(facts, pod, f"{last.head}\n{last.log}", seen, values, is_over=False)
-    times, line = reading.missing_ranks(last.log)
+    problem, (times, line) = replace(REPEATS, to_do=_OF_RANKS), reading.missing_ranks(last.log)
+    if line and (others := refining.finished_before(facts)):
+        problem = replace(REPEATS, to_do=(others, LOGS))
     if not line:
-        times, line = reading.repeated_error(last.log)
+        problem, (times, line) = REPEATS, reading.repeated_error(last.log)
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
-        yield of_pod(REPEATS, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
+        yield of_pod(problem, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
     else:
         by_shell = not refining.runs_python(facts, name, CONTAINER_NAME)
         log = reading.without_heartbeat(last.log) if by_shell else last.log

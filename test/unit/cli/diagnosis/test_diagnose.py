@@ -1070,6 +1070,12 @@ def test_a_replica_that_is_evicted_again_and_again_is_found_while_its_newest_pod
     )
     found = next(each for each in diagnose(world.evidence()).causes if each.id == "pods-recreated")
     assert found.title.endswith(": TaintManagerEviction: Marking for deletion Pod team/mnist-worker-1")
+    world.pod_event("Evicted", "The node was low on resource: memory.", "mnist-worker-1", minutes=3)
+    world.pod_event("ExceededGracePeriod", "Container runtime did not kill the pod", "mnist-worker-1", minutes=2)
+    world.events = [event for event in world.events if event["reason"] != "TaintManagerEviction"]
+    found = next(each for each in diagnose(world.evidence()).causes if each.id == "pods-recreated")
+    assert found.title.endswith(": Evicted: The node was low on resource: memory.")
+    assert "who deletes" not in str(found.to_do)
     world.job_event("TFJobResumed", "TFJob team/mnist is resumed.", type_="Normal", count=11)
     assert "pods-recreated" not in ids_of(world)
 
@@ -2925,6 +2931,10 @@ def test_a_training_that_waits_for_ever_for_another_rank_is_noticed_although_it_
     assert (first.id, "missing ranks: 1" in first.title) == ("running-with-repeated-error", True)
     world._written(0.1, STALLED.replace("\n", " ") * 3)
     assert first_of(world).title == first.title
+    assert "kubectl tfjob restart" in steps_of(world)
+    world.status["finishedIndices"] = {"Worker": "1"}
+    assert first_of(world).to_do[0].startswith("Worker 1 finished before, and will not run again")
+    assert "delete pod" not in steps_of(world)
     world._written(0.1, f"{STALLED * 3}step 10 loss 1.7")
     assert ids_of(world) == []
 
