@@ -295,7 +295,7 @@ def index_by_owner(child: Object) -> Sequence[str]:
 
 
 def check_identity(kind: Resource, meta: Meta) -> None:
-    """Raise ValueError if this is no metadata of an object of `kind`: without a name, or with a wrong scope."""
+    """Raise ValueError if an object of `kind` cannot have this metadata: the name is missing, or the scope differs."""
     if not meta.name or bool(meta.namespace) is not kind.namespaced:
         scope = "a namespace and a name" if kind.namespaced else "a name and no namespace"
         raise ValueError(f"{kind} have {scope}, got {meta.namespace!r} and {meta.name!r}")

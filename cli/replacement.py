@@ -631,7 +631,7 @@ def set_flags(
     They are those which keep the behavior of training-operator, and those of the installations that are replaced.
     """
     kept = _kept_by_flags(cluster)
-    needed = [flag for difference in kept for flag in difference.flags]
+    needed = [each for difference in kept for each in difference.flags]
     if has_gang(operator):
         needed += ["--enable-gang-scheduling", f"--gang-scheduler-name={operator.gang_scheduler}"]
     flags = {flag_name(each): each for each in needed}

@@ -111,7 +111,7 @@ class Indexer(Generic[T]):
         return name in self._functions
 
     def index_function(self, name: str) -> IndexFunction[T] | None:
-        """Return the function of an index, or None if there is no index of this name."""
+        """Return the function of the index with this name, or None if it does not exist."""
         return self._functions.get(name)
 
     def add_indexers(self, functions: Mapping[str, IndexFunction[T]]) -> None:

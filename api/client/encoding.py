@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from tfjob_operator.api.meta import api_name
+
 _SCALARS: Final = frozenset({str, int, float, bool, NoneType})
 
 
@@ -25,11 +27,8 @@ def encode(body: object) -> bytes:
         return body
     for name in _metadata(body):
         if isinstance(name, str) and "_" in name:
-            first, *words = name.split("_")
-            raise ValueError(
-                f"metadata has no field {name}, did you mean {first}{''.join(map(str.capitalize, words))}?"
-            )
-    for value in _values(body):
+            raise ValueError(f"metadata has no field {name}, did you mean {api_name(name)}?")
+    for value in _typed(body):
         if isinstance(value, msgspec.Struct) and value.__struct_config__.omit_defaults:
             raise TypeError(
                 f"{type(value).__name__} omits fields with default values, so the write would not set them: pass a dict, or"
@@ -40,28 +39,30 @@ def encode(body: object) -> bytes:
 
 def contains_type(body: object) -> bool:
     """Return True if an object of a class with fields, such as a struct, is a value in the dicts and lists of a body."""
-    return any(isinstance(value, msgspec.Struct) or is_dataclass(value) for value in _values(body))
+    return any(isinstance(value, msgspec.Struct) or is_dataclass(value) for value in _typed(body))
 
 
-def _values(body: object) -> list[object]:
-    """Return the body with all values in its dicts, lists and structs, except scalars."""
+def _typed(body: object) -> list[object]:
+    """Return what a body has in its dicts, lists and structs besides these and scalars, and the structs themselves."""
+    typed: list[object] = []
     found = [body]
     inside: Iterable[object]
-    for (
-        value
-    ) in found:  # which grows meanwhile; a recursion would fail for templates that are nested deeper than its limit
+    # It grows meanwhile: a recursion would fail for templates that are nested deeper than Python's limit.
+    for value in found:
         if isinstance(value, dict):
             inside = value.values()
         elif isinstance(value, (list, tuple)):
             inside = value
         elif isinstance(value, msgspec.Struct):
+            typed.append(value)
             inside = [getattr(value, name) for name in value.__struct_fields__]
         else:
+            typed.append(value)
             continue
         for each in inside:
             if type(each) not in _SCALARS:
                 found.append(each)  # noqa: PERF401 - a comprehension per object takes twice the time
-    return found
+    return typed
 
 
 def _metadata(body: object) -> Mapping[object, object]:

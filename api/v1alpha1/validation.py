@@ -148,7 +148,7 @@ def _read_replicas(reader: Reader, spec: JSON) -> dict[ReplicaType, AlphaReplica
         if replicas.type in found:
             reader.error(here, f"Duplicate value: {replicas.type}; keep one entry for each tfReplicaType")
         found.setdefault(replicas.type, replicas)
-    total = sum(replicas.replicas for replicas in found.values())
+    total = sum(each.replicas for each in found.values())
     if total > c.MAX_REPLICAS:
         reader.error(path, f"requests {total} replicas; the maximum in v1alpha1 is {c.MAX_REPLICAS}, and higher in v1")
     return found

@@ -330,9 +330,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     for job in (facts.evidence.alpha.batch_jobs or ()) if facts.evidence.alpha is not None else ():
         newest.pop(job.metadata.name, None)  # it was created in the meantime
         job_events = facts.events_of("Job", job.metadata.name, job.metadata.uid)
-        last = latest(
-            [event for event in job_events if event.reason in {AlphaReason.FAILED_CREATE, AlphaReason.CREATED}]
-        )
+        last = latest([each for each in job_events if each.reason in {AlphaReason.FAILED_CREATE, AlphaReason.CREATED}])
         if job.metadata.name in missing and last and last[0].reason == AlphaReason.FAILED_CREATE:
             newest[job.metadata.name] = last[0]
     conflict = pod_group_conflict(facts)
@@ -371,9 +369,7 @@ def why_not_created(facts: Facts, pod: str) -> Iterator[Finding]:
     """Yield why the pod of a replica that a finished job lacked could not be created, if its last event tells."""
     events = facts.job_events(EventReason.FAILED_CREATE_POD, EventReason.CREATED_POD)
     about = [
-        event
-        for event in events
-        if pod in _CHILD.findall(event.message) or is_named(pod, event.message.partition(": ")[2])
+        each for each in events if pod in _CHILD.findall(each.message) or is_named(pod, each.message.partition(": ")[2])
     ]
     for event in latest(about):
         if event.reason == EventReason.FAILED_CREATE_POD:

@@ -43,10 +43,7 @@ RESTART: Final = "kubectl tfjob restart {job} -n {namespace}"
 RETRIED: Final = "The operator retries by itself, after five minutes at the latest"
 
 _EDIT: Final = "kubectl -n {namespace} edit tfjob {job}"
-_RECREATE: Final = (
-    "Delete the affected pods, which are recreated from the edited template: kubectl -n {namespace} delete "
-)
-_RECREATE_RUNNING: Final = _RECREATE.replace("template:", "template; work since their last checkpoint is lost:")
+_RECREATE: Final = "Delete the affected pods, which are recreated from the edited template"
 SAVE: Final = "kubectl -n {namespace} get tfjob {job} -o yaml > {job}.saved.yaml"
 REPLACE: Final = (
     "Replace the job, which deletes its pods with their logs and starts it anew: "
@@ -155,12 +152,10 @@ def _recreated(facts: Facts, affected: Sequence[str]) -> Iterator[str]:
         names, kind = [name for name in affected if name in present], "pod"
     if names:
         trains = any(pod.metadata.name in names and is_up(pod) for pod in facts.pods)
-        step = _RECREATE_RUNNING if trains else _RECREATE
-        if volumes := sorted({name for pod in facts.pods if pod.metadata.name in names for name in _empty_dirs(pod)}):
-            step = step.replace(
-                ":", f"; what is in their emptyDir {' and '.join(map(safe_name, volumes[:3]))} is lost:", 1
-            )
-        yield f"{step}{kind} {' '.join(names[:_MAX_PODS])}"
+        volumes = sorted({name for pod in facts.pods if pod.metadata.name in names for name in _empty_dirs(pod)})
+        lost = "; work since their last checkpoint is lost" * trains
+        lost += f"; what is in their emptyDir {' and '.join(map(safe_name, volumes[:3]))} is lost" * bool(volumes)
+        yield f"{_RECREATE}{lost}: kubectl -n {{namespace}} delete {kind} {' '.join(names[:_MAX_PODS])}"
 
 
 def _empty_dirs(pod: PodDetails) -> list[str]:

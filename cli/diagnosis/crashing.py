@@ -350,6 +350,7 @@ _KEEPS_FROM_RUNNING: Final = frozenset(
     {"Failed", "FailedScheduling", "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"}
 )
 _AT_EXIT_S: Final = 60.0
+"""How much later a process may end that waits for the others at its exit."""
 _OWN_ERROR: Final = re.compile(
     r"(FileNotFound|Value|Key|Index|Type|Attribute|Assertion|ZeroDivision|Permission|Import|ModuleNotFound|Name|IsADirectory|"
     r"NotADirectory|Unicode(De|En)code|JSONDecode|Overflow)Error\b"
@@ -453,9 +454,7 @@ def _of_failed_job(facts: Facts, failed: JobCondition) -> Iterator[Finding]:
 def _with_peers(facts: Facts, findings: Sequence[Finding]) -> Iterator[Finding]:
     """Yield these findings and, if they only say that a peer is gone, why others failed before or in the same second."""
     others = (
-        list(_before_peer(facts, {finding.affected for finding in findings}))
-        if all(map(_is_about_peer, findings))
-        else []
+        list(_before_peer(facts, {each.affected for each in findings})) if all(map(_is_about_peer, findings)) else []
     )
     for finding in findings:
         if others and finding.problem.id not in _OF_PEERS:
@@ -539,7 +538,7 @@ def _taken(facts: Facts, pod: str, reason: str, message: str, proof: str, *, wai
 def _evicted(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that exceeded a limit of their own pod and were replaced: the next pod will exceed it, too."""
     for name in facts.wanted if not _may_be_corrected(facts) else ():
-        for event in latest([event for event in facts.events_of("Pod", name) if event.reason == "Evicted"]):
+        for event in latest([each for each in facts.events_of("Pod", name) if each.reason == "Evicted"]):
             found, age_s = first_match(_EVICTIONS, event.message), facts.age_s(event.at) or 0.0
             is_own = age_s < min(_STEADY_S, facts.age_s(facts.evidence.created_at) or _STEADY_S)
             if found is not None and found[0] is not EVICTED and is_own:

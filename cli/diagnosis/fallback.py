@@ -56,12 +56,15 @@ START: Final = error(
     rank=719,
     unless=(KNOWN,),
 )
-_COUNTS: Final = "Its restarts count toward backoffLimit {limit}: one more than that fails the job, although it trains"
+_HARMLESS: Final = "A failed sidecar does not end the training: a replica ends as its container tensorflow does"
+_COUNTS: Final = (
+    "Its restarts count toward backoffLimit {limit}: the job fails when there are more, even while it trains"
+)
 SIDECAR: Final = error(
     "sidecar-failed",
     "Container {container} exited with code {code} ({who}){words}",
     "A container beside `tensorflow` failed while the pod runs",
-    "A failed sidecar does not end the training: a replica ends as its container tensorflow does",
+    _HARMLESS,
     LOGS,
     ManifestChange("correct container {container} in the template according to the log"),
     unless=(KNOWN,),
@@ -137,7 +140,6 @@ _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
 _LONG: Final = 160
 """A longer message of a hook is quoted from its exit code on, which follows the command."""
-_OFTEN: Final = 3
 TAKEN: Final = frozenset({"Preempted", "TaintManagerEviction"})
 """Normal events about a pod that is taken away (kubernetes: pkg/scheduler, pkg/controller/tainteviction)."""
 _KILLED: Final = frozenset({137, 143})
@@ -206,7 +208,7 @@ def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
             problem = replace(SIDECAR, to_do=_OF_MEMORY) if end.ended.reason == "OOMKilled" else SIDECAR
             if isinstance(facts.spec, TFJobSpec) and facts.spec.backoff_limit is not None and end.restarts:
                 values["limit"] = str(facts.spec.backoff_limit)
-                problem = replace(problem, to_do=(_COUNTS, *problem.to_do[1:]))
+                problem = replace(problem, to_do=(_COUNTS, *(step for step in problem.to_do if step != _HARMLESS)))
             return of_pod(problem, pod, seen, key=end.container, words=last and f": {shorten(last)}", **values)
     return None
 
@@ -219,7 +221,7 @@ def _start(facts: Facts, pod: PodDetails) -> Finding | None:
             return _quoted(facts, pod, event, START, "Hook postStart failed")
     for event in reversed(facts.pod_events(pod, "Killing")):
         if "failed startup probe" in event.message and (is_killed or event in _recent(facts, pod)):
-            probes = [event for event in facts.pod_events(pod) if event.message.startswith("Startup probe failed")]
+            probes = [each for each in facts.pod_events(pod) if each.message.startswith("Startup probe failed")]
             return _quoted(facts, pod, (probes or [event])[-1], START, "Startup probe failed")
     probed = {container.name for container in pod.spec.containers or () if container.startup_probe is not None}
     for end in exits_of(pod):  # events are kept for an hour
@@ -241,17 +243,17 @@ def _status(pod: PodDetails) -> Finding | None:
 
 def _node(facts: Facts, pod: PodDetails) -> Finding | None:
     nodes, node = facts.evidence.nodes, pod.spec.node_name
-    bound = {pod.spec.node_name for pod in facts.pods}
-    if nodes is None or not node or len(bound) > _MAX_NODES or node in {node.metadata.name for node in nodes}:
+    bound = {each.spec.node_name for each in facts.pods}
+    if nodes is None or not node or len(bound) > _MAX_NODES or node in {each.metadata.name for each in nodes}:
         return None
     return of_pod(NO_NODE, pod, f"nodeName {safe_name(node)}: not found", key=node)
 
 
 def _warned(facts: Facts, pod: PodDetails) -> Finding | None:
     warnings = [
-        event
-        for event in _recent(facts, pod)
-        if event.type == "Warning" and not (event.reason == "FailedScheduling" and pod.spec.node_name)
+        each
+        for each in _recent(facts, pod)
+        if each.type == "Warning" and not (each.reason == "FailedScheduling" and pod.spec.node_name)
     ]
     for event in sorted(warnings, key=lambda each: each.reason != "BackOff")[-1:]:
         head, _, rest = event.message.partition(": ")
@@ -316,7 +318,7 @@ def _why_recreated(
             problem = replace(RECREATED, to_do=_OF_DISRUPTION) if event.reason == "Evicted" else problem
             return problem, f": {value(event.reason)}: {shorten(value(event.message))}", [event]
     # The operator itself replaces pods that failed because of a disruption.
-    if sum(event.times for event in ended) > _OFTEN:
+    if ended:
         words = value(ended[-1].message.partition(f"{name} ")[2])
         return replace(RECREATED, to_do=_OF_DISRUPTION), f": {shorten(words)}", ended[-1:]
     return problem, f": nodeName {node} is set in the template" if node else "", ()

@@ -138,7 +138,7 @@ DISRUPTED: Final = warning(
     "disrupted",
     "Disrupted by the cluster ({who}): {reason}",
     "Eviction API, preemption, taint, shutdown: the condition DisruptionTarget",
-    "The pod is recreated, under restartPolicy Never only if it was deleted; backoffLimit does not count it",
+    "The pod is recreated (under restartPolicy Never only if it was deleted), and backoffLimit does not count it",
 )
 RESTARTING: Final = warning(
     "replicas-restarting",
@@ -348,7 +348,7 @@ def _kept(facts: Facts) -> Iterator[Finding]:
 
 def _pods(facts: Facts) -> Iterator[Finding]:
     conditions_of = {
-        node.metadata.name: condition_of(node.status.conditions, "Ready") for node in facts.evidence.nodes or ()
+        each.metadata.name: condition_of(each.status.conditions, "Ready") for each in facts.evidence.nodes or ()
     }
     lost_s = facts.spec.node_lost_timeout_s if isinstance(facts.spec, TFJobSpec) else None
     node_away = replace(NODE_AWAY, to_do=_LOST_LATER) if lost_s else NODE_AWAY
@@ -371,7 +371,7 @@ def _taken(facts: Facts) -> Iterator[Finding]:
     for name in facts.wanted:
         if condition_of(conditions_of.get(name), _DISRUPTION.type) is not None:
             continue
-        for event in latest([event for event in facts.events_of("Pod", name) if event.reason in TAKEN]):
+        for event in latest([each for each in facts.events_of("Pod", name) if each.reason in TAKEN]):
             if (facts.age_s(event.at) or 0.0) < _LONG_S and not event.message.startswith("Cancelling deletion"):
                 words = f"{event.reason}: {shorten(value(event.message))}"
                 yield Finding(DISRUPTED, name, (facts.line(event),), {"reason": words}, words)

@@ -60,7 +60,8 @@ _ERROR: Final = re.compile(
 )
 _TRIES_AGAIN: Final = re.compile(r"\b(retry|retrying|retries|try(ing)? again|restart(ing)?)\b", re.IGNORECASE)
 """In a line by which a script says that it starts a program again: the program has said why."""
-_RESTORED: Final = re.compile(r"\b(restored|restoring|resumed|resuming|loaded|loading)\b", re.IGNORECASE)
+_RESTORED: Final = re.compile(r"\b(restored|restoring|resumed|resuming)\b", re.IGNORECASE)
+_MEASURES: Final = re.compile(r"\b(loss|accuracy)\b", re.IGNORECASE)
 # horovod: horovod/common/stall_inspector.cc
 _MISSING_RANKS: Final = re.compile(r"\bMissing ranks:\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
 _MEASURED: Final = re.compile(r"\b(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
@@ -242,13 +243,9 @@ class _Message:
             return next((line.strip() for line in reversed(self.lines) if _EXCEPTION.match(line.strip())), words)
         if "of RPC that terminated with" in words:
             words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
-        if (
-            words.endswith(":")
-            and self.lines[1:]
-            and self.lines[1][:1] in {" ", "\t"}
-            and not _FRAME.match(self.lines[1])
-        ):
-            words = f"{words} {self.lines[1].strip()}"
+        following = self.lines[1] if words.endswith(":") and len(self.lines) > 1 else ""
+        if following[:1].isspace() and not _FRAME.match(following):
+            words = f"{words} {following.strip()}"
         if _WRAPPED.match(words):
             words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)
         return ": ".join(filter(None, (exception["type"].rpartition(".")[2], words)))
@@ -308,7 +305,7 @@ def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str,
             if by_shell and (is_near or is_several or is_last):
                 return ("", "") if _LOGGED.search(header) else ("a program may have failed", line)
         after += 1
-        if _TRAINS.search(line) or is_progress(line):
+        if _trains(line):
             break
     return "", ""
 
@@ -329,7 +326,7 @@ def _failure_of(line: str, before: Sequence[str], *, is_near: bool, is_several: 
 def without_data(log: str) -> str:
     """Return the line by which a program says that it has found no data, if its log has no line of a training; "" otherwise."""
     lines = plain(log)[-_LONGEST:].split("\n")
-    has_trained = any(_TRAINS.search(line) or is_progress(line) for line in lines if not _NO_DATA.search(line))
+    has_trained = any(_trains(line) for line in lines if not _NO_DATA.search(line))
     return "" if has_trained else next((line for line in lines if _NO_DATA.search(line)), "")
 
 
@@ -359,7 +356,7 @@ def repeated_error(log: str) -> tuple[int, str]:
     Then a program does nothing but try again. A line of a training shows that it does more, as does an error that is measured.
     """
     lines = [line for line in plain(log).split("\n") if line.strip() and not _is_of_traceback(line)]
-    if any((_TRAINS.search(line) or is_progress(line)) and not _is_no_training(line) for line in lines):
+    if any(_trains(line) and not _is_about_step(line) for line in lines):
         return 0, ""
     alike = Counter(_NUMBER.sub("#", line) for line in lines)
     least = {line: _RAISES if _EXCEPTION.match(line) else _REPEATS for line in alike}
@@ -369,13 +366,15 @@ def repeated_error(log: str) -> tuple[int, str]:
     return (len(errors), reasons[-1]) if errors and sum(repeated.values()) >= 0.8 * len(lines) else (0, "")
 
 
-def _is_no_training(line: str) -> bool:
-    """Return True for an error after which a program tries again, as to save a step, and for a checkpoint that was restored.
+def _trains(line: str) -> bool:
+    """Return True for a line by which a training shows that it goes on."""
+    return _TRAINS.search(line) is not None or is_progress(line)
 
-    Neither is a line of a training.
-    """
-    tries_again = _TRIES_AGAIN.search(line) is not None and _ERROR.search(_MEASURED.sub("", line)) is not None
-    return tries_again or _RESTORED.search(line) is not None
+
+def _is_about_step(line: str) -> bool:
+    """Return True if a line names a step only because it could not be saved and is tried again, or because it was restored."""
+    tries_again = _TRIES_AGAIN.search(line) is not None and _ERROR.search(line) is not None
+    return (tries_again or _RESTORED.search(line) is not None) and _MEASURES.search(line) is None
 
 
 def missing_ranks(log: str) -> tuple[int, str]:
@@ -384,7 +383,7 @@ def missing_ranks(log: str) -> tuple[int, str]:
     It says so once a minute, so the log of a training that waits for ever is not silent.
     """
     lines = plain(log).split("\n")
-    last = max((number for number, line in enumerate(lines) if _TRAINS.search(line) or is_progress(line)), default=-1)
+    last = max((number for number, line in enumerate(lines) if _trains(line)), default=-1)
     ranks = _MISSING_RANKS.findall("\n".join(lines[last + 1 :]))
     return (len(ranks), f"waiting for remainder of ranks; missing ranks: {ranks[-1]}") if len(ranks) > 1 else (0, "")
 
@@ -394,7 +393,7 @@ def without_heartbeat(log: str) -> str:
     lines = plain(log).rstrip().split("\n")
     last = _NUMBER.sub("#", lines[-1])
     count = next((count for count, line in enumerate(reversed(lines)) if _NUMBER.sub("#", line) != last), len(lines))
-    is_heartbeat = count >= _REPEATS and not (_TRAINS.search(lines[-1]) or is_progress(lines[-1]))
+    is_heartbeat = count >= _REPEATS and not _trains(lines[-1])
     return "\n".join(lines[:-count]) if is_heartbeat else log
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tfjob_operator.api.v1.constants import CHIEF, CONTAINER_NAME, EVALUATOR, MASTER, WORKER
+from tfjob_operator.api.v1.constants import BACKEND_VARIABLES, CHIEF, CONTAINER_NAME, EVALUATOR, MASTER, WORKER
 from tfjob_operator.cli.diagnosis.advice import LOGS
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
@@ -29,8 +29,8 @@ _ACCELERATOR: Final = re.compile(r"gpu|tpu|neuron|gaudi", re.IGNORECASE)
 _TIMEOUT: Final = re.compile(r"(?:^|[\s;&|/])timeout(?:\s|$)")
 _SEVERAL: Final = re.compile(r"[;\n]\s*\S")
 _AFTER_OTHERS: Final = (
-    "finished before, and will not run again: if the program waits for it, correct how data are divided, and start the job "
-    "anew"
+    "finished before, and will not run again: if the program waits for it, correct how data are divided, and recreate the "
+    "job"
 )
 _BACKGROUND: Final = re.compile(r"(?<![>&|<])&(?![&>\d])")
 _COMMANDS: Final = re.compile(r"[;\n]|&&|\|\|")
@@ -54,7 +54,7 @@ _ENDS_THE_JOB: Final = (
 )
 
 
-_ADDRESSES: Final = ("JAX_COORDINATOR_ADDRESS", "KERAS_DISTRIBUTION_JOB_ADDRESSES")
+_ADDRESSES: Final = tuple(address for address, *_ in BACKEND_VARIABLES)
 _CLUSTER_DNS: Final = ManifestChange(
     "remove dnsPolicy: Default from the template: with it, pods do not use cluster DNS"
 )
@@ -157,7 +157,7 @@ def _peer_missing(facts: Facts, problem: Problem, pod: str) -> Problem:
         return replace(problem, to_do=(LOGS, _CLUSTER_DNS))
     own = (each for each in listed(spec.get("containers")) if each.get("name") == CONTAINER_NAME)
     names = {text(variable.get("name")) for each in own for variable in listed(each.get("env"))}
-    name = next((name for name in _ADDRESSES if name in names), "")
+    name = next((each for each in _ADDRESSES if each in names), "")
     what = f"remove {name} from env of the template, unless it names a host outside of the job: the operator sets it"
     return replace(problem, to_do=(*problem.to_do[:1], ManifestChange(what), *problem.to_do[1:])) if name else problem
 

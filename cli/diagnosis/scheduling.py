@@ -265,7 +265,7 @@ def _by_message(facts: Facts, pod: PodDetails, message: str, proofs: tuple[str, 
     problems = list(dict.fromkeys(each.problem for each in _RULES if each.pattern.search(text)))
     values, selector = {"pod": name}, pod.spec.label_selector
     if selector in facts.evidence.unmatched and _BEFORE_SELECTOR.issuperset(problems):
-        problems = [SELECTOR, *(problem for problem in problems if problem is not SELECTOR)]
+        problems = [SELECTOR, *(each for each in problems if each is not SELECTOR)]
         proofs += (f"no node has the labels of nodeSelector: {quote(selector)}",)
     problems = problems[:_MAX_REASONS]
     nodes = avoided_now(facts.job.status.avoided_nodes, facts.now)

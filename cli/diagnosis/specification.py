@@ -143,7 +143,7 @@ OWN_TF_CONFIG: Final = warning(
     "TF_CONFIG is set in the template of {types}, so all {size} replicas have the same task index",
     "env of a template sets TF_CONFIG to a constant, and several replicas are made from it",
     ManifestChange("remove TF_CONFIG from env of the template: the operator sets it for each replica", recreate=False),
-    WhileRunning(f"Then all pods must be made anew; work since their last checkpoint is lost: {RESTART}"),
+    WhileRunning(f"Then restart all pods; work since their last checkpoint is lost: {RESTART}"),
     rank=905,
 )
 ONLY_PS: Final = warning(

@@ -159,7 +159,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         if not findings and facts.is_starting(pod):
             reported = facts.pod_events(pod, "FailedMount", "FailedAttachVolume")
             # A timeout only names the volume; the preceding event has the reason.
-            specific = [event for event in reported if "timed out waiting for the condition" not in event.message]
+            specific = [each for each in reported if "timed out waiting for the condition" not in each.message]
             for event in latest(specific) or latest(reported):
                 yield from matched(_MOUNT_RULES, event.message, pod, facts.line(event))
 

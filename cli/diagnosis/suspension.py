@@ -42,7 +42,7 @@ _OTHER_LABEL: Final = (
     ManifestChange("rename the label {label} to {queue}", recreate=False),
     "Without a queue: kubectl tfjob resume {job} -n {namespace}",
 )
-_LIKE_QUEUE: Final = re.compile(r"(?:kueue\.x-k8s\.io|kueue\.k8s\.io|kueue)/\w*queue(?:-?name)?", re.IGNORECASE)
+_LIKE_QUEUE: Final = re.compile(r"(?:kueue\.x-k8s\.io|kueue\.k8s\.io|kueue)/\w*queue(?:[-_]?name)?", re.IGNORECASE)
 _STOPS_S: Final = 60.0
 """By then a pod with Kubernetes' usual grace period has ended."""
 _STILL_RUNS: Final = "{who} still runs, Terminating for {age} ({why})"
@@ -194,7 +194,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     else:
         by = f"by {safe_name(facts.evidence.suspended_by)}" if facts.evidence.suspended_by else ""
         seen = f"job: spec.runPolicy.suspend is true{by and ', set '}{by}"
-        other = next((name for name in sorted(facts.job.metadata.labels or {}) if _LIKE_QUEUE.fullmatch(name)), "")
+        labels = {*(facts.job.metadata.labels or ())} - {LABEL_QUEUE}
+        other = next(filter(_LIKE_QUEUE.fullmatch, sorted(labels)), "")
         problem = replace(BY_USER, title=_MISSPELLED, to_do=_OTHER_LABEL) if other else BY_USER
         yield Finding(problem, facts.name, (seen,), {"by": by or " ", "label": value(other), "queue": LABEL_QUEUE})
     for pod in facts.pods:

@@ -89,7 +89,7 @@ def _not_starting(facts: Facts) -> Iterator[Finding]:
     if facts.finished or not events or events[-1].reason not in _FAILURES:
         return
     # A back-off only names the image; the failure before it has the reason.
-    event = next((event for event in reversed(events) if event.reason in _FAILURES - {"BackOff"}), events[-1])
+    event = next((each for each in reversed(events) if each.reason in _FAILURES - {"BackOff"}), events[-1])
     about = event.involved_object
     yield of_event(facts, NOT_STARTING, event, reason=event.reason, kind=about.kind.lower(), object=about.name)
 

@@ -83,7 +83,7 @@ REPEATS: Final = warning(
 _OF_RANKS: Final = (
     LOGS,
     "The replicas of the missing ranks have the cause: kubectl tfjob logs {job} -n {namespace}",
-    WhileRunning(f"If they do not go on, start all replicas anew; work since their last checkpoint is lost: {RESTART}"),
+    WhileRunning(f"If they do not continue, restart all replicas; work since their last checkpoint is lost: {RESTART}"),
 )
 DIVERGED: Final = warning(
     "loss-diverged",
@@ -182,10 +182,11 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     age_s, values = facts.age_s(last.at), {"container": CONTAINER_NAME, "previous": "false"}
     seen = f"log of {safe_name(name)}: {quote(last.log)}"
     yield from _trained(facts, pod, f"{last.head}\n{last.log}", seen, values, is_over=False)
-    problem, (times, line) = replace(REPEATS, to_do=_OF_RANKS), reading.missing_ranks(last.log)
-    if line and (others := refining.finished_before(facts)):
-        problem = replace(REPEATS, to_do=(others, LOGS))
-    if not line:
+    times, line = reading.missing_ranks(last.log)
+    if line:
+        others = refining.finished_before(facts)
+        problem = replace(REPEATS, to_do=(others, LOGS) if others else _OF_RANKS)
+    else:
         problem, (times, line) = REPEATS, reading.repeated_error(last.log)
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
         yield of_pod(problem, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)

@@ -241,12 +241,12 @@ class JobSnapshot:
         for pod in made | ended:
             name, events = replica_of(None, job.name, pod, job.runtime_id), [*made[pod], *ended[pod]]
             explained = resumed + self._recent_attempts + job.restarts.get(name, 0)
-            times = max(sum(each.times for each in made[pod]) - 1, sum(event.times for event in ended[pod])) - explained
-            last = max(created.get(pod, 0.0), *(event.last for event in events))
+            times = max(sum(each.times for each in made[pod]) - 1, sum(each.times for each in ended[pod])) - explained
+            last = max(created.get(pod, 0.0), *(each.last for each in events))
             is_wanted = name.number < job.sizes.get(name.type, 0) and name.number not in self._done.get(name.type, ())
             if is_wanted and times > _OFTEN and self.now - last < RECOVERY_S:
                 words = max(ended[pod], key=lambda each: each.last).words if ended[pod] else ""
-                found[pod] = Recreation(times, min(event.first for event in events), last, words)
+                found[pod] = Recreation(times, min(each.first for each in events), last, words)
         return found
 
     @property

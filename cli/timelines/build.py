@@ -493,7 +493,7 @@ def _happenings(
     name = job.metadata.name
     reported: list[values.Happening] = []
     history = job.status.attempt_history or ()
-    restarts = [(f" restarts as attempt {attempt.number + 1} ", utc(attempt.end_time)) for attempt in history]
+    restarts = [(f" restarts as attempt {each.number + 1} ", utc(each.end_time)) for each in history]
     for condition in job.status.conditions or ():
         at = utc(condition.last_transition_time)
         # A replica may have been restarting before the whole job was: then only the message of Restarting changed.
@@ -505,7 +505,7 @@ def _happenings(
             reported.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
     if (ending := _ending(job)) is not None:
         reported.append(values.Happening(ending.start, name, ENDING, ending.message))
-    reasons = [*(happening.message for happening in reported), *(event.message for event in own)]
+    reasons = [*(happening.message for happening in reported), *(each.message for each in own)]
     for attempt, (words, at) in zip(history, restarts, strict=True):
         restarted = attempt.number < job.status.attempt  # otherwise a rule has ended the job
         if at is not None and restarted and not any(words in reason for reason in reasons):  # its event has expired

@@ -141,9 +141,9 @@ class AlphaCaches:
             services=self.services.indexer.by_index(OWNER_INDEX, owner),
             config_maps=self.config_maps.indexer.by_index(OWNER_INDEX, owner),
             pods=[
-                pod
+                each
                 for batch_job in batch_jobs
-                for pod in self.pods.indexer.by_index(OWNER_INDEX, owner_uid_key(batch_job.metadata))
+                for each in self.pods.indexer.by_index(OWNER_INDEX, owner_uid_key(batch_job.metadata))
             ],
             bare=bare,
         )

@@ -124,7 +124,7 @@ def waits_of(job: TFJob | AlphaJob) -> Iterator[tuple[str, datetime | None]]:
         record = conditions.end_record(status)
         yield state, None if record is None else record.time
     elif state == ConditionType.CREATED:
-        times = [condition.last_transition_time for condition in found if condition.type in states.CONDITIONS]
+        times = [each.last_transition_time for each in found if each.type in states.CONDITIONS]
         yield state, max((moment for moment in times if moment is not None), default=meta.creation_timestamp)
     elif state == ConditionType.RESTARTING or (state == ConditionType.SUSPENDED and LABEL_QUEUE in (meta.labels or ())):
         condition = conditions.find(found, state)
@@ -215,7 +215,7 @@ class JobMetrics:
 
     def observe(self, job: ObjectMeta, before: Sequence[JobCondition], after: Sequence[JobCondition]) -> None:
         """Count and log each condition that became True. `before` are the conditions that `after` replaced."""
-        were_true = {condition.type for condition in before if condition.status == conditions.TRUE}
+        were_true = {each.type for each in before if each.status == conditions.TRUE}
         for condition in after:
             if condition.status != conditions.TRUE or condition.type in were_true:
                 continue
@@ -230,7 +230,7 @@ class JobMetrics:
 
     def ended(self, namespace: str, before: Sequence[JobAttempt], after: Sequence[JobAttempt]) -> None:
         """Count the rules that ended attempts. `before` is the history that `after` replaced."""
-        known = {attempt.number for attempt in before}
+        known = {each.number for each in before}
         for attempt in after:
             if attempt.number not in known and attempt.rule:
                 self.decided(namespace, attempt.rule, attempt.action, attempt.replica_type)

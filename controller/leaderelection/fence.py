@@ -52,24 +52,23 @@ class Fence:
         """
         if type(clock) is LoopClock:
             raise ValueError("the loop's time does not advance while the machine is suspended: use a LeaseClock")
-        self.clock = self._clock = clock
-        self._is_attached = False
-        self._was_open = False
+        self.clock = clock
+        self._has_elector = False
         self._end = -math.inf
         self._quiescent_at = -math.inf
         self._limits: set[asyncio.Timeout] = set()
 
     def attach(self, clock: Clock) -> None:
         """Note that an elector with this clock opens the fence. Raises ValueError for a second elector, or another clock."""
-        if self._is_attached:
+        if self._has_elector:
             raise ValueError("another elector opens this fence, also while this one does not hold its lease")
         if type(clock) is not type(self.clock):
             raise ValueError(f"the fence has a {type(self.clock).__name__}, the elector a {type(clock).__name__}")
-        self._is_attached = True
+        self._has_elector = True
 
     def open_until(self, end: float) -> None:
         """Let writes pass until the monotonic clock reaches `end`."""
-        self._was_open = True
+        self._has_elector = True
         self._end = end
         self._update_limits()
 
@@ -100,14 +99,14 @@ class Fence:
 
     def remaining(self) -> float:
         """Return the seconds until the fence closes; 0 if closed."""
-        return max(0.0, self._end - self._clock.monotonic())
+        return max(0.0, self._end - self.clock.monotonic())
 
     def check(self) -> float:
         """Return the seconds until the fence closes. Raises FencedError if closed.
 
         Raises RuntimeError if no elector has this fence: it would never open.
         """
-        if not (self._is_attached or self._was_open):
+        if not self._has_elector:
             raise RuntimeError("no elector opens this fence: pass the same Fence to LeaderElector(fence=)")
         remaining = self.remaining()
         if not remaining:
@@ -116,12 +115,12 @@ class Fence:
 
     def unanswered(self, within_s: float) -> None:
         """Record a write that got no response and may still take effect within `within_s` seconds."""
-        self._quiescent_at = max(self._quiescent_at, self._clock.monotonic() + within_s)
+        self._quiescent_at = max(self._quiescent_at, self.clock.monotonic() + within_s)
 
     @property
     def quiescent(self) -> bool:
         """True if no write that has passed can still take effect."""
-        return self._clock.monotonic() >= self._quiescent_at
+        return self.clock.monotonic() >= self._quiescent_at
 
 
 class FencedTransport:

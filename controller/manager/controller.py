@@ -267,7 +267,9 @@ class Controller:
         if workers < 1:
             raise ValueError(f"controller {name} needs at least one worker, got {workers}")
         if sync_timeout_s is not None and not sync_timeout_s > 0:
-            raise ValueError(f"a sync of {name} needs more than {sync_timeout_s} s; None is no limit")
+            raise ValueError(
+                f"sync_timeout_s of controller {name} must be positive, not {sync_timeout_s}; None means no limit"
+            )
         clock = clock or LoopClock()
         self.name = name
         self.queue = queue if queue is not None else _queue(name, metrics, clock)

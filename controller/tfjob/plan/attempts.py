@@ -122,9 +122,7 @@ def decide(
     late: Sequence[LateReplica] = start.late
     present = unfinished(replicas, finished)
     decided = {record.pod for record in draft.job.status.restarts if record.rule}
-    failures = (
-        replica for replica in present if has_failed(replica) and not (replica.terminating and replica.uid in decided)
-    )
+    failures = (each for each in present if has_failed(each) and not (each.terminating and each.uid in decided))
     left = sorted(failures, key=failure_order)
     handled: dict[str, Rule] = {}
     for rule in spec.failure_policy.rules if spec.failure_policy is not None else ():
@@ -149,13 +147,13 @@ def decide(
         matched = [match.replica for match in unhealthy] or [replica for replica in left if matches(rule, replica)]
         late_ones = [each for each in late if each.key.type in rule.targets and _is_about_late(rule)]
         if rule.action not in JOB_ACTIONS:
-            late_ones = [late for late in late_ones if late.replica is not None]
+            late_ones = [each for each in late_ones if each.replica is not None]
         if (matched or late_ones) and rule.action in JOB_ACTIONS:
             first = LateReplica(matched[0].key, matched[0]) if matched else late_ones[0]
             return Decision(rule.action, rule, *first, node_matches=node_matches)
-        matched += [late.replica for late in late_ones if late.replica is not None]
+        matched += [each.replica for each in late_ones if each.replica is not None]
         handled |= {replica.pod.metadata.uid: rule for replica in matched if not replica.terminating}
-        gone, keys = {replica.uid for replica in matched}, {late.key for late in late_ones}
+        gone, keys = {each.uid for each in matched}, {each.key for each in late_ones}
         left = [replica for replica in left if replica.uid not in gone]
         late = [each for each in late if each.key not in keys]
     next_in_s = min((each for each in (start.next_in_s, node_matches.next_in_s) if each is not None), default=None)
@@ -208,7 +206,7 @@ def past_start_deadline(draft: StatusDraft, deadline_s: int, keys: Iterable[Repl
     if (
         not waiting_keys
         and draft.begun is not None
-        and all(replica.outcome is not Outcome.FAILED for replica in present.values())
+        and all(each.outcome is not Outcome.FAILED for each in present.values())
     ):
         draft.begun = msgspec.structs.replace(draft.begun, all_ran=True)
     return Decision(late=late, not_running=len(waiting_keys), next_in_s=min(left, default=None))

@@ -95,7 +95,7 @@ def most_restarts(
     A failed pod that still exists was not replaced: its failure reached the limit and is not a restart.
     """
     pods = {replica.pod.metadata.uid: replica for replica in replicas}
-    restarts = [(restarts.total - (restarts.replaced and restarts.pod in pods), restarts) for restarts in records]
+    restarts = [(each.total - (each.replaced and each.pod in pods), each) for each in records]
     times = max(times for times, _ in restarts)
     most = [each for number, each in restarts if number == times]
     record = min(

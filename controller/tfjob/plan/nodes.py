@@ -88,7 +88,7 @@ def find_node_matches(
     """Return the pods that run or failed on nodes matched by rules. `replicas` are the unfinished ones."""
     found: dict[str, list[NodeMatch]] = {}
     due: list[float] = []
-    present = [replica for replica in replicas if replica.pod.node in nodes.states and not replica.terminating]
+    present = [each for each in replicas if each.pod.node in nodes.states and not each.terminating]
     for rule in policy.rules:
         node_matches = found.setdefault(rule.name, [])
         for replica in present if rule.is_about_nodes else ():
@@ -185,7 +185,7 @@ def count_failures(
             if pod.node and uid not in counted and uid not in unhealthy and not _is_not_about_node(pod):
                 new[uid, pod.node, replica.ended is None or replica.disrupted] = None
     is_pending = draft.expected or pods_avoiding_expired_nodes(draft, spec, replicas)
-    found = {node.name: node for node in draft.avoided_nodes if is_pending or not _is_over(node, draft.now)}
+    found = {each.name: each for each in draft.avoided_nodes if is_pending or not _is_over(each, draft.now)}
     for _, node, counts in new:
         before = found.get(node)
         more = counts or before is not None
@@ -208,7 +208,7 @@ def count_failures(
             is_avoided = each.expiration_time is not None
             if node in match or (is_avoided and node in struck) or (failed_often and not is_avoided and avoided < most):
                 others = {
-                    node.name for node in found.values() if node.expiration_time and not _is_over(node, draft.now)
+                    each.name for each in found.values() if each.expiration_time and not _is_over(each, draft.now)
                 }
                 if not (kinds := stranded(node, others)):
                     found[node] = AvoidedNode(node, each.failures, until)

@@ -315,7 +315,7 @@ def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Sequ
     if is_from_other_operator(status):
         for name, size in sizes.items():
             found[name].update(
-                _finished_elsewhere(status, name, size, [replica for replica in replicas if replica.type == name])
+                _finished_elsewhere(status, name, size, [each for each in replicas if each.type == name])
             )
     return found
 

@@ -37,7 +37,7 @@ def with_trouble(
     if ending is None or ending.event_reason is not EventReason.DEADLINE_EXCEEDED:
         return ending
     name = draft.job.metadata.name
-    present = {replica.key: replica for replica in seen.replicas if replica.index not in finished.get(replica.type, ())}
+    present = {each.key: each for each in seen.replicas if each.index not in finished.get(each.type, ())}
     records = {(record.type, record.index): record for record in draft.restarts}
     sizes = spec.sizes if isinstance(spec, TFJobSpec) else {}
     wanted = (ReplicaKey.of(name, kind, index) for kind, size in sizes.items() for index in range(size))

@@ -1862,6 +1862,10 @@ def test_a_label_that_is_nearly_that_of_a_queue_is_named_and_no_resumption_past_
         "Kueue does not know the label kueue.x-k8s.io/queue: a queue is named by kueue.x-k8s.io/queue-name"
     )
     assert first.to_do[0].startswith("Rename the label kueue.x-k8s.io/queue to kueue.x-k8s.io/queue-name: ")
+    world.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue_name": "gpus"}
+    assert "Kueue does not know the label kueue.x-k8s.io/queue_name" in first_of(world).title
+    world.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": ""}
+    assert "Kueue" not in first_of(world).title
 
 
 def test_a_pod_that_outlives_the_suspension_of_its_job_is_named() -> None:
@@ -2949,8 +2953,14 @@ def test_a_program_that_only_tries_to_save_a_step_again_does_not_train() -> None
         "running-with-repeated-error",
         True,
     )
-    world._written(0.1, "\n".join([*[error] * 9, "step 1251 loss 0.3"]))
-    assert ids_of(world) == []
+    refused = "Failed to push metrics: connection refused"
+    for line in (
+        "step 1251 loss 0.3",
+        "step 9 loss 0.3, retries 0, failed 0, retry in 3 s",
+        "resumed at step 9: loss 0.3",
+    ):
+        world._written(0.1, "\n".join([*[error] * 9, *[refused] * 9, *[line] * 3]))
+        assert ids_of(world) == [], line
 
 
 def test_of_a_silent_training_the_replicas_that_have_finished_are_told() -> None:
@@ -3002,7 +3012,14 @@ def test_of_a_sidecar_whose_restarts_count_the_limit_is_told() -> None:
     statuses = world.pods[WORKER]["status"]["containerStatuses"]
     (sidecar,) = [each for each in statuses if each["name"] != "tensorflow"]
     sidecar["restartCount"] = 2
-    assert "count toward backoffLimit 6: one more than that fails the job" in steps_of(world)
+    assert "count toward backoffLimit 6: the job fails when there are more" in steps_of(world)
+    assert "ccording to the log" in steps_of(world)
+    ended = sidecar["state"].get("terminated") or sidecar["lastState"]["terminated"]
+    ended["reason"] = "OOMKilled"
+    assert "count toward backoffLimit 6" in steps_of(world)
+    assert "aise resources.limits.memory of container" in steps_of(world), (
+        "the advice about the limit replaces no other"
+    )
 
 
 def test_a_training_that_had_no_data_is_noticed() -> None:

@@ -327,8 +327,8 @@ async def test_a_conflict_that_no_newer_cache_resolves_is_reported_as_an_error(
         ({"name": ""}, "cannot be named ''"),
         ({"name": "uid"}, "cannot be named 'uid'"),
         ({"workers": 0}, "needs at least one worker"),
-        ({"sync_timeout_s": 0.0}, "needs more than 0.0 s"),
-        ({"sync_timeout_s": math.nan}, "needs more than nan s"),
+        ({"sync_timeout_s": 0.0}, "must be positive, not 0.0"),
+        ({"sync_timeout_s": math.nan}, "must be positive, not nan"),
     ],
 )
 def test_a_controller_that_could_never_sync_anything_is_refused(
