@@ -269,6 +269,7 @@ def test_two_controllers_that_would_share_a_name_or_a_queue_are_refused(bench: B
 
 async def test_a_controller_and_an_informer_of_which_a_manager_has_only_one_are_refused(bench: Bench) -> None:
     """Keys of the one would never be synced; the other would never have any."""
+    bench.stop.set()  # a manager that refuses nothing ends, too
     controller = Controller("kettle", sync_nothing)
     controller.watch(bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap)), mirror_keys)
     with pytest.raises(ValueError, match="kettle watches configmaps: pass it to the manager, too"):
