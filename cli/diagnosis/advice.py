@@ -154,7 +154,7 @@ def _recreated(facts: Facts, affected: Sequence[str]) -> Iterator[str]:
         trains = any(pod.metadata.name in names and is_up(pod) for pod in facts.pods)
         volumes = sorted({name for pod in facts.pods if pod.metadata.name in names for name in _empty_dirs(pod)})
         lost = "; work since their last checkpoint is lost" * trains
-        lost += f"; what is in their emptyDir {' and '.join(map(safe_name, volumes[:3]))} is lost" * bool(volumes)
+        lost += f"; the files in their emptyDir {' and '.join(map(safe_name, volumes[:3]))} are lost" * bool(volumes)
         yield f"{_RECREATE}{lost}: kubectl -n {{namespace}} delete {kind} {' '.join(names[:_MAX_PODS])}"
 
 

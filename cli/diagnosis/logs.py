@@ -284,10 +284,8 @@ _NOT_ALL: Final = "Only {joined} of {size} processes have joined ({who}), the jo
 _JOIN: Final = (
     LOGS,
     _PODS,
-    ManifestChange(
-        "if the job has another number of replicas, correct WORLD_SIZE in env, or the arguments of the program"
-    ),
-    "Otherwise the pods that did not join have the cause, or a NetworkPolicy of the namespace",
+    "The pods that did not join may have the cause, or a NetworkPolicy of the namespace",
+    ManifestChange("set WORLD_SIZE in env, or the arguments of the program, to the number of replicas if it differs"),
 )
 _NO_BUILTIN: Final = 'The shell does not know "{name}" ({who}), which is a part of bash'
 _BASH: Final = ManifestChange(
@@ -296,8 +294,8 @@ _BASH: Final = ManifestChange(
 _NO_INTERPRETER: Final = 'Interpreter or loader of "{name}" not found ({who}): the file itself is there'
 _INTERPRETER: Final = (
     ManifestChange(
-        "correct the first line of the script, where Windows line endings (CRLF) become a part of its name, use an image with "
-        "the interpreter, or a program built for the libraries of the image"
+        "use an image with the interpreter, or a program built for the libraries of the image, or correct the first line of "
+        "the script, in the image or its ConfigMap: Windows line endings (CRLF) become a part of the interpreter's name"
     ),
 )
 NO_TF_CONFIG: Final = _log(

@@ -37,7 +37,9 @@ BY_USER: Final = info(
     "spec.runPolicy.suspend is true, and no queue has set it",
     "kubectl tfjob resume {job} -n {namespace}",
 )
-_MISSPELLED: Final = "Suspended {by}; Kueue does not know the label {label}: a queue is named by {queue}"
+_MISSPELLED: Final = (
+    "The label {label} is unknown to Kueue, which finds the queue by {queue}; the job is suspended {by}"
+)
 _OTHER_LABEL: Final = (
     ManifestChange("rename the label {label} to {queue}", recreate=False),
     "Without a queue: kubectl tfjob resume {job} -n {namespace}",

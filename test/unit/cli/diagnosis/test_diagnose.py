@@ -1858,12 +1858,11 @@ def test_a_label_that_is_nearly_that_of_a_queue_is_named_and_no_resumption_past_
     world = world_of("suspended")
     world.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue": "gpus"}
     first = first_of(world)
-    assert first.title.endswith(
-        "Kueue does not know the label kueue.x-k8s.io/queue: a queue is named by kueue.x-k8s.io/queue-name"
-    )
+    known = "unknown to Kueue, which finds the queue by kueue.x-k8s.io/queue-name"
+    assert first.title == f"The label kueue.x-k8s.io/queue is {known}; the job is suspended"
     assert first.to_do[0].startswith("Rename the label kueue.x-k8s.io/queue to kueue.x-k8s.io/queue-name: ")
     world.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue_name": "gpus"}
-    assert "Kueue does not know the label kueue.x-k8s.io/queue_name" in first_of(world).title
+    assert first_of(world).title.startswith("The label kueue.x-k8s.io/queue_name is unknown to Kueue")
     world.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": ""}
     assert "Kueue" not in first_of(world).title
 
@@ -2978,7 +2977,7 @@ def test_a_pod_with_a_volume_of_its_own_is_not_deleted_without_a_warning() -> No
         {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
     ]
     (step,) = [step for step in first_of(world).to_do if step.startswith("Delete the affected pods")]
-    assert "; what is in their emptyDir ckpt is lost:" in step
+    assert "; the files in their emptyDir ckpt are lost:" in step
 
 
 def test_the_name_server_of_the_node_and_an_address_of_a_template_are_named_where_a_peer_is_not_found() -> None:
