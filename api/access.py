@@ -1,6 +1,6 @@
 """The address of an API server and the credentials for it, from a pod or a kubeconfig, for the client and the plugin.
 
-Only the standard library is imported: `kubectl tfjob` loads this at every start.
+Only the standard library is imported: command-line programs load this at every start.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _load(context: ssl.SSLContext, pair: bytes) -> None:
     """
     no_password = ""  # an encrypted key then fails instead of prompting on the terminal
     if hasattr(os, "memfd_create"):
-        memory = os.memfd_create("tfjob-operator")
+        memory = os.memfd_create("client-certificate")
         try:
             os.write(memory, pair)
             context.load_cert_chain(f"/proc/self/fd/{memory}", password=no_password)
@@ -109,7 +109,7 @@ def _load(context: ssl.SSLContext, pair: bytes) -> None:
         return
     from tempfile import TemporaryDirectory
 
-    with TemporaryDirectory(prefix="tfjob-operator-") as private:
+    with TemporaryDirectory(prefix="client-certificate-") as private:
         file = Path(private, "pair")
         file.write_bytes(pair)
         context.load_cert_chain(file, password=no_password)

@@ -63,6 +63,7 @@ from tfjob_operator.workqueue.metrics import Metric
 NAME: Final = "tfjob"
 """The controller's name in the metrics of its queue and workers, and in the log events of its syncs."""
 
+METRICS_PREFIX: Final = "tf_operator_"
 BUILD_INFO: Final = Metric(
     "tf_operator_build_info", "Always 1; the label is the operator's version", labels=("version",)
 )
@@ -144,6 +145,10 @@ def build(
         found = parts.job_metrics.by_state(clock.monotonic())  # also in a standby replica: it may become the leader
         return found if manager.is_leading else {}
 
+    def on_synced() -> None:
+        jobs_by_state()
+        log.info("operator_ready")
+
     manager = Manager(
         informers,
         *(parts.tfjobs() if V1 in options.apis else ()),
@@ -155,7 +160,7 @@ def build(
         event_gate=event_gate,
         pages=pages,
         background=background,
-        on_synced=jobs_by_state,
+        on_synced=on_synced,
     )
     metrics.gauges(BUILD_INFO, lambda: {(VERSION,): 1.0})
     metrics.gauge(IS_LEADER, read=lambda: float(manager.is_leading))
@@ -306,7 +311,7 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
     )  # fmt: skip
     warn_about_flags(options)
     registry = new_registry()
-    metrics = PrometheusMetrics(registry)
+    metrics = PrometheusMetrics(registry, prefix=METRICS_PREFIX)
     lag = LoopLag(metrics, clock)
     if logs is not None:
         logs.count_dropped(metrics.counter(LINES_DROPPED))
@@ -339,3 +344,4 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
             config=config,
         )
         await manager.run()
+    log.info("operator_stopped")

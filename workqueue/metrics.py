@@ -24,13 +24,15 @@ class Metric:
     """A metric family: name, help text and label names.
 
     `buckets` (upper bounds, in the unit of the name) apply to histograms only. Metrics of objects that exist several times in a
-    process, such as queues and informers, have the label `name`.
+    process, such as queues and informers, have the label `name`. The name of a `prefixed` metric, which is about the whole
+    process, follows the program's own prefix, such as `kettle_operator_`.
     """
 
     name: str
     help: str
     buckets: tuple[float, ...] = ()
     labels: tuple[str, ...] = ("name",)
+    prefixed: bool = False
 
 
 # 10 ns is below the resolution of any clock used here; a sync that takes over 10 s is stuck rather than slow.

@@ -103,7 +103,7 @@ class Counted:
 
 
 CLOCK_SKEW: Final = Metric(
-    "tf_operator_clock_skew_seconds", "Seconds by which our clock is ahead of the API server's", labels=()
+    "clock_skew_seconds", "Seconds by which our clock is ahead of the API server's", labels=(), prefixed=True
 )
 COMPARE_EVERY_S: Final = 60.0
 LONGEST_SKEW_S: Final = 10.0

@@ -30,10 +30,10 @@ class Drop(enum.StrEnum):
     REFUSED = "refused"  # the API server rejected it
     UNREACHABLE = "unreachable"  # twelve attempts without a valid response
     SHUTDOWN = "shutdown"  # recorded after `stop`, or queued when `run` was cancelled
-    CRASHED = "crashed"  # a bug in the operator
+    CRASHED = "crashed"  # a bug in this process
 
 
-DROPPED: Final = Metric("tf_operator_events_dropped_total", "Events that were not written", labels=("type", "why"))
+DROPPED: Final = Metric("events_dropped_total", "Events that were not written", labels=("type", "why"), prefixed=True)
 
 
 class Drops:

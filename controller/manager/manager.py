@@ -18,14 +18,16 @@ import signal
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Coroutine, Mapping
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
 from tfjob_operator.controller.leaderelection import GatedTransport, LeaderElector, LeaderHealth, LeadershipLostError
 from tfjob_operator.controller.manager.controller import Controller
-from tfjob_operator.controller.observability.http_server import PageServer
 from tfjob_operator.informers import CacheSyncTimeoutError, SharedInformerFactory
+
+if TYPE_CHECKING:  # it imports prometheus_client, which a controller without metrics does not need
+    from tfjob_operator.controller.observability.http_server import PageServer
 
 DRAIN_S: Final = 5.0
 """How long writes in progress may take: usually tens of milliseconds, seconds with slow webhooks. Kubernetes kills a pod 30 s
@@ -159,7 +161,7 @@ class Manager:
                 await _cancel(*background)
             if failure is not None:
                 raise failure
-        log.info("operator_stopped")
+        log.info("manager_stopped")
 
     def _check_wiring(self) -> None:
         """Raise ValueError for a controller whose keys nobody would sync, or whose cache nobody would fill."""
@@ -198,7 +200,7 @@ class Manager:
         self._has_synced = True
         if self._on_synced is not None:
             self._on_synced()
-        log.info("operator_ready")
+        log.info("caches_synced")
         await (self._work() if self._elector is None else self._work_with_lease(self._elector))
 
     async def _wait_for_caches(self) -> bool:
@@ -247,7 +249,7 @@ class Manager:
                     for controller in self._controllers
                 ]
                 await self._stop.wait()
-                log.info("operator_stopping", queued=sum(len(controller.queue) for controller in self._controllers))
+                log.info("controllers_stopping", queued=sum(len(controller.queue) for controller in self._controllers))
                 for controller in self._controllers:
                     controller.queue.shut_down()
                 await _end(working, self._work_gate, DRAIN_S)

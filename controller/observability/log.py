@@ -25,7 +25,7 @@ _TRACEBACK_BYTES: Final = 16_384
 
 
 LINES_DROPPED: Final = Metric(
-    "tf_operator_log_lines_dropped_total", "Log lines that could not be written to standard error", labels=()
+    "log_lines_dropped_total", "Log lines that could not be written to standard error", labels=(), prefixed=True
 )
 MAX_QUEUED_LINES: Final = 10_000
 """Lines queued for a slow reader: those of a burst of a thousand jobs, 5 MB."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
@@ -42,10 +43,14 @@ def new_registry() -> CollectorRegistry:
 
 
 class PrometheusMetrics:
-    """`workqueue.MetricsProvider` for all packages. A family is created with its first series."""
+    """`workqueue.MetricsProvider` for all packages. A family is created with its first series.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    `prefix` is put before the names of `prefixed` metrics: `kettle_operator_` gives `kettle_operator_event_loop_tasks`.
+    """
+
+    def __init__(self, registry: CollectorRegistry, *, prefix: str = "") -> None:
         self._registry = registry
+        self._prefix = prefix
         self._families: dict[str, Counter | Gauge | Histogram] = {}
 
     def counter(self, metric: Metric, *values: str) -> Counter:
@@ -58,7 +63,7 @@ class PrometheusMetrics:
 
     def gauges(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """See `MetricsProvider.gauges`."""
-        self._registry.register(_GaugeFamily(metric, read))
+        self._registry.register(_GaugeFamily(self._named(metric), read))
 
     def remove(self, metric: Metric, *values: str) -> None:
         """See `MetricsProvider.remove`."""
@@ -71,10 +76,14 @@ class PrometheusMetrics:
     def _series(self, kind: type[F], metric: Metric, values: tuple[str, ...], **how: Any) -> F:
         family: Any = self._families.get(metric.name)
         if family is None:
-            family = kind(metric.name, metric.help, metric.labels, registry=self._registry, **how)
+            name = self._named(metric).name
+            family = kind(name, metric.help, metric.labels, registry=self._registry, **how)
             self._families[metric.name] = family
         series: F = family.labels(*values) if values else family
         return series
+
+    def _named(self, metric: Metric) -> Metric:
+        return replace(metric, name=f"{self._prefix}{metric.name}", prefixed=False) if metric.prefixed else metric
 
 
 class _GaugeFamily(Collector):
@@ -98,8 +107,8 @@ no measurable cost."""
 
 # From a healthy millisecond to 10 s, beyond which the lease is at risk.
 BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-LAG: Final = Metric("tf_operator_event_loop_lag_seconds", "Delay of an event loop timer in seconds", BUCKETS, ())
-TASKS: Final = Metric("tf_operator_event_loop_tasks", "Number of tasks of the event loop", (), ())
+LAG: Final = Metric("event_loop_lag_seconds", "Delay of an event loop timer in seconds", BUCKETS, (), prefixed=True)
+TASKS: Final = Metric("event_loop_tasks", "Number of tasks of the event loop", (), (), prefixed=True)
 
 
 class LoopLag:

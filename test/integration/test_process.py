@@ -170,7 +170,7 @@ def test_leaders_that_are_stopped_in_a_burst_hand_over_at_once(site: Site) -> No
         assert leader.lines("write_interrupted") == []
         assert 0 < workers_created(leader, f"large-{number}") < LARGE, "it was not stopped in a burst"
         # By the timestamps in the log, since reading a long log takes time.
-        moments = [*leader.lines("operator_stopping"), *leader.lines("lease_released"), first_act(successor)]
+        moments = [*leader.lines("controllers_stopping"), *leader.lines("lease_released"), first_act(successor)]
         after = [(datetime.fromisoformat(line["timestamp"]) - begun).total_seconds() for line in moments]
         log.info("stopping after %.2f s, lease free after %.2f s, the next one acts after %.2f s", *after)
         took.append(after[-1])
@@ -233,7 +233,7 @@ def test_a_second_signal_ends_the_process_at_once(site: Site) -> None:
     with frozen_api_server(site.plane):
         eventually(lambda: operator.value("controller_runtime_active_workers", **at) == 1.0, "a write has no answer")
         operator.process.send_signal(signal.SIGTERM)
-        operator.wait_for("operator_stopping")
+        operator.wait_for("controllers_stopping")
         assert operator.get("/readyz") == (500, "[-]operator failed: stopping\n")
         assert operator.get("/healthz") == (200, "ok")
         code, took = operator.end(signal.SIGINT)

@@ -202,7 +202,7 @@ def compared(transport: FakeTransport) -> tuple[Exchange, Callable[[], float | N
     """An exchange that compares clocks, and what its gauge shows."""
     registry, clock = new_registry(), VirtualClock()
     exchange = Exchange(transport, clock=clock, server_clock=ServerClock(PrometheusMetrics(registry), clock))
-    return exchange, partial(registry.get_sample_value, "tf_operator_clock_skew_seconds")
+    return exchange, partial(registry.get_sample_value, "clock_skew_seconds")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.v1.conditions import Conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import EndRecord, JobAttempt, JobCondition, JobMeta, JobStatus, StartRecord, TFJob
-from tfjob_operator.controller.app import Transports, build
+from tfjob_operator.controller.app import METRICS_PREFIX, Transports, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
 from tfjob_operator.controller.jobs.metrics import (
@@ -45,6 +45,7 @@ from tfjob_operator.controller.options import ElectionOptions, Options
 from tfjob_operator.informers.store import MutableIndexer
 from tfjob_operator.workqueue import NO_METRICS, Queue
 from tfjob_operator.workqueue import metrics as queue_names
+from tfjob_operator.workqueue.metrics import Metric
 
 PAGE = Path(__file__).parents[3] / "data" / "metrics.txt"
 """The lines of the page, sorted, without their values."""
@@ -89,6 +90,27 @@ async def test_a_queue_can_be_read_from_its_first_scrape_on_and_shares_its_famil
     assert [values[f"workqueue_depth,name={name}"] for name in "ab"] == [1.0, 0.0]
     assert [values[f"workqueue_adds_total,name={name}"] for name in "ab"] == [2.0, 0.0]
     assert [values[f"workqueue_queue_duration_seconds_count,name={name}"] for name in "ab"] == [1.0, 0.0]
+
+
+def test_only_metrics_of_the_whole_process_have_the_prefix_of_the_program() -> None:
+    """The others have the names of client-go and controller-runtime, or the program's own."""
+    registry = CollectorRegistry()
+    provider = PrometheusMetrics(registry, prefix="kettle_operator_")
+    drops, tasks, own = (
+        Metric("drops_total", "", prefixed=True),
+        Metric("tasks", "", labels=(), prefixed=True),
+        Metric("own", ""),
+    )
+    provider.counter(drops, "a").inc()
+    provider.counter(drops, "b")
+    provider.remove(drops, "b")
+    provider.gauges(tasks, lambda: {(): 2.0})
+    provider.gauge(own, "a", read=lambda: 3.0)
+    assert page(registry) == {
+        "kettle_operator_drops_total,name=a": 1.0,
+        "kettle_operator_tasks": 2.0,
+        "own,name=a": 3.0,
+    }
 
 
 def test_requests_are_there_at_zero_and_then_counted() -> None:
@@ -365,9 +387,9 @@ def test_every_reason_to_drop_an_event_is_there_at_zero() -> None:
     registry = new_registry()
     drops = Drops(PrometheusMetrics(registry))
     for why in Drop:
-        assert page(registry)[f"tf_operator_events_dropped_total,type=Warning,why={why}"] == 0.0
+        assert page(registry)[f"events_dropped_total,type=Warning,why={why}"] == 0.0
     drops.drop("Warning", ObjectReference(), reason="Full", message="too many", why=Drop.OVERFLOW)
-    assert page(registry)["tf_operator_events_dropped_total,type=Warning,why=overflow"] == 1.0
+    assert page(registry)["events_dropped_total,type=Warning,why=overflow"] == 1.0
 
 
 def an_operator(metrics: PrometheusMetrics) -> Manager:
@@ -395,7 +417,7 @@ async def test_the_page_has_the_names_labels_and_help_texts_that_dashboards_know
     """
     new_registry()  # switches off the `_created` series of the whole process
     registry = CollectorRegistry()
-    metrics = PrometheusMetrics(registry)
+    metrics = PrometheusMetrics(registry, prefix=METRICS_PREFIX)
     an_operator(metrics)
     jobs = JobMetrics(metrics)
     jobs.decided("team", "any", "RestartAll", "Worker")
@@ -421,13 +443,13 @@ async def test_a_timer_that_fires_late_is_seen() -> None:
     registry, clock = new_registry(), LateClock()
     measuring = asyncio.create_task(LoopLag(PrometheusMetrics(registry), clock).run())
     await asyncio.sleep(PERIOD_S * 1.5)
-    name = "tf_operator_event_loop_lag_seconds"
+    name = "event_loop_lag_seconds"
     assert registry.get_sample_value(f"{name}_sum") == 0.0
     clock.late_s = 3.0
     await asyncio.sleep(PERIOD_S)
     assert registry.get_sample_value(f"{name}_count") == 2.0
     assert registry.get_sample_value(f"{name}_sum") == pytest.approx(3.0)
     assert registry.get_sample_value(f"{name}_bucket", {"le": "2.5"}) == 1.0
-    assert registry.get_sample_value("tf_operator_event_loop_tasks") == len(asyncio.all_tasks())
+    assert registry.get_sample_value("event_loop_tasks") == len(asyncio.all_tasks())
     measuring.cancel()
     await asyncio.wait([measuring])
