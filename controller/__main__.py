@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from tfjob_operator.api.client import AccessError, Settings, load_settings
+from tfjob_operator.controller.kubeconfig import read_entries
 from tfjob_operator.controller.observability.log import LogWriter, configure_logging
 from tfjob_operator.controller.options import PROGRAM, Options, parse_options
 
@@ -88,7 +89,7 @@ def main() -> int:
 
 def _main(options: Options, logs: LogWriter) -> int:
     try:
-        settings = load_settings(options.kubeconfig, master=options.master)
+        settings = load_settings(options.kubeconfig, master=options.master, read_entries=read_entries)
     except AccessError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)  # noqa: T201 - as for a wrong flag
         return 2

@@ -52,7 +52,7 @@ MAY_IMPORT = {
     ),
     "controller": (
         "controller.app controller.manager controller.leaderelection controller.observability controller.config.file "
-        "controller.options api.client api.v1.constants"
+        "controller.kubeconfig controller.options api.access api.kubeconfig api.client api.v1.constants"
     ),
     "controller.app": "controller informers api workqueue",
     "controller.alpha": f"controller.alpha controller.config.values controller.jobs {CONTROLS}",
@@ -121,7 +121,11 @@ PACKAGES = (
         "a controller for v1alpha1; `children`, `build`, `observe` and `plan` are pure",
         "controller.alpha controller.alpha.children controller.alpha.build controller.alpha.observe controller.alpha.plan",
     ),
-    ("`controller/{__main__,options,app}.py`", "flags; `app` connects all parts", "controller controller.app"),
+    (
+        "`controller/{__main__,kubeconfig,options,app}.py`",
+        "flags; `app` connects all parts",
+        "controller controller.app",
+    ),
     (
         "`cli/`",
         "`kubectl tfjob` and the dashboard; `model/`, `diagnosis/`, `timelines/`, `status`, `training` are pure",
@@ -142,7 +146,7 @@ DISPLAYS = (
 DECIDERS = "api.core api.v1.conditions cli.model.pods"
 DECIDING_WORDS = {"phase", "containerStatuses", "waiting", "terminated", "lastState", "Ready"}
 ONLY_IN = {
-    "kubernetes": "api.client.auth.kubeconfig",
+    "kubernetes": "controller.kubeconfig",
     "aiohttp": "cli.commands.dashboard_ cli.page",  # for the three pages of an operator it would cost 12 MB
     "httptools": "api.client.http.responses controller.observability.http_server",
     "aiohappyeyeballs": "api.client.http.transport",

@@ -6,6 +6,7 @@ import os
 import ssl
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -13,20 +14,29 @@ from tfjob_operator.api.access import SERVICE_HOST, Access, AccessError, access_
 from tfjob_operator.api.client.auth.credentials import RefreshedCredentials
 from tfjob_operator.api.client.http.messages import Credentials, Settings
 
+if TYPE_CHECKING:
+    from tfjob_operator.api.kubeconfig import Kubeconfig
+
 log = structlog.get_logger(__name__)
 
 
-def load_settings(kubeconfig: str | None = None, *, master: str | None = None) -> Settings:
+def load_settings(
+    kubeconfig: str | None = None,
+    *,
+    master: str | None = None,
+    read_entries: Callable[[Kubeconfig], Access] | None = None,
+) -> Settings:
     """Read `kubeconfig` if given, else the files of KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
-    `master` overrides the server's URL. Needs no event loop and blocks: call it before the loop starts, or as `await
-    asyncio.to_thread(load_settings, ...)`. A credential plugin is started by the first request, not here.
+    `master` overrides the server's URL. `read_entries` reads a cluster and a user; by default, `Kubeconfig.access` does. Needs
+    no event loop and blocks: call it before the loop starts, or as `await asyncio.to_thread(load_settings, ...)`. A credential
+    plugin is started by the first request, not here.
 
     Raises AccessError.
     """
     if SERVICE_HOST in os.environ and not (kubeconfig or os.environ.get("KUBECONFIG")):
         return settings_of(partial(access_of_pod, master))
-    return settings_of(partial(_access_of_kubeconfig, kubeconfig, master))
+    return settings_of(partial(_access_of_kubeconfig, kubeconfig, master, read_entries))
 
 
 def settings_of(read: Callable[[], Access]) -> Settings:
@@ -72,12 +82,13 @@ class _Reader:
         return Credentials(access.authorization, self._tls, access.fresh_s)
 
 
-def _access_of_kubeconfig(file: str | None, master: str | None) -> Access:
-    # Imported here because a pod does not need this module: its imports take almost 1 MB, even without `kubernetes`.
-    from tfjob_operator.api.client.auth.kubeconfig import read_entries
+def _access_of_kubeconfig(
+    file: str | None, master: str | None, read_entries: Callable[[Kubeconfig], Access] | None
+) -> Access:
+    # Imported here because a pod does not need this module: its imports take almost 1 MB.
     from tfjob_operator.api.kubeconfig import read_kubeconfig
 
     found = read_kubeconfig(file, cluster={"server": master} if master else {})
     if found is None:
         raise AccessError("no cluster configured: set KUBECONFIG or pass --kubeconfig")
-    return found.complete(read_entries(found))
+    return found.access() if read_entries is None else found.complete(read_entries(found))

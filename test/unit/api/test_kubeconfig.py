@@ -15,10 +15,10 @@ from kubernetes.config import load_kube_config
 
 from tfjob_operator.api import access as access_module
 from tfjob_operator.api.access import Access, AccessError
-from tfjob_operator.api.client.auth.kubeconfig import read_entries
 from tfjob_operator.api.kubeconfig import Kubeconfig, read_kubeconfig
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.target import Target
+from tfjob_operator.controller.kubeconfig import read_entries
 
 V1, BETA = (f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
 SERVER = "https://a:6443"

@@ -24,6 +24,7 @@ from tfjob_operator.api import access
 from tfjob_operator.api.access import AccessError
 from tfjob_operator.api.client.auth.settings import load_settings, settings_of
 from tfjob_operator.api.client.http import Credentials, Settings
+from tfjob_operator.controller.kubeconfig import read_entries
 
 SECRET = "s3cret-s3cret-s3cret"
 
@@ -358,13 +359,13 @@ def test_no_key_is_left_in_a_file(
     answered = {"clientCertificateData": client.certificate.read_text(), "clientKeyData": client.key.read_text()}
     ca = {"certificate-authority-data": inline(authority.certificate)}
     for _ in range(2):  # the package remembers its files: the second time they must be made again
-        settings = load_settings(write(tmp_path / "config", embedded, **ca))
+        settings = load_settings(write(tmp_path / "config", embedded, **ca), read_entries=read_entries)
         assert presented(settings, authority) == "ada"
     settings = load_settings(write(tmp_path / "config", plugin(tmp_path, **answered), **ca))
     assert presented(settings, authority) == "ada"
     assert [*(tmp_path / "temporary").iterdir()] == []
     opened = (str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
-    assert not [name for name in opened if "memfd:tfjob-operator" in name]
+    assert not [name for name in opened if "memfd:client-certificate" in name]
 
 
 def test_an_encrypted_key_fails_and_does_not_ask_the_terminal(tmp_path: Path, authority: Authority) -> None:
@@ -390,7 +391,9 @@ def test_settings_can_be_loaded_beside_a_running_loop(tmp_path: Path, authority:
     path = write(tmp_path / "config", user, **{"certificate-authority-data": inline(authority.certificate)})
 
     async def load() -> list[Settings]:
-        return await asyncio.gather(*(asyncio.to_thread(load_settings, path) for _ in range(16)))
+        return await asyncio.gather(
+            *(asyncio.to_thread(load_settings, path, read_entries=read_entries) for _ in range(16))
+        )
 
     assert {settings.server for settings in asyncio.run(load())} == {"https://127.0.0.1:6443"}
 

@@ -1,6 +1,6 @@
-"""Reads entries of a kubeconfig with the public API of the `kubernetes` package.
+"""Reads the entries of the operator's kubeconfig with the public API of the `kubernetes` package.
 
-That package takes 0.15 s of CPU and 23 MB, so it is imported only here, and only to read a kubeconfig. `api.kubeconfig`
+That package takes 0.15 s of CPU and 23 MB, so it is imported only here, and only if there is a kubeconfig. `api.kubeconfig`
 merges and validates the files first; the package gets one cluster and one user.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.access import Access, AccessError, read_text
-from tfjob_operator.api.kubeconfig import Kubeconfig
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.kubeconfig import Kubeconfig
 
 _LOADING: Final = threading.Lock()
 """The `kubernetes` package caches temporary files by content for the whole process, so only one thread at a time may read
@@ -23,6 +24,8 @@ a kubeconfig."""
 
 def read_entries(found: Kubeconfig) -> Access:
     """Return the access for a cluster and a user. Raises AccessError, which unlike the package's errors quotes no entry."""
+    from tempfile import TemporaryDirectory  # half a megabyte, which a pod does not need
+
     from kubernetes.client import Configuration
     from kubernetes.config import load_kube_config_from_dict
 
