@@ -93,6 +93,10 @@ browser: venv ## Test the dashboard in Chromium (downloaded once): each view, li
 plugin: venv ## Pack kubectl tfjob for Linux and macOS into build/plugin/, as archives and single files; with URL=https://... of the archives also the krew manifest
 	@$(PYTHON) -m hack.plugin $(if $(URL),--url $(URL))
 
+.PHONY: library
+library: venv ## Build the wheel of the library alone, kubecontrollers, into build/
+	@$(PYTHON) -m hack.library
+
 .PHONY: release
 release: venv ## Build the release VERSION=0.2.1 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://...; DRY_RUN=1: from any checkout (root)
 	@$(PYTHON) -m hack.release $(if $(VERSION),--version=$(VERSION)) $(if $(KEY),--key=$(KEY)) $(if $(URL),--url=$(URL)) $(if $(DRY_RUN),--dry-run)

@@ -1,1 +1,1 @@
-"""The Kubernetes API as used by this project: types (`meta`, `core`, `v1`), and a client (`client`)."""
+"""The Kubernetes API: objects as types (`meta`, `core`), and a client (`client`)."""

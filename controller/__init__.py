@@ -1,1 +1,1 @@
-"""The operator: components for any controller, and the TFJob controller built on them."""
+"""Controllers: components for any of them, and the operator that is built on these."""

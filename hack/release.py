@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from packaging.utils import parse_wheel_filename
 
-from hack import packages
+from hack import library, packages
 from hack.chart.__main__ import pack as pack_chart
 from hack.control_plane.build.binaries import find_or_build_programs
 from hack.control_plane.build.commands import ControlPlaneError, Progress, output_of
@@ -116,9 +116,9 @@ def build(target: Path, made_of: Source, url: str) -> None:
     target.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="tfjob-release-") as name:
         scratch = Path(name)
-        progress.say("wheel and source distribution")
+        progress.say("wheels and source distribution")
         wheel = plugin.build_wheel(scratch)
-        for made in (wheel, plugin.build_sdist(scratch)):
+        for made in (wheel, plugin.build_sdist(scratch), library.build_wheel(scratch)):
             shutil.copy(made, target)
         progress.say("the operator's image")
         digest = _image(target)

@@ -62,6 +62,11 @@ def _build(kind: str, scratch: Path) -> Path:
             shutil.copytree(path, copy, symlinks=True, ignore=ignored, copy_function=_copy)
         else:
             _copy(path, copy)
+    return run_backend(kind, sources, target)
+
+
+def run_backend(kind: str, sources: Path, target: Path) -> Path:
+    """Build a wheel or sdist of these sources in an empty folder, and return its path. Raises CalledProcessError."""
     run([sys.executable, "-c", f"import setuptools.build_meta as b; b.build_{kind}({str(target)!r})"], sources)
     (made,) = target.iterdir()
     return made
