@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random as stdlib_random
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,27 +12,18 @@ from typing import Final
 
 import structlog
 
-from tfjob_operator.api.client import HttpTransport, RestClient, Settings, Transport
-from tfjob_operator.api.client.exchange import ServerClock
+from tfjob_operator.api.client import RestClient, Settings
 from tfjob_operator.api.client.http.messages import Origin
 from tfjob_operator.api.core import NODES, Node
 from tfjob_operator.api.core_messages import BY_RESOURCE
 from tfjob_operator.api.v1.constants import EVENT_SOURCE, TFJOBS
 from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
-from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.metrics import JOBS, WAITING_SINCE, JobMetrics
-from tfjob_operator.controller.leaderelection import (
-    Fence,
-    FencedTransport,
-    GatedTransport,
-    LeaderElector,
-    LeaseLock,
-    LeaseWatch,
-    hostname_uuid,
-)
+from tfjob_operator.controller.leaderelection import hostname_uuid
 from tfjob_operator.controller.manager import Controller, Manager
+from tfjob_operator.controller.manager.parts import Parts, Transports, open_transports
 from tfjob_operator.controller.observability.http_server import PageServer
 from tfjob_operator.controller.observability.log import LINES_DROPPED, LogWriter
 from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, new_registry
@@ -47,11 +37,10 @@ from tfjob_operator.controller.tfjob.logs import READS_PER_S, Limiters, LogReade
 from tfjob_operator.controller.tfjob.nodes import NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import Defaults
 from tfjob_operator.controller.tfjob.view import LeadershipTerm
-from tfjob_operator.informers import Codec, SharedInformerFactory
+from tfjob_operator.informers import Codec
 from tfjob_operator.workqueue import (
     NO_METRICS,
     Clock,
-    LeaseClock,
     LoopClock,
     MetricsProvider,
     RateLimitingQueue,
@@ -70,15 +59,6 @@ BUILD_INFO: Final = Metric(
 IS_LEADER: Final = Metric("tf_operator_is_leader", "Whether this process is the leader: 1 or 0", labels=())
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Transports:
-    """One transport per purpose, so that none waits for another: watches (long-lived), writes (thousands), the lease."""
-
-    watches: Transport
-    writes: Transport
-    lease: Transport
 
 
 def build(
@@ -104,60 +84,49 @@ def build(
     clock: None for the real clocks.
     config: the configuration file, if any.
     """
-    lease_clock, clock = clock or LeaseClock(), clock or LoopClock()
-    client = partial(RestClient, metrics=metrics, host=host, clock=clock, server_clock=ServerClock(metrics, clock))
-    elector, fenced = None, transports.writes
-    if (election := options.election) is not None:
-        fence = Fence(lease_clock)
-        fenced = FencedTransport(transports.writes, fence)
-        lease = client(transports.lease, request_s=election.times.call_timeout_s)
-        elector = LeaderElector(
-            LeaseLock(lease, election.namespace, election.name, identity=identity),
-            config=election.times,
-            fence=fence,
-            watch=LeaseWatch(lease, election.namespace, election.name),
-            metrics=metrics,
-            clock=lease_clock,
-            random=random,
-        )
     # One rate limit for all requests except those for the lease, which must not be delayed.
-    limiter = TokenBucket(options.qps, options.burst, clock=clock) if options.qps else None
-    work_gate, event_gate = GatedTransport(fenced), GatedTransport(fenced)
-    writing = partial(client, field_manager=EVENT_SOURCE, limiter=limiter)
-    reader = client(transports.watches, limiter=limiter)
-    informers = SharedInformerFactory(reader, clock=clock, metrics=metrics)
-    recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics)
+    limiter = TokenBucket(options.qps, options.burst, clock=clock or LoopClock()) if options.qps else None
+    shared = Parts(
+        transports,
+        component=EVENT_SOURCE,
+        election=options.election,
+        identity=identity,
+        limiter=limiter,
+        metrics=metrics,
+        host=host,
+        clock=clock,
+        random=random,
+    )
+    clock = shared.clock
     background = dict(background or {})
     pace = TokenBucket(READS_PER_S, 1, clock=clock)
     log_limiter = pace if limiter is None else Limiters(limiter, pace)
-    log_client = client(transports.watches, limiter=log_limiter)
+    log_client = shared.reading(log_limiter)
     logs = partial(LogReader, log_client, log_limiter, clock=clock, metrics=metrics, quotes=options.quote_log_lines)
-    parts = _Parts(
-        options, informers, reader, writing(work_gate), recorder, metrics, clock, config or NO_CONFIG, background, logs
-    )
+    controllers = _Controllers(options, shared, config or NO_CONFIG, background, logs)
     if config is not None:
         own = OwnDeployment(
-            reader, recorder, options.own_namespace, options.own_deployment, is_leading=lambda: manager.is_leading
+            shared.reader,
+            shared.recorder,
+            options.own_namespace,
+            options.own_deployment,
+            is_leading=lambda: manager.is_leading,
         )
         background["config-file"] = partial(config.follow, own.report)
 
     def jobs_by_state() -> Mapping[tuple[str, ...], int]:
-        found = parts.job_metrics.by_state(clock.monotonic())  # also in a standby replica: it may become the leader
+        # Also in a standby replica: it may become the leader.
+        found = controllers.job_metrics.by_state(clock.monotonic())
         return found if manager.is_leading else {}
 
     def on_synced() -> None:
         jobs_by_state()
         log.info("operator_ready")
 
-    manager = Manager(
-        informers,
-        *(parts.tfjobs() if V1 in options.apis else ()),
-        *parts.alpha(),
+    manager = shared.manager(
+        *(controllers.tfjobs() if V1 in options.apis else ()),
+        *controllers.alpha(),
         stop=stop,
-        elector=elector,
-        work_gate=work_gate,
-        recorder=recorder,
-        event_gate=event_gate,
         pages=pages,
         background=background,
         on_synced=on_synced,
@@ -165,73 +134,69 @@ def build(
     metrics.gauges(BUILD_INFO, lambda: {(VERSION,): 1.0})
     metrics.gauge(IS_LEADER, read=lambda: float(manager.is_leading))
     metrics.gauges(JOBS, jobs_by_state)
-    metrics.gauges(WAITING_SINCE, lambda: parts.job_metrics.waiting_since() if manager.is_leading else {})
+    metrics.gauges(WAITING_SINCE, lambda: controllers.job_metrics.waiting_since() if manager.is_leading else {})
     return manager
 
 
 @dataclass(eq=False)
-class _Parts:
+class _Controllers:
     """Builds the controllers of jobs, which share their metrics."""
 
     options: Options
-    informers: SharedInformerFactory
-    reader: RestClient
-    writer: RestClient
-    recorder: EventRecorder
-    metrics: MetricsProvider
-    clock: Clock
+    parts: Parts
     config: ConfigSource
     background: dict[str, Callable[[], Coroutine[object, object, None]]]
     logs: Callable[[Feed], LogReader]
 
     def __post_init__(self) -> None:
-        self.job_metrics = JobMetrics(self.metrics)
+        parts = self.parts
+        self.job_metrics = JobMetrics(parts.metrics)
         if self.options.namespace:
             self.job_metrics.expect([self.options.namespace])
         self._boards = TensorBoardControllers(
-            self.informers,
-            self.reader,
-            self.writer,
-            self.recorder,
+            parts.informers,
+            parts.reader,
+            parts.writer,
+            parts.recorder,
             namespace=self.options.namespace,
             default_image=self.options.tensorboard_image,
             service_types=self.options.tensorboard_service_types,
-            metrics=self.metrics,
-            clock=self.clock,
+            metrics=parts.metrics,
+            clock=parts.clock,
         )
 
     def tfjobs(self) -> Iterator[Controller]:
         """Build the controller of TFJobs and that of their TensorBoards."""
-        options = self.options
+        options, parts = self.options, self.parts
         caches = TFJobCaches.of(
-            self.informers,
+            parts.informers,
             options.namespace,
             gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
             resync_s=options.resync_s,
         )
         self.job_metrics.indexers.append(caches.jobs.indexer)
         queue: RateLimitingQueue[str] = RateLimitingQueue(
-            default_controller_rate_limiter(), name=NAME, metrics=self.metrics, clock=self.clock
+            default_controller_rate_limiter(), name=NAME, metrics=parts.metrics, clock=parts.clock
         )
         feed, has_lease = Feed(queue), options.election is not None
         logs = self.logs(feed)
         nodes = NodeCache(
-            lambda: self.informers.informer(Codec(NODES, Node, message=BY_RESOURCE[NODES]), required=False),
-            self.reader,
+            lambda: parts.informers.informer(Codec(NODES, Node, message=BY_RESOURCE[NODES]), required=False),
+            parts.reader,
             caches.pods.indexer,
             feed,
-            self.clock,
+            parts.clock,
         )
         self.background["nodes"] = nodes.run
         self.background["logs"] = logs.run
         tfjobs = TFJobController(
             caches,
-            self.writer,
-            self.recorder,
+            parts.writer,
+            parts.recorder,
             feed,
-            clock=self.clock,
+            clock=parts.clock,
             metrics=self.job_metrics,
-            leadership_term=LeadershipTerm(self.reader, options.namespace) if has_lease else None,
+            leadership_term=LeadershipTerm(parts.reader, options.namespace) if has_lease else None,
             domain=options.cluster_domain,
             config=self.config,
             ignore_alpha=ALPHA_APIS[0] in options.apis,
@@ -252,8 +217,8 @@ class _Parts:
             queue=queue,
             workers=options.threadiness,
             on_start=tfjobs.begin,
-            metrics=self.metrics,
-            clock=self.clock,
+            metrics=parts.metrics,
+            clock=parts.clock,
         )
         yield self._boards.controller(TFJOB, caches.jobs)
 
@@ -261,6 +226,7 @@ class _Parts:
         """Build the controllers of the alpha dialect and their TensorBoards, if enabled; only then are they imported."""
         if not set(ALPHA_APIS).intersection(self.options.apis):
             return
+        parts = self.parts
         from tfjob_operator.api.v1alpha1.constants import DIALECTS
         from tfjob_operator.controller.alpha.controller import new_alpha_part
         from tfjob_operator.controller.tensorboard.dialects import alpha_dialect
@@ -270,12 +236,12 @@ class _Parts:
                 continue
             part = new_alpha_part(
                 dialect,
-                self.informers,
-                self.writer,
-                self.recorder,
+                parts.informers,
+                parts.writer,
+                parts.recorder,
                 jobs_metrics=self.job_metrics,
-                clock=self.clock,
-                metrics=self.metrics,
+                clock=parts.clock,
+                metrics=parts.metrics,
                 namespace=self.options.namespace,
                 resync_s=self.options.resync_s,
                 workers=self.options.threadiness,
@@ -321,20 +287,14 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
     pages = None
     if options.monitoring_port:
         pages = PageServer(registry, options.monitoring_address, options.monitoring_port)
-    # Each watch holds a connection for its lifetime; the lease needs one for its watch and one for its requests.
-    watches = HttpTransport(settings, user_agent=PROGRAM, max_connections=0)
-    writes = HttpTransport(settings, user_agent=PROGRAM)
-    lease = HttpTransport(settings, user_agent=PROGRAM, max_connections=2)
-    background: dict[str, Callable[[], Coroutine[object, object, None]]] = {
-        "loop-lag": lag.run,
-        "crd-check": lambda: check_crds(RestClient(watches, clock=clock), options.apis),
-    }
-    async with contextlib.AsyncExitStack() as stack:
-        for transport in (watches, writes, lease):
-            await stack.enter_async_context(transport)
+    async with open_transports(settings, PROGRAM) as transports:
+        background: dict[str, Callable[[], Coroutine[object, object, None]]] = {
+            "loop-lag": lag.run,
+            "crd-check": lambda: check_crds(RestClient(transports.watches, clock=clock), options.apis),
+        }
         manager = build(
             options,
-            Transports(watches, writes, lease),
+            transports,
             stop,
             identity=identity,
             metrics=metrics,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tfjob_operator.api.v1.constants import MIN_NODE_LOST_TIMEOUT_S, RETRYABLE_EXIT_CODES
-from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
+from tfjob_operator.controller.leaderelection.config import Election, LeaderElectionConfig
 
 PROGRAM: Final = "tfjob-operator"
 VERSION: Final = "0.2.1"
@@ -35,15 +35,6 @@ _SUBDOMAIN: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 _DURATION: Final = re.compile(r"(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|ms|s|m|h))+")
 _DURATION_PART: Final = re.compile(r"([\d.]+)([a-zµ]+)")
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectionOptions:
-    """The lease for which replicas of the operator compete, and the durations of the election."""
-
-    namespace: str = "default"
-    name: str = LEASE_NAME
-    times: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +96,7 @@ class Options:
     tensorboard_service_types: tuple[str, ...] = SERVICE_TYPES
     monitoring_address: str = ""
     monitoring_port: int = MONITORING_PORT
-    election: ElectionOptions | None = field(default_factory=ElectionOptions)
+    election: Election | None = field(default_factory=lambda: Election("default", LEASE_NAME))
     controller_config_file: str = ""
     own_namespace: str = ""
     own_deployment: str = ""
@@ -152,7 +143,7 @@ def parse_options(
         # Preferably the served namespace: then a Role there suffices, and operators that serve different namespaces do not
         # compete for the same lease.
         namespace = lease_namespace or given["namespace"] or home or "default"
-        election = ElectionOptions(namespace=namespace, name=lease_name, times=times)
+        election = Election(namespace, lease_name, times)
     return Options(**given, cluster_domain=domain, election=election, own_namespace=home, own_deployment=own)
 
 

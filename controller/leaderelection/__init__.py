@@ -19,12 +19,13 @@ it is alpha, and not available on 1.20. The only third-party imports are structl
 
 from __future__ import annotations
 
-from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig, hostname_uuid
+from tfjob_operator.controller.leaderelection.config import Election, LeaderElectionConfig, hostname_uuid
 from tfjob_operator.controller.leaderelection.elector import LeaderElector, LeaderHealth, LeadershipLostError
 from tfjob_operator.controller.leaderelection.fence import Fence, FencedError, FencedTransport, GatedTransport
 from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord, LeaseLock, LeaseWatch, ResourceLock
 
 __all__ = [
+    "Election",
     "Fence",
     "FencedError",
     "FencedTransport",

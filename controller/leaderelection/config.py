@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 JITTER: Final = 1.2
@@ -61,6 +61,15 @@ class LeaderElectionConfig:
           0.917 = 14.8 s on another machine, which is less than 15.
         """
         return (self.lease_duration_s - self.renew_deadline_s) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """The lease for which replicas compete, and the times of the election."""
+
+    namespace: str
+    name: str
+    times: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
 
 
 def hostname_uuid() -> str:

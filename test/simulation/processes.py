@@ -5,10 +5,11 @@ import asyncio
 from simulation.faults import FaultyTransport
 from simulation.world import SimulatedClock, World
 from simulation.write_judge import LEASE, OPERATOR
-from tfjob_operator.controller.app import Transports, build
-from tfjob_operator.controller.leaderelection import LeaderElectionConfig, LeadershipLostError
+from tfjob_operator.controller.app import build
+from tfjob_operator.controller.leaderelection import Election, LeaderElectionConfig, LeadershipLostError
 from tfjob_operator.controller.manager import Manager
-from tfjob_operator.controller.options import V1, ElectionOptions, Options
+from tfjob_operator.controller.manager.parts import Transports
+from tfjob_operator.controller.options import V1, Options
 
 
 class OperatorProcess:
@@ -29,7 +30,7 @@ class OperatorProcess:
         namespace, lease = LEASE
         self._options = Options(
             threadiness=workers,
-            election=ElectionOptions(namespace=namespace, name=lease, times=election),
+            election=Election(namespace, lease, election),
             cluster_domain=domain,
             apis=apis,
         )

@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "api.credential_plugin": "api.access",
     "api.kubeconfig": "api.access api.credential_plugin",
     "api.core_messages": "api.core api.meta api.protobuf",
+    "api.kinds": "api.core api.meta",
     "api.resources": "api.core api.meta",
     "api.v1": "api.decoding api.meta api.core api.text api.v1",
     "api.v1alpha1": "api.decoding api.meta api.core api.text api.v1 api.v1alpha1",
@@ -62,6 +63,10 @@ MAY_IMPORT = {
     "controller.alpha.plan": f"{ALPHA_VALUES} controller.alpha.observe",
     "controller.config": "controller.config controller.events api.client api.core api.meta workqueue",
     "controller.config.values": "api.meta",
+    "controller.framework": (
+        "controller.framework controller.events controller.leaderelection controller.manager controller.observability "
+        "api.client api.core api.kinds api.meta informers workqueue"
+    ),
     "controller.jobs": f"controller.jobs {CONTROLS}",
     **dict.fromkeys(VALUES.split()[-3:], VALUES),
     "controller.tfjob": f"controller.tfjob controller.config.values controller.jobs {CONTROLS}",
@@ -72,7 +77,8 @@ MAY_IMPORT = {
     "controller.events": "controller.events api.client api.core api.meta api.text workqueue",
     "controller.leaderelection": "controller.leaderelection api.client api.core api.meta workqueue",
     "controller.manager": (
-        "controller.manager controller.leaderelection controller.observability api.client api.meta informers workqueue"
+        "controller.manager controller.events controller.leaderelection controller.observability api.client api.meta informers "
+        "workqueue"
     ),
     "controller.observability": "controller.observability api.text workqueue",
 }
@@ -81,7 +87,7 @@ PACKAGES = (
     (
         "`api/`",
         "objects as values; `api/v1`: TFJob, defaults, validation; no I/O",
-        "api api.core api.core_messages api.resources api.v1 api.v1alpha1",
+        "api api.core api.core_messages api.kinds api.resources api.v1 api.v1alpha1",
     ),
     (
         "`api/{access,kubeconfig,credential_plugin}`",
@@ -95,9 +101,9 @@ PACKAGES = (
     ),
     ("`informers/`", "a cache of the API for any resource", "informers"),
     (
-        "`controller/{manager,events,leaderelection,observability}`",
-        "what any controller needs, independent of TFJob",
-        "controller.manager controller.events controller.leaderelection controller.observability",
+        "`controller/{framework,manager,events,leaderelection,observability}`",
+        "what any controller needs, independent of TFJob; `framework` is for controllers of a few lines",
+        "controller.framework controller.manager controller.events controller.leaderelection controller.observability",
     ),
     ("`controller/config/`", "the configuration file; `values` is pure", "controller.config controller.config.values"),
     (

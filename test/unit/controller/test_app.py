@@ -17,12 +17,13 @@ from fakes.virtual_loop import EPOCH, VirtualClock
 from simulation.model.server import ModelServer
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.controller.app import Transports, build
+from tfjob_operator.controller.app import build
 from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK, JOBS, START, WAITING_SINCE
-from tfjob_operator.controller.leaderelection import Fence, LeadershipLostError
+from tfjob_operator.controller.leaderelection import Election, Fence, LeadershipLostError
 from tfjob_operator.controller.manager.controller import RECONCILES
 from tfjob_operator.controller.manager.manager import DRAIN_S, FLUSH_S, RELEASE_S
-from tfjob_operator.controller.options import ALPHA_APIS, V1, ElectionOptions, Options
+from tfjob_operator.controller.manager.parts import Transports
+from tfjob_operator.controller.options import ALPHA_APIS, LEASE_NAME, V1, Options
 from tfjob_operator.workqueue import LeaseClock
 
 LEASE_S = 15.0
@@ -36,7 +37,7 @@ class Process(ModelProcess):
         self.lease = UnreliableTransport(server, f"lease of {name}")
         self.metrics = FakeMetrics()
         stop = asyncio.Event()
-        given: dict[str, Any] = {"namespace": HOME, "threadiness": 2, "election": ElectionOptions(namespace=HOME)}
+        given: dict[str, Any] = {"namespace": HOME, "threadiness": 2, "election": Election(HOME, LEASE_NAME)}
         manager = build(
             Options(**(given | options)),
             Transports(self.watches, self.writes, self.lease),
@@ -198,7 +199,7 @@ async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_er
 
 async def test_no_write_passes_when_the_lease_is_over(mocker: MockerFixture) -> None:
     """The fence: a sync that is running when the lease ends can send no further write; suspensions of the machine count."""
-    fences = mocker.patch("tfjob_operator.controller.app.Fence", wraps=Fence)
+    fences = mocker.patch("tfjob_operator.controller.manager.parts.Fence", wraps=Fence)
     line = UnreliableTransport(ModelServer(), "a")
     build(Options(), Transports(line, line, line), asyncio.Event(), identity="a")
     assert [type(call.args[0]) for call in fences.call_args_list] == [LeaseClock]

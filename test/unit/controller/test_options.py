@@ -7,8 +7,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tfjob_operator.controller.app import warn_about_flags
-from tfjob_operator.controller.leaderelection import LeaderElectionConfig
-from tfjob_operator.controller.options import VERSION, ElectionOptions, Options, parse_options
+from tfjob_operator.controller.leaderelection import Election, LeaderElectionConfig
+from tfjob_operator.controller.options import VERSION, Options, parse_options
 
 NO_POD = Path("/nonexistent")
 
@@ -17,7 +17,7 @@ def parse(*arguments: str, **environ: str) -> Options:
     return parse_options(arguments, environ, pod_namespace_file=NO_POD)
 
 
-def election(options: Options) -> ElectionOptions:
+def election(options: Options) -> Election:
     assert options.election is not None
     return options.election
 
@@ -29,7 +29,7 @@ def test_without_flags_the_defaults_hold() -> None:
     assert (options.monitoring_port, options.namespace, options.qps) == (8443, "", 0.0)
     assert parse("--leader-elect") == options
     assert parse("--leader-elect=false").election is None
-    assert election(options) == ElectionOptions(
+    assert election(options) == Election(
         namespace="default", name="tf-operator", times=LeaderElectionConfig(15.0, 10.0, 2.0)
     )
 
@@ -71,7 +71,7 @@ def test_every_flag_is_read() -> None:
         tensorboard_service_types=("ClusterIP", "NodePort"),
         monitoring_address="127.0.0.1",
         monitoring_port=0,
-        election=ElectionOptions(namespace="there", name="mine", times=LeaderElectionConfig(30.0, 20.0, 0.5)),
+        election=Election(namespace="there", name="mine", times=LeaderElectionConfig(30.0, 20.0, 0.5)),
     )
 
 

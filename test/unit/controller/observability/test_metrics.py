@@ -21,7 +21,7 @@ from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.v1.conditions import Conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import EndRecord, JobAttempt, JobCondition, JobMeta, JobStatus, StartRecord, TFJob
-from tfjob_operator.controller.app import METRICS_PREFIX, Transports, build
+from tfjob_operator.controller.app import METRICS_PREFIX, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
 from tfjob_operator.controller.jobs.metrics import (
@@ -32,8 +32,10 @@ from tfjob_operator.controller.jobs.metrics import (
     JobMetrics,
     index_by_wait,
 )
+from tfjob_operator.controller.leaderelection import Election
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import STUCK_S, ReconcileMetrics, ReconcileResult
+from tfjob_operator.controller.manager.parts import Transports
 from tfjob_operator.controller.observability.metrics import (
     PERIOD_S,
     LoopLag,
@@ -41,7 +43,7 @@ from tfjob_operator.controller.observability.metrics import (
     exposition,
     new_registry,
 )
-from tfjob_operator.controller.options import ElectionOptions, Options
+from tfjob_operator.controller.options import LEASE_NAME, Options
 from tfjob_operator.informers.store import MutableIndexer
 from tfjob_operator.workqueue import NO_METRICS, Queue
 from tfjob_operator.workqueue import metrics as queue_names
@@ -394,7 +396,7 @@ def test_every_reason_to_drop_an_event_is_there_at_zero() -> None:
 
 def an_operator(metrics: PrometheusMetrics) -> Manager:
     line = ModelTransport(ModelServer(), "operator")
-    options = Options(namespace="team", enable_gang_scheduling=True, election=ElectionOptions(namespace="team"))
+    options = Options(namespace="team", enable_gang_scheduling=True, election=Election("team", LEASE_NAME))
     LoopLag(metrics, FakeClock())
     return build(options, Transports(line, line, line), asyncio.Event(), identity="a", metrics=metrics, host="api:6443")
 

@@ -1,0 +1,223 @@
+"""An application of controllers: declared once, then built and run.
+
+app = App("kettle-controller")
+
+@app.controller(Kettle, owns=[Deployment])
+async def sync(request: Request[Kettle]) -> None:
+await request.apply(Deployment, deployment_of(request.object))
+
+if __name__ == "__main__":
+app.main()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from tfjob_operator.api.client import AccessError, Settings, Transport, load_settings
+from tfjob_operator.api.client.http.messages import Origin
+from tfjob_operator.api.kinds import Kind
+from tfjob_operator.api.meta import meta_key, owner_key
+from tfjob_operator.controller.framework.request import (
+    OWNER,
+    K,
+    Memory,
+    Request,
+    Shared,
+    index_by_owner_uid,
+)
+from tfjob_operator.controller.leaderelection import Election, LeadershipLostError, hostname_uuid
+from tfjob_operator.controller.manager import Controller, Manager, Predicate, Result, stop_on_signals
+from tfjob_operator.controller.manager.parts import Parts, Transports, open_transports
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, object_of
+from tfjob_operator.workqueue import NO_METRICS, Clock, MetricsProvider
+
+W = TypeVar("W", bound=Kind)
+Sync = Callable[[Request[K]], Awaitable[Result | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Watches(Generic[W]):
+    """Another kind of object whose changes cause syncs: `keys_of` returns the keys of the objects to sync, or None.
+
+    To only read objects of a kind, return None. `predicate` ignores events (see `Controller.watch`).
+    """
+
+    kind: type[W]
+    keys_of: Callable[[W], str | Iterable[str] | None]
+    predicate: Predicate[W] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared(Generic[K]):
+    """A controller as declared."""
+
+    name: str
+    kind: type[K]
+    sync: Sync[K]
+    owns: Sequence[type[Kind]]
+    watches: Sequence[Watches[Any]]
+    predicate: Predicate[K] | None
+    workers: int
+    sync_timeout_s: float | None
+
+
+class App:
+    """Controllers that run in one process, with the caches, events, election and metrics that they share."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        namespace: str = "",
+        election: Election | None = None,
+        monitoring_port: int = 0,
+    ) -> None:
+        """Declare an application without controllers.
+
+        name: the field manager of its writes, the source of its events and its user agent. It must not change: an object's
+            fields belong to the name that applied them.
+        namespace: the only namespace of the objects, "" for all. Cluster-scoped kinds are not affected.
+        election: the lease for which replicas compete; None for a single replica.
+        monitoring_port: serves `/metrics`, `/healthz` and `/readyz` on this port; 0 for none. Needs prometheus_client.
+        """
+        self.name = name
+        self.namespace = namespace
+        self.election = election
+        self.monitoring_port = monitoring_port
+        self._declared: list[_Declared[Any]] = []
+
+    def controller(
+        self,
+        kind: type[K],
+        *,
+        owns: Sequence[type[Kind]] = (),
+        watches: Sequence[Watches[Any]] = (),
+        predicate: Predicate[K] | None = None,
+        name: str = "",
+        workers: int = 1,
+        sync_timeout_s: float | None = None,
+    ) -> Callable[[Sync[K]], Sync[K]]:
+        """Declare the decorated function as the sync of the objects of `kind`.
+
+        It is called for an object after each change of it, of the objects that it controls (`owns`), and of those in `watches`;
+        never twice at once for one object, and not for one that is gone (see `Request.finalizer`). For the errors that it may
+        raise and what it may return, see `Controller`.
+
+        predicate: ignores events of `kind`.
+        name: of the controller in logs and metrics; by default the plural of the kind.
+        """
+
+        def declare(sync: Sync[K]) -> Sync[K]:
+            given = name or kind.resource.plural
+            self._declared.append(_Declared(given, kind, sync, owns, watches, predicate, workers, sync_timeout_s))
+            return sync
+
+        return declare
+
+    def build(self, parts: Parts, stop: asyncio.Event, **options: Any) -> Manager:
+        """Return the manager of the declared controllers over these parts. `options` are those of `Parts.manager`."""
+        controllers = [self._controller(parts, declared) for declared in self._declared]
+        return parts.manager(*controllers, stop=stop, **options)
+
+    def _controller(self, parts: Parts, declared: _Declared[K]) -> Controller:
+        async def sync(key: str) -> Result | None:
+            request = Request.of(shared, key)
+            if request is None:
+                return None
+            structlog.contextvars.bind_contextvars(uid=request.object.metadata.uid)
+            return await declared.sync(request)
+
+        controller = Controller(
+            declared.name,
+            sync,
+            workers=declared.workers,
+            sync_timeout_s=declared.sync_timeout_s,
+            metrics=parts.metrics,
+            clock=parts.clock,
+        )
+        memory, caches = Memory(), dict[type[Kind], SharedIndexInformer[Any]]()
+        shared = Shared(
+            declared.kind,
+            caches,
+            parts.writer,
+            parts.recorder,
+            parts.clock,
+            memory,
+            sync_after=controller.queue.add_after,
+        )
+        resource = declared.kind.resource
+        watches: list[Watches[Any]] = [
+            Watches(declared.kind, lambda item: meta_key(item.metadata), declared.predicate),
+            *(Watches(kind, lambda child: owner_key(child.metadata, resource)) for kind in declared.owns),
+            *declared.watches,
+        ]
+        for watch in watches:
+            informer = parts.informers.informer(
+                Codec(watch.kind.resource, watch.kind),
+                namespace=self.namespace if watch.kind.resource.namespaced else "",
+                indexers={OWNER: index_by_owner_uid},
+            )
+            if watch.kind not in caches:
+                informer.add_event_handler(EventHandlerFuncs(on_delete=lambda item: memory.forget(object_of(item))))
+            caches[watch.kind] = informer
+            controller.watch(informer, watch.keys_of, predicate=watch.predicate)
+        return controller
+
+    async def run(
+        self,
+        *,
+        stop: asyncio.Event | None = None,
+        settings: Settings | None = None,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Run until `stop` is set, by default by SIGTERM or Ctrl-C, then stop gracefully. Cancelling stops immediately.
+
+        settings: the API server; by default `load_settings()`.
+        transport, clock: for tests: send all requests through this transport, take the time from this clock.
+
+        Raises AccessError if there are no settings, LeadershipLostError if the lease is lost: then exit and restart. Raises
+        ListenError if the monitoring port is in use, and an ExceptionGroup if a controller fails because of a bug.
+        """
+        stop = stop or stop_on_signals()
+        if transport is not None:
+            await self._run(Transports(transport, transport, transport), stop, clock=clock)
+            return
+        found = settings if settings is not None else await asyncio.to_thread(load_settings)
+        async with open_transports(found, self.name) as transports:
+            await self._run(transports, stop, host=Origin.of(found.server).host_header, clock=clock)
+
+    async def _run(self, transports: Transports, stop: asyncio.Event, *, host: str = "", clock: Clock | None) -> None:
+        metrics: MetricsProvider = NO_METRICS
+        options: Mapping[str, Any] = {}
+        if self.monitoring_port:
+            from tfjob_operator.controller.observability.http_server import PageServer
+            from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
+
+            registry = new_registry()
+            metrics = PrometheusMetrics(registry)
+            options = {"pages": PageServer(registry, "", self.monitoring_port)}
+        parts = Parts(
+            transports,
+            component=self.name,
+            election=self.election,
+            identity=hostname_uuid() if self.election is not None else "",
+            metrics=metrics,
+            host=host,
+            clock=clock,
+        )
+        await self.build(parts, stop, **options).run()
+
+    def main(self) -> None:
+        """Run in a new event loop; exit with 1 and a message if the API server's address is missing or the lease is lost."""
+        try:
+            asyncio.run(self.run())
+        except (AccessError, LeadershipLostError) as error:
+            sys.exit(f"{self.name}: {error}")

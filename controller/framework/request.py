@@ -1,0 +1,403 @@
+"""A sync of one object: what it reads, and its writes, each with a precondition and none without a difference.
+
+Reads come from the caches. A cache shows a write only when its event arrives, so the response of a write is read instead until
+then, for at most TRUST_S seconds: the object may have been deleted while the watch was interrupted.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import NotFoundError
+from tfjob_operator.api.core import EventType, object_reference
+from tfjob_operator.api.kinds import Kind
+from tfjob_operator.api.meta import (
+    Meta,
+    PartialObjectMetadata,
+    Resource,
+    controller_of,
+    controller_reference,
+    is_controlled_by,
+    meta_key,
+    object_key,
+    version_number,
+)
+from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.manager import RequeueError, TerminalError
+from tfjob_operator.informers import SharedIndexInformer
+from tfjob_operator.workqueue import Clock
+
+K = TypeVar("K", bound=Kind)
+C = TypeVar("C", bound=Kind)
+
+TRUST_S: Final = 30.0
+"""How long the response of a write is preferred to a cache that does not show it. A watch that lags longer is reopened, and its
+cache listed again, so by then the cache is right."""
+OWNER: Final = "owner"
+"""The index of children by the UID of their controller."""
+
+
+_EMPTY: Final[tuple[object, ...]] = (None, [], {})
+
+
+class NotOwnedError(TerminalError):
+    """An object that a sync would write exists and has another controller, or none. Nothing was written."""
+
+
+def index_by_owner_uid(child: Kind) -> tuple[str, ...]:
+    """Return the UID of the controller. This is the index function of OWNER."""
+    owner = controller_of(child.metadata)
+    return () if owner is None else (owner.uid,)
+
+
+def complete(value: object) -> Any:
+    """Return a value as JSON with all fields of its structs, also those with their defaults."""
+    if isinstance(value, msgspec.Struct):
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return {encoded: complete(getattr(value, name)) for encoded, name in names}
+    if isinstance(value, Mapping):
+        return {key: complete(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [complete(each) for each in value]
+    return msgspec.to_builtins(value)
+
+
+def difference(current: Any, desired: Any) -> Any:
+    """Return the merge patch that turns `current` into `desired`, None if there is no difference.
+
+    A field that is null, absent or an empty list or map is the same. A list is replaced as a whole.
+    """
+    patch = {}
+    for key in current.keys() | desired.keys():
+        old, new = current.get(key), desired.get(key)
+        if old == new or (old in _EMPTY and new in _EMPTY):
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            new = difference(old, new)
+            if new is None:
+                continue
+        patch[key] = new
+    return patch or None
+
+
+def with_transition_times(current: Any, desired: Any, now: datetime) -> None:
+    """Set `lastTransitionTime` of each condition of the status `desired` that has none.
+
+    It is that of the condition in `current`, if its status is the same, else `now`.
+    """
+    before = {each.get("type"): each for each in current.get("conditions") or ()}
+    for condition in desired.get("conditions") or ():
+        if condition.get("lastTransitionTime") is None:
+            old = before.get(condition.get("type"), {})
+            is_same = old.get("status") == condition.get("status") and old.get("lastTransitionTime") is not None
+            condition["lastTransitionTime"] = old["lastTransitionTime"] if is_same else f"{now:%Y-%m-%dT%H:%M:%SZ}"
+
+
+@dataclass(slots=True)
+class _Written:
+    """The response of the last write of an object.
+
+    based_on: the resourceVersion that the cache had then, "" if it had none.
+    applied: the digest of the body that was applied, "" if the write was no apply.
+    """
+
+    item: Kind
+    based_on: str
+    at: float
+    applied: str = ""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What one controller has written, by resource and key. It is bounded by the number of objects in the caches."""
+
+    written: dict[tuple[Resource, str], _Written] = field(default_factory=dict)
+
+    def forget(self, item: Kind) -> None:
+        """Forget a deleted object, unless it was created again meanwhile."""
+        place = item.resource, meta_key(item.metadata)
+        if (found := self.written.get(place)) is not None and found.item.metadata.uid == item.metadata.uid:
+            del self.written[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared(Generic[K]):
+    """What all requests of one controller share."""
+
+    kind: type[K]
+    caches: Mapping[type[Kind], SharedIndexInformer[Any]]
+    client: RestClient
+    recorder: EventRecorder
+    clock: Clock
+    memory: Memory
+    sync_after: Callable[[str, float], None]
+
+
+class Request(Generic[K]):
+    """One sync of one object.
+
+    object: the object as it is in the cache, or as this controller's last write returned it. It may be outdated.
+    key, name, namespace: of the object; a cluster-scoped one has the namespace "".
+    client: for everything else. It writes only while this process is the leader.
+    """
+
+    def __init__(self, shared: Shared[K], key: str, item: K) -> None:
+        self._shared = shared
+        self.key = key
+        self.object = item
+        self.name = item.metadata.name
+        self.namespace = item.metadata.namespace
+        self.client = shared.client
+
+    @classmethod
+    def of(cls, shared: Shared[K], key: str) -> Request[K] | None:
+        """Return the request for this key, None if there is no such object."""
+        item = _read(shared, shared.kind, key)
+        return None if item is None else cls(shared, key, item)
+
+    @property
+    def is_deleted(self) -> bool:
+        """True if the object is being deleted: its finalizers are waited for."""
+        return self.object.metadata.deletion_timestamp is not None
+
+    def now(self) -> datetime:
+        """Return the time, in UTC. In a test with virtual time, it is the time of the test."""
+        return self._shared.clock.now()
+
+    def get(self, kind: type[C], name: str, namespace: str | None = None) -> C | None:
+        """Return an object from the caches, None if there is none; by default from the namespace of the request's object.
+
+        Raises ValueError for a kind that this controller neither owns nor watches, whose cache would be empty.
+        """
+        namespace = self.namespace if namespace is None else namespace
+        return _read(self._shared, kind, object_key(namespace if kind.resource.namespaced else "", name))
+
+    def list(self, kind: type[C], namespace: str | None = None) -> list[C]:
+        """Return the cached objects of a kind; by default those in the namespace of the request's object, "" for all.
+
+        Objects that were written and are not in the cache yet are not included. Raises ValueError as `get`.
+        """
+        cache = _cache(self._shared, kind)
+        namespace = self.namespace if namespace is None else namespace
+        items: builtins.list[C] = cache.lister().namespaced(namespace).list() if namespace else cache.indexer.list()
+        return items
+
+    def owned(self, kind: type[C]) -> builtins.list[C]:
+        """Return the cached objects of a kind whose controller is the request's object. Raises ValueError as `get`."""
+        items: builtins.list[C] = _cache(self._shared, kind).indexer.by_index(OWNER, self.object.metadata.uid)
+        return items
+
+    async def apply(self, kind: type[C], body: Mapping[str, Any]) -> C:
+        """Create an object, or change the fields of `body` in it, by server-side apply; return the result.
+
+        `body` has `metadata.name`, and the fields that this controller manages: a field that was applied before and is now
+        missing is removed, and other fields are left alone. The request's object becomes its controller, so that the garbage
+        collector deletes it with it; to change the request's object itself, apply its own name. Nothing is sent if this process
+        has applied the same body and the object has not changed since. The first time, the object is read from the server.
+
+        Raises NotOwnedError, after the event ErrResourceExists, for an object with another controller or none; RequeueError if
+        the object is being deleted; ValueError if the body names no object, or one that the request's object cannot own.
+        """
+        meta = self._metadata_of(kind, body)
+        place = kind.resource, object_key(meta.get("namespace", ""), meta["name"])
+        is_self = place == (self._shared.kind.resource, self.key)
+        if not is_self:
+            meta["ownerReferences"] = [controller_reference(self._shared.kind.resource, self.object.metadata)]
+        content = {
+            **body,
+            "apiVersion": kind.resource.api_version,
+            "kind": kind.resource.kind,
+            "metadata": meta,
+        }
+        digest = hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
+        current = self.object if is_self else _read(self._shared, kind, place[1])
+        written = self._shared.memory.written.get(place)
+        applied = written if written is not None and written.applied else None
+        uid = current.metadata.uid if current is not None else ""
+        if applied is None or current is None:
+            uid = "" if (live := await self._live(kind, place[1])) is None else live.uid
+            if live is not None and not is_self:
+                self._check_owned(kind, live)
+        elif not is_self:
+            self._check_owned(kind, current.metadata)
+        if (
+            applied is not None
+            and current is not None
+            and applied.applied == digest
+            and _is_unchanged(applied.item.metadata, current.metadata)
+        ):
+            return cast("C", current)
+        content["metadata"] = meta | ({"uid": uid} if uid else {})
+        # A new object is not forced: one that was created meanwhile may have other managers, and is not ours.
+        item = await self.client.apply(
+            kind.resource, meta.get("namespace", ""), meta["name"], content, kind, force=bool(uid)
+        )
+        self._remember(place, item, digest)
+        return item
+
+    def _metadata_of(self, kind: type[Kind], body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a copy of the metadata of a body with its namespace. Raises ValueError."""
+        meta = dict(body.get("metadata") or {})
+        if kind.resource.namespaced:
+            meta.setdefault("namespace", self.namespace)
+        owner = self._shared.kind.resource
+        if not meta.get("name") or (kind.resource.namespaced and not meta["namespace"]):
+            raise ValueError(
+                f"a body to apply needs metadata.name, and for a cluster-scoped owner metadata.namespace: {meta}"
+            )
+        is_self = kind.resource == owner and meta["name"] == self.name
+        if owner.namespaced and not is_self and meta.get("namespace") != self.namespace:
+            raise ValueError(
+                f"{owner.kind} {self.key} cannot own {kind.resource.kind} {meta.get('namespace', '')}/{meta['name']}: the"
+                " garbage collector deletes objects whose owner is not in their namespace"
+            )
+        if "ownerReferences" in meta or "uid" in meta:
+            raise ValueError("apply sets the owner and the UID: leave ownerReferences and uid out of the body")
+        return meta
+
+    async def _live(self, kind: type[Kind], key: str) -> Meta | None:
+        namespace, _, name = key.rpartition("/")
+        try:
+            return (await self.client.get(kind.resource, namespace, name, PartialObjectMetadata)).metadata
+        except NotFoundError:
+            return None
+
+    def _check_owned(self, kind: type[Kind], meta: Meta) -> None:
+        if not is_controlled_by(meta, self.object.metadata):
+            what = f'{kind.resource.kind} "{meta.name}" already exists and is not managed by'
+            problem = f'{what} {self._shared.kind.resource.kind} "{self.name}"'
+            self.event("ErrResourceExists", problem, warning=True)
+            raise NotOwnedError(problem)
+        if meta.deletion_timestamp is not None:
+            raise RequeueError(f"{kind.resource.kind} {meta_key(meta)} is being deleted")
+
+    async def delete(self, item: Kind) -> None:
+        """Delete an object in the state that this sync has seen, and with it what it owns.
+
+        Raises ConflictError if it has changed since; the key is then retried. It is no error if the object is gone.
+        """
+        meta = item.metadata
+        try:
+            await self.client.delete(
+                item.resource,
+                meta.namespace,
+                meta.name,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+                propagation="Background",
+            )
+        except NotFoundError:
+            return
+
+    async def status(self, status: object) -> None:
+        """Write the status of the request's object, unless it is the same.
+
+        `status` is a struct or a mapping of the whole status. Fields with their defaults are written, None removes a field; a
+        condition without a transition time keeps that of its type while its status is the same. Raises ConflictError if the
+        object has changed since it was read; the key is then retried. Raises TypeError if the kind declares no field `status`.
+        """
+        if "status" not in self.object.__struct_fields__:
+            raise TypeError(f"{type(self.object).__name__} declares no field status, so the current one is not known")
+        current, desired = complete(getattr(self.object, "status", None)) or {}, complete(status)
+        with_transition_times(current, desired, self.now())
+        if (patch := difference(current, desired)) is not None:
+            await self._patch({"status": patch}, subresource="status")
+
+    def event(self, reason: str, message: str, *, warning: bool = False) -> None:
+        """Record an event about the request's object; it is written later. Equal events are counted."""
+        about = object_reference(self._shared.kind.resource, self.object.metadata)
+        self._shared.recorder.event(about, EventType.WARNING if warning else EventType.NORMAL, reason, message)
+
+    async def finalizer(self, name: str, clean_up: Callable[[], Awaitable[object]]) -> bool:
+        """Call `clean_up` before the object disappears: return True if it is being deleted, and the sync is done.
+
+        Adds the finalizer `name` (such as `example.com/kettle`) to an object that is not being deleted, and returns False. In
+        an object that is being deleted, calls `clean_up`, which must be idempotent, and then removes the finalizer. What
+        `clean_up` raises keeps the object, and the key is retried.
+        """
+        finalizers = self.object.metadata.finalizers or ()
+        if not self.is_deleted:
+            if name not in finalizers:
+                await self._patch({"metadata": {"finalizers": [*finalizers, name]}})
+        elif name in finalizers:
+            await clean_up()
+            await self._patch({"metadata": {"finalizers": [each for each in finalizers if each != name]}})
+        return self.is_deleted
+
+    async def _patch(self, body: dict[str, Any], subresource: str | None = None) -> None:
+        """Send a merge patch of the object in the state that this sync has seen."""
+        meta = self.object.metadata
+        given: dict[str, Any] = body.get("metadata", {})
+        body = body | {"metadata": given | {"uid": meta.uid, "resourceVersion": meta.resource_version}}
+        kind = self._shared.kind
+        if subresource is None:
+            item = await self.client.patch(kind.resource, self.namespace, self.name, body, kind)
+        else:
+            item = await self.client.patch(
+                kind.resource, self.namespace, self.name, body, kind, subresource=subresource
+            )
+        self._remember((kind.resource, self.key), item)
+
+    def _remember(self, place: tuple[Resource, str], item: Kind, applied: str = "") -> None:
+        """Remember a response until the cache shows it, and the digest of an applied body for as long as the object exists."""
+        shared, before = self._shared, self._shared.memory.written.get(place)
+        cached = _cache(shared, type(item)).indexer.get(place[1])
+        based_on = "" if cached is None else cached.metadata.resource_version
+        kept = applied or (before.applied if before is not None else "")
+        shared.memory.written[place] = _Written(item, based_on, shared.clock.monotonic(), kept)
+        if cached is None:
+            shared.sync_after(self.key, TRUST_S)  # if it is deleted before the cache shows it, there may be no event
+        if place == (shared.kind.resource, self.key):
+            self.object = cast("K", item)
+
+
+def _cache(shared: Shared[Any], kind: type[Kind]) -> SharedIndexInformer[Any]:
+    cache = shared.caches.get(kind)
+    if cache is None:
+        raise ValueError(
+            f"the controller of {shared.kind.__name__} neither owns nor watches {kind.__name__}: name it in owns= or watches="
+        )
+    return cache
+
+
+def _read(shared: Shared[Any], kind: type[C], key: str) -> C | None:
+    """Return an object: the newer one of the cache and of the last response."""
+    cached: C | None = _cache(shared, kind).indexer.get(key)
+    written = shared.memory.written.get((kind.resource, key))
+    if written is None or not isinstance(written.item, kind) or _is_shown(written, cached, shared.clock.monotonic()):
+        return cached
+    return written.item
+
+
+def _is_shown(written: _Written, cached: Kind | None, now: float) -> bool:
+    """Return True if the cache is as new as the response, or should be."""
+    if now - written.at > TRUST_S:
+        return True
+    if cached is None:
+        return bool(written.based_on)  # it was deleted
+    shown, number = (
+        version_number(cached.metadata.resource_version),
+        version_number(written.item.metadata.resource_version),
+    )
+    if shown is None or number is None:
+        return cached.metadata.resource_version != written.based_on
+    return shown >= number
+
+
+def _is_unchanged(applied: Any, current: Any) -> bool:
+    """Return True if nothing that an apply could restore has changed since.
+
+    The generation of a kind that has one rises with each change of its spec; other kinds are compared by resourceVersion.
+    """
+    if not applied.generation:
+        return bool(applied.uid == current.uid and applied.resource_version == current.resource_version)
+    names = ("uid", "generation", "labels", "annotations", "finalizers", "owner_references")
+    return all(getattr(applied, name) == getattr(current, name) for name in names)
