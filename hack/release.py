@@ -64,7 +64,7 @@ VERSIONED: Final = (
     "manifests/overlays/standalone/kustomization.yaml",
 )
 _VERSION: Final = re.compile(
-    r"((?:tfjob[-_]operator(?:-image|-manifests)?[:/-]|tf-job-operator-chart-|VERSION=|tag `v|\.tar:)"
+    r"((?:tfjob[-_]operator(?:-image|-manifests)?[:/-]|tf-job-operator-chart-|kubecontrollers-|VERSION=|tag `v|\.tar:)"
     r"|VERSION: Final = \"|image\.version=\"|^(?:appV|v)ersion: )\d+\.\d+\.\d+",
     re.MULTILINE,
 )

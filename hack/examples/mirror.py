@@ -1,19 +1,19 @@
 """A complete controller: every ConfigMap with the label `mirror=yes` gets a copy that is updated and deleted with it.
 
-Run it with `KUBECONFIG=FILE python -m hack.examples.mirror`; docs/write-a-controller.md explains it part by part.
+Run it with `KUBECONFIG=FILE python mirror.py`; docs/write-a-controller.md explains it part by part.
 """
 
 import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
-from tfjob_operator.api.core import CONFIG_MAPS, EventType, object_reference
-from tfjob_operator.api.meta import ObjectMeta, Struct, controller_reference, is_controlled_by, meta_key
-from tfjob_operator.controller.events import EventRecorder
-from tfjob_operator.controller.manager import Controller, Manager, TerminalError, stop_on_signals
-from tfjob_operator.informers import Codec, SharedInformerFactory
-from tfjob_operator.workqueue import LoopClock
+from kubecontrollers.api.client import HttpTransport, RestClient, Settings, load_settings
+from kubecontrollers.api.core import CONFIG_MAPS, EventType, object_reference
+from kubecontrollers.api.meta import ObjectMeta, Struct, controller_reference, is_controlled_by, meta_key
+from kubecontrollers.controller.events import EventRecorder
+from kubecontrollers.controller.manager import Controller, Manager, TerminalError, stop_on_signals
+from kubecontrollers.informers import Codec, SharedInformerFactory
+from kubecontrollers.workqueue import LoopClock
 
 SUFFIX: Final = "-mirror"
 

@@ -18,6 +18,7 @@ from hack.http_server import Handler
 from integration.cluster import Cluster, replica, specs
 from integration.https import Serving, kubelet_is_at, serving
 from integration.test_dashboard import dashboard
+from support.library import library
 from support.pages import ROOT, Command, blocks, pages
 from support.waiting import eventually
 
@@ -90,6 +91,10 @@ ELSEWHERE: Final = (
     Elsewhere("docs/tfjob.md", "kubectl get pod/", "the same"),
     Elsewhere("docs/tfjob.md", "kubectl taint", "the same"),
     Elsewhere("docs/troubleshooting.md", "", "journeys/test_journeys.py, with what each command prints"),
+    Elsewhere("docs/write-a-controller.md", "make library", "unit/test_library.py installs the wheel into an environment"),
+    Elsewhere("docs/write-a-controller.md", "python3 -m venv", "the same"),
+    Elsewhere("docs/write-a-controller.md", ". ~/controller", "the same"),
+    Elsewhere("docs/write-a-controller.md", "pip install", "the same; PYTHONPATH has the package"),
     Elsewhere("docs/write-a-controller.md", "make control-plane", "test_control_plane.py; here is a cluster already"),
     Elsewhere("docs/write-a-controller.md", "exit", "it ends the shell of `make control-plane`"),
     Elsewhere(PLUGIN_PAGE, "pipx install", "test_wheel.py installs the same into an environment of its own"),
@@ -154,7 +159,8 @@ class Reader:
         programs.mkdir()
         (programs / "kubectl").symlink_to(plane.kubectl)
         path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        return {**os.environ, "HOME": str(self._home), "PATH": path, "KUBECONFIG": str(self._home / ".kube" / "config")}
+        config = str(self._home / ".kube" / "config")
+        return {**os.environ, "HOME": str(self._home), "PATH": path, "KUBECONFIG": config, "PYTHONPATH": str(library())}
 
     def has(self, file: str, text: str) -> None:
         """Write a file that a page says to write."""

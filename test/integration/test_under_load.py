@@ -11,12 +11,11 @@ from typing import Final
 import pytest
 
 from hack.control_plane import ControlPlane
-from hack.examples import mirror
 from hack.fault_proxy.proxy import Proxy
 from integration.faults.config_maps import PATIENCE_S, ConfigMaps, Versions, config_maps, load
 from integration.faults.follower import Follower, follower
+from support.library import example
 from support.waiting import until
-from tfjob_operator.api.client import Settings
 
 pytestmark = pytest.mark.nightly
 
@@ -76,6 +75,7 @@ async def test_the_mirror_example_converges_after_a_restart_under_load_and_then_
     control_plane: ControlPlane, namespace: str
 ) -> None:
     """C2, ESR: the wanted state is reached, and stays"""
+    mirror = example("mirror")
     stop, dice = asyncio.Event(), Random(4)
 
     async def disturb() -> None:
@@ -87,7 +87,7 @@ async def test_the_mirror_example_converges_after_a_restart_under_load_and_then_
         for number in range(SOURCES):
             await it.put(f"s{number}", labels={"mirror": "yes"})
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(mirror.run(Settings(proxy.url), stop), name="mirror")
+            tasks.create_task(mirror.run(mirror.Settings(proxy.url), stop), name="mirror")
             async with load(disturb, pause_s=PAUSE_S):
                 await restart_under_load(control_plane, it)
 

@@ -15,6 +15,7 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from hack.image.build import SOURCES, VERSION
+from hack.library import build_wheel as build_library
 from support.pages import below
 from support.waiting import eventually
 
@@ -73,7 +74,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with only the wheel and its neighbour; third-party packages are those of this environment."""
+    """A virtual environment with only the wheel, the library's and a neighbour; third-party packages are those of this environment."""
     folder = tmp_path_factory.mktemp("environment")
     neighbour = folder / "neighbour-1.0-py3-none-any.whl"
     with zipfile.ZipFile(neighbour, "w") as archive:
@@ -81,7 +82,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             archive.writestr(name, text)
     venv.create(folder, with_pip=True, symlinks=True)  # the environment of these tests need not have pip
     options = ("--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check")
-    run(folder / "bin/python", "-m", "pip", "install", *options, wheel, neighbour, cwd=folder)
+    library = build_library(tmp_path_factory.mktemp("library"))
+    run(folder / "bin/python", "-m", "pip", "install", *options, wheel, library, neighbour, cwd=folder)
     # Only the path is added: *.pth files in it, such as that of an editable install, are not read.
     (packages(folder) / "third-parties.pth").write_text("\n".join(site.getsitepackages()))
     return folder
@@ -134,7 +136,7 @@ print(tfjob_operator.__file__)
     assert Path(place).is_relative_to(packages(environment)), "the checkout was imported"
 
 
-def test_the_controller_of_the_guide_runs_from_the_wheel_alone(
+def test_the_controller_of_the_guide_runs_from_the_wheel_of_the_library(
     environment: Path, control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     """Its program, which mirrors, follows, heals, collects and spares others' objects, and the commands of the guide."""

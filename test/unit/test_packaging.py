@@ -5,13 +5,12 @@ import asyncio
 import configparser
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import cleandoc
 from pathlib import Path
 from textwrap import indent
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,19 +18,20 @@ import pytest
 from fakes.cluster import ModelCluster
 from fakes.objects import Pod
 from fakes.virtual_loop import VirtualClock
-from hack.examples import mirror
 from hack.package_links import link_packages, package_dirs
 from simulation.model.kinds import NAMESPACES
 from simulation.model.transport import ModelTransport
 from support.cases import for_each
+from support.library import example, library
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.core import CONFIG_MAPS
-from tfjob_operator.api.meta import ObjectMeta, index_by_owner
+from tfjob_operator.api.meta import ObjectMeta, Struct, index_by_owner
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 ROOT = Path(__file__).parents[2]
 NAME = "tfjob_operator"
+LIBRARY = "kubecontrollers"
 MAPPED = package_dirs(ROOT)
 LINKS_IN_THE_CHART = "manifests/chart/files/"
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -132,6 +132,8 @@ def test_every_public_name_can_be_imported(module: str) -> None:
     found = import_module(f"{NAME}.{module}")
     promised = PUBLIC[module].split()
     assert [name for name in promised if not hasattr(found, name)] == []
+    library()
+    assert [name for name in promised if not hasattr(import_module(f"{LIBRARY}.{module}"), name)] == []
     if module in WHOLE:
         assert sorted(found.__all__) == sorted(promised)
 
@@ -145,25 +147,29 @@ def test_the_examples_import_public_names_only() -> None:
         if isinstance(node, ast.ImportFrom)
         for name in node.names
     }
-    ours = {(module.removeprefix(f"{NAME}."), name) for module, name in imported if module.startswith(f"{NAME}.")}
+    ours = {(module.removeprefix(f"{LIBRARY}."), name) for module, name in imported if module.startswith(f"{LIBRARY}.")}
     assert ours
     assert {(module, name) for module, name in ours if name not in PUBLIC.get(module, "").split()} == set()
 
 
 def examples() -> dict[str, str]:
-    """Return the code of the docstring of each public module that has code, and that of the guide."""
+    """Return the code of the docstring of each public module that has code."""
     found = {name: cleandoc(import_module(f"{NAME}.{name}").__doc__ or "") for name in PUBLIC}
     code = {
         name: "\n".join(line for line in text.splitlines() if re.match(r"    (?! *[+|])", line))
         for name, text in found.items()
     }
-    guide = (ROOT / "docs" / "write-a-controller.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    return {name: text for name, text in code.items() if text} | {"the guide": indent("\n".join(blocks), "    ")}
+    return {name: text for name, text in code.items() if text}
+
+
+class Kettle(Struct, frozen=True):
+    """The kind of the examples."""
+
+    metadata: ObjectMeta
 
 
 @pytest.mark.parametrize(("name", "code"), examples().items(), ids=[*examples()])
-async def test_the_examples_of_docstrings_and_of_the_guide_run(name: str, code: str) -> None:
+async def test_the_examples_of_docstrings_run(name: str, code: str) -> None:
     """With public names, and what the reader has: a client, a kind, a sync. One used a constant that did not exist."""
     cluster = await ModelCluster[Any]("default").begin()
     await cluster.client.create(NAMESPACES, "", {"metadata": {"name": "kube-system"}})
@@ -182,12 +188,11 @@ async def test_the_examples_of_docstrings_and_of_the_guide_run(name: str, code: 
     queue.add("ns/a")
     asyncio.get_running_loop().call_later(5.0, queue.shut_down)
     controller = Controller("example", sync, queue=queue)
-    kettle = mirror.ConfigMap(metadata=ObjectMeta(name="blue", namespace="default", uid="1"))
+    kettle = Kettle(metadata=ObjectMeta(name="blue", namespace="default", uid="1"))
     names = {
         each: getattr(import_module(f"{NAME}.{module}"), each) for module in PUBLIC for each in PUBLIC[module].split()
     }
-    names |= {"asyncio": asyncio, "Mapping": Mapping, "Pod": Pod, "Kettle": mirror.ConfigMap, "KETTLES": CONFIG_MAPS}
-    names |= {"Mirror": mirror.Mirror, "keys_of": mirror.keys_of, "self": SimpleNamespace(sync=sync), "kettle": kettle}
+    names |= {"asyncio": asyncio, "Pod": Pod, "Kettle": Kettle, "KETTLES": CONFIG_MAPS, "kettle": kettle}
     names |= {"client": RestClient(transport), "transport": transport, "lease_transport": transport, "queue": queue}
     names |= {
         "LeaseClock": VirtualClock,
@@ -202,8 +207,43 @@ async def test_the_examples_of_docstrings_and_of_the_guide_run(name: str, code: 
     assert (name != "workqueue") or synced == ["ns/a"]
 
 
+async def test_the_code_of_the_guide_is_a_program_that_imports_all_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the client, and the functions that hack/examples/mirror.py shows. It imports public names only."""
+    mirror = example("mirror")
+    cluster = await ModelCluster[Any]("default").begin()
+    stop, synced = asyncio.Event(), []
+
+    async def sync(key: str) -> None:
+        synced.append(key)
+        stop.set()
+
+    monkeypatch.setattr(import_module(f"{LIBRARY}.controller.manager"), "stop_on_signals", lambda: stop)
+    await cluster.client.create(CONFIG_MAPS, "default", {"metadata": {"name": "a"}})
+    guide = (ROOT / "docs" / "write-a-controller.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", guide, re.DOTALL))
+    given = {"client": mirror.RestClient(ModelTransport(cluster.server, "guide"))}
+    given |= {"sync": sync, "keys_of": mirror.keys_of}
+    exec(f"async def program():\n{indent(code, '    ')}\n", given)
+    await given["program"]()
+    assert set(synced) == {"default/a"}
+    imported = re.findall(rf"^from {LIBRARY}\.(\S+) import (.*)$", code, re.MULTILINE)
+    assert [
+        name for module, names in imported for name in names.split(", ") if name not in PUBLIC[module].split()
+    ] == []
+
+
+def test_every_module_that_the_guide_names_is_there() -> None:
+    library()
+    guide = (ROOT / "docs" / "write-a-controller.md").read_text(encoding="utf-8")
+    for name in set(re.findall(rf"`({LIBRARY}(?:\.\w+)+)`", guide)):
+        import_module(name)
+
+
 def test_the_page_lists_the_public_names(check_generated: Callable[[Path, str], None]) -> None:
-    rows = [f"| `{NAME}.{module}` | {', '.join(f'`{name}`' for name in PUBLIC[module].split())} |" for module in PUBLIC]
+    rows = [
+        f"| `{LIBRARY}.{module}`, `{NAME}.{module}` | {', '.join(f'`{name}`' for name in PUBLIC[module].split())} |"
+        for module in PUBLIC
+    ]
     table = "\n".join(["| module | names |", "| --- | --- |", *rows])
     before, begin, rest = PAGE.read_text(encoding="utf-8").partition("<!-- generated: public-python-names -->\n\n")
     _, end, after = rest.partition("\n\n<!-- end of generated -->\n")

@@ -11,13 +11,9 @@ from structlog.testing import capture_logs
 from fakes.cluster import ModelCluster
 from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
-from hack.examples.mirror import ConfigMap, Mirror
-from hack.examples.mirror import keys_of as mirror_keys
-from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.http import Request
-from tfjob_operator.api.core import CONFIG_MAPS, EVENTS
-from tfjob_operator.api.meta import ObjectMeta, Resource, controller_reference, is_controlled_by
-from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.api.core import CONFIG_MAPS
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, meta_key
 from tfjob_operator.controller.leaderelection import GatedTransport
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.manager.controller import STUCK_S
@@ -27,6 +23,16 @@ from tfjob_operator.informers import CacheSyncTimeoutError, Codec, EventHandlerF
 
 KETTLES = Resource("example.com", "v1", "kettles", "Kettle")
 """Of a CRD that the server does not have."""
+
+
+class ConfigMap(Struct, frozen=True):
+    """What these tests read of a ConfigMap."""
+
+    metadata: ObjectMeta
+
+
+def key_of(item: ConfigMap) -> str:
+    return meta_key(item.metadata)
 
 
 class Probes:
@@ -50,16 +56,11 @@ class Bench(ModelCluster[Any]):
     def __init__(self) -> None:
         super().__init__("ns")
         self.informers = SharedInformerFactory(self.client, clock=VirtualClock())
-        self.recorder = EventRecorder(self.client, component="mirror", clock=VirtualClock())
         self.stop = asyncio.Event()
         self.probes: Any = Probes()
 
-    async def create(self, name: str, *owners: dict[str, Any], **labels: str) -> None:
-        meta = {"name": name, "labels": labels, "ownerReferences": [*owners]}
-        await self.client.create(CONFIG_MAPS, "ns", {"metadata": meta, "data": {"x": "1"}})
-
-    async def read(self, name: str) -> ConfigMap:
-        return await self.client.get(CONFIG_MAPS, "ns", name, ConfigMap)
+    async def create(self, name: str) -> None:
+        await self.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": name}})
 
     @asynccontextmanager
     async def running(self, manager: Manager) -> AsyncIterator[None]:
@@ -77,72 +78,30 @@ def bench() -> Bench:
 
 
 async def test_two_controllers_share_informers_and_end_together(bench: Bench) -> None:
-    """The example of the guide, and one that counts what it sees: the same cache, a queue each."""
-    seen: set[str] = set()
+    """The same cache, a queue each."""
+    seen: dict[str, set[str]] = {"names": set(), "keys": set()}
+    config_maps = bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
 
-    async def note(key: str) -> None:
-        seen.add(key)
+    async def note_name(name: str) -> None:
+        seen["names"].add(name)
 
-    counter = Controller("counter", note)
-    handler = EventHandlerFuncs[ConfigMap](on_add=lambda item, _: counter.queue.add(item.metadata.name))
-    bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap)).add_event_handler(handler)
-    mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
-    manager = Manager(bench.informers, mirror, counter, stop=bench.stop)
+    async def note_key(key: str) -> None:
+        seen["keys"].add(key)
+
+    first, second = Controller("first", note_name), Controller("second", note_key)
+    handler = EventHandlerFuncs[ConfigMap](on_add=lambda item, _: first.queue.add(item.metadata.name))
+    config_maps.add_event_handler(handler)
+    second.watch(config_maps, key_of)
+    manager = Manager(bench.informers, first, second, stop=bench.stop)
     async with bench.running(manager):
         assert [manager.is_leading] == [True]
-        await bench.create("a", mirror="yes")
+        await bench.create("a")
         await asyncio.sleep(1.0)
-        assert bench.names("configmaps") == ["a", "a-mirror"]
-        assert seen == {"a", "a-mirror"}
+        assert seen == {"names": {"a"}, "keys": {"ns/a"}}
     assert [manager.is_leading] == [False]
-    await bench.create("b", mirror="yes")
+    await bench.create("b")
     await asyncio.sleep(60.0)
-    assert "b-mirror" not in bench.names("configmaps")
-
-
-async def test_the_example_leaves_alone_what_is_not_its_own_and_says_so(bench: Bench) -> None:
-    """As sample-controller: the object of another is neither changed nor taken over, until it is gone."""
-    mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
-    manager = Manager(bench.informers, mirror, recorder=bench.recorder, stop=bench.stop)
-    async with bench.running(manager):
-        await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "a-mirror"}, "data": {"theirs": "1"}})
-        await bench.create("a", mirror="yes")
-        await asyncio.sleep(60.0)
-        assert (await bench.read("a-mirror")).data == {"theirs": "1"}
-        listed = await bench.client.list_page(EVENTS, ListOptions("ns"), dict[str, Any])
-        assert [(each["involvedObject"]["name"], each["reason"], each["count"]) for each in listed["items"]] == [
-            ("a", "ErrResourceExists", 1)
-        ]
-        await bench.client.delete(CONFIG_MAPS, "ns", "a-mirror")
-        await asyncio.sleep(1.0)
-        assert (await bench.read("a-mirror")).data == {"x": "1"}
-
-
-async def test_the_example_mirrors_a_source_that_has_a_controller_of_its_own(bench: Bench) -> None:
-    mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
-    async with bench.running(Manager(bench.informers, mirror, stop=bench.stop)):
-        await bench.create(
-            "a", controller_reference(KETTLES, ObjectMeta(name="blue", namespace="ns", uid="7")), mirror="yes"
-        )
-        await asyncio.sleep(1.0)
-        assert is_controlled_by((await bench.read("a-mirror")).metadata, (await bench.read("a")).metadata)
-        await bench.client.patch(CONFIG_MAPS, "ns", "a", {"data": {"x": "2"}})
-        await bench.client.patch(CONFIG_MAPS, "ns", "a-mirror", {"data": {"x": "3"}})
-        await asyncio.sleep(1.0)
-        assert (await bench.read("a-mirror")).data == {"x": "2"}
-
-
-async def test_the_example_makes_no_copy_of_a_source_that_is_being_deleted(bench: Bench) -> None:
-    """In a foreground deletion the copy is deleted first; a new one would hold up the source."""
-    mirror = Mirror(bench.client, bench.informers, bench.recorder).controller
-    async with bench.running(Manager(bench.informers, mirror, stop=bench.stop)):
-        await bench.create("a", mirror="yes")
-        await asyncio.sleep(1.0)
-        await bench.client.patch(CONFIG_MAPS, "ns", "a", {"metadata": {"finalizers": ["example.com/hold"]}})
-        await bench.client.delete(CONFIG_MAPS, "ns", "a")
-        await bench.client.delete(CONFIG_MAPS, "ns", "a-mirror")
-        await asyncio.sleep(60.0)
-        assert bench.names("configmaps") == ["a"]
+    assert seen == {"names": {"a"}, "keys": {"ns/a"}}
 
 
 async def test_one_controller_that_is_stuck_makes_the_process_unhealthy(bench: Bench) -> None:
@@ -271,7 +230,7 @@ async def test_a_controller_and_an_informer_of_which_a_manager_has_only_one_are_
     """Keys of the one would never be synced; the other would never have any."""
     bench.stop.set()  # a manager that refuses nothing ends, too
     controller = Controller("kettle", sync_nothing)
-    controller.watch(bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap)), mirror_keys)
+    controller.watch(bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap)), key_of)
     with pytest.raises(ValueError, match="kettle watches configmaps: pass it to the manager, too"):
         await Manager(bench.informers, stop=bench.stop).run()
     others = SharedInformerFactory(bench.client)
