@@ -14,12 +14,13 @@ from pytest_mock import MockerFixture
 
 from fakes.recordings import VERSIONS, api_groups, chapter_file
 from hack.kubernetes_versions import NEWEST, Kubernetes
+from kit.model.kinds import CONFIG_MAPS, NAMESPACES
+from kit.model.server import ModelServer
+from kit.model.transport import ModelTransport
 from simulation.conformance.chapters import CHAPTERS, Chapter
 from simulation.conformance.recordings import Player, Step
 from simulation.conformance.session import play_on_model, read_transcript
-from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
-from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
+from simulation.kinds import KINDS_WITH_TFJOBS
 from tfjob_operator.api.client.http import Request
 
 
@@ -39,7 +40,7 @@ DIFFERING: Final = [group for group in GROUPS if not str(group.id).endswith("07-
 @pytest.mark.parametrize(("version", "group"), GROUPS)
 async def test_the_model_responds_as_the_api_server_did(version: str, group: Path) -> None:
     """SV-01 to SV-12, RF-27: statuses, bodies, relevant headers and streams, of an old and a new server."""
-    player = Player(ModelServer(kubernetes=Kubernetes.parse(version)))
+    player = Player(ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=Kubernetes.parse(version).minor))
     differences = [each for step in _steps(group) for each in await player.play(step)]
     assert not differences, "\n".join(differences)
 
@@ -48,7 +49,7 @@ async def test_the_model_responds_as_the_api_server_did(version: str, group: Pat
 async def test_a_model_of_the_other_age_is_found_out(version: str, group: Path) -> None:
     """These groups have responses that differ between the versions, so no model can give both."""
     (other,) = {*VERSIONS} - {version}
-    player = Player(ModelServer(kubernetes=Kubernetes.parse(other)))
+    player = Player(ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=Kubernetes.parse(other).minor))
     differences = [each for step in _steps(group) for each in await player.play(step)]
     assert differences
 
@@ -71,7 +72,7 @@ class ModelNamespace:
     """A model with a namespace and a client."""
 
     def __init__(self, kubernetes: Kubernetes = NEWEST) -> None:
-        self.server = ModelServer(kubernetes=kubernetes)
+        self.server = ModelServer(kubernetes=kubernetes.minor)
         self._transport = ModelTransport(self.server, "test")
         self._send("POST", NAMESPACES.path(), {"metadata": {"name": "n"}})
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from hack.objects import an_object
+from kit.model.kinds import CONFIG_MAPS, NAMESPACES
 from simulation.conformance.session import Session
-from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
 from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
 

@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from fakes.cluster import ModelCluster
 from fakes.transport import FakeResponse, FakeTransport
-from fakes.virtual_loop import VirtualClock
 from hack.examples.mirror import ConfigMap, Mirror
 from hack.examples.mirror import keys_of as mirror_keys
+from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import CONFIG_MAPS, EVENTS

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from simulation.model.kinds import Kind
+from kit.model.kinds import Kind
 
 FRESH_S: Final = 3.0
 """How long a read waits for the watch cache to reach a version."""

@@ -1,4 +1,4 @@
-"""The resources of the model, and how the real API server handles each of them."""
+"""The built-in resources of the model, and how the real API server handles each of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.api.v1.constants import TFJOBS
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -60,7 +59,6 @@ KINDS: Final = (
     Kind(CONFIG_MAPS),
     Kind(EVENTS, creates_on_update=True),
     Kind(LEASES, unconditional=False, creates_on_update=True, bookmark={"spec": {}}),
-    Kind(TFJOBS, status=True, custom=True, unconditional=False),
     Kind(DEPLOYMENTS, status=True, creates_on_update=True, bookmark=_DEPLOYMENT),
     Kind(NAMESPACES, status=True, bookmark={"spec": {}, "status": {}}),
 )
