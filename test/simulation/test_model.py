@@ -23,9 +23,15 @@ from simulation.conformance.session import play_on_model, read_transcript
 from simulation.kinds import KINDS_WITH_TFJOBS
 from tfjob_operator.api.client.http import Request
 
+RECORDED: Final = [
+    pytest.param(version, chapter, id=f"{version}-{chapter.__name__}")
+    for version in VERSIONS
+    for chapter in CHAPTERS
+    if (version, chapter.__name__) != ("1.36.3", "applies")  # not recorded yet
+]
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__)
-@pytest.mark.parametrize("version", VERSIONS)
+
+@pytest.mark.parametrize(("version", "chapter"), RECORDED)
 async def test_the_model_responds_as_the_api_server_of_its_version_did(chapter: Chapter, version: str) -> None:
     """What the simulation assumes about the API server is true for recorded servers (SV-01 to SV-12)."""
     recorded = read_transcript(chapter_file(version, chapter.__name__).read_bytes())

@@ -20,6 +20,7 @@ class Kind:
     unconditional: a PUT without resourceVersion is accepted (SV-11).
     creates_on_update: a PUT of a missing object creates it.
     graceful: a DELETE of a pod on a node only sets its deletionTimestamp.
+    list_keys: for a custom resource, the keys of its lists of type "map", by the name of the list.
     bookmark: a bookmark's fields besides its metadata: those that Go writes for an empty object.
     """
 
@@ -29,6 +30,7 @@ class Kind:
     unconditional: bool = True
     creates_on_update: bool = False
     graceful: bool = False
+    list_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bookmark: Mapping[str, Any] = field(default_factory=dict)
 
     @property

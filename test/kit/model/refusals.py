@@ -144,6 +144,12 @@ def invalid_options(*mistakes: Mistake) -> Refusal:
     return _invalid("ListOptions", "meta.k8s.io", "", mistakes, 1)
 
 
+def no_field_manager() -> Refusal:
+    """422: an apply without the name of its manager."""
+    mistake = Mistake("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
+    return _invalid("PatchOptions", "meta.k8s.io", "", [mistake], 1)
+
+
 def _invalid(kind: str, group: str, name: str, mistakes: Sequence[Mistake], told: int) -> Refusal:
     causes = [{"reason": each.reason, "message": each.message, "field": each.field} for each in mistakes] * told
     texts = ", ".join(f"{each.field}: {each.message}" for each in mistakes)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kit.model import rules
+from kit.model.apply import Managers, Merger
 from kit.model.kinds import Kind
 from kit.model.metadata import GENERATED_BASE, mistakes_in
 from kit.model.patches import json_patch, merge_patch, strategic_merge_patch
@@ -90,7 +91,14 @@ class Writer:
         return self._storage.put(collection, (namespace, name), complete).raw
 
     def update(
-        self, collection: Collection, key: Key, body: Body, *, subresource: str = "", dry_run: bool = False
+        self,
+        collection: Collection,
+        key: Key,
+        body: Body,
+        *,
+        manager: str,
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> tuple[int, bytes]:
         """PUT: return the code and the object. Raises Refusal."""
         kind, (namespace, name) = collection.kind, key
@@ -114,7 +122,8 @@ class Writer:
             raise other_uid(kind, namespace, name, meta["uid"], old.body["metadata"]["uid"])
         if not meta.get("resourceVersion") and not kind.unconditional:
             raise must_say_version(kind, name, "0" if VALUES_ARE_PRINTED_AS_JSON.is_in(self._kubernetes) else "0x0")
-        return 200, self._replace(collection, old, body | {"metadata": meta}, subresource, dry_run=dry_run)
+        new = body | {"metadata": meta}
+        return 200, self._replace(collection, old, new, subresource, manager=manager, dry_run=dry_run)
 
     def patch(
         self,
@@ -123,6 +132,7 @@ class Writer:
         content_type: str,
         patch: Any,
         *,
+        manager: str,
         subresource: str = "",
         dry_run: bool = False,
     ) -> bytes:
@@ -146,7 +156,40 @@ class Writer:
             raise bad_request(
                 f"the name of the object ({meta.get('name')}) does not match the name on the URL ({key[1]})"
             )
-        return self._replace(collection, old, body | {"metadata": meta}, subresource, dry_run=dry_run)
+        new = body | {"metadata": meta}
+        return self._replace(collection, old, new, subresource, manager=manager, dry_run=dry_run)
+
+    def apply(
+        self,
+        collection: Collection,
+        key: Key,
+        body: Any,
+        *,
+        manager: str,
+        force: bool,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> tuple[int, bytes]:
+        """Server-side apply: return the code and the object. Raises Refusal."""
+        kind, (namespace, name), old = collection.kind, key, collection.objects.get(key)
+        meta = self._checked_metadata(kind, namespace, body)
+        if meta.setdefault("name", name) != name:
+            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+        if "managedFields" in meta:
+            raise bad_request("metadata.managedFields must be nil")
+        body = body | {"metadata": meta}
+        managers = Managers(Merger(kind), None if old is None else old.body)
+        if old is None:
+            if subresource:
+                raise not_found(kind, name)
+            if meta.get("uid"):
+                why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+                raise conflict(kind, name, why)
+            new = managers.apply({}, body, manager, subresource, force=force)
+            new["metadata"] |= {"managedFields": managers.written(kind.resource.api_version, self._time())}
+            return 201, self.create(collection, namespace, new, dry_run=dry_run)
+        new = managers.apply(old.body, body, manager, subresource, force=force)
+        return 200, self._replace(collection, old, new, subresource, managers=managers, dry_run=dry_run)
 
     def delete(self, collection: Collection, key: Key, options: Mapping[str, Any]) -> bytes:
         """DELETE: return a Status or the object. Raises Refusal."""
@@ -227,8 +270,21 @@ class Writer:
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         )
 
-    def _replace(self, collection: Collection, old: Version, body: Body, subresource: str, *, dry_run: bool) -> bytes:
-        """Replace `old` by `body`, as far as the client may change it. Raises Refusal."""
+    def _replace(
+        self,
+        collection: Collection,
+        old: Version,
+        body: Body,
+        subresource: str,
+        *,
+        manager: str = "",
+        managers: Managers | None = None,
+        dry_run: bool,
+    ) -> bytes:
+        """Replace `old` by `body`, as far as the client may change it. Raises Refusal.
+
+        `managers`: the owners of the fields, if the request is an apply; otherwise `manager` owns what it changes.
+        """
         kind, name = collection.kind, old.key[1]
         before, meta = old.body["metadata"], body["metadata"]
         given = meta.get("resourceVersion", "")
@@ -244,6 +300,11 @@ class Writer:
             old.body, "metadata", "status"
         ):
             new_meta["generation"] = before["generation"] + 1
+        if managers is None and "managedFields" in before:
+            managers = Managers(Merger(kind), old.body)
+            managers.update(old.body, new, manager, subresource)
+        if managers is not None:
+            new_meta["managedFields"] = managers.written(kind.resource.api_version, self._time())
         new = rules.pruned(kind, new | {"metadata": new_meta})
         if dry_run or new == old.body:
             return msgspec.json.encode(new)
