@@ -1,6 +1,6 @@
 """The model of the API server behaves like real ones: conformance transcripts, recorded requests, and streams.
 
-Groups 10, 13, 14, 15 and 16 of the recordings are omitted: the model has no tokens, server-side apply, tables, compression or
+Groups 13 to 16 of the recordings are omitted, and 10 (server-side apply), which a chapter covers: the model has no tokens, tables, compression or
 flow control. A request omitted within a group has its reason in its line.
 """
 

@@ -395,7 +395,7 @@ async def applies(s: Session) -> None:
     await apply(SERVICES, "s", "two", {"spec": {"ports": [ports[1] | {"name": "other"}]}})
     await apply(SERVICES, "s", "two", {"spec": {"ports": ports[1:]}})
     service = await apply(SERVICES, "s", "one", {"spec": spec})
-    s.note("its ports", [(port["name"], port["port"]) for port in service["spec"]["ports"]])
+    s.note("its ports", [[port["name"], port["port"]] for port in service["spec"]["ports"]])
     await apply(TFJOBS, "job", "one", {"spec": {"tfReplicaSpecs": {}, "runPolicy": {"backoffLimit": 1, "ttl": 2}}})
     await apply(TFJOBS, "job", "two", {"spec": {"tfReplicaSpecs": {}, "runPolicy": {"backoffLimit": 2}}})
     await apply(TFJOBS, "job", "one", {"spec": {"tfReplicaSpecs": {}, "runPolicy": {"ttl": 2}}})
