@@ -16,7 +16,7 @@ from hack.fault_proxy.proxy import Proxy
 from integration.faults.config_maps import PATIENCE_S, ConfigMaps, Versions, config_maps, load
 from integration.faults.follower import Follower, follower
 from support.waiting import until
-from tfjob_operator.api.client import Settings
+from tfjob_operator.api.client import HttpTransport, Settings
 
 pytestmark = pytest.mark.nightly
 
@@ -87,7 +87,7 @@ async def test_the_mirror_example_converges_after_a_restart_under_load_and_then_
         for number in range(SOURCES):
             await it.put(f"s{number}", labels={"mirror": "yes"})
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(mirror.run(Settings(proxy.url), stop), name="mirror")
+            tasks.create_task(run_mirror(Settings(proxy.url), stop), name="mirror")
             async with load(disturb, pause_s=PAUSE_S):
                 await restart_under_load(control_plane, it)
 
@@ -101,6 +101,11 @@ async def test_the_mirror_example_converges_after_a_restart_under_load_and_then_
             assert writes(proxy) == before
             assert mirrored(await it.contents())
             stop.set()
+
+
+async def run_mirror(settings: Settings, stop: asyncio.Event) -> None:
+    async with HttpTransport(settings) as transport:
+        await mirror.run(transport, stop)
 
 
 def mirrored(contents: dict[str, str]) -> bool:
