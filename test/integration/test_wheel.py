@@ -74,7 +74,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with only the wheel, the library's and a neighbour; third-party packages are those of this environment."""
+    """An environment with the wheel, the library's and a neighbour; third-party packages are those of this environment."""
     folder = tmp_path_factory.mktemp("environment")
     neighbour = folder / "neighbour-1.0-py3-none-any.whl"
     with zipfile.ZipFile(neighbour, "w") as archive:
