@@ -251,6 +251,15 @@ def test_every_module_that_the_guide_names_is_there() -> None:
         import_module(name)
 
 
+@for_each("name", ("website_kopf", "website"))
+def test_the_page_about_kopf_shows_both_programs(name: str, check_generated: Callable[[Path, str], None]) -> None:
+    page, program = ROOT / "docs" / "from-kopf.md", ROOT / "hack" / "examples" / f"{name}.py"
+    before, begin, rest = page.read_text().partition(f"<!-- generated: hack/examples/{name}.py -->\n")
+    _, end, after = rest.partition("<!-- end of generated -->\n")
+    assert end
+    check_generated(page, f"{before}{begin}\n```python\n{program.read_text()}```\n\n{end}{after}")
+
+
 def test_the_page_lists_the_public_names(check_generated: Callable[[Path, str], None]) -> None:
     rows = [
         f"| `{LIBRARY}.{module}`, `{NAME}.{module}` | {', '.join(f'`{name}`' for name in PUBLIC[module].split())} |"
