@@ -25,7 +25,7 @@ from tfjob_operator.controller.framework.request import (
 from tfjob_operator.controller.leaderelection import Election, LeadershipLostError, hostname_uuid
 from tfjob_operator.controller.manager import Controller, Manager, Predicate, Result, stop_on_signals
 from tfjob_operator.controller.manager.parts import Parts, Transports, open_transports
-from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, object_of
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, Tombstone, object_of
 from tfjob_operator.workqueue import NO_METRICS, Clock, MetricsProvider
 
 W = TypeVar("W", bound=Kind)
@@ -142,6 +142,11 @@ class App:
             memory,
             sync_after=controller.queue.add_after,
         )
+
+        def deleted(item: Kind | Tombstone[Kind]) -> None:
+            if (waiting := memory.forget(object_of(item))) is not None:
+                controller.queue.add(waiting)
+
         resource = declared.kind.resource
         watches: list[Watches[Any]] = [
             Watches(declared.kind, lambda item: meta_key(item.metadata), declared.predicate),
@@ -155,7 +160,7 @@ class App:
                 indexers={OWNER: index_by_owner_uid},
             )
             if watch.kind not in caches:
-                informer.add_event_handler(EventHandlerFuncs(on_delete=lambda item: memory.forget(object_of(item))))
+                informer.add_event_handler(EventHandlerFuncs(on_delete=deleted))
             caches[watch.kind] = informer
             controller.watch(informer, watch.keys_of, predicate=watch.predicate)
         return controller
