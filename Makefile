@@ -9,7 +9,7 @@ UNIT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode $(
 BESIDE := $(PYTEST) -n 3 --dist loadfile
 # Tests of the chart need helm, which only `make chart` downloads.
 CHART := test/chart test/integration/test_chart.py
-SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfile.py
+SOURCES := api cli controller informers workqueue tfjob_operator hack test conftest.py noxfile.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart faults soak degraded browser lint quick renew format control-plane bench bench-operator bench-scale bench-page clean
@@ -29,11 +29,11 @@ demo-page: plane ## Show the dashboard with the example jobs, until Ctrl-C
 
 test: plane ## Run unit tests, model checker, simulation, and integration tests on a real API server
 	@$(PYTHON) -m hack.control_plane build >/dev/null
-	@$(UNIT) test/unit test/worlds
+	@$(UNIT) test/unit test/worlds hack/examples
 	@$(BESIDE) test --ignore=test/unit --ignore=test/worlds $(patsubst %,--ignore=%,$(CHART))
 
 unit: venv ## Run only the unit tests; they need no API server and take about a minute
-	@$(UNIT) test/unit
+	@$(UNIT) test/unit hack/examples
 
 unit-all: venv ## Run the unit tests with each supported Python on this machine (including pyenv's)
 	@$(PYTHON) -m nox

@@ -31,5 +31,9 @@ def unit(session: nox.Session) -> None:
     """Run the unit tests, or what is given after `--`."""
     session.install("--editable", ".[test]", "--constraint", "hack/constraints.txt")
     session.run(
-        "python", "-m", "pytest", "-q", *(session.posargs or ("-n", "auto", "--dist", "worksteal", "test/unit"))
+        "python",
+        "-m",
+        "pytest",
+        "-q",
+        *(session.posargs or ("-n", "auto", "--dist", "worksteal", "test/unit", "hack/examples")),
     )

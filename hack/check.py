@@ -20,7 +20,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 PRODUCT: Final = ("api", "cli", "controller", "informers", "workqueue")
-SOURCES: Final = (*PRODUCT, "tfjob_operator", "hack", "test", "noxfile.py")
+SOURCES: Final = (*PRODUCT, "tfjob_operator", "hack", "test", "conftest.py", "noxfile.py")
 TEXTS: Final = ("docs", "manifests", ".ci", "Makefile", "setup.cfg", "pyproject.toml", *map(str, ROOT.glob("*.md")))
 QUICK_S: Final = 120.0
 WHOLE_TREE: Final = re.compile(r"test/unit/test_\w+\.py")

@@ -20,6 +20,7 @@ from fakes.cluster import ModelCluster
 from fakes.objects import Pod
 from hack.examples import mirror
 from hack.package_links import link_packages, package_dirs
+from kit.cluster import Cluster, Simulate
 from kit.model.kinds import NAMESPACES
 from kit.model.transport import ModelTransport
 from kit.virtual_loop import VirtualClock
@@ -188,6 +189,7 @@ async def test_the_examples_of_docstrings_and_of_the_guide_run(name: str, code: 
     }
     names |= {"asyncio": asyncio, "Mapping": Mapping, "Pod": Pod, "Kettle": mirror.ConfigMap, "KETTLES": CONFIG_MAPS}
     names |= {"Mirror": mirror.Mirror, "keys_of": mirror.keys_of, "self": SimpleNamespace(sync=sync), "kettle": kettle}
+    names |= {"Cluster": Cluster, "Simulate": Simulate}  # of the test kit, which has no public names yet
     names |= {"client": RestClient(transport), "transport": transport, "lease_transport": transport, "queue": queue}
     names |= {
         "LeaseClock": VirtualClock,
@@ -200,6 +202,12 @@ async def test_the_examples_of_docstrings_and_of_the_guide_run(name: str, code: 
     exec(f"async def example():\n{code}\n", given)
     await given["example"]()
     assert (name != "workqueue") or synced == ["ns/a"]
+
+
+def test_the_guide_shows_the_test_of_the_example_as_it_runs() -> None:
+    guide = (ROOT / "docs" / "write-a-controller.md").read_text(encoding="utf-8").partition("## Test a controller")[2]
+    (shown,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert (ROOT / "hack" / "examples" / "test_mirror.py").read_text(encoding="utf-8").endswith(shown)
 
 
 def test_the_page_lists_the_public_names(check_generated: Callable[[Path, str], None]) -> None:
