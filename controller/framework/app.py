@@ -176,7 +176,8 @@ class App:
         """Run until `stop` is set, by default by SIGTERM or Ctrl-C, then stop gracefully. Cancelling stops immediately.
 
         settings: the API server; by default `load_settings()`.
-        transport, clock: for tests: send all requests through this transport, take the time from this clock.
+        transport, clock: for tests: send all requests through this transport, take the time from this clock. The monitoring
+            port is then not opened.
 
         Raises AccessError if there are no settings, LeadershipLostError if the lease is lost: then exit and restart. Raises
         ListenError if the monitoring port is in use, and an ExceptionGroup if a controller fails because of a bug.
@@ -192,7 +193,7 @@ class App:
     async def _run(self, transports: Transports, stop: asyncio.Event, *, host: str = "", clock: Clock | None) -> None:
         metrics: MetricsProvider = NO_METRICS
         options: Mapping[str, Any] = {}
-        if self.monitoring_port:
+        if self.monitoring_port and host:
             from tfjob_operator.controller.observability.http_server import PageServer
             from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
 
