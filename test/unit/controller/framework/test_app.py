@@ -14,6 +14,8 @@ from kit.virtual_loop import VirtualClock
 from support.cases import for_each
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ConflictError
+from tfjob_operator.api.client.http import OnLeave, Response, unchanged
+from tfjob_operator.api.client.http import Request as HttpRequest
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS
 from tfjob_operator.api.kinds import Condition, ConfigMap, Deployment, Kind, Node, Pod
 from tfjob_operator.api.meta import Struct
@@ -65,11 +67,13 @@ class Bench(ModelCluster[Any]):
         return app
 
     @asynccontextmanager
-    async def running(self, app: App) -> AsyncIterator[UnreliableTransport]:
+    async def running(
+        self, app: App, connection: UnreliableTransport | None = None
+    ) -> AsyncIterator[UnreliableTransport]:
         """Run the App in a process of its own; yield its connection."""
         if not self.server.storage.collections.get("namespaces") or not self.names("namespaces"):
             await self.begin()
-        stop, connection = asyncio.Event(), UnreliableTransport(self.server, "app")
+        stop, connection = asyncio.Event(), connection or UnreliableTransport(self.server, "app")
         task = asyncio.create_task(app.run(stop=stop, transport=connection, clock=VirtualClock()))
         await asyncio.sleep(1.0)
         try:
@@ -348,3 +352,81 @@ async def test_a_child_whose_deletion_no_event_shows_is_created_again(bench: Ben
         await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
         await asyncio.sleep(2 * TRUST_S)
         assert bench.names("configmaps") == ["a-child"]
+
+
+async def test_a_child_that_is_deleted_soon_after_its_creation_is_created_again_at_once(bench: Bench) -> None:
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])):
+        await bench.create()
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await asyncio.sleep(1.0)
+        assert bench.names("configmaps") == ["a-child"]
+
+
+async def test_a_child_that_is_being_deleted_is_not_written_and_created_again_when_it_is_gone(bench: Bench) -> None:
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])):
+        await bench.create()
+        await bench.client.patch(CONFIG_MAPS, "ns", "a-child", {"metadata": {"finalizers": ["example.com/hold"]}})
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await bench.client.patch(CONFIG_MAPS, "ns", "a-child", {"data": {"x": "2"}})
+        await asyncio.sleep(60.0)
+        assert bench.body("configmaps", "a-child")["data"] == {"x": "2"}
+        await bench.client.patch(CONFIG_MAPS, "ns", "a-child", {"metadata": {"finalizers": None}})
+        await asyncio.sleep(1.0)
+        assert bench.body("configmaps", "a-child")["data"] == {"x": "1"}
+
+
+async def test_an_apply_based_on_a_cache_that_lags_does_not_change_the_object_that_replaced_the_child(
+    bench: Bench,
+) -> None:
+    """The cache still shows the child; the object of its name is another's."""
+    data = {"x": "1"}
+
+    async def sync(request: Request[Deployment]) -> None:
+        await request.apply(ConfigMap, {"metadata": {"name": "a-child"}, "data": dict(data)})
+
+    async with bench.running(bench.app(sync, owns=[ConfigMap])) as connection:
+        await bench.create()
+        await lose_cache(bench, connection)
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "a-child"}, "data": {"theirs": "1"}})
+        data["x"] = "2"
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"seen": "again"}}})
+        await asyncio.sleep(60.0)
+        assert bench.body("configmaps", "a-child")["data"] == {"theirs": "1"}
+
+
+class Rival(UnreliableTransport):
+    """A connection of the App, and a user who creates the child between its read and its creation."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.server, "app")
+        self._bench = bench
+
+    async def send(self, request: HttpRequest, on_leave: OnLeave = unchanged) -> Response:
+        answer = await super().send(request, on_leave)
+        if request.method == "GET" and request.path.endswith("/a-child") and answer.status == 404:
+            await self._bench.client.create(
+                CONFIG_MAPS, "ns", {"metadata": {"name": "a-child"}, "data": {"x": "theirs"}}
+            )
+        return answer
+
+
+async def test_an_object_that_is_created_between_the_read_and_the_apply_is_not_taken_over(bench: Bench) -> None:
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap]), Rival(bench)):
+        await bench.create()
+        await asyncio.sleep(60.0)
+    assert bench.body("configmaps", "a-child")["data"] == {"x": "theirs"}
+    assert [type(error) for error in bench.errors] == [ConflictError, NotOwnedError]
+
+
+async def test_a_status_that_was_computed_from_an_older_object_is_refused(bench: Bench) -> None:
+    async def sync(request: Request[Board]) -> None:
+        if not bench.errors:
+            await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"changed": "meanwhile"}}})
+        await request.status(BoardStatus(ready_replicas=len(request.object.metadata.labels or {})))
+
+    async with bench.running(bench.app(sync, Board)):
+        await bench.create()
+        await asyncio.sleep(60.0)
+    assert [type(error) for error in bench.errors] == [ConflictError]
+    assert bench.body("deployments", "a")["status"]["readyReplicas"] == 1
