@@ -1,14 +1,4 @@
-"""An application of controllers: declared once, then built and run.
-
-app = App("kettle-controller")
-
-@app.controller(Kettle, owns=[Deployment])
-async def sync(request: Request[Kettle]) -> None:
-await request.apply(Deployment, deployment_of(request.object))
-
-if __name__ == "__main__":
-app.main()
-"""
+"""An application of controllers: declared once, then built and run, in tests several times."""
 
 from __future__ import annotations
 
