@@ -25,7 +25,7 @@ from tfjob_operator.controller.framework.request import (
 from tfjob_operator.controller.leaderelection import Election, LeadershipLostError, hostname_uuid
 from tfjob_operator.controller.manager import Controller, Manager, Predicate, Result, stop_on_signals
 from tfjob_operator.controller.manager.parts import Parts, Transports, open_transports
-from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, object_of
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, Tombstone, object_of
 from tfjob_operator.workqueue import NO_METRICS, Clock, MetricsProvider
 
 W = TypeVar("W", bound=Kind)
@@ -142,6 +142,11 @@ class App:
             memory,
             sync_after=controller.queue.add_after,
         )
+
+        def deleted(item: Kind | Tombstone[Kind]) -> None:
+            if (waiting := memory.forget(object_of(item))) is not None:
+                controller.queue.add(waiting)
+
         resource = declared.kind.resource
         watches: list[Watches[Any]] = [
             Watches(declared.kind, lambda item: meta_key(item.metadata), declared.predicate),
@@ -155,7 +160,7 @@ class App:
                 indexers={OWNER: index_by_owner_uid},
             )
             if watch.kind not in caches:
-                informer.add_event_handler(EventHandlerFuncs(on_delete=lambda item: memory.forget(object_of(item))))
+                informer.add_event_handler(EventHandlerFuncs(on_delete=deleted))
             caches[watch.kind] = informer
             controller.watch(informer, watch.keys_of, predicate=watch.predicate)
         return controller
@@ -171,7 +176,8 @@ class App:
         """Run until `stop` is set, by default by SIGTERM or Ctrl-C, then stop gracefully. Cancelling stops immediately.
 
         settings: the API server; by default `load_settings()`.
-        transport, clock: for tests: send all requests through this transport, take the time from this clock.
+        transport, clock: for tests: send all requests through this transport, take the time from this clock. The monitoring
+            port is then not opened.
 
         Raises AccessError if there are no settings, LeadershipLostError if the lease is lost: then exit and restart. Raises
         ListenError if the monitoring port is in use, and an ExceptionGroup if a controller fails because of a bug.
@@ -187,7 +193,7 @@ class App:
     async def _run(self, transports: Transports, stop: asyncio.Event, *, host: str = "", clock: Clock | None) -> None:
         metrics: MetricsProvider = NO_METRICS
         options: Mapping[str, Any] = {}
-        if self.monitoring_port:
+        if self.monitoring_port and host:
             from tfjob_operator.controller.observability.http_server import PageServer
             from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
 

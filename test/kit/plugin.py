@@ -5,9 +5,14 @@ pytest FILE::TEST --kube-seed=17            play one seed: the replay of a failu
 pytest --kube-seed=5000 --kube-seeds=1000   play a thousand seeds from 5000 on
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 
-from kit.cluster import Simulate
+if TYPE_CHECKING:
+    from kit.cluster import Simulate
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,5 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def simulate(request: pytest.FixtureRequest) -> Simulate:
     """Play a controller and its users in simulated clusters: see `Simulate`."""
+    from kit.cluster import Simulate  # here, because pytest imports plugins at each start
+
     option = request.config.getoption
     return Simulate(request.node.nodeid, option("--kube-seed"), option("--kube-seeds"))
