@@ -13,6 +13,7 @@ from pytest_mock import MockerFixture
 from hack import release
 from hack.control_plane.build.commands import ControlPlaneError
 from hack.image.build import IMAGE, VERSION
+from hack.library import build_wheel as build_library
 from hack.plugin.archive import build_sdist, build_wheel
 from hack.release import Source, checksums, new_key, provenance, sign, source, versioned, with_image
 from support.machine import lacks
@@ -42,7 +43,7 @@ def test_the_programs_and_the_image_have_the_version_of_setup_cfg() -> None:
     assert PROGRAM_VERSION == VERSION == IMAGE.rpartition(":")[2]
 
 
-def test_the_wheel_and_the_source_distribution_are_the_same_bytes_when_built_again(
+def test_the_wheels_and_the_source_distribution_are_the_same_bytes_when_built_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though the files have other times, and the user another umask."""
@@ -53,7 +54,7 @@ def test_the_wheel_and_the_source_distribution_are_the_same_bytes_when_built_aga
         scratch.mkdir()
         before = os.umask(mask)
         try:
-            made.append([build(scratch).read_bytes() for build in (build_wheel, build_sdist)])
+            made.append([build(scratch).read_bytes() for build in (build_wheel, build_sdist, build_library)])
         finally:
             os.umask(before)
     assert made[0] == made[1]
