@@ -256,10 +256,12 @@ def test_every_module_that_the_guide_names_is_there() -> None:
         import_module(name)
 
 
-@for_each("name", ("website_kopf", "website"))
-def test_the_page_about_kopf_shows_both_programs(name: str, check_generated: Callable[[Path, str], None]) -> None:
-    page, program = ROOT / "docs" / "from-kopf.md", ROOT / "hack" / "examples" / f"{name}.py"
-    before, begin, rest = page.read_text().partition(f"<!-- generated: hack/examples/{name}.py -->\n")
+@for_each("shown", (("from-kopf", "website_kopf"), ("from-kopf", "website"), ("write-a-controller", "foo")))
+def test_a_page_shows_the_whole_program_that_it_explains(
+    shown: tuple[str, str], check_generated: Callable[[Path, str], None]
+) -> None:
+    page, program = ROOT / "docs" / f"{shown[0]}.md", ROOT / "hack" / "examples" / f"{shown[1]}.py"
+    before, begin, rest = page.read_text().partition(f"<!-- generated: hack/examples/{shown[1]}.py -->\n")
     _, end, after = rest.partition("<!-- end of generated -->\n")
     assert end
     check_generated(page, f"{before}{begin}\n```python\n{program.read_text()}```\n\n{end}{after}")
