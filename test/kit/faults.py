@@ -1,4 +1,4 @@
-"""The rates of the faults of network and server, drawn for each seed."""
+"""The rates of the faults of network, server and controller, drawn for each seed."""
 
 from __future__ import annotations
 
@@ -27,31 +27,35 @@ LATENCIES_S: Final = (0.0, 0.02, 0.3, 1.5)
 class Faults:
     """Rates of faults per request up to `refusals`, per watch or list up to `stale`, then numbers of server faults.
 
+    latency_s: the maximum latency of a message.
+    refused: no connection is made.
     lost_request, lost_reply: the connection breaks, or no response arrives, before or after the server has acted.
     refusals: 409, 429, 5xx and HTML pages of proxies without a cause.
+    cut: a watch breaks, perhaps within an event.
     error_event: a watch ends with an ERROR.
     closed_at_once: a very short watch.
     frozen: a watch stays open without events.
     duplicate: a new watch repeats the last event first.
     stale: a list comes from a lagging watch cache.
+    restarts, compactions: the API server restarts; etcd and the watch caches forget old versions.
     freezes: the watch cache of a resource stops for a while.
     kills, stalls: the process of a controller ends or stands still at a request. `draw` leaves them at 0.
     """
 
-    latency_s: float
-    refused: float
-    lost_request: float
-    lost_reply: float
-    refusals: float
-    cut: float
-    frozen: float
-    error_event: float
-    closed_at_once: float
-    duplicate: float
-    stale: float
-    restarts: int
-    compactions: int
-    freezes: int
+    latency_s: float = 0.0
+    refused: float = 0.0
+    lost_request: float = 0.0
+    lost_reply: float = 0.0
+    refusals: float = 0.0
+    cut: float = 0.0
+    frozen: float = 0.0
+    error_event: float = 0.0
+    closed_at_once: float = 0.0
+    duplicate: float = 0.0
+    stale: float = 0.0
+    restarts: int = 0
+    compactions: int = 0
+    freezes: int = 0
     kills: float = 0.0
     stalls: float = 0.0
 
@@ -76,7 +80,7 @@ class Faults:
         )
 
 
-CALM: Final = Faults(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0)
+CALM: Final = Faults()
 """No faults, and no latency."""
 
 

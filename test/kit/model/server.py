@@ -1,6 +1,6 @@
 """The model API server: maps one HTTP request to one response, without an await. It has no tasks, only timers of watches.
 
-It is independent of the network between it and its clients: see `kit.model.transport` and `kit.network`.
+It is independent of the network between it and its clients: see `model.transport` and `network`.
 """
 
 import asyncio
