@@ -48,7 +48,7 @@ controller-runtime, for asyncio. The guide "Write a controller" explains a compl
 
 - `pip install kubecontrollers` has what a controller needs.
 - `kubecontrollers[prometheus]` adds the page of metrics and probes.
-- `kubecontrollers[test]` adds pytest, for the test kit.
+- `kubecontrollers[test]` adds pytest, for the test kit `kubecontrollers.testing`, which is provisional.
 """
 _RENAMED: Final = (
     (re.compile(r"\btfjob_operator\b"), NAME),
@@ -122,9 +122,7 @@ def _settings() -> configparser.ConfigParser:
             },
             "options.package_data": {"*": "py.typed"},
             "options.extras_require": {extra: listed(names) for extra, names in EXTRAS.items()},
-            "options.entry_points": (
-                {"pytest11": f"\n{NAME} = {NAME}.testing.plugin"} if (TESTING / "plugin.py").exists() else {}
-            ),
+            "options.entry_points": {"pytest11": f"\n{NAME} = {NAME}.testing.plugin"},
         }
     )
     return settings

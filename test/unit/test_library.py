@@ -81,8 +81,7 @@ def test_the_library_requires_what_its_modules_import_and_nothing_else() -> None
     others = {
         (path, IMPORTED_AS.get(name, name))
         for path, name in imported
-        if name
-        not in {*sys.stdlib_module_names, NAME, "typing_extensions"}  # the last one is imported by type checkers
+        if name not in {*sys.stdlib_module_names, NAME, "_typeshed", "typing_extensions"}  # for type checkers
     }
     optional = {name for names in EXTRAS.values() for name in names}
     assert {name for _, name in others} - optional == {*REQUIRES}
@@ -121,6 +120,8 @@ def test_the_wheel_says_what_it_requires(wheels: dict[str, Path]) -> None:
     with zipfile.ZipFile(wheels[NAME]) as archive:
         metadata = archive.read(f"{NAME}-{VERSION}.dist-info/METADATA").decode()
         assert f"{NAME}-{VERSION}.dist-info/licenses/LICENSE" in archive.namelist()
+        plugin = archive.read(f"{NAME}-{VERSION}.dist-info/entry_points.txt").decode()
+    assert plugin == f"[pytest11]\n{NAME} = {NAME}.testing.plugin\n"
     required = [Requirement(line) for line in re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE)]
     assert {each.name for each in required if each.marker is None} == {*REQUIRES}
     assert {each.name for each in required if each.marker is not None} == {"prometheus-client", "pytest"}
@@ -148,6 +149,14 @@ def test_both_wheels_install_in_either_order_and_each_survives_the_uninstall_of_
         if old:
             change("uninstall", "--yes", old)
             run(python, "-W", "error", "-c", works[new])
+
+
+def test_the_test_of_the_example_passes_with_the_kit_of_the_library(tmp_path: Path) -> None:
+    """As a stranger runs it, in a folder of its own."""
+    for name in ("mirror.py", "test_mirror.py"):
+        (tmp_path / name).write_text((EXAMPLES / name).read_text())
+    options = ("-q", "-p", f"{NAME}.testing.plugin", "--kube-seeds=10", f"--rootdir={tmp_path}", "--confcutdir=/")
+    run(sys.executable, "-m", "pytest", *options, tmp_path / "test_mirror.py", PYTHONPATH=str(library()))
 
 
 @pytest.mark.skipif(find_spec("mypy") is None, reason=lacks("mypy", "make lint"))

@@ -224,8 +224,8 @@ async def test_the_examples_of_docstrings_run(name: str, code: str) -> None:
     assert (name != "workqueue") or synced == ["ns/a"]
 
 
-async def test_the_code_of_the_guide_is_a_program_that_imports_all_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for the client, and the functions that hack/examples/mirror.py shows. It imports public names only."""
+async def test_the_code_of_the_guide_is_programs_that_import_all_they_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each section. They are given the client, and the functions that hack/examples/mirror.py shows."""
     mirror = example("mirror")
     cluster = await ModelCluster[Any]("default").begin()
     stop, synced = asyncio.Event(), []
@@ -237,16 +237,18 @@ async def test_the_code_of_the_guide_is_a_program_that_imports_all_it_uses(monke
     monkeypatch.setattr(import_module(f"{LIBRARY}.controller.manager"), "stop_on_signals", lambda: stop)
     await cluster.client.create(CONFIG_MAPS, "default", {"metadata": {"name": "a"}})
     guide = (ROOT / "docs" / "write-a-controller.md").read_text(encoding="utf-8")
-    code = "\n".join(re.findall(r"```python\n(.*?)```", guide.partition("## Test a controller")[0], re.DOTALL))
     given = {"client": mirror.RestClient(ModelTransport(cluster.server, "guide"))}
     given |= {"sync": sync, "keys_of": mirror.keys_of}
-    exec(f"async def program():\n{indent(code, '    ')}\n", given)
-    await given["program"]()
+    for section in guide.partition("\n## Test a controller")[0].split("\n## "):
+        if code := "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL)):
+            program = dict(given)
+            exec(f"async def program():\n{indent(code, '    ')}\n", program)
+            async with asyncio.timeout(600.0):
+                await program["program"]()
+        for module, names in re.findall(rf"^from {LIBRARY}(?:\.(\S+))? import (.*)$", code, re.MULTILINE):
+            promised = PUBLIC[module or "controller.framework"].split()
+            assert [name for name in names.split(", ") if name not in promised] == []
     assert set(synced) == {"default/a"}
-    imported = re.findall(rf"^from {LIBRARY}\.(\S+) import (.*)$", code, re.MULTILINE)
-    assert [
-        name for module, names in imported for name in names.split(", ") if name not in PUBLIC[module].split()
-    ] == []
 
 
 def test_every_module_that_the_guide_names_is_there() -> None:
