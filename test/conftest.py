@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from fakes.virtual_loop import VirtualTimeLoop
 from faults.releases import FIRST, NotThereError, Release, before, known
 from hack.control_plane import ControlPlane, ControlPlaneError
+from kit.virtual_loop import VirtualTimeLoop
 from support.machine import lacks, summary
 
 REAL_TIME_LIMIT = 180.0  # seconds that one integration test may take; the slowest one here needs a third of it

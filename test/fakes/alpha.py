@@ -9,7 +9,7 @@ from fakes import jobs
 from fakes.api import status_error
 from fakes.controller import Harness, StubInformer
 from fakes.objects import changed, edited
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api import core
 from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference

@@ -8,10 +8,12 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from fakes.jobs import replica
 from fakes.transport import FakeResponse, FakeTransport
-from fakes.virtual_loop import VirtualClock
-from simulation.model.kinds import NAMESPACES
-from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
+from kit.model.kinds import NAMESPACES
+from kit.model.server import ModelServer
+from kit.model.transport import ModelTransport
+from kit.model.versions import OLDEST
+from kit.virtual_loop import VirtualClock
+from simulation.kinds import KINDS_WITH_TFJOBS
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectError
 from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
@@ -93,7 +95,7 @@ class ModelCluster(Generic[P]):
     """The model server, its user, and the processes that serve it."""
 
     def __init__(self, namespace: str = HOME) -> None:
-        self.server = ModelServer()
+        self.server = ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=OLDEST)
         self.client = self.client_on(ModelTransport(self.server, "user"))
         self.namespace = namespace
         self.processes: list[P] = []

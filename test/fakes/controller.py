@@ -13,7 +13,7 @@ from fakes.api import FakeClient
 from fakes.jobs import job, pod, service
 from fakes.objects import changed
 from fakes.recorder import FakeRecorder
-from fakes.virtual_loop import FakeClock, VirtualClock
+from kit.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.core import Node
 from tfjob_operator.api.meta import meta_key

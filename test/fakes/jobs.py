@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fakes.objects import after, changed
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
     Condition,
     Container,

@@ -1,7 +1,7 @@
 """An event recorder that stores events."""
 
 from fakes.api import FakeClient
-from fakes.virtual_loop import FakeClock
+from kit.virtual_loop import FakeClock
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.events.recorder import EventRecorder

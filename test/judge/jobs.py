@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from judge.slots import REPLICA_TYPES, Slot
-from simulation.model.storage import Body
+from kit.model.storage import Body
 from tfjob_operator.api.v1.constants import limit_of
 
 INVALID: Final = "simulation/invalid"

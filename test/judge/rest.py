@@ -20,7 +20,7 @@ from judge.jobs import (
     restarts_of,
 )
 from judge.slots import Slot
-from simulation.model.storage import Body
+from kit.model.storage import Body
 
 
 def unobserved(job: Body, *, foreign: bool, touched: bool) -> list[str] | None:

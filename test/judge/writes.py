@@ -20,7 +20,7 @@ from judge.jobs import (
     restarts_of,
 )
 from judge.slots import Slot
-from simulation.model.storage import Body
+from kit.model.storage import Body
 from tfjob_operator.api.v1.constants import EventReason, limit_of
 
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from judge.jobs import attempt_of, decision_of, finished_of, indices_of
 from judge.slots import Slot, attempt_of_pod, moment, slot_of
+from kit.model.storage import Body, Change, Feed
 from simulation.interference import WATCHED
 from simulation.kubelet import Kubelet
-from simulation.model.storage import Body, Change, Feed
 from simulation.scripts import TENSORFLOW
 from simulation.world import World
 from tfjob_operator.api.core import PODS

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from judge.jobs import attempt_of, decision_of, desired_job, finished_of, has_begun, restarts_of
 from judge.slots import moment
-from simulation.model.storage import Body
+from kit.model.storage import Body
 from simulation.policies import (
     WHOLE,
     Rule,

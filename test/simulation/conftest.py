@@ -16,8 +16,9 @@ from typing import Any, Final
 import pytest
 import structlog
 
-from simulation.weather import Weather
-from simulation.world import Scenario, require, run_seed
+from kit.faults import Faults
+from kit.world import require
+from simulation.world import Scenario, run_seed
 
 SEEDS: Final = 250
 """The number of seeds of most scenarios; others play a share. `make nightly` plays eight times as many, different each night.
@@ -41,12 +42,12 @@ class Seeds:
         scenario: Scenario,
         *,
         share: float = 1.0,
-        weather: Weather | None = None,
+        faults: Faults | None = None,
         may_log: Collection[str] = (),
     ) -> None:
         """Play all seeds. The first failure ends the test with a command that replays it.
 
-        `share`: the share of the number of seeds. `weather`: replaces the seed's faults. `may_log`: errors that the scenario
+        `share`: the share of the number of seeds. `faults`: replaces the seed's faults. `may_log`: errors that the scenario
         provokes; any other logged error fails the test.
         """
         count = 1 if self._count is None else max(1, round(self._count * share))
@@ -55,7 +56,7 @@ class Seeds:
             if number % COLLECT_EVERY == 0:
                 gc.collect()
             try:
-                run_seed(scenario, seed, weather=weather)
+                run_seed(scenario, seed, faults=faults)
                 unexpected = [event for event in self._errors if event["event"] not in may_log]
                 require(not unexpected, f"logged as an error: {unexpected}")
             except Exception as error:

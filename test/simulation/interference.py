@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from judge.jobs import desired_job, is_ending
 from judge.slots import Slot, labels_of, slot_of
-from simulation.model.network import NETWORK
-from simulation.model.refusals import Refusal
-from simulation.model.storage import Body, Change, Feed, Key
+from kit.model.refusals import Refusal
+from kit.model.storage import Body, Change, Feed, Key
+from kit.virtual_loop import NETWORK
 from simulation.world import World
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS, SERVICES

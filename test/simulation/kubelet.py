@@ -23,9 +23,9 @@ from hack.hollow_node.objects import HollowMeta, HollowPod
 from hack.hollow_node.script import Timing
 from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE
 from judge.slots import attempt_of_pod, slot_of
+from kit.model.storage import Body, Change, Feed
+from kit.virtual_loop import NETWORK
 from simulation.lives import Fate, Life
-from simulation.model.network import NETWORK
-from simulation.model.storage import Body, Change, Feed
 from simulation.nodes import Nodes
 from simulation.pod_writer import PodWriter
 from simulation.scripts import STUCK, TEMPER, DrawnScript, Script

@@ -8,8 +8,8 @@ from hack.hollow_node.containers import PodContainers, Rules, last_end
 from hack.hollow_node.moment import DISRUPTED, Place, holds
 from hack.hollow_node.objects import NEVER, RUNNING, TERMINAL, ContainerStatus, HollowPod, HollowStatus, Terminated
 from judge.slots import Slot
+from kit.model.storage import Key
 from simulation.ends import is_last, restarts_always
-from simulation.model.storage import Key
 from simulation.scripts import TENSORFLOW, DrawnScript
 
 

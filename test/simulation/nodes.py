@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hack.hollow_node.moment import DISRUPTED, set_condition
 from hack.hollow_node.objects import FAILED
 from hack.kubernetes_versions import DISRUPTION_TARGET
-from simulation.model.network import NETWORK
+from kit.virtual_loop import NETWORK
 from simulation.world import World
 
 if TYPE_CHECKING:  # it imports this module

@@ -6,9 +6,9 @@ from typing import Any
 from judge.jobs import clean_up_of, decision_of, desired_job, finished_of, has_begun
 from judge.rest import JobAtRest, PodAtRest
 from judge.slots import Slot, labels_of, selector_of, slot_of
+from kit.model.storage import Body
 from simulation.interference import FORGED, SECOND, WATCHED, is_marked
 from simulation.lives import End, Fate
-from simulation.model.storage import Body
 from simulation.records import Records
 from simulation.world import World
 

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from judge.slots import Slot, moment
+from kit.model.storage import Body
 from simulation.ends import POLICY_LABEL
 from simulation.lives import End, Fate
-from simulation.model.storage import Body
 from simulation.scripts import TENSORFLOW
 
 WHOLE: Final = frozenset({"FailJob", "RestartAll", "RestartAllAndIgnoreMaxRestarts"})

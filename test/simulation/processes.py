@@ -2,8 +2,9 @@
 
 import asyncio
 
-from simulation.faults import FaultyTransport
-from simulation.world import SimulatedClock, World
+from kit.clocks import SimulatedClock
+from kit.network import FaultyTransport
+from simulation.world import World
 from simulation.write_judge import LEASE, OPERATOR
 from tfjob_operator.controller.app import build
 from tfjob_operator.controller.leaderelection import Election, LeaderElectionConfig, LeadershipLostError

@@ -11,13 +11,13 @@ from typing import Final
 from hack.hollow_node.objects import TERMINAL
 from judge.jobs import active_of, attempt_of, clean_up_of, decision_of, desired_job, ending_of, is_ending, is_queued
 from judge.slots import attempt_of_pod, moment, slot_of
+from kit.model.server import Answer
+from kit.model.storage import Body
 from simulation.interference import FORGED, SECOND, WATCHED, is_marked
 from simulation.lives import End, Fate
-from simulation.model.server import Answer
-from simulation.model.storage import Body
 from simulation.policies import grace_of, is_taken
 from simulation.records import Records
-from simulation.world import World
+from simulation.world import OPERATORS, World
 from tfjob_operator.api.client.http import Request
 
 GIVE_UP_S: Final = 60
@@ -98,9 +98,8 @@ class Quota:
         if self._records.kubelet.fates[meta["uid"]].over:
             grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
             times.append(moment(decided["lastTransitionTime"]) + timedelta(seconds=grace_s))
-        return bool(times) and min(times) + timedelta(seconds=GIVE_UP_S - 0.01) <= self._world.clocks.latest(
-            self._world.server.now()
-        )
+        latest = self._world.clocks.latest(self._world.server.now(), OPERATORS)
+        return bool(times) and min(times) + timedelta(seconds=GIVE_UP_S - 0.01) <= latest
 
     def kept_until(self, job: Body, fate: Fate) -> float | None:
         """Return until when a pod is kept for its sidecars, since the operator first recorded why it may be deleted.

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final
 
-from fakes.virtual_loop import EPOCH
 from judge.jobs import DesiredJob, attempt_of, desired_job
 from judge.slots import Slot
+from kit.model.storage import Body
+from kit.virtual_loop import EPOCH
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
-from simulation.model.storage import Body
 from simulation.policies import (
     Rule,
     is_restartable,

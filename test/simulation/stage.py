@@ -5,12 +5,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from kit.model.server import Answer
+from kit.virtual_loop import NETWORK
+from kit.world import require
 from simulation.kubelet import Kubelet
-from simulation.model.network import NETWORK
-from simulation.model.server import Answer
 from simulation.nodes import Nodes
 from simulation.processes import OperatorProcess
-from simulation.world import World, require
+from simulation.world import World
 from simulation.write_judge import OPERATOR, WriteJudge
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig

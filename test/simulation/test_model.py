@@ -1,6 +1,6 @@
 """The model of the API server behaves like real ones: conformance transcripts, recorded requests, and streams.
 
-Groups 10, 13, 14, 15 and 16 of the recordings are omitted: the model has no tokens, server-side apply, tables, compression or
+Groups 13 to 16 of the recordings are omitted, and 10 (server-side apply), which a chapter covers: the model has no tokens, tables, compression or
 flow control. A request omitted within a group has its reason in its line.
 """
 
@@ -14,17 +14,24 @@ from pytest_mock import MockerFixture
 
 from fakes.recordings import VERSIONS, api_groups, chapter_file
 from hack.kubernetes_versions import NEWEST, Kubernetes
+from kit.model.kinds import CONFIG_MAPS, NAMESPACES
+from kit.model.server import ModelServer
+from kit.model.transport import ModelTransport
 from simulation.conformance.chapters import CHAPTERS, Chapter
 from simulation.conformance.recordings import Player, Step
 from simulation.conformance.session import play_on_model, read_transcript
-from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
-from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
+from simulation.kinds import KINDS_WITH_TFJOBS
 from tfjob_operator.api.client.http import Request
 
+RECORDED: Final = [
+    pytest.param(version, chapter, id=f"{version}-{chapter.__name__}")
+    for version in VERSIONS
+    for chapter in CHAPTERS
+    if (version, chapter.__name__) != ("1.36.3", "applies")  # not recorded yet
+]
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__)
-@pytest.mark.parametrize("version", VERSIONS)
+
+@pytest.mark.parametrize(("version", "chapter"), RECORDED)
 async def test_the_model_responds_as_the_api_server_of_its_version_did(chapter: Chapter, version: str) -> None:
     """What the simulation assumes about the API server is true for recorded servers (SV-01 to SV-12)."""
     recorded = read_transcript(chapter_file(version, chapter.__name__).read_bytes())
@@ -39,7 +46,7 @@ DIFFERING: Final = [group for group in GROUPS if not str(group.id).endswith("07-
 @pytest.mark.parametrize(("version", "group"), GROUPS)
 async def test_the_model_responds_as_the_api_server_did(version: str, group: Path) -> None:
     """SV-01 to SV-12, RF-27: statuses, bodies, relevant headers and streams, of an old and a new server."""
-    player = Player(ModelServer(kubernetes=Kubernetes.parse(version)))
+    player = Player(ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=Kubernetes.parse(version).minor))
     differences = [each for step in _steps(group) for each in await player.play(step)]
     assert not differences, "\n".join(differences)
 
@@ -48,7 +55,7 @@ async def test_the_model_responds_as_the_api_server_did(version: str, group: Pat
 async def test_a_model_of_the_other_age_is_found_out(version: str, group: Path) -> None:
     """These groups have responses that differ between the versions, so no model can give both."""
     (other,) = {*VERSIONS} - {version}
-    player = Player(ModelServer(kubernetes=Kubernetes.parse(other)))
+    player = Player(ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=Kubernetes.parse(other).minor))
     differences = [each for step in _steps(group) for each in await player.play(step)]
     assert differences
 
@@ -71,7 +78,7 @@ class ModelNamespace:
     """A model with a namespace and a client."""
 
     def __init__(self, kubernetes: Kubernetes = NEWEST) -> None:
-        self.server = ModelServer(kubernetes=kubernetes)
+        self.server = ModelServer(kubernetes=kubernetes.minor)
         self._transport = ModelTransport(self.server, "test")
         self._send("POST", NAMESPACES.path(), {"metadata": {"name": "n"}})
 

@@ -12,8 +12,10 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fakes import old_judgements
-from fakes.virtual_loop import EPOCH, LivelockError
 from hack.kubernetes_versions import NEWEST
+from kit.faults import CALM
+from kit.virtual_loop import EPOCH, LivelockError
+from kit.world import OracleError
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.scenarios.clocks import waits_have_their_length
 from simulation.scenarios.leaders import one_leader_writes
@@ -26,8 +28,7 @@ from simulation.scenarios.operators import (
     queues_keep_their_quota,
     queues_keep_their_quota_in_time,
 )
-from simulation.weather import CALM
-from simulation.world import OracleError, run_seed
+from simulation.world import run_seed
 from tfjob_operator.api import meta
 from tfjob_operator.api.client.errors import ConflictError, StatusError
 from tfjob_operator.api.v1 import constants as c
@@ -67,13 +68,13 @@ PROMISES: Final = partial(run_seed, operators_keep_their_promises)
 ON_THE_NEWEST: Final = partial(PROMISES, kubernetes=NEWEST)
 LEADERS: Final = partial(run_seed, one_leader_writes)
 """Leaders that mostly stall and write, which is rare with whole operators."""
-IN_TIME: Final = partial(run_seed, operators_are_in_time, weather=CALM)
+IN_TIME: Final = partial(run_seed, operators_are_in_time, faults=CALM)
 POLICIES: Final = partial(run_seed, failure_policies_are_followed)
-POLICIES_IN_TIME: Final = partial(run_seed, failure_policies_are_followed_in_time, weather=CALM)
+POLICIES_IN_TIME: Final = partial(run_seed, failure_policies_are_followed_in_time, faults=CALM)
 QUEUES: Final = partial(run_seed, queues_keep_their_quota)
-QUEUES_IN_TIME: Final = partial(run_seed, queues_keep_their_quota_in_time, weather=CALM)
+QUEUES_IN_TIME: Final = partial(run_seed, queues_keep_their_quota_in_time, faults=CALM)
 HOURS: Final = partial(run_seed, accelerators_are_counted_once)
-CLOCKS: Final = partial(run_seed, waits_have_their_length, weather=CALM)
+CLOCKS: Final = partial(run_seed, waits_have_their_length, faults=CALM)
 ALPHA: Final = partial(run_seed, alpha_jobs_keep_their_promises)
 
 

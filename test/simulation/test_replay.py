@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fakes.virtual_loop import DeadlockError, LivelockError, SeededLoop
+from kit.virtual_loop import DeadlockError, LivelockError, SeededLoop
+from kit.world import OracleError, digest, require
 from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import operators_keep_their_promises
-from simulation.world import OracleError, Scenario, World, digest, require, run_seed
+from simulation.world import Scenario, World, run_seed
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = (
@@ -35,7 +36,8 @@ def test_the_same_seed_plays_the_same_way_twice(scenario: Scenario) -> None:
 _PROGRAM = """
 import structlog
 from simulation.scenarios.operators import operators_keep_their_promises
-from simulation.world import digest, run_seed
+from kit.world import digest
+from simulation.world import run_seed
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
 print(digest(run_seed(operators_keep_their_promises, 7)))
 """

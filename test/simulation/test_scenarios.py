@@ -2,6 +2,7 @@
 
 import pytest
 
+from kit.faults import CALM
 from simulation.conftest import Seeds
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.scenarios.clocks import waits_have_their_length
@@ -18,7 +19,6 @@ from simulation.scenarios.operators import (
     queues_keep_their_quota_in_time,
 )
 from simulation.scenarios.upgrades import nothing_of_another_operator_runs_twice
-from simulation.weather import CALM
 
 
 def test_caches_indices_and_handlers_end_with_the_truth_of_the_server(seeds: Seeds) -> None:
@@ -46,7 +46,7 @@ def test_failure_policies_are_followed_whatever_stalls_dies_is_lost_or_edited(se
 
 def test_in_calm_weather_rules_decide_in_their_order_and_within_two_seconds(seeds: Seeds) -> None:
     """The first rule that is about any failure decides, and of its failures the earliest."""
-    seeds.play(failure_policies_are_followed_in_time, share=0.3, weather=CALM)
+    seeds.play(failure_policies_are_followed_in_time, share=0.3, faults=CALM)
 
 
 def test_the_end_of_a_queued_job_waits_for_its_pods_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:
@@ -56,7 +56,7 @@ def test_the_end_of_a_queued_job_waits_for_its_pods_whatever_stalls_dies_is_lost
 
 def test_in_calm_weather_a_pod_is_kept_for_its_sidecars_and_no_longer(seeds: Seeds) -> None:
     """After success, failure, limits and restarts; an end waits for no pod, except that of a queued job."""
-    seeds.play(queues_keep_their_quota_in_time, share=0.08, weather=CALM)
+    seeds.play(queues_keep_their_quota_in_time, share=0.08, faults=CALM)
 
 
 def test_each_pod_with_accelerators_is_counted_once_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:
@@ -66,12 +66,12 @@ def test_each_pod_with_accelerators_is_counted_once_whatever_stalls_dies_is_lost
 
 def test_in_calm_weather_everything_everything_happens_within_two_seconds(seeds: Seeds) -> None:
     """B12, B29, B45, B46: pods are made, jobs end and are deleted on time, whatever users do."""
-    seeds.play(operators_are_in_time, share=0.2, weather=CALM)
+    seeds.play(operators_are_in_time, share=0.2, faults=CALM)
 
 
 def test_waits_have_their_length_though_clocks_differ_by_an_hour_and_are_set(seeds: Seeds) -> None:
     """Those of operators and nodes; a wait is never shorter, and is longer only by the change of the leader."""
-    seeds.play(waits_have_their_length, share=0.4, weather=CALM, may_log={"lease_lost", "clock_skew"})
+    seeds.play(waits_have_their_length, share=0.4, faults=CALM, may_log={"lease_lost", "clock_skew"})
 
 
 def test_two_operators_run_jobs_of_the_alpha_dialect_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:
@@ -88,4 +88,4 @@ def test_what_another_operator_began_goes_on_whatever_is_killed_or_lost_and_noth
 def test_an_hour_after_the_last_job_is_gone_the_operator_remembers_none(seeds: Seeds, share: float) -> None:
     """EX-08: both dialects, TensorBoards, jobs deleted during their own sync, refused children, deleted namespaces."""
     may_log = {"lease_lost", "status_fields_pruned"}
-    seeds.play(nothing_is_remembered_of_the_dead, share=share, weather=ROUGH, may_log=may_log)
+    seeds.play(nothing_is_remembered_of_the_dead, share=share, faults=ROUGH, may_log=may_log)

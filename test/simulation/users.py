@@ -19,12 +19,12 @@ from hack.kubernetes_versions import (
 )
 from judge.jobs import FOREIGN, INVALID, QUEUE, REQUEST, attempt_of, is_ending
 from judge.slots import REPLICA_TYPES
+from kit.model.kinds import CONFIG_MAPS
+from kit.model.storage import Body, Feed
+from kit.virtual_loop import NETWORK
 from simulation import scripts
 from simulation.accelerators import GPU
 from simulation.interference import HELD
-from simulation.model.kinds import CONFIG_MAPS
-from simulation.model.network import NETWORK
-from simulation.model.storage import Body, Feed
 from simulation.world import World
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource

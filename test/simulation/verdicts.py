@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from fakes.virtual_loop import EPOCH
 from judge.jobs import attempt_of, decision_of, desired_job, record_of
 from judge.slots import moment
 from judge.writes import decision_mistakes
-from simulation.model.storage import Body
+from kit.model.storage import Body
+from kit.virtual_loop import EPOCH
 from simulation.policies import grace_of
 from simulation.records import Records
 from tfjob_operator.api.v1.constants import EventReason, limit_of

@@ -12,7 +12,6 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from fakes.virtual_loop import EPOCH
 from judge.jobs import (
     attempt_of,
     clean_up_of,
@@ -28,17 +27,18 @@ from judge.jobs import (
 )
 from judge.slots import Slot, attempt_of_pod, moment, slot_of
 from judge.writes import status_mistakes
+from kit.model.server import Answer, Write
+from kit.model.storage import Body, Change, Feed, Storage
+from kit.virtual_loop import EPOCH
 from simulation.attempts import StatusWrite
 from simulation.interference import FORGED, SECOND, WATCHED, is_marked
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
-from simulation.model.server import Answer, Write
-from simulation.model.storage import Body, Change, Feed, Storage
 from simulation.policies import backoff_ends, grace_of, policy_of
 from simulation.quota import Quota, first_terminal
 from simulation.records import LATE_EDIT_S, Records, is_final
 from simulation.verdicts import TICK_S, justify
-from simulation.world import World
+from simulation.world import OPERATORS, World
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import EVENTS, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
@@ -148,7 +148,7 @@ class JobWriteJudge(WriteJudge):
     @property
     def _latest(self) -> datetime:
         """The latest time that an operator may think it is: it compares its clock with times that operators wrote."""
-        return self._world.clocks.latest(self._world.server.now())
+        return self._world.clocks.latest(self._world.server.now(), OPERATORS)
 
     @property
     def late(self) -> list[str]:

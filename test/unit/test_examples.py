@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fakes.cluster import ModelCluster, UnreliableTransport
-from fakes.virtual_loop import VirtualClock
+from kit.virtual_loop import VirtualClock
 from support.library import example
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.core import CONFIG_MAPS, EVENTS

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -139,6 +140,11 @@ PACKAGES = (
     ),
 )
 """The rows of the table of packages in docs/architecture.md: folder, contents, and the rules above that are about it."""
+LIBRARY = (
+    "workqueue informers api.client api.core api.meta api.retry api.text controller.manager controller.events "
+    "controller.leaderelection controller.observability"
+)
+"""The packages that do not know TFJob."""
 PURE = (
     "cli.diagnosis cli.logs.follower cli.model cli.status cli.timelines cli.training controller.alpha.build "
     "controller.alpha.children controller.alpha.observe controller.alpha.plan controller.config.values "
@@ -278,7 +284,7 @@ def test_a_module_imports_only_what_lies_below_it(module: Module) -> None:
     """api.{meta,core,v1}, workqueue <- api.client <- informers <- controller; libraries stay where they belong."""
     rule = max((prefix for prefix in MAY_IMPORT if within(module.name, prefix)), key=len)
     for name in module.imports:
-        assert not within(name, f"{FOLDERS} hack fakes"), f"{module.name} imports {name}: ours are below {NAME}"
+        assert not within(name, f"{FOLDERS} hack fakes kit"), f"{module.name} imports {name}: ours are below {NAME}"
         ours = name.removeprefix(f"{NAME}.")
         if ours != name:
             assert within(ours, MAY_IMPORT[rule]), f"{module.name} imports {ours}"
@@ -343,6 +349,15 @@ def test_the_http_client_has_no_word_of_kubernetes(path: Path) -> None:
     """It is a floor of its own: whoever talks HTTP to one server could use it alone."""
     words = set(re.findall(r"[a-z]+", path.read_text().lower()))
     assert not words & {"kube", "kubernetes", "kubeconfig", "apiserver", "pod", "pods", "watch", "lease", "namespace"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "test" / "kit").rglob("*.py")), ids=lambda path: path.stem)
+def test_the_test_kit_imports_the_library_alone(path: Path) -> None:
+    """It is published with the library, so it knows nothing of TFJobs, nor of the fakes and tools of this repository."""
+    for name in imports_of(path):
+        ours = name.removeprefix(f"{NAME}.")
+        known = within(ours, LIBRARY) if ours != name else within(name, "kit _typeshed msgspec pytest structlog")
+        assert known or name.partition(".")[0] in sys.stdlib_module_names, f"{path.name} imports {name}"
 
 
 def test_the_programs_of_a_control_plane_are_built_without_a_word_of_running_it() -> None:

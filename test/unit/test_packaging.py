@@ -17,10 +17,10 @@ import pytest
 
 from fakes.cluster import ModelCluster
 from fakes.objects import Pod
-from fakes.virtual_loop import VirtualClock
 from hack.package_links import link_packages, package_dirs
-from simulation.model.kinds import NAMESPACES
-from simulation.model.transport import ModelTransport
+from kit.model.kinds import NAMESPACES
+from kit.model.transport import ModelTransport
+from kit.virtual_loop import VirtualClock
 from support.cases import for_each
 from support.library import example, library
 from tfjob_operator.api.client import RestClient

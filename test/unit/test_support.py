@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.virtual_loop import EPOCH, DeadlockError, VirtualClock, VirtualTimeLoop
+from kit.virtual_loop import EPOCH, DeadlockError, VirtualClock, VirtualTimeLoop
 from support.cases import for_each
 from support.machine import lacks, summary
 from support.waiting import eventually, until

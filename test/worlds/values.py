@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from fakes.virtual_loop import EPOCH
 from judge.jobs import INVALID, QUEUE, REQUEST
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
     Condition,
     ContainerState,

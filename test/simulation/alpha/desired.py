@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from judge.jobs import FOREIGN, INVALID, RETRYABLE
 from judge.slots import Slot
+from kit.model.storage import Body
 from simulation.lives import Exit
-from simulation.model.storage import Body
 
 TYPES: Final = {"MASTER": "Master", "WORKER": "Worker", "PS": "PS"}
 """The name of each type in the v1 status."""

@@ -6,13 +6,13 @@ from typing import Any
 from judge.jobs import ending_of, finished_of, has_begun
 from judge.rest import unobserved
 from judge.slots import Slot, replica_of
+from kit.model.storage import Body
 from simulation.alpha.desired import NEVER_BEGAN, DesiredAlphaJob, desired_job, fails_for_good, runtime_id_of
 from simulation.alpha.records import Records, form_mistakes
 from simulation.alpha.users import STRANGER
 from simulation.interference import WATCHED
+from simulation.job_controller import JOBS, JobController, is_over
 from simulation.lives import End, Fate
-from simulation.model.job_controller import JOBS, JobController, is_over
-from simulation.model.storage import Body
 from simulation.oracle import grouped
 from simulation.world import World
 

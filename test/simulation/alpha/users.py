@@ -8,10 +8,10 @@ from random import Random
 from typing import Any, Final
 
 from judge.jobs import FOREIGN, INVALID
+from kit.model.kinds import CONFIG_MAPS
 from simulation import scripts
 from simulation.interference import WATCHED
-from simulation.model.job_controller import JOBS
-from simulation.model.kinds import CONFIG_MAPS
+from simulation.job_controller import JOBS
 from simulation.users import NAMESPACES, Owner, Place
 from simulation.world import World
 from tfjob_operator.api.core import PODS, SERVICES

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from judge.jobs import ending_of, finished_of, has_begun
 from judge.slots import replica_of
+from kit.model.server import Write
+from kit.model.storage import Body, Change, Feed
 from simulation.alpha.desired import NEVER_BEGAN, desired_job, runtime_id_of
 from simulation.alpha.records import Records, justify, status_mistakes
 from simulation.interference import WATCHED
+from simulation.job_controller import JOBS, is_over
 from simulation.kubelet import Kubelet
-from simulation.model.job_controller import JOBS, is_over
-from simulation.model.server import Write
-from simulation.model.storage import Body, Change, Feed
 from simulation.records import LATE_EDIT_S
 from simulation.world import World
 from simulation.write_judge import WriteJudge, is_deletion

@@ -10,13 +10,16 @@ from datetime import datetime
 from typing import Any, Final
 
 from hack.objects import an_object
+from kit.model.kinds import CONFIG_MAPS, NAMESPACES
 from simulation.conformance.session import Session
-from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
+from tfjob_operator.api.client.options import APPLY_PATCH
 from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 
 Chapter = Callable[[Session], Awaitable[None]]
 
+NOON: Final = "2020-01-01T12:00:00Z"
 MERGE: Final = "application/merge-patch+json"
 JSON: Final = "application/json-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -354,6 +357,61 @@ async def _delete_twice(s: Session, name: str, grace: int) -> None:
     s.note("it runs from the first deletion", (before - after).total_seconds() == 40 - grace)
 
 
+async def applies(s: Session) -> None:
+    """Server-side apply: owners of fields, conflicts, removal, lists with keys."""
+
+    async def apply(resource: Resource, name: str, manager: str, body: dict[str, Any], **options: str) -> Any:
+        head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+        return await s.patch(resource, name, APPLY_PATCH, head | body, fieldManager=manager, **options)
+
+    await apply(CONFIG_MAPS, "a", "one", {"data": {"x": "1", "y": "1"}})
+    await apply(CONFIG_MAPS, "a", "one", {"data": {"x": "1", "y": "1"}})
+    await apply(CONFIG_MAPS, "a", "two", {"data": {"x": "2"}})
+    await apply(CONFIG_MAPS, "a", "two", {"data": {"x": "2", "y": "2"}})
+    await apply(CONFIG_MAPS, "a", "two", {"data": {"x": "1", "z": "2"}})
+    await apply(CONFIG_MAPS, "a", "one", {"data": {"y": "1"}})
+    await apply(CONFIG_MAPS, "a", "two", {"data": {"y": "2", "z": "2"}}, force="true")
+    await apply(CONFIG_MAPS, "a", "one", {})
+    await apply(CONFIG_MAPS, "a", "one", {"data": {"y": "1"}})
+    await s.patch(CONFIG_MAPS, "a", MERGE, {"data": {"z": "3"}}, fieldManager="editor")
+    await apply(CONFIG_MAPS, "a", "two", {"data": {"y": "2", "z": "2"}})
+    await apply(CONFIG_MAPS, "a", "two", {"data": {"y": "2"}})
+    await apply(CONFIG_MAPS, "a", "two", {})
+    await s.create(CONFIG_MAPS, config_map("b", k="1"), fieldManager="before-first-apply")
+    await apply(CONFIG_MAPS, "b", "one", {"data": {"k": "2"}}, dryRun="All")
+    await apply(CONFIG_MAPS, "b", "one", {"data": {"k": "2"}}, dryRun="All", force="true")
+    await apply(CONFIG_MAPS, "b", "one", {"metadata": {"name": "b", "labels": {"a": "b"}, "finalizers": ["x/one"]}})
+    await apply(CONFIG_MAPS, "b", "two", {"metadata": {"name": "b", "finalizers": ["x/two"]}})
+    await apply(CONFIG_MAPS, "b", "one", {"metadata": {"name": "b"}})
+    await apply(CONFIG_MAPS, "b", "two", {"metadata": {"name": "b"}})
+    await s.patch(CONFIG_MAPS, "a", APPLY_PATCH, config_map("a"))
+    await apply(CONFIG_MAPS, "a", "one", {"metadata": {"name": "other"}})
+    await apply(CONFIG_MAPS, "a", "one", {"metadata": {"name": "a", "resourceVersion": "1"}})
+    await apply(CONFIG_MAPS, "a", "one", {"metadata": {"name": "a", "uid": "other"}})
+    await apply(CONFIG_MAPS, "nobody", "one", {"metadata": {"name": "nobody", "uid": "other"}})
+    ports = [{"name": name, "port": port, "protocol": "TCP"} for name, port in (("x", 1), ("y", 2), ("z", 3))]
+    spec = {"selector": {"a": "b"}, "clusterIP": "None"}
+    await apply(SERVICES, "s", "one", {"spec": spec | {"ports": ports[:2]}})
+    await apply(SERVICES, "s", "two", {"spec": {"ports": [ports[1] | {"name": "other"}]}})
+    await apply(SERVICES, "s", "two", {"spec": {"ports": ports[1:]}})
+    service = await apply(SERVICES, "s", "one", {"spec": spec})
+    s.note("its ports", [[port["name"], port["port"]] for port in service["spec"]["ports"]])
+    await apply(TFJOBS, "job", "one", {"spec": {"tfReplicaSpecs": {}, "runPolicy": {"backoffLimit": 1, "ttl": 2}}})
+    await apply(TFJOBS, "job", "two", {"spec": {"tfReplicaSpecs": {}, "runPolicy": {"backoffLimit": 2}}})
+    await apply(TFJOBS, "job", "one", {"spec": {"tfReplicaSpecs": {}, "runPolicy": {"ttl": 2}}})
+    await apply(TFJOBS, "job", "one", {"spec": {"tfReplicaSpecs": {}}})
+    await s.patch(
+        TFJOBS,
+        "job",
+        APPLY_PATCH,
+        tfjob("job") | {"status": {"startTime": NOON}},
+        sub="status",
+        fieldManager="reporter",
+    )
+    await apply(TFJOBS, "job", "one", {"spec": {"tfReplicaSpecs": {}}})
+    await s.send("GET", TFJOBS, "job")
+
+
 async def owners(s: Session) -> None:
     """The garbage collector: background, orphaning and foreground deletion."""
     for name, policy in (("one", "Background"), ("two", "Orphan"), ("three", "Foreground")):
@@ -390,6 +448,7 @@ CHAPTERS: Final = (
     watches,
     streamed_lists,
     graces,
+    applies,
     owners,
     terminating_namespaces,
 )

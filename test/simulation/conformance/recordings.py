@@ -14,10 +14,10 @@ import re
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from kit.model.kinds import Kind
+from kit.model.server import ModelServer
+from kit.model.transport import ModelTransport
 from simulation.conformance.session import EMPTY, HIDDEN, SHOWN, shown
-from simulation.model.kinds import Kind
-from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.meta import Resource
 

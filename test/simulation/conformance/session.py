@@ -13,10 +13,11 @@ from random import Random
 from typing import Any, Final
 
 from hack.kubernetes_versions import Kubernetes
-from simulation.model.controllers import GarbageCollector
-from simulation.model.kinds import NAMESPACES
-from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
+from kit.model.controllers import GarbageCollector
+from kit.model.kinds import NAMESPACES
+from kit.model.server import ModelServer
+from kit.model.transport import ModelTransport
+from simulation.kinds import KINDS_WITH_TFJOBS
 from tfjob_operator.api.client.http import Request, Transport
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
@@ -190,7 +191,7 @@ async def play_on_model(
     chapter: Callable[[Session], Awaitable[None]], kubernetes: Kubernetes
 ) -> list[tuple[str, int, Any]]:
     """Play a chapter on a new model of a version; return the transcript."""
-    server = ModelServer(kubernetes=kubernetes)
+    server = ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=kubernetes.minor)
     GarbageCollector(server, Random(0), slowest_s=0.1)
     transport = ModelTransport(server, "test")
     body = json.dumps({"metadata": {"name": "test-model"}}).encode()

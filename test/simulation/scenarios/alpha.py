@@ -7,13 +7,13 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from kit.model.controllers import GarbageCollector
+from kit.model.kinds import Kind
 from simulation.alpha.oracle import complaints
 from simulation.alpha.users import Users
 from simulation.alpha.write_judge import AlphaWriteJudge
+from simulation.job_controller import JobController
 from simulation.kubelet import Kubelet
-from simulation.model.controllers import GarbageCollector
-from simulation.model.job_controller import JobController
-from simulation.model.kinds import Kind
 from simulation.scripts import AlphaScript
 from simulation.stage import SETTLED_S, play
 from simulation.users import NAMESPACES

@@ -12,15 +12,16 @@ from random import Random
 from typing import Any, Final
 
 from judge.jobs import QUEUE
+from kit.model.controllers import GarbageCollector
+from kit.model.kinds import Kind
+from kit.model.storage import Body, Change, Feed
+from kit.virtual_loop import NETWORK
+from kit.world import require
 from simulation import scripts
 from simulation.kubelet import Kubelet
-from simulation.model.controllers import GarbageCollector
-from simulation.model.kinds import Kind
-from simulation.model.network import NETWORK
-from simulation.model.storage import Body, Change, Feed
 from simulation.processes import OperatorProcess
 from simulation.verdicts import TICK_S
-from simulation.world import World, require
+from simulation.world import World
 from simulation.write_judge import LEASE, lease_holder
 from tfjob_operator.api.core import NODES, PODS
 from tfjob_operator.api.v1.constants import TFJOBS

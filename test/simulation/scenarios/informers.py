@@ -4,9 +4,10 @@ import asyncio
 from random import Random
 from typing import Final
 
-from simulation.model.kinds import CONFIG_MAPS
-from simulation.model.storage import Version
-from simulation.world import World, require
+from kit.model.kinds import CONFIG_MAPS
+from kit.model.storage import Version
+from kit.world import require
+from simulation.world import World
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
 from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct, meta_key
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, key_of, object_of

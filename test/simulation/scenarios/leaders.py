@@ -7,9 +7,10 @@ because a leader that steps down releases the lease while its last write may be 
 import asyncio
 from typing import Final
 
-from simulation.faults import FaultyTransport
-from simulation.model.kinds import CONFIG_MAPS
-from simulation.world import World, require
+from kit.model.kinds import CONFIG_MAPS
+from kit.network import FaultyTransport
+from kit.world import require
+from simulation.world import World
 from simulation.write_judge import LEASE, lease_holder
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError

@@ -14,22 +14,23 @@ from typing import Any, Final
 
 import msgspec
 
+from kit.faults import CALM
+from kit.model.controllers import GarbageCollector
+from kit.model.kinds import NAMESPACES as ALL_NAMESPACES
+from kit.model.kinds import Kind
+from kit.model.refusals import Refusal
+from kit.model.server import Answer
+from kit.model.storage import Feed
+from kit.world import require
 from simulation.alpha.users import Users as AlphaUsers
 from simulation.interference import FinalizerHolders
+from simulation.job_controller import JobController
 from simulation.kubelet import Kubelet
-from simulation.model.controllers import GarbageCollector
-from simulation.model.job_controller import JobController
-from simulation.model.kinds import NAMESPACES as ALL_NAMESPACES
-from simulation.model.kinds import Kind
-from simulation.model.refusals import Refusal
-from simulation.model.server import Answer
-from simulation.model.storage import Feed
 from simulation.processes import OperatorProcess
 from simulation.scripts import REJECTIONS, AlphaScript
 from simulation.stage import ELECTIONS
 from simulation.users import NAMESPACES, Person, Users
-from simulation.weather import CALM
-from simulation.world import World, require
+from simulation.world import World
 from simulation.write_judge import LEASE, OPERATOR
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.meta import Resource
@@ -200,6 +201,6 @@ def _referents(each: object) -> list[Any]:
 
 
 def _is_left_out(each: object) -> bool:
-    world = type(each).__module__.partition(".")[0] in {"simulation", "fakes", "hack"}
+    world = type(each).__module__.partition(".")[0] in {"simulation", "kit", "fakes", "hack"}
     no_task = not isinstance(each, asyncio.Future)  # the operator's own are of a class of the world
     return (world and no_task) or isinstance(each, (type, ModuleType, int, float)) or each is None

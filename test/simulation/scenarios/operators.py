@@ -11,16 +11,16 @@ from random import Random
 from typing import Final
 
 from fakes.metrics import FakeMetrics
+from kit.model.controllers import GarbageCollector
+from kit.world import require
 from simulation.accelerators import GPU, AcceleratorJudge
-from simulation.clocks import OPERATORS
 from simulation.interference import FinalizerHolders, Interference, StatusRefuser
 from simulation.kubelet import Kubelet
-from simulation.model.controllers import GarbageCollector
 from simulation.oracle import complaints
 from simulation.scripts import HungryScript
 from simulation.stage import SETTLED_S, play
 from simulation.users import NAMESPACES, Users
-from simulation.world import World, require
+from simulation.world import OPERATORS, World
 from simulation.write_judge import LEASE, PROMPT_S, JobWriteJudge
 from tfjob_operator.controller.jobs.metrics import ACCELERATORS
 

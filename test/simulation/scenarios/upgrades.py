@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from fakes.jobs import replica
 from fakes.predecessors import PREDECESSORS, Predecessor
-from simulation.model.controllers import GarbageCollector
+from kit.model.controllers import GarbageCollector
+from kit.world import require
 from simulation.processes import OperatorProcess
 from simulation.stage import haunt
-from simulation.world import World, require
+from simulation.world import World
 from simulation.write_judge import LEASE, OPERATOR
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.options import MERGE_PATCH

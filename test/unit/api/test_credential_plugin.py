@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.access import Access, AccessError
 from tfjob_operator.api.client.auth.credentials import READ_LIMIT_S, RETRY_S, RefreshedCredentials
 from tfjob_operator.api.client.errors import CredentialsError

@@ -13,8 +13,10 @@ from structlog.testing import capture_logs
 from fakes.cluster import HOME, ModelCluster, ModelProcess, UnreliableTransport
 from fakes.jobs import replica, template
 from fakes.metrics import FakeMetrics
-from fakes.virtual_loop import EPOCH, VirtualClock
-from simulation.model.server import ModelServer
+from kit.model.server import ModelServer
+from kit.model.versions import OLDEST
+from kit.virtual_loop import EPOCH, VirtualClock
+from simulation.kinds import KINDS_WITH_TFJOBS
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import build
@@ -200,7 +202,7 @@ async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_er
 async def test_no_write_passes_when_the_lease_is_over(mocker: MockerFixture) -> None:
     """The fence: a sync that is running when the lease ends can send no further write; suspensions of the machine count."""
     fences = mocker.patch("tfjob_operator.controller.manager.parts.Fence", wraps=Fence)
-    line = UnreliableTransport(ModelServer(), "a")
+    line = UnreliableTransport(ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=OLDEST), "a")
     build(Options(), Transports(line, line, line), asyncio.Event(), identity="a")
     assert [type(call.args[0]) for call in fences.call_args_list] == [LeaseClock]
     async with a_cluster("a") as cluster:

@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 import msgspec
 import pytest
 
-from fakes.virtual_loop import EPOCH, FakeClock
 from hack.hollow_node.logs import LogError, Options, stream
 from hack.hollow_node.objects import HollowPod
 from hack.hollow_node.script import LOG
+from kit.virtual_loop import EPOCH, FakeClock
 from tfjob_operator.cli.training import LogReader
 
 PATH: Final = ("ns", "p", "main")

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fakes.virtual_loop import EPOCH, FakeClock
 from hack.hollow_node.objects import (
     Condition,
     ContainerSpec,
@@ -24,6 +23,7 @@ from hack.hollow_node.runner import AddressPool, PodRunner, status_changes
 from hack.hollow_node.scheduling import Scheduler
 from hack.hollow_node.script import Timing
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from kit.virtual_loop import EPOCH, FakeClock
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.encoding import encode
 from tfjob_operator.api.client.errors import NotFoundError, ServerError, Status, StatusError

@@ -24,6 +24,7 @@ from hack.kubernetes_versions import (
     markdown,
     support,
 )
+from kit.model import versions
 from support.cases import for_each
 from tfjob_operator.api import core
 from tfjob_operator.api.meta import Resource, Struct
@@ -111,6 +112,26 @@ def test_the_page_shows_the_tables_as_they_are(check_generated: Callable[[Path, 
         assert after
         text = f"{before}{begin}{table}{end}{after}"
     check_generated(PAGE, text)
+
+
+def test_the_model_of_the_api_server_has_the_rows_that_it_asks_for(
+    check_generated: Callable[[Path, str], None],
+) -> None:
+    """The kit is published without `hack`, so it has these rows as constants."""
+    folder = ROOT / "test" / "kit" / "model"
+    table = folder / "versions.py"
+    texts = [path.read_text(encoding="utf-8") for path in folder.glob("*.py") if path != table]
+    named = {name for text in texts for name in re.findall(r"\b[A-Z][A-Z0-9_]+\b", text)}
+    rows = [
+        f"{name}: Final = Change({row.since}{f', {row.without}' if row.without else ''})\n"
+        for name, row in CHANGES.items()
+        if name in named
+    ]
+    before, begin, _ = table.read_text(encoding="utf-8").partition(
+        "# generated: test/unit/hack/test_kubernetes_versions.py\n"
+    )
+    assert (OLDEST.minor, NEWEST.minor) == (versions.OLDEST, versions.NEWEST)
+    check_generated(table, f"{before}{begin}{''.join(rows)}")
 
 
 @for_each("page", ["README.md", "docs/compatibility.md", "manifests/chart/README.md"])

@@ -38,7 +38,7 @@ class ControllerHarness:
         self.jobs.indexer[KEY] = SimpleNamespace(status=SimpleNamespace(conditions=[condition]))
 """
 LIVING = {
-    "test/fakes/virtual_loop.py": (weight.ROOT / "test" / "fakes" / "virtual_loop.py").read_text(),
+    "test/kit/virtual_loop.py": (weight.ROOT / "test" / "kit" / "virtual_loop.py").read_text(),
     "test/fakes/controller.py": HARNESS,
     "test/fakes/jobs.py": "job = replica = lambda *_: 1\npod = lambda _, index, phase, code=None: phase\n",
     "controller/tfjob/sync.py": """

@@ -11,7 +11,9 @@ from fakes.cluster import UnreliableTransport
 from fakes.metrics import FakeMetrics
 from fakes.objects import Pod, Service
 from fakes.source import FakeSource, expired, pod, settle, settled, status_error
-from simulation.model.server import ModelServer
+from kit.model.server import ModelServer
+from kit.model.versions import OLDEST
+from simulation.kinds import KINDS_WITH_TFJOBS
 from support.cases import for_each
 from tfjob_operator.api.client.errors import ConnectionLostError
 from tfjob_operator.api.client.rest import RestClient
@@ -41,7 +43,7 @@ class Named(Struct, frozen=True):
 
 def connected(silent_for: str | None = None) -> UnreliableTransport:
     """Return a connection to a server with a pod and a service."""
-    server = ModelServer()
+    server = ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=OLDEST)
     for path, name in (("", "ns"), ("/ns/pods", "a"), ("/ns/services", "a")):
         body = {"metadata": {"name": name}, "spec": {"containers": []}}
         assert server.ask("user", "POST", f"/api/v1/namespaces{path}", body) == 201

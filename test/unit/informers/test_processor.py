@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from fakes.metrics import Series
 from fakes.objects import Pod
 from fakes.source import pod, settle
-from fakes.virtual_loop import FakeClock, VirtualClock
+from kit.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.informers.errors import InformerStoppedError
 from tfjob_operator.informers.handlers import AddNotification, EventHandlerFuncs, Notification, UpdateNotification
 from tfjob_operator.informers.processor import DELIVERIES_PER_TURN, Processor

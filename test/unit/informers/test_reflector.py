@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from fakes.objects import Pod, changed
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
-from fakes.virtual_loop import VirtualClock
+from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
     ConnectError,

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fakes.virtual_loop import VirtualTimeLoop
+from kit.virtual_loop import VirtualTimeLoop
 from tfjob_operator.workqueue import DelayingQueue, ShutDown
 
 

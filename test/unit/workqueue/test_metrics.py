@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fakes.metrics import FakeMetrics
-from fakes.virtual_loop import FakeClock
+from kit.virtual_loop import FakeClock
 from tfjob_operator.workqueue import DelayingQueue, Queue
 from tfjob_operator.workqueue import metrics as wq_metrics
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fakes.virtual_loop import SeededLoop, VirtualTimeLoop
+from kit.virtual_loop import SeededLoop, VirtualTimeLoop
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, Queue, RateLimitingQueue, ShutDown
 from tfjob_operator.workqueue.queue import LOW_PRIORITY_TURN
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.virtual_loop import FakeClock
+from kit.virtual_loop import FakeClock
 from tfjob_operator.workqueue import (
     Backoff,
     BucketRateLimiter,

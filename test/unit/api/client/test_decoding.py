@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.virtual_loop import VirtualTimeLoop
+from kit.virtual_loop import VirtualTimeLoop
 from tfjob_operator.api.client.decoding import WatchLines, version_written
 from tfjob_operator.api.client.errors import DecodeError
 

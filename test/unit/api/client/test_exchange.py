@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.transport import FakeResponse, FakeTransport, refusal
-from fakes.virtual_loop import EPOCH, VirtualClock
+from kit.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.exchange import Exchange, ServerClock, Throttle
 from tfjob_operator.api.client.http import Request

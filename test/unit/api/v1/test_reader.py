@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, invalid_spec, job, mistakes, planned, replica, template
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.text import MAX_BYTES
 from tfjob_operator.api.v1.constants import EventReason

@@ -13,7 +13,7 @@ from fakes import alpha
 from fakes.alpha import entry, job, pod_of, spec, template
 from fakes.jobs import good_spec, planned, pod
 from fakes.jobs import job as v1_job
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from support.cases import for_each
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fakes.alpha import UID, batch_job, children, entry, good, job, pod_of, read, service, spec, template
 from fakes.objects import after, changed, edited
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from support.cases import for_each
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType

@@ -9,7 +9,7 @@ from fakes import alpha
 from fakes.api import status_error
 from fakes.controller import ControllerHarness
 from fakes.jobs import job, mistakes, spec
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, StartRecord, TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW

@@ -14,7 +14,7 @@ from fakes.metrics import FakeMetrics
 from fakes.recorder import FakeRecorder
 from fakes.source import running
 from fakes.transport import FakeResponse, FakeTransport, refusal
-from fakes.virtual_loop import FakeClock
+from kit.virtual_loop import FakeClock
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectError
 from tfjob_operator.controller.config.file import POLL_S, WRONG, ConfigFile, ConfigFileError, OwnDeployment, parse

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fakes.virtual_loop import EPOCH, FakeClock
+from kit.virtual_loop import EPOCH, FakeClock
 from tfjob_operator.api.core import Event, EventMeta, EventSource, ObjectReference
 from tfjob_operator.controller.events.recorder import (
     COMBINED,

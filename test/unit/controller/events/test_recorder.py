@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from fakes.api import FakeClient, status_error
 from fakes.metrics import Drops
 from fakes.source import running
-from fakes.virtual_loop import VirtualClock
+from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.encoding import encode
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH

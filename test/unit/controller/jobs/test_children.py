@@ -10,7 +10,7 @@ import pytest
 
 from fakes.controller import KEY, STATUS, ControllerHarness, StubInformer
 from fakes.jobs import OWNER, good_spec, job, pod, service, spec
-from fakes.virtual_loop import FakeClock
+from kit.virtual_loop import FakeClock
 from tfjob_operator.api.meta import index_by_owner, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType

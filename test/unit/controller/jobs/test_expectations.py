@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes.virtual_loop import FakeClock
+from kit.virtual_loop import FakeClock
 from tfjob_operator.api.meta import Meta, OwnerKey
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S, Expectations
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from fakes.api import status_error
 from fakes.metrics import FakeMetrics, Series
-from fakes.virtual_loop import EPOCH, VirtualClock
+from kit.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
 from tfjob_operator.controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
 from tfjob_operator.controller.leaderelection.config import LONGEST_LEASE_S

@@ -11,7 +11,7 @@ import pytest
 from fakes.api import FakeClient
 from fakes.metrics import FakeMetrics
 from fakes.transport import FakeResponse, FakeTransport
-from fakes.virtual_loop import EPOCH, VirtualClock, VirtualTimeLoop
+from kit.virtual_loop import EPOCH, VirtualClock, VirtualTimeLoop
 from tfjob_operator.api.client import Request
 from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError, RequestTimeoutError
 from tfjob_operator.controller.leaderelection import (

@@ -8,7 +8,7 @@ from pytest_mock import MockerFixture
 
 from fakes.source import running
 from fakes.transport import FakeResponse, FakeTransport, refusal
-from fakes.virtual_loop import VirtualClock
+from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client import Request, RestClient
 from tfjob_operator.api.client.errors import ApiError, ConnectError, ConnectionLostError, RequestTimeoutError
 from tfjob_operator.api.core import PODS

@@ -14,7 +14,7 @@ from fakes.api import status_error
 from fakes.cluster import HOME, ModelCluster, UnreliableTransport
 from fakes.source import running
 from fakes.transport import FakeResponse
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, DecodeError, ForbiddenError, StatusError
 from tfjob_operator.api.core import LEASES

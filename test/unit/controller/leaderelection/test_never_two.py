@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.virtual_loop import EPOCH, VirtualTimeLoop
+from kit.virtual_loop import EPOCH, VirtualTimeLoop
 from tfjob_operator.api.client import Request, Response
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError
 from tfjob_operator.api.client.http import OnLeave, unchanged

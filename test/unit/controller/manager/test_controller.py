@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from fakes.metrics import FakeMetrics
 from fakes.objects import Pod
 from fakes.source import FakeSource, expired, pod, settle, settled
-from fakes.virtual_loop import VirtualClock
+from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Meta, ObjectMeta, Struct

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from fakes.cluster import ModelCluster
 from fakes.transport import FakeResponse, FakeTransport
-from fakes.virtual_loop import VirtualClock
+from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import CONFIG_MAPS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, meta_key

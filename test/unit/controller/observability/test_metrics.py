@@ -12,9 +12,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.jobs import at
-from fakes.virtual_loop import EPOCH, FakeClock, VirtualClock
-from simulation.model.server import ModelServer
-from simulation.model.transport import ModelTransport
+from kit.model.server import ModelServer
+from kit.model.transport import ModelTransport
+from kit.model.versions import OLDEST
+from kit.virtual_loop import EPOCH, FakeClock, VirtualClock
+from simulation.kinds import KINDS_WITH_TFJOBS
 from tfjob_operator.api.client import metrics as request_names
 from tfjob_operator.api.client.metrics import METHODS, Attempt, RequestMetrics
 from tfjob_operator.api.core import ObjectReference
@@ -395,7 +397,7 @@ def test_every_reason_to_drop_an_event_is_there_at_zero() -> None:
 
 
 def an_operator(metrics: PrometheusMetrics) -> Manager:
-    line = ModelTransport(ModelServer(), "operator")
+    line = ModelTransport(ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=OLDEST), "operator")
     options = Options(namespace="team", enable_gang_scheduling=True, election=Election("team", LEASE_NAME))
     LoopLag(metrics, FakeClock())
     return build(options, Transports(line, line, line), asyncio.Event(), identity="a", metrics=metrics, host="api:6443")

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from fakes.api import status_error
 from fakes.cluster import HOME, ModelCluster, ModelProcess, UnreliableTransport
 from fakes.recorder import FakeRecorder
-from fakes.virtual_loop import VirtualClock
-from simulation.model.controllers import GarbageCollector
-from simulation.model.server import ModelServer
+from kit.model.controllers import GarbageCollector
+from kit.model.server import ModelServer
+from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import ConnectError, ForbiddenError, ServerError, StatusError
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Resource

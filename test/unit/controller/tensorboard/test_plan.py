@@ -9,7 +9,7 @@ import pytest
 
 from fakes.cluster import ModelCluster
 from fakes.objects import changed
-from simulation.model.patches import merge_patch
+from kit.model.patches import merge_patch
 from support.cases import for_each
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Meta

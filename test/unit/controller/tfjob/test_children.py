@@ -11,7 +11,7 @@ from fakes.controller import CREATE_POD, CREATE_SERVICE, Parts
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, owned_by, pod, service, spec
 from fakes.source import running
 from fakes.transport import slow_server
-from fakes.virtual_loop import VirtualClock
+from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient, errors
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.blocked import REPEAT_AFTER_S

@@ -13,7 +13,7 @@ from fakes.api import FakeClient, status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness
 from fakes.jobs import JOB_UID, OWNER, all_workers, job, pod, replica, service, spec, template, with_condition
 from fakes.objects import changed
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.meta import OwnerKey, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus, TFJob

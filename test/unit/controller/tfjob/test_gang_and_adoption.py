@@ -11,7 +11,7 @@ from fakes.api import status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness
 from fakes.jobs import CONTROLLER, JOB_UID, OWNER, job, owned_by, pod, pod_group, spec
 from fakes.objects import changed
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.v1.types import EndRecord, JobCondition, JobStatus, StartRecord
 from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S

@@ -13,7 +13,7 @@ from fakes.controller import KEY, STATUS, ControllerHarness
 from fakes.jobs import job, pod, spec
 from fakes.metrics import FakeMetrics
 from fakes.source import running as at_work
-from fakes.virtual_loop import VirtualClock
+from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client import LogOptions
 from tfjob_operator.api.client.errors import (
     BadRequestError,

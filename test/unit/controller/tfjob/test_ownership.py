@@ -11,7 +11,7 @@ from fakes.controller import LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, pod_group, replica, service, spec, template
 from fakes.objects import changed, labelled
 from fakes.predecessors import PREDECESSORS, STAMP, Predecessor, condition
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1.validation import MAX_REPLICAS

@@ -12,7 +12,7 @@ from fakes.api import status_error
 from fakes.controller import CREATE_POD, STATUS, ControllerHarness, Parts
 from fakes.jobs import OWNER, job, pod, replica, spec
 from fakes.objects import changed, edited
-from fakes.virtual_loop import FakeClock
+from kit.virtual_loop import FakeClock
 from simulation.scenarios.memory import remembered
 from tfjob_operator.api.client.errors import ForbiddenError, NamespaceTerminatingError, StatusError
 from tfjob_operator.api.meta import ObjectMeta, meta_key, owner_uid_key

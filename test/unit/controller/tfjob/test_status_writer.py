@@ -12,7 +12,7 @@ from fakes.api import status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import all_workers, decide, disrupted, good_spec, job, observed, pod, service, spec
 from fakes.objects import changed, labelled
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, NotFoundError
 from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.meta import OwnerReference

@@ -16,7 +16,7 @@ from fakes.controller import KEY, LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import OWNER, job, pod, spec
 from fakes.objects import changed
 from fakes.transport import slow_server
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError, NotFoundError
 from tfjob_operator.api.meta import OWNER_INDEX

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.virtual_loop import VirtualTimeLoop
+from kit.virtual_loop import VirtualTimeLoop
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, RequestTimeoutError, TransportError
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.http.connection import BUFFER_BYTES, Connection

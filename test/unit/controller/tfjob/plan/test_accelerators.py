@@ -8,7 +8,7 @@ import pytest
 
 from fakes.jobs import PlannedJob, at, decide, disrupted, job, names, pod, replica, spec, with_sidecar
 from fakes.objects import changed
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from support.cases import for_each
 from tfjob_operator.api.core import Container, PodSpec, ResourceRequirements
 from tfjob_operator.api.v1.types import AcceleratorPods, JobStatus, RunningPods

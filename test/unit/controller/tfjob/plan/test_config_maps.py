@@ -12,7 +12,7 @@ from fakes.api import status_error
 from fakes.controller import ControllerHarness, Parts
 from fakes.jobs import CONTROLLER, JOB_UID, OWNER, container, good_spec, job, pod, replica, service, spec
 from fakes.objects import changed
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fakes.jobs import decide, job, names, pod, pod_group, replica, spec, synced, template
 from fakes.objects import changed, edited
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob

@@ -24,7 +24,7 @@ from fakes.jobs import (
     true_of,
 )
 from fakes.objects import after, changed, edited
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions

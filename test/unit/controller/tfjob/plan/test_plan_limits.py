@@ -8,7 +8,7 @@ import pytest
 
 from fakes.jobs import PlannedJob, at, decide, job, names, pod, service, spec, synced, true_of
 from fakes.objects import changed
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from support.cases import for_each
 from tfjob_operator.api.core import (
     ContainerState,

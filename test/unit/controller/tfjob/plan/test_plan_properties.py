@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fakes.jobs import decide, good_spec, job, pod, replica, service, synced, true_of
 from fakes.objects import after, changed, labelled
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.core import TERMINAL, PodPhase, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simulation.model.kinds import Kind
-from simulation.model.refusals import bad_request
-from simulation.model.storage import Version
+from kit.model.kinds import Kind
+from kit.model.refusals import bad_request
+from kit.model.storage import Version
 
 _FIELDS = {
     "pods": {"spec.nodeName", "status.phase", "spec.restartPolicy"},

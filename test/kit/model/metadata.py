@@ -4,15 +4,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hack.kubernetes_versions import (
+from kit.model.kinds import Kind
+from kit.model.refusals import Mistake, wrong
+from kit.model.versions import (
     LABELS_ARE_MEASURED_IN_BYTES,
     REFUSALS_ARE_REWORDED,
     SERVICE_NAMES_ARE_RELAXED,
     VALUES_ARE_PRINTED_AS_JSON,
-    Kubernetes,
 )
-from simulation.model.kinds import Kind
-from simulation.model.refusals import Mistake, wrong
 
 NAME_LENGTH: Final = 253
 LABEL_LENGTH: Final = 63
@@ -49,7 +48,7 @@ _PATTERNS: Final = {
 }
 
 
-def mistakes_in(kind: Kind, meta: Mapping[str, Any], kubernetes: Kubernetes) -> list[Mistake]:
+def mistakes_in(kind: Kind, meta: Mapping[str, Any], kubernetes: int) -> list[Mistake]:
     mistakes = []
     if "generateName" in meta:
         mistakes += _in_name(kind, "metadata.generateName", meta["generateName"].rstrip("-"), kubernetes)
@@ -62,24 +61,24 @@ def mistakes_in(kind: Kind, meta: Mapping[str, Any], kubernetes: Kubernetes) -> 
         mistakes += _in_label(key, value, kubernetes)
     annotations: dict[str, str] = meta.get("annotations") or {}
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > ANNOTATIONS_SIZE:
-        limit = "may not be more than" if kubernetes.has(REFUSALS_ARE_REWORDED) else "must have at most"
+        limit = "may not be more than" if REFUSALS_ARE_REWORDED.is_in(kubernetes) else "must have at most"
         text = f"Too long: {limit} {ANNOTATIONS_SIZE} bytes"
         mistakes.append(Mistake("metadata.annotations", "FieldValueTooLong", text))
     if any(not owner.get("uid") for owner in meta.get("ownerReferences") or []):
-        text = "must not be empty" if kubernetes.has(VALUES_ARE_PRINTED_AS_JSON) else "uid must not be empty"
+        text = "must not be empty" if VALUES_ARE_PRINTED_AS_JSON.is_in(kubernetes) else "uid must not be empty"
         mistakes.append(wrong("metadata.ownerReferences.uid", "", text))
     return mistakes
 
 
-def _in_name(kind: Kind, field: str, name: str, kubernetes: Kubernetes) -> list[Mistake]:
+def _in_name(kind: Kind, field: str, name: str, kubernetes: int) -> list[Mistake]:
     length, text = NAME_LENGTH, _SUBDOMAIN
     if kind.resource.plural == "services":
-        length, text = LABEL_LENGTH, _LABEL if kubernetes.has(SERVICE_NAMES_ARE_RELAXED) else _OLD_LABEL
+        length, text = LABEL_LENGTH, _LABEL if SERVICE_NAMES_ARE_RELAXED.is_in(kubernetes) else _OLD_LABEL
     return [wrong(field, name, each) for each in (*_too_long(name, length), *_unlike(name, text))]
 
 
-def _in_label(key: str, value: str, kubernetes: Kubernetes) -> list[Mistake]:
-    unit = "bytes" if kubernetes.has(LABELS_ARE_MEASURED_IN_BYTES) else "characters"
+def _in_label(key: str, value: str, kubernetes: int) -> list[Mistake]:
+    unit = "bytes" if LABELS_ARE_MEASURED_IN_BYTES.is_in(kubernetes) else "characters"
     field = "metadata.labels"
     return [
         *(wrong(field, key, each) for each in _unlike(key.rpartition("/")[2], _KEY)),

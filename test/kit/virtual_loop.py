@@ -69,6 +69,9 @@ PROCESS: Final = ContextVar("process", default="")
 """The simulated process of a task, inherited by its tasks and callbacks. "" is outside of all processes, and is never stalled.
 """
 
+NETWORK: Final = Context()
+"""The context of servers and networks: their timers run while the simulated process that set them is stalled."""
+
 WAIT_ANOTHER_TURN: Final = 16
 """One in this many task steps is delayed to the next turn: often enough that three in a row happen in every run."""
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from simulation.model.kinds import Kind
+from kit.model.kinds import Kind
 
 FRESH_S: Final = 3.0
 """How long a read waits for the watch cache to reach a version."""
@@ -142,6 +142,12 @@ def invalid(kind: Kind, name: str, *mistakes: Mistake, told: int = 1) -> Refusal
 def invalid_options(*mistakes: Mistake) -> Refusal:
     """422: contradictory parameters of a list or watch."""
     return _invalid("ListOptions", "meta.k8s.io", "", mistakes, 1)
+
+
+def no_field_manager() -> Refusal:
+    """422: an apply without the name of its manager."""
+    mistake = Mistake("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
+    return _invalid("PatchOptions", "meta.k8s.io", "", [mistake], 1)
 
 
 def _invalid(kind: str, group: str, name: str, mistakes: Sequence[Mistake], told: int) -> Refusal:

@@ -6,14 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hack.kubernetes_versions import (
-    FUTURE_LISTS_TIME_OUT,
-    INITIAL_EVENTS_ARE_CHECKED,
-    LIST_VERSION_IS_CHECKED,
-    LISTS_FROM_SNAPSHOTS,
-    Kubernetes,
-)
-from simulation.model.refusals import (
+from kit.model.refusals import (
     Refusal,
     bad_request,
     expired,
@@ -24,8 +17,14 @@ from simulation.model.refusals import (
     not_found,
     too_large,
 )
-from simulation.model.selectors import matcher
-from simulation.model.storage import Collection, Key, Storage, Version
+from kit.model.selectors import matcher
+from kit.model.storage import Collection, Key, Storage, Version
+from kit.model.versions import (
+    FUTURE_LISTS_TIME_OUT,
+    INITIAL_EVENTS_ARE_CHECKED,
+    LIST_VERSION_IS_CHECKED,
+    LISTS_FROM_SNAPSHOTS,
+)
 
 TOKEN_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -91,12 +90,12 @@ def no_lag(collection: Collection, _oldest: int) -> int:
 class Lister:
     """Serves lists: chooses their version, and builds pages."""
 
-    def __init__(self, storage: Storage, kubernetes: Kubernetes) -> None:
+    def __init__(self, storage: Storage, kubernetes: int) -> None:
         self._storage = storage
-        self._has_snapshots = kubernetes.has(LISTS_FROM_SNAPSHOTS)
-        self._waits_for_future = kubernetes.has(FUTURE_LISTS_TIME_OUT)
-        self._checks_version = kubernetes.has(LIST_VERSION_IS_CHECKED)
-        self._knows_initial_events = kubernetes.has(INITIAL_EVENTS_ARE_CHECKED)
+        self._has_snapshots = LISTS_FROM_SNAPSHOTS.is_in(kubernetes)
+        self._waits_for_future = FUTURE_LISTS_TIME_OUT.is_in(kubernetes)
+        self._checks_version = LIST_VERSION_IS_CHECKED.is_in(kubernetes)
+        self._knows_initial_events = INITIAL_EVENTS_ARE_CHECKED.is_in(kubernetes)
 
     def page(self, collection: Collection, namespace: str, query: Mapping[str, str], lag: Lag = no_lag) -> bytes:
         self._check(query)

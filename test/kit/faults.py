@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from simulation.model.refusals import Refusal, expired
-from simulation.model.server import Answer
+from kit.model.refusals import Refusal, expired
+from kit.model.server import Answer
 
 RATES: Final = (0.0, 0.0, 0.05, 0.2)
 """How often a kind of fault happens to a request, drawn once for each seed. Half of the seeds are without it, so that other
@@ -24,7 +24,7 @@ LATENCIES_S: Final = (0.0, 0.02, 0.3, 1.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class Faults:
     """Rates of faults per request up to `refusals`, per watch or list up to `stale`, then numbers of server faults.
 
     lost_request, lost_reply: the connection breaks, or no response arrives, before or after the server has acted.
@@ -53,7 +53,7 @@ class Weather:
     freezes: int
 
     @classmethod
-    def draw(cls, random: Random) -> Weather:
+    def draw(cls, random: Random) -> Faults:
         choose = random.choice
         return cls(
             latency_s=choose(LATENCIES_S),
@@ -73,14 +73,14 @@ class Weather:
         )
 
 
-CALM: Final = Weather(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0)
+CALM: Final = Faults(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0)
 """No faults, and no latency."""
 
 
 def _status(code: int, reason: str, *, retry_after: int = 0) -> Answer:
     details = {"retryAfterSeconds": retry_after} if retry_after else {}
     headers = {"Retry-After": str(retry_after)} if retry_after else {}
-    return Answer(code, Refusal(code, reason, f"{reason}, says the weather", details).body(), headers=headers)
+    return Answer(code, Refusal(code, reason, f"{reason} by chance", details).body(), headers=headers)
 
 
 REFUSALS: Final = (

@@ -8,10 +8,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from hack.kubernetes_versions import IDLE_BOOKMARKS, INITIAL_EVENTS_ARE_CHECKED, STREAMING_LISTS, Kubernetes
-from simulation.model.network import NETWORK
-from simulation.model.reads import Lag, no_lag, read_version
-from simulation.model.refusals import (
+from kit.model.reads import Lag, no_lag, read_version
+from kit.model.refusals import (
     FRESH_S,
     Mistake,
     Refusal,
@@ -21,8 +19,10 @@ from simulation.model.refusals import (
     invalid_options,
     too_large,
 )
-from simulation.model.selectors import matcher
-from simulation.model.storage import Change, Collection, Storage, Version
+from kit.model.selectors import matcher
+from kit.model.storage import Change, Collection, Storage, Version
+from kit.model.versions import IDLE_BOOKMARKS, INITIAL_EVENTS_ARE_CHECKED, STREAMING_LISTS
+from kit.virtual_loop import NETWORK
 
 BOOKMARK_S: Final = 60.0
 """SV-03."""
@@ -51,10 +51,10 @@ class Sink(Protocol):
 class Manners:
     """How a version of the server treats watches."""
 
-    def __init__(self, kubernetes: Kubernetes) -> None:
-        self.streams_lists = kubernetes.has(STREAMING_LISTS)
-        self.has_idle_bookmarks = kubernetes.has(IDLE_BOOKMARKS)
-        self._knows_initial_events = kubernetes.has(INITIAL_EVENTS_ARE_CHECKED)
+    def __init__(self, kubernetes: int) -> None:
+        self.streams_lists = STREAMING_LISTS.is_in(kubernetes)
+        self.has_idle_bookmarks = IDLE_BOOKMARKS.is_in(kubernetes)
+        self._knows_initial_events = INITIAL_EVENTS_ARE_CHECKED.is_in(kubernetes)
 
     def check(self, query: Mapping[str, str]) -> None:
         """Raise Refusal for a query that is never answered with a stream."""

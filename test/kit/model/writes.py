@@ -11,22 +11,12 @@ from typing import Any
 
 import msgspec
 
-from hack.kubernetes_versions import (
-    DELETE_ANSWERS_LAST_VERSION,
-    DELETION_TIMESTAMP_MOVES,
-    NAMESPACE_NAME_LABEL,
-    POD_GENERATION,
-    PUT_OF_GONE_IS_NOT_FOUND,
-    SERVICE_DELETE_ANSWERS_OBJECT,
-    SERVICES_ARE_GENERIC,
-    VALUES_ARE_PRINTED_AS_JSON,
-    Kubernetes,
-)
-from simulation.model import rules
-from simulation.model.kinds import Kind
-from simulation.model.metadata import GENERATED_BASE, mistakes_in
-from simulation.model.patches import json_patch, merge_patch, strategic_merge_patch
-from simulation.model.refusals import (
+from kit.model import rules
+from kit.model.apply import Managers, Merger
+from kit.model.kinds import Kind
+from kit.model.metadata import GENERATED_BASE, mistakes_in
+from kit.model.patches import json_patch, merge_patch, strategic_merge_patch
+from kit.model.refusals import (
     Refusal,
     already_exists,
     bad_request,
@@ -38,7 +28,17 @@ from simulation.model.refusals import (
     other_uid,
     wrong,
 )
-from simulation.model.storage import Body, Collection, Key, Storage, Version
+from kit.model.storage import Body, Collection, Key, Storage, Version
+from kit.model.versions import (
+    DELETE_ANSWERS_LAST_VERSION,
+    DELETION_TIMESTAMP_MOVES,
+    NAMESPACE_NAME_LABEL,
+    POD_GENERATION,
+    PUT_OF_GONE_IS_NOT_FOUND,
+    SERVICE_DELETE_ANSWERS_OBJECT,
+    SERVICES_ARE_GENERIC,
+    VALUES_ARE_PRINTED_AS_JSON,
+)
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _NOT_FOR_CUSTOM = (
@@ -50,7 +50,7 @@ _NOT_FOR_CUSTOM = (
 class Writer:
     """The write path of the server. `now` returns the time; `random` generates name suffixes."""
 
-    def __init__(self, storage: Storage, now: Callable[[], datetime], random: Random, kubernetes: Kubernetes) -> None:
+    def __init__(self, storage: Storage, now: Callable[[], datetime], random: Random, kubernetes: int) -> None:
         self._storage = storage
         self._now = now
         self._random = random
@@ -76,7 +76,7 @@ class Writer:
             if field != "generation":
                 meta.pop(field, None)
         meta |= {"uid": self._storage.new_uid(), "creationTimestamp": self._time()}
-        if kind.resource.plural == "namespaces" and self._kubernetes.has(NAMESPACE_NAME_LABEL):
+        if kind.resource.plural == "namespaces" and NAMESPACE_NAME_LABEL.is_in(self._kubernetes):
             meta["labels"] = (meta.get("labels") or {}) | {"kubernetes.io/metadata.name": name}
         if self._counts_generations(kind):
             meta["generation"] = 1
@@ -91,7 +91,14 @@ class Writer:
         return self._storage.put(collection, (namespace, name), complete).raw
 
     def update(
-        self, collection: Collection, key: Key, body: Body, *, subresource: str = "", dry_run: bool = False
+        self,
+        collection: Collection,
+        key: Key,
+        body: Body,
+        *,
+        manager: str,
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> tuple[int, bytes]:
         """PUT: return the code and the object. Raises Refusal."""
         kind, (namespace, name) = collection.kind, key
@@ -99,10 +106,10 @@ class Writer:
         if meta.get("name", name) != name:
             raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
         old = collection.objects.get(key)
-        is_old_service = kind.resource.plural == "services" and not self._kubernetes.has(SERVICES_ARE_GENERIC)
+        is_old_service = kind.resource.plural == "services" and not SERVICES_ARE_GENERIC.is_in(self._kubernetes)
         if old is None:
             creates = kind.creates_on_update and not subresource and not is_old_service
-            can_tell = self._kubernetes.has(PUT_OF_GONE_IS_NOT_FOUND) or is_old_service
+            can_tell = PUT_OF_GONE_IS_NOT_FOUND.is_in(self._kubernetes) or is_old_service
             if meta.get("uid") and (creates or not can_tell):
                 raise other_uid(kind, namespace, name, meta["uid"], "")
             if not creates:
@@ -114,8 +121,9 @@ class Writer:
         if meta.get("uid", old.body["metadata"]["uid"]) != old.body["metadata"]["uid"]:
             raise other_uid(kind, namespace, name, meta["uid"], old.body["metadata"]["uid"])
         if not meta.get("resourceVersion") and not kind.unconditional:
-            raise must_say_version(kind, name, "0" if self._kubernetes.has(VALUES_ARE_PRINTED_AS_JSON) else "0x0")
-        return 200, self._replace(collection, old, body | {"metadata": meta}, subresource, dry_run=dry_run)
+            raise must_say_version(kind, name, "0" if VALUES_ARE_PRINTED_AS_JSON.is_in(self._kubernetes) else "0x0")
+        new = body | {"metadata": meta}
+        return 200, self._replace(collection, old, new, subresource, manager=manager, dry_run=dry_run)
 
     def patch(
         self,
@@ -124,6 +132,7 @@ class Writer:
         content_type: str,
         patch: Any,
         *,
+        manager: str,
         subresource: str = "",
         dry_run: bool = False,
     ) -> bytes:
@@ -147,7 +156,40 @@ class Writer:
             raise bad_request(
                 f"the name of the object ({meta.get('name')}) does not match the name on the URL ({key[1]})"
             )
-        return self._replace(collection, old, body | {"metadata": meta}, subresource, dry_run=dry_run)
+        new = body | {"metadata": meta}
+        return self._replace(collection, old, new, subresource, manager=manager, dry_run=dry_run)
+
+    def apply(
+        self,
+        collection: Collection,
+        key: Key,
+        body: Any,
+        *,
+        manager: str,
+        force: bool,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> tuple[int, bytes]:
+        """Server-side apply: return the code and the object. Raises Refusal."""
+        kind, (namespace, name), old = collection.kind, key, collection.objects.get(key)
+        meta = self._checked_metadata(kind, namespace, body)
+        if meta.setdefault("name", name) != name:
+            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+        if "managedFields" in meta:
+            raise bad_request("metadata.managedFields must be nil")
+        body = body | {"metadata": meta}
+        managers = Managers(Merger(kind), None if old is None else old.body)
+        if old is None:
+            if subresource:
+                raise not_found(kind, name)
+            if meta.get("uid"):
+                why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+                raise conflict(kind, name, why)
+            new = managers.apply({}, body, manager, subresource, force=force)
+            new["metadata"] |= {"managedFields": managers.written(kind.resource.api_version, self._time())}
+            return 201, self.create(collection, namespace, new, dry_run=dry_run)
+        new = managers.apply(old.body, body, manager, subresource, force=force)
+        return 200, self._replace(collection, old, new, subresource, managers=managers, dry_run=dry_run)
 
     def delete(self, collection: Collection, key: Key, options: Mapping[str, Any]) -> bytes:
         """DELETE: return a Status or the object. Raises Refusal."""
@@ -165,7 +207,7 @@ class Writer:
         if remaining:  # bound to a node; further requests can only shorten the grace period
             if asked is None or asked >= remaining:
                 return old.raw
-            never_past = self._kubernetes.has(DELETION_TIMESTAMP_MOVES)
+            never_past = DELETION_TIMESTAMP_MOVES.is_in(self._kubernetes)
             meta = before | rules.shortened(before, asked, self._now(), never_past=never_past)
             grace = int(meta["deletionGracePeriodSeconds"])
         else:
@@ -197,10 +239,10 @@ class Writer:
             last = self._storage.put(collection, old.key, old.body | {"metadata": announced})
         gone = self._storage.remove(collection, old.key)
         kind = collection.kind
-        is_service = kind.resource.plural == "services" and self._kubernetes.has(SERVICE_DELETE_ANSWERS_OBJECT)
+        is_service = kind.resource.plural == "services" and SERVICE_DELETE_ANSWERS_OBJECT.is_in(self._kubernetes)
         if not kind.graceful and not is_service:
             return rules.success(kind, old)
-        return gone.raw if self._kubernetes.has(DELETE_ANSWERS_LAST_VERSION) else last.raw
+        return gone.raw if DELETE_ANSWERS_LAST_VERSION.is_in(self._kubernetes) else last.raw
 
     def _end_namespace(self, collection: Collection, old: Version) -> bytes:
         """Mark a namespace as terminating; its controller removes it when it is empty."""
@@ -228,8 +270,21 @@ class Writer:
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         )
 
-    def _replace(self, collection: Collection, old: Version, body: Body, subresource: str, *, dry_run: bool) -> bytes:
-        """Replace `old` by `body`, as far as the client may change it. Raises Refusal."""
+    def _replace(
+        self,
+        collection: Collection,
+        old: Version,
+        body: Body,
+        subresource: str,
+        *,
+        manager: str = "",
+        managers: Managers | None = None,
+        dry_run: bool,
+    ) -> bytes:
+        """Replace `old` by `body`, as far as the client may change it. Raises Refusal.
+
+        `managers`: the owners of the fields, if the request is an apply; otherwise `manager` owns what it changes.
+        """
         kind, name = collection.kind, old.key[1]
         before, meta = old.body["metadata"], body["metadata"]
         given = meta.get("resourceVersion", "")
@@ -245,6 +300,11 @@ class Writer:
             old.body, "metadata", "status"
         ):
             new_meta["generation"] = before["generation"] + 1
+        if managers is None and "managedFields" in before:
+            managers = Managers(Merger(kind), old.body)
+            managers.update(old.body, new, manager, subresource)
+        if managers is not None:
+            new_meta["managedFields"] = managers.written(kind.resource.api_version, self._time())
         new = rules.pruned(kind, new | {"metadata": new_meta})
         if dry_run or new == old.body:
             return msgspec.json.encode(new)
@@ -298,7 +358,7 @@ class Writer:
         return base[:GENERATED_BASE] + "".join(self._random.choice(_SUFFIX) for _ in range(5))
 
     def _counts_generations(self, kind: Kind) -> bool:
-        return kind.custom or (kind.resource.plural == "pods" and self._kubernetes.has(POD_GENERATION))
+        return kind.custom or (kind.resource.plural == "pods" and POD_GENERATION.is_in(self._kubernetes))
 
     def _check_old_service(self, kind: Kind, old: Version, meta: Mapping[str, Any]) -> None:
         """Check what old servers check first, because their services had a separate storage implementation. Raises Refusal."""

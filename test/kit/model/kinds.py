@@ -1,4 +1,4 @@
-"""The resources of the model, and how the real API server handles each of them."""
+"""The built-in resources of the model, and how the real API server handles each of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.api.v1.constants import TFJOBS
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -21,6 +20,7 @@ class Kind:
     unconditional: a PUT without resourceVersion is accepted (SV-11).
     creates_on_update: a PUT of a missing object creates it.
     graceful: a DELETE of a pod on a node only sets its deletionTimestamp.
+    list_keys: for a custom resource, the keys of its lists of type "map", by the name of the list.
     bookmark: a bookmark's fields besides its metadata: those that Go writes for an empty object.
     """
 
@@ -30,6 +30,7 @@ class Kind:
     unconditional: bool = True
     creates_on_update: bool = False
     graceful: bool = False
+    list_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bookmark: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -60,7 +61,6 @@ KINDS: Final = (
     Kind(CONFIG_MAPS),
     Kind(EVENTS, creates_on_update=True),
     Kind(LEASES, unconditional=False, creates_on_update=True, bookmark={"spec": {}}),
-    Kind(TFJOBS, status=True, custom=True, unconditional=False),
     Kind(DEPLOYMENTS, status=True, creates_on_update=True, bookmark=_DEPLOYMENT),
     Kind(NAMESPACES, status=True, bookmark={"spec": {}, "status": {}}),
 )

@@ -1,19 +1,21 @@
 """The wall clocks of a simulated cluster: by how much each machine's is ahead of the API server's.
 
-The API server's clock is the time of the world. Operators and nodes have their own, up to an hour ahead or behind, and some
+The API server's clock is the time of the world. Controllers and nodes have their own, up to an hour ahead or behind, and some
 are set to another time during a run. Monotonic clocks do not differ.
 """
 
+import asyncio
 import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
-from fakes.virtual_loop import EPOCH
+from kit.virtual_loop import EPOCH
 
 HOUR_S: Final = 3600
-OPERATORS: Final = ("operator-0", "operator-1")
-"""The machines of the operators."""
+TICK: Final = timedelta(microseconds=1)
+"""The minimum difference between two readings of a simulated wall clock, as with a real one."""
 _TIME: Final = re.compile(rb"(?<=\")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z(?=\")")
 
 
@@ -39,9 +41,9 @@ class Clocks:
         """Return by how many seconds the clock is ahead at this time of the world."""
         return [ahead for since, ahead in self._of(machine) if since <= at_s][-1]
 
-    def latest(self, now: datetime) -> datetime:
-        """Return the latest time that an operator may think it is, or may have thought that it was."""
-        return now + timedelta(seconds=max(0, *(ahead for machine in OPERATORS for _, ahead in self._of(machine))))
+    def latest(self, now: datetime, machines: Iterable[str]) -> datetime:
+        """Return the latest time that one of these machines may read, or may have read before its clock was set."""
+        return now + timedelta(seconds=max(0, *(ahead for machine in machines for _, ahead in self._of(machine))))
 
     def may_be_behind(self, machine: str) -> bool:
         """Return whether the clock is ever behind, or is set back."""
@@ -76,3 +78,22 @@ def _drawn(random: Random, until_s: float) -> tuple[tuple[float, int], ...]:
 
     first = (0.0, ahead())
     return (first, (random.uniform(0.0, until_s), ahead())) if random.random() < 0.5 else (first,)
+
+
+class SimulatedClock:
+    """`workqueue.clock.Clock` of a machine in a world: the loop's time, and a wall clock without equal readings."""
+
+    def __init__(self, clocks: Clocks, machine: str = "") -> None:
+        """Without a machine, the wall clock is right."""
+        self._clocks = clocks
+        self._machine = machine
+        self._last = EPOCH
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def now(self) -> datetime:
+        self._last = max(EPOCH + timedelta(seconds=self.monotonic()), self._last + TICK)
+        if not self._machine:
+            return self._last
+        return self._last + timedelta(seconds=self._clocks.ahead_s(self._machine, self.monotonic()))

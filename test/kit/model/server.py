@@ -1,10 +1,10 @@
 """The model API server: maps one HTTP request to one response, without an await. It has no tasks, only timers of watches.
 
-It is independent of the network between it and its clients: see `simulation.model.transport` and `simulation.faults`.
+It is independent of the network between it and its clients: see `kit.model.transport` and `kit.network`.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -13,15 +13,16 @@ from urllib.parse import unquote
 
 import msgspec
 
-from fakes.virtual_loop import EPOCH
-from hack.kubernetes_versions import CACHES_KNOW_PROGRESS, OLDEST, WATCH_REFUSED_WHILE_INITIALISING, Kubernetes
-from simulation.model.kinds import KINDS, Kind
-from simulation.model.reads import Lag, Lister, get, no_lag
-from simulation.model.refusals import Refusal, bad_request, initializing, no_such_group, no_such_path
-from simulation.model.storage import Collection, Storage
-from simulation.model.watches import Manners, Watch
-from simulation.model.writes import Writer
+from kit.model.kinds import KINDS, Kind
+from kit.model.reads import Lag, Lister, get, no_lag
+from kit.model.refusals import Refusal, bad_request, initializing, no_field_manager, no_such_group, no_such_path
+from kit.model.storage import Collection, Storage
+from kit.model.versions import CACHES_KNOW_PROGRESS, NEWEST, WATCH_REFUSED_WHILE_INITIALISING
+from kit.model.watches import Manners, Watch
+from kit.model.writes import Writer
+from kit.virtual_loop import EPOCH
 from tfjob_operator.api.client.http import Request
+from tfjob_operator.api.client.options import APPLY_PATCH
 
 INITIALIZING_S: Final = 0.1
 """How long a custom resource's watch cache takes to fill; at 1.36.3, a watch succeeded 0.11s after a rejected one."""
@@ -61,14 +62,16 @@ class ModelServer:
     Invariant: requests are atomic, and `writes` has every request that changed something.
     """
 
-    def __init__(self, seed: int | str = 0, kubernetes: Kubernetes = OLDEST) -> None:
+    def __init__(self, seed: int | str = 0, *, kinds: Iterable[Kind] = KINDS, kubernetes: int = NEWEST) -> None:
+        """`kubernetes`: the minor version that the server imitates."""
+        kinds = tuple(kinds)
         self.kubernetes = kubernetes
-        self.storage = Storage(knows_progress=kubernetes.has(CACHES_KNOW_PROGRESS))
+        self.storage = Storage(kinds, knows_progress=CACHES_KNOW_PROGRESS.is_in(kubernetes))
         self.writes: list[Write] = []
         self._writer = Writer(self.storage, self.now, Random(f"server {seed}"), kubernetes)
         self._lister = Lister(self.storage, kubernetes)
         self._manners = Manners(kubernetes)
-        self._cold = {kind.resource.plural for kind in KINDS if kind.custom}
+        self._cold = {kind.resource.plural for kind in kinds if kind.custom}
         """Custom resources without a request so far: the first request makes the server create a cache."""
         self._initializing: dict[str, float] = {}
         self._watches: dict[Watch, None] = {}
@@ -91,7 +94,7 @@ class ModelServer:
         try:
             for admit in self.admission:
                 request = admit(request, client)
-            answer = self._route(request)
+            answer = self._route(request, request.query.get("fieldManager") or client)
         except Refusal as refusal:
             return Answer(refusal.code, refusal.body(), headers=refusal.headers, delay_s=refusal.delay_s)
         if self.storage.rv != before:
@@ -150,7 +153,7 @@ class ModelServer:
                 watch.end()
         del self.storage.collections[plural]
 
-    def _route(self, request: Request) -> Answer:
+    def _route(self, request: Request, manager: str) -> Answer:
         target = self._find(request.path)
         self._warm(target.collection)
         dry_run = request.query.get("dryRun") == "All"
@@ -168,12 +171,13 @@ class ModelServer:
                     target.collection,
                     (target.namespace, target.name),
                     _json(request),
+                    manager=manager,
                     subresource=target.subresource,
                     dry_run=dry_run,
                 )
                 return Answer(code, raw)
             case "PATCH" if target.name:
-                return Answer(200, self._patch(target, request, dry_run=dry_run))
+                return self._patch(target, request, manager, dry_run=dry_run)
             case "DELETE" if target.name:
                 options = _json(request) if request.body else {}
                 return Answer(200, self._writer.delete(target.collection, (target.namespace, target.name), options))
@@ -199,18 +203,23 @@ class ModelServer:
     def _check_initialized(self, collection: Collection) -> None:
         """Raise Refusal while the cache is being filled, in versions in which watches do not wait for it."""
         until = self._initializing.get(collection.kind.resource.plural, 0.0)
-        if self.kubernetes.has(WATCH_REFUSED_WHILE_INITIALISING) and asyncio.get_running_loop().time() < until:
+        if WATCH_REFUSED_WHILE_INITIALISING.is_in(self.kubernetes) and asyncio.get_running_loop().time() < until:
             raise initializing()
 
-    def _patch(self, target: _Target, request: Request, *, dry_run: bool) -> bytes:
-        return self._writer.patch(
-            target.collection,
-            (target.namespace, target.name),
-            request.content_type,
-            _json(request),
-            subresource=target.subresource,
-            dry_run=dry_run,
-        )
+    def _patch(self, target: _Target, request: Request, manager: str, *, dry_run: bool) -> Answer:
+        collection, key, body = target.collection, (target.namespace, target.name), _json(request)
+        sub = target.subresource
+        if request.content_type == APPLY_PATCH:
+            if "fieldManager" not in request.query:
+                raise no_field_manager()
+            force = request.query.get("force") == "true"
+            code, raw = self._writer.apply(
+                collection, key, body, manager=manager, force=force, subresource=sub, dry_run=dry_run
+            )
+            return Answer(code, raw)
+        kind = request.content_type
+        raw = self._writer.patch(collection, key, kind, body, manager=manager, subresource=sub, dry_run=dry_run)
+        return Answer(200, raw)
 
     def _find(self, path: str) -> _Target:
         parts = [unquote(part) for part in path.split("/")[1:]]

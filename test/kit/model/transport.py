@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Self
 
-from simulation.model.server import Answer, ModelServer
-from simulation.model.watches import Watch
+from kit.model.server import Answer, ModelServer
+from kit.model.watches import Watch
 from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
 from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from hack.kubernetes_versions import CONTAINER_RESTART_RULES, NATIVE_SIDECARS, Kubernetes
-from simulation.model.kinds import Kind
-from simulation.model.refusals import details_of, failed_precondition, forbidden, invalid
-from simulation.model.storage import Body, Version
+from kit.model.kinds import Kind
+from kit.model.refusals import details_of, failed_precondition, forbidden, invalid
+from kit.model.storage import Body, Version
+from kit.model.versions import CONTAINER_RESTART_RULES, NATIVE_SIDECARS
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
@@ -112,10 +112,10 @@ def timestamp(time: datetime) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def known_to(kubernetes: Kubernetes, spec: Body) -> Body:
+def known_to(kubernetes: int, spec: Body) -> Body:
     """Return a pod's spec without container fields that a server of this version drops."""
     for change, name in ((CONTAINER_RESTART_RULES, "containers"), (NATIVE_SIDECARS, "initContainers")):
-        if not kubernetes.has(change) and spec.get(name):
+        if not change.is_in(kubernetes) and spec.get(name):
             containers = [without(each, "restartPolicy", "restartPolicyRules") for each in spec[name]]
             spec = spec | {name: containers}
     return spec

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from simulation.model.refusals import Refusal, bad_request
+from kit.model.refusals import Refusal, bad_request
 
 MERGE_KEYS: Final = {
     "ownerReferences": "uid",

@@ -10,16 +10,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from simulation.model.network import NETWORK
-from simulation.model.server import ModelServer
-from simulation.model.storage import Collection
-from simulation.model.transport import ModelTransport, StreamResponse, WholeResponse
-from simulation.model.watches import Watch
-from simulation.weather import CONFLICT, ERROR_EVENTS, REFUSALS, Weather
+from kit.faults import CONFLICT, ERROR_EVENTS, REFUSALS, Faults
+from kit.model.server import ModelServer
+from kit.model.storage import Collection
+from kit.model.transport import ModelTransport, StreamResponse, WholeResponse
+from kit.model.watches import Watch
+from kit.virtual_loop import NETWORK
 from tfjob_operator.api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
 from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 
@@ -29,12 +29,12 @@ Outcome = WholeResponse | StreamResponse | TransportError
 
 
 class Network:
-    """All connections to one server, and their common faults (`weather`) until `calm_at`."""
+    """All connections to one server, and their common faults (`faults`) until `calm_at`."""
 
-    def __init__(self, server: ModelServer, random: Random, weather: Weather, calm_at: float) -> None:
+    def __init__(self, server: ModelServer, random: Random, faults: Faults, calm_at: float) -> None:
         self.server = server
         self.random = random
-        self.weather = weather
+        self.faults = faults
         self.calm_at = calm_at
         self.down_until = 0.0
         self.last_lines: dict[tuple[str, str], bytes] = {}
@@ -50,11 +50,11 @@ class Network:
         return rate > 0 and self.random.random() < rate
 
     def delay(self) -> float:
-        return self.random.random() * self.weather.latency_s
+        return self.random.random() * self.faults.latency_s
 
     def _lag(self, collection: Collection, oldest: int) -> int:
         """Sometimes serve a list from another API server, whose watch cache lags by some changes."""
-        if self.is_calm or not self.happens(self.weather.stale):
+        if self.is_calm or not self.happens(self.faults.stale):
             return collection.seen
         versions = [change.rv for change in collection.since(oldest) if change.rv < collection.seen]
         return self.random.choice([max(oldest, 1), *versions]) if versions else collection.seen
@@ -62,9 +62,9 @@ class Network:
     def _schedule_trouble(self) -> None:
         loop = asyncio.get_running_loop()
         problems: tuple[tuple[int, Callable[[], None]], ...] = (
-            (self.weather.restarts, self._restart),
-            (self.weather.compactions, self._compact),
-            (self.weather.freezes, self._freeze),
+            (self.faults.restarts, self._restart),
+            (self.faults.compactions, self._compact),
+            (self.faults.freezes, self._freeze),
         )
         for times, trouble in problems:
             for _ in range(times):
@@ -128,19 +128,19 @@ class _Exchange:
 
     def __init__(self, network: Network, client: str, request: Request, future: asyncio.Future[Response]) -> None:
         self._network = network
-        self._weather = network.weather
+        self._faults = network.faults
         self._client = client
         self._request = request
         self._future = future
         self._started = asyncio.get_running_loop().time()
 
     def begin(self) -> None:
-        weather, network = self._weather, self._network
-        if network.happens(weather.refused):
+        faults, network = self._faults, self._network
+        if network.happens(faults.refused):
             self._resolve_in(network.delay(), ConnectError("connection refused", request=str(self._request)))
-        elif network.happens(weather.lost_request):
+        elif network.happens(faults.lost_request):
             self._resolve_in(network.delay() if network.happens(0.7) else NEVER, self._lost())
-        elif network.happens(weather.refusals):
+        elif network.happens(faults.refusals):
             spurious = (*REFUSALS, CONFLICT) if self._request.method in {"PUT", "PATCH"} else REFUSALS
             self._resolve_in(network.delay(), WholeResponse(network.random.choice(spurious)))
         else:
@@ -148,7 +148,7 @@ class _Exchange:
             loop.call_later(network.delay(), self._arrive, context=NETWORK)
 
     def _arrive(self) -> None:
-        network, weather = self._network, self._weather
+        network, faults = self._network, self._faults
         if asyncio.get_running_loop().time() < network.down_until:
             self._resolve_in(0.0, ConnectError("connection refused", request=str(self._request)))
             return
@@ -159,7 +159,7 @@ class _Exchange:
             wire = Wire(network, self._client, self._request, answer.watch, response)
             if self._resolve_in(delay, response):
                 wire.open()
-        elif network.happens(weather.lost_reply):
+        elif network.happens(faults.lost_reply):
             # headers may have arrived without the body
             outcome: Outcome = WholeResponse(answer, self._lost()) if network.happens(0.3) else self._lost()
             self._resolve_in(delay if network.happens(0.7) else NEVER, outcome)
@@ -187,10 +187,6 @@ class _Exchange:
             self._future.set_exception(outcome)
         else:
             self._future.set_result(outcome)
-
-
-if TYPE_CHECKING:  # it imports this module
-    from simulation.faults import Network
 
 
 class Wire:
@@ -250,12 +246,12 @@ class Wire:
             self._response.lose()
 
     def _draw_fate(self) -> str:
-        network, weather = self._network, self._network.weather
+        network, faults = self._network, self._network.faults
         fates = {
-            "cut": weather.cut,
-            "frozen": weather.frozen,
-            "error event": weather.error_event,
-            "closed at once": weather.closed_at_once,
+            "cut": faults.cut,
+            "frozen": faults.frozen,
+            "error event": faults.error_event,
+            "closed at once": faults.closed_at_once,
         }
         return next((fate for fate, rate in fates.items() if network.happens(rate)), "")
 
@@ -299,7 +295,7 @@ class Wire:
         Not if the stream starts with the whole collection: a state must not contain objects deleted since.
         """
         line = self._network.last_lines.get(self._place) if self._goes_on else None
-        if line is None or not self._network.happens(self._network.weather.duplicate):
+        if line is None or not self._network.happens(self._network.faults.duplicate):
             return
         if msgspec.json.decode(line)["object"]["metadata"]["resourceVersion"] == self._version:
             self._pass(self._response.send, line)

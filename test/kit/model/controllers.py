@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from simulation.model.kinds import Kind
-from simulation.model.network import NETWORK
-from simulation.model.rules import FOREGROUND, ORPHAN
-from simulation.model.server import ModelServer
-from simulation.model.storage import Version
+from kit.model.kinds import Kind
+from kit.model.rules import FOREGROUND, ORPHAN
+from kit.model.server import ModelServer
+from kit.model.storage import Version
+from kit.virtual_loop import NETWORK
 
 
 class GarbageCollector:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from simulation.model.kinds import KINDS, Kind
+from kit.model.kinds import Kind
 from tfjob_operator.api.meta import Resource
 
 Body = dict[str, Any]
@@ -124,9 +124,7 @@ class Storage:
     or its cache has not forgotten; a cache forgets only what it has seen.
     """
 
-    def __init__(
-        self, kinds: Iterable[Kind] = KINDS, first_version: int = 100, *, knows_progress: bool = False
-    ) -> None:
+    def __init__(self, kinds: Iterable[Kind], first_version: int = 100, *, knows_progress: bool = False) -> None:
         """`knows_progress`: the caches learn etcd's current version even without changes in their collection."""
         self.rv = first_version
         self.compacted = 0

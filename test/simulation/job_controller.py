@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from hack.kubernetes_versions import JOB_PODS_ARE_TRACKED
-from simulation.model.kinds import Kind
-from simulation.model.network import NETWORK
-from simulation.model.rules import timestamp
-from simulation.model.server import ModelServer
-from simulation.model.storage import Body, Feed, Key
+from hack.kubernetes_versions import JOB_PODS_ARE_TRACKED, Kubernetes
+from kit.model.kinds import Kind
+from kit.model.rules import timestamp
+from kit.model.server import ModelServer
+from kit.model.storage import Body, Feed, Key
+from kit.virtual_loop import NETWORK
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
 
@@ -70,7 +70,7 @@ class JobController:
         self._jobs = server.storage.add(KIND)
         self._pods = server.storage.collections[PODS.plural]
         self._news = (Feed(server.storage, JOBS), Feed(server.storage, PODS))
-        self._tracks = server.kubernetes.has(JOB_PODS_ARE_TRACKED)
+        self._tracks = Kubernetes(server.kubernetes).has(JOB_PODS_ARE_TRACKED)
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: Counter[str] = Counter()
         self._not_before: dict[str, float] = {}
