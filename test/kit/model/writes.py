@@ -301,7 +301,7 @@ class Writer:
         ):
             new_meta["generation"] = before["generation"] + 1
         if managers is None and "managedFields" in before:
-            managers = Managers(Merger(kind), old.body)
+            managers = Managers(Merger(kind), body if meta.get("managedFields") else old.body)
             managers.update(old.body, new, manager, subresource)
         if managers is not None:
             new_meta["managedFields"] = managers.written(kind.resource.api_version, self._time())

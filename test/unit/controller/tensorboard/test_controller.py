@@ -20,12 +20,12 @@ from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.controller.framework.request import TRUST_S
 from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.options import SERVICE_TYPES
-from tfjob_operator.controller.tensorboard.children import OPERATOR
-from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, RECHECK_S, RETRY_S, TensorBoardControllers
-from tfjob_operator.controller.tensorboard.dialects import TFJOB
+from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, RETRY_S, TensorBoardControllers
+from tfjob_operator.controller.tensorboard.dialects import OPERATOR, TFJOB
 from tfjob_operator.informers import Codec, SharedInformerFactory
 
 BOARD = {"logDir": "/logs"}
@@ -337,7 +337,7 @@ async def test_a_child_that_is_gone_before_a_watch_shows_it_is_created_again() -
         await bench.create_job(tensorBoard=BOARD, wait_s=5.0)
         await bench.client.delete(DEPLOYMENTS, HOME, NAME)
         process.line.fails.clear()
-        await asyncio.sleep(2 * RECHECK_S)
+        await asyncio.sleep(2 * TRUST_S)
         assert NAME in bench.names("deployments")
 
 
