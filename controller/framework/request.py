@@ -285,11 +285,12 @@ class Request(Generic[K]):
             kind.resource, meta.get("namespace", ""), meta["name"], content, kind, force=before is not None
         )
         self._remember(place, item, digest)
-        self._applied(before, item)
+        if before is None:
+            self._created(item)
         return item
 
-    def _applied(self, before: Metadata | None, item: Kind) -> None:
-        """Note what an apply returned. `before` is None if the object was created."""
+    def _created(self, item: Kind) -> None:
+        """Note that an apply has created this object; for subclasses."""
 
     async def _check_creation(self, place: tuple[Resource, str]) -> None:
         """Raise RequeueError if this object was created before, and its owner is gone.

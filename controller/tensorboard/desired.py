@@ -5,9 +5,12 @@ If the field is invalid, nothing is deleted: the existing TensorBoard keeps runn
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from tfjob_operator.api.kinds import Deployment, Service
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
@@ -18,6 +21,9 @@ from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Un
 Body: TypeAlias = dict[str, Any]
 Child: TypeAlias = Deployment | Service
 
+HASH_ANNOTATION: Final = "training.kubeflow.org/tensorboard-hash"
+"""The hash of a Deployment's spec. Releases up to 0.2 update a Deployment with another hash, so a rollback to them without it
+would update all."""
 CONTAINER: Final = "tensorboard"
 PORT: Final = 6006
 """TensorBoard's default port."""
@@ -110,7 +116,9 @@ def _deployment(request: TensorBoardRequest, default_image: str) -> Body:
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }
-    return {"metadata": {"name": request.name, "labels": labels}, "spec": spec}
+    hashed = spec | {"strategy": {"type": "Recreate", "rollingUpdate": None}}  # as in 0.2
+    annotations = {HASH_ANNOTATION: hashlib.sha256(msgspec.json.encode(hashed, order="sorted")).hexdigest()[:16]}
+    return {"metadata": {"name": request.name, "labels": labels, "annotations": annotations}, "spec": spec}
 
 
 def _service(request: TensorBoardRequest, service_type: ServiceType) -> Body:
@@ -132,6 +140,12 @@ def must_delete(child: Child, body: Body | None) -> bool:
         isinstance(child, Deployment)
         and (child.spec.selector.match_labels or {}) != body["spec"]["selector"]["matchLabels"]
     )
+
+
+def is_changed(child: Child, written: Child) -> bool:
+    """Return True if a write has changed a child, and not only who manages its fields."""
+    before, after = child.metadata, written.metadata
+    return (before.generation, before.labels, child.spec) != (after.generation, after.labels, written.spec)
 
 
 def extended_fields(child: Child, body: Body) -> list[str]:

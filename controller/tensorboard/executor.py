@@ -25,7 +25,6 @@ from tfjob_operator.controller.framework.request import (
     Request,
     Shared,
     index_by_owner_uid,
-    is_unchanged,
 )
 from tfjob_operator.controller.jobs.writes import JobEvents, NameTakenError, name_conflict
 from tfjob_operator.controller.manager import RequeueError
@@ -33,6 +32,7 @@ from tfjob_operator.controller.tensorboard.desired import (
     UNIONS,
     desired,
     extended_fields,
+    is_changed,
     must_delete,
     progress_warnings,
     replacement,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.kinds import Metadata
     from tfjob_operator.api.meta import Meta, Object, Resource
     from tfjob_operator.controller.events import EventRecorder
     from tfjob_operator.controller.tensorboard.desired import Body, Child
@@ -67,10 +66,11 @@ class BoardRequest(Request[Any]):
 
     async def apply_child(self, kind: type[Child], body: Body) -> None:
         """Apply one body, and report why the pod of a Deployment does not start. Raises ApiError; see `Request.apply`."""
-        name = body["metadata"]["name"]
-        child = next((each for each in self.owned(kind) if each.metadata.name == name), None)
-        if child is not None and (fields := extended_fields(child, body)):
-            await self._replace(child, body, fields)
+        child = self.get(kind, body["metadata"]["name"])
+        if child is not None:
+            self._check_owned(kind, child.metadata)
+            if fields := extended_fields(child, body):
+                await self._replace(child, body, fields)
         try:
             item = await self.apply(kind, body)
         except errors.InvalidError:
@@ -78,6 +78,8 @@ class BoardRequest(Request[Any]):
                 raise
             await self._replace(child, body, UNIONS)  # if this is rejected as well, the job's field is invalid
             item = await self.apply(kind, body)
+        if child is not None and is_changed(child, item):
+            self._note(EventReason.UPDATED_TENSOR_BOARD, f"Updated {_what(item)}")
         if isinstance(item, Deployment):
             for warning in progress_warnings(item):
                 self._events.warn(self.object.metadata, warning.reason, warning.message)
@@ -85,27 +87,20 @@ class BoardRequest(Request[Any]):
     async def delete_child(self, child: Child) -> None:
         """Delete a child, unless it is gone. Raises ApiError."""
         if await self.delete(child):
-            self._note(EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(type(child), child.metadata.name)}")
+            self._note(EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(child)}")
 
     async def _replace(self, child: Child, body: Body, fields: Sequence[str]) -> None:
         meta, patch = child.metadata, replacement(child, body, fields)
-        item = await self.client.patch(
-            child.resource, meta.namespace, meta.name, patch, type(child), content_type=JSON_PATCH
-        )
+        await self.client.patch(child.resource, meta.namespace, meta.name, patch, content_type=JSON_PATCH)
         self._shared.memory.forget(child)  # the next apply reads it again, and makes this patch count as applied
-        self._applied(meta, item)
 
     def _check_owned(self, kind: type[Kind], meta: Meta) -> None:
         job = self.object.metadata
         if not is_controlled_by(meta, job) or meta.deletion_timestamp is not None:
             raise name_conflict(kind.resource, meta, job=job, jobs=self._shared.resource)
 
-    def _applied(self, before: Metadata | None, item: Kind) -> None:
-        what = _what(type(item), item.metadata.name)
-        if before is None:
-            self._note(EventReason.CREATED_TENSOR_BOARD, f"Created {what}")
-        elif not is_unchanged(before, item.metadata):  # a webhook may revert the change
-            self._note(EventReason.UPDATED_TENSOR_BOARD, f"Updated {what}")
+    def _created(self, item: Kind) -> None:
+        self._note(EventReason.CREATED_TENSOR_BOARD, f"Created {_what(item)}")
 
     def _note(self, reason: str, message: str) -> None:
         self._events.record(self.object.metadata, EventType.NORMAL, reason, message)
@@ -149,7 +144,7 @@ class BoardExecutor:
         for kind in decided.objects or reversed(KINDS):
             for doing, name, write in _steps(request, kind, decided.objects.get(kind)):
                 try:
-                    await self._attempt(job.metadata, doing, _what(kind, name), write)
+                    await self._attempt(job.metadata, doing, f"{kind.resource.kind.lower()} {name}", write)
                 except errors.ApiError as error:
                     failures.append(error)
         if failures:
@@ -198,8 +193,8 @@ def _steps(request: BoardRequest, kind: type[Child], body: Body | None) -> Itera
         yield "updating" if exists else "creating", wanted, request.apply_child(kind, body)
 
 
-def _what(kind: type[Kind], name: str) -> str:
-    return f"{kind.resource.kind.lower()} {name}"
+def _what(item: Kind) -> str:
+    return f"{item.resource.kind.lower()} {item.metadata.name}"
 
 
 class BoardCaches:

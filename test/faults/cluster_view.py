@@ -20,13 +20,14 @@ from tfjob_operator.api.v1.constants import (
     TFJOBS,
     EventReason,
 )
+from tfjob_operator.controller.tensorboard.desired import HASH_ANNOTATION
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 
 CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, VOLCANO_POD_GROUPS)
 READY_S: Final = 60.0
-OF_ONE: Final = frozenset({"hollow.tfjob.kubeflow.org/runs-before"})
-"""Annotations that differ between two jobs: the node writes them."""
+OF_ONE: Final = frozenset({"hollow.tfjob.kubeflow.org/runs-before", HASH_ANNOTATION})
+"""Annotations that differ between two jobs: written by the node, or a hash of names."""
 
 
 class _About(Struct, frozen=True):

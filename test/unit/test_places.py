@@ -38,6 +38,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaStatus
 from tfjob_operator.cli.app import _IN_MODULE_OF, COMMANDS
 from tfjob_operator.controller.jobs.children import ChildLabels
 from tfjob_operator.controller.options import _parser as options_parser
+from tfjob_operator.controller.tensorboard.desired import HASH_ANNOTATION
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, merged_status
 
 ROOT = Path(__file__).parents[2]
@@ -268,7 +269,7 @@ def test_all_state_that_outlives_a_sync_has_a_row_with_who_may_forge_it_and_a_wa
         names |= {value for name, value in found.items() if name != "LABEL_PREFIX"}
     for kind in (ChildLabels, JobAnnotations):
         names |= {*kind.__struct_encode_fields__}
-    names |= {*constants.TOPOLOGY_ANNOTATIONS}
+    names |= {*constants.TOPOLOGY_ANNOTATIONS, HASH_ANNOTATION}
     assert names == rows.keys()
     for name, (steers, by, cleared, way_out, forged) in rows.items():
         assert all((steers, by, cleared, way_out)), name
