@@ -259,18 +259,23 @@ def check(reader: Reader, value: object, kind: Kind, path: Path | str) -> None:
             _check_object(reader, value, kind, path)
 
 
-def known_part(value: Any, kind: Kind) -> Any:
-    """Return a value that `check` accepts without its unknown fields, and with quantities as strings.
+def applicable(reader: Reader, value: Any, kind: Kind) -> Any:
+    """Return a value that `check` accepts without the fields that it reports as ignored, and with quantities as strings.
 
-    Server-side apply rejects unknown fields, and old API servers also quantities that are numbers.
+    Server-side apply rejects unknown fields, and old API servers also quantities that are numbers. `reader` compares names.
     """
     match kind:
         case ListOf() if isinstance(value, list):
-            return [known_part(each, kind.item) for each in value]
+            return [applicable(reader, each, kind.item) for each in value]
         case MapOf() if isinstance(value, dict):
-            return {key: known_part(each, kind.item) for key, each in value.items()}
+            return {key: applicable(reader, each, kind.item) for key, each in value.items()}
         case Fields() if isinstance(value, dict):
-            return {key: known_part(each, kind.known[key]) for key, each in value.items() if key in kind.known}
+            misplaced = kind.places or {}
+            return {
+                key: applicable(reader, each, kind.known.get(key, ANY))
+                for key, each in value.items()
+                if key in kind.known or not (key in misplaced or reader.like(key, kind.known))
+            }
     return str(value) if kind is QUANTITY and value is not None else value
 
 

@@ -133,7 +133,7 @@ def test_a_volume_can_become_one_of_another_type(cluster: Cluster) -> None:
         cluster.create("mnist", specs(Worker=replica()) | {"tensorBoard": volume(hostPath={"path": "/logs"})})
         wait_for_board(cluster)
         for name, source in (
-            ("emptyDir", {"sizeLimit": 1024, "unknown": 1}),
+            ("emptyDir", {"sizeLimit": 1024, "sizelimit": 1}),
             ("configMap", {"name": "c"}),
             ("secret", {"secretName": "s"}),
         ):
@@ -157,7 +157,7 @@ def test_what_earlier_releases_wrote_goes_when_the_job_no_longer_has_it(cluster:
         cluster.api("DELETE", f"{kind}s", NAME)
     for item in manifests:
         for name in ("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation"):
-            item["metadata"].pop(name)
+            item["metadata"].pop(name, None)
         item["spec"].pop("clusterIP", None)
         item["spec"].pop("clusterIPs", None)
         item["metadata"]["labels"]["old"] = "yes"
