@@ -1,9 +1,11 @@
 """Classes of objects that are both a resource and the type of its objects, for controllers written with `App`.
 
+    class KettleSpec(Struct, frozen=True):
+        liters: int = 1
+
     class Kettle(Kind, frozen=True):
         resource = Resource("example.com", "v1", "kettles", "Kettle")
         spec: KettleSpec = KettleSpec()
-        status: KettleStatus | None = None
 
 The ten classes of built-in resources below have the fields that controllers read most often. For other fields, declare a class
 of your own over the same resource, with the fields that you read: an informer caches nothing else.

@@ -1,12 +1,28 @@
 """HTTP servers for tests and benchmarks: a thread on a free loopback port, with responses as JSON, text or chunks."""
 
+import asyncio
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Final
+
+ACCEPT_STEPS: Final = 3
+"""Iterations of the loop from the accept to the call of `connection_made`."""
+
+
+async def stop_accepting(listener: socket.socket) -> None:
+    """Stop accepting connections on a socket of asyncio that will be closed, and wait until each accepted one has its protocol.
+
+    asyncio takes a connection in several steps. If the listener were closed between them, asyncio would forget the connection
+    without closing it: its client would wait, and the socket would stay open.
+    """
+    asyncio.get_running_loop().remove_reader(listener)
+    for _ in range(ACCEPT_STEPS):
+        await asyncio.sleep(0)
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -63,8 +63,7 @@ def write_package(folder: Path) -> None:
         file = package / target
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(renamed(source.read_text()))
-    facade = renamed(FACADE.read_text()) if FACADE.exists() else '"""Kubernetes controllers."""\n'
-    (package / "__init__.py").write_text(f'{facade}\n__version__ = "{VERSION}"\n')
+    (package / "__init__.py").write_text(f'{renamed(FACADE.read_text())}\n__version__ = "{VERSION}"\n')
     (package / "py.typed").touch()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from typing import Any, Final, Self
 
 from aiohttp import web
 
+from hack.http_server import stop_accepting
 from hack.objects import a_kubeconfig
 from tfjob_operator.cli.page.authenticator import ENTER, SESSION, TOKEN
 
@@ -91,6 +93,11 @@ class PageCluster:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._port = 0
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the server listens."""
+        return "127.0.0.1", self._port
+
     def put(self, resource: str, item: dict[str, Any]) -> None:
         """Create or update an object."""
         meta = item["metadata"]
@@ -141,10 +148,12 @@ class PageCluster:
         self._server = web.Server(self._respond, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0.01)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True).start()
-        self._port = self._runner.addresses[0][1]
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._port = self._listener.getsockname()[1]
+        await web.SockSite(self._runner, self._listener).start()
 
     async def _close(self) -> None:
+        await stop_accepting(self._listener)
         connections = self._server.connections
         transports = [each.transport for each in connections if each.transport is not None]
         for connection in connections:  # all at once, because clients reconnect within milliseconds

@@ -14,6 +14,7 @@ import structlog
 
 from faults.releases import FIRST, NotThereError, Release, before, known
 from hack.control_plane import ControlPlane, ControlPlaneError
+from kit import plugin
 from kit.virtual_loop import VirtualTimeLoop
 from support.machine import lacks, summary
 
@@ -32,8 +33,12 @@ class LeakedTaskError(AssertionError):
     """A test ended while tasks that it started were still alive."""
 
 
+simulate = plugin.simulate
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of seeded tests, such as the simulation."""
+    plugin.pytest_addoption(parser)
     group = parser.getgroup("seeds")
     group.addoption("--seeds", type=int, default=None, help="the number of seeds of each seeded test")
     group.addoption("--seed", type=int, default=None, help="the first seed; without --seeds the only one")

@@ -1,4 +1,13 @@
-"""Controllers declared in a few lines: an `App` owns the wiring, and a `Request` reads and writes for one object."""
+"""Controllers declared in a few lines: an `App` owns the wiring, and a `Request` reads and writes for one object.
+
+    app = App("settings-controller")
+
+    @app.controller(Deployment, owns=[ConfigMap])
+    async def sync(request: Request[Deployment]) -> None:
+        await request.apply(ConfigMap, {"metadata": {"name": f"{request.name}-settings"}, "data": {"of": request.name}})
+
+`app.main()` runs it.
+"""
 
 from __future__ import annotations
 

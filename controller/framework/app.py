@@ -1,14 +1,4 @@
-"""An application of controllers: declared once, then built and run.
-
-app = App("kettle-controller")
-
-@app.controller(Kettle, owns=[Deployment])
-async def sync(request: Request[Kettle]) -> None:
-await request.apply(Deployment, deployment_of(request.object))
-
-if __name__ == "__main__":
-app.main()
-"""
+"""An application of controllers: declared once, then built and run, in tests several times."""
 
 from __future__ import annotations
 
@@ -35,7 +25,7 @@ from tfjob_operator.controller.framework.request import (
 from tfjob_operator.controller.leaderelection import Election, LeadershipLostError, hostname_uuid
 from tfjob_operator.controller.manager import Controller, Manager, Predicate, Result, stop_on_signals
 from tfjob_operator.controller.manager.parts import Parts, Transports, open_transports
-from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, object_of
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, Tombstone, object_of
 from tfjob_operator.workqueue import NO_METRICS, Clock, MetricsProvider
 
 W = TypeVar("W", bound=Kind)
@@ -158,6 +148,11 @@ class App:
             memory,
             sync_after=controller.queue.add_after,
         )
+
+        def deleted(item: Kind | Tombstone[Kind]) -> None:
+            if (waiting := memory.forget(object_of(item))) is not None:
+                controller.queue.add(waiting)
+
         watches: list[Watches[Any]] = [
             Watches(declared.kind, lambda item: meta_key(item.metadata), declared.predicate),
             *(Watches(kind, lambda child: owner_key(child.metadata, resource)) for kind in declared.owns),
@@ -170,7 +165,7 @@ class App:
                 indexers={OWNER: index_by_owner_uid},
             )
             if watch.kind not in caches:
-                informer.add_event_handler(EventHandlerFuncs(on_delete=lambda item: memory.forget(object_of(item))))
+                informer.add_event_handler(EventHandlerFuncs(on_delete=deleted))
             caches[watch.kind] = informer
             controller.watch(informer, watch.keys_of, predicate=watch.predicate)
         return controller
@@ -186,7 +181,8 @@ class App:
         """Run until `stop` is set, by default by SIGTERM or Ctrl-C, then stop gracefully. Cancelling stops immediately.
 
         settings: the API server; by default `load_settings()`.
-        transport, clock: for tests: send all requests through this transport, take the time from this clock.
+        transport, clock: for tests: send all requests through this transport, take the time from this clock. The monitoring
+            port is then not opened.
 
         Raises AccessError if there are no settings, LeadershipLostError if the lease is lost: then exit and restart. Raises
         ListenError if the monitoring port is in use, and an ExceptionGroup if a controller fails because of a bug.
@@ -202,7 +198,7 @@ class App:
     async def _run(self, transports: Transports, stop: asyncio.Event, *, host: str = "", clock: Clock | None) -> None:
         metrics: MetricsProvider = NO_METRICS
         options: Mapping[str, Any] = {}
-        if self.monitoring_port:
+        if self.monitoring_port and host:
             from tfjob_operator.controller.observability.http_server import PageServer
             from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
 

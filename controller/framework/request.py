@@ -150,17 +150,20 @@ class Memory:
     """What one controller has written, by resource and key. It is bounded by the number of objects in the caches.
 
     created: by the UID of the owner, what was created for it.
+    refused: the objects of others in the way of an apply, and the key whose sync waits until they are gone.
     """
 
     written: dict[tuple[Resource, str], _Written] = field(default_factory=dict)
     created: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)
+    refused: dict[tuple[Resource, str], str] = field(default_factory=dict)
 
-    def forget(self, item: Kind) -> None:
-        """Forget a deleted object, unless it was created again meanwhile."""
+    def forget(self, item: Kind) -> str | None:
+        """Forget a deleted object, unless it was created again meanwhile. Return the key whose sync waited for this, if any."""
         self.created.pop(item.metadata.uid, None)
         place = item.resource, meta_key(item.metadata)
         if (found := self.written.get(place)) is not None and found.item.metadata.uid == item.metadata.uid:
             del self.written[place]
+        return self.refused.pop(place, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +246,9 @@ class Request(Generic[K]):
         has applied the same body and the object has not changed since. The first time, the object is read from the server, and
         what this field manager wrote to it by create, update or patch counts as applied before.
 
-        Raises NotOwnedError, after the event ErrResourceExists, for an object with another controller or none; RequeueError if
-        the object is being deleted, or would be created a second time for an object that is gone; ValueError if the body names
-        no object, or one that the request's object cannot own.
+        Raises NotOwnedError, after the event ErrResourceExists, for an object with another controller or none; the next sync is
+        when that object is deleted. Raises RequeueError if the object is being deleted, or would be created a second time for
+        an object that is gone, and ValueError if the body names no object, or one that the request's object cannot own.
         """
         meta = self._metadata_of(kind, body)
         place = kind.resource, object_key(meta.get("namespace", ""), meta["name"])
@@ -347,6 +350,7 @@ class Request(Generic[K]):
             what = f'{kind.resource.kind} "{meta.name}" already exists and is not managed by'
             problem = f'{what} {self._shared.resource.kind} "{self.name}"'
             self.event("ErrResourceExists", problem, warning=True)
+            self._shared.memory.refused[kind.resource, meta_key(meta)] = self.key
             raise NotOwnedError(problem)
         if meta.deletion_timestamp is not None:
             raise RequeueError(f"{kind.resource.kind} {meta_key(meta)} is being deleted")
@@ -425,7 +429,8 @@ class Request(Generic[K]):
         kept = applied or (before.applied if before is not None else "")
         shared.memory.written[place] = _Written(item, based_on, shared.clock.monotonic(), kept)
         if cached is None:
-            shared.sync_after(self.key, TRUST_S)  # if it is deleted before the cache shows it, there may be no event
+            # If it is deleted before the cache shows it, there may be no event. A timer may be early.
+            shared.sync_after(self.key, TRUST_S + 1.0)
         if place == (shared.resource, self.key):
             self.object = cast("K", item)
 
@@ -450,7 +455,7 @@ def _read(shared: Shared[Any], kind: type[C], key: str) -> C | None:
 
 def _is_shown(written: _Written, cached: Kind | None, now: float) -> bool:
     """Return True if the cache is as new as the response, or should be."""
-    if now - written.at > TRUST_S:
+    if now - written.at >= TRUST_S:
         return True
     if cached is None:
         return bool(written.based_on)  # it was deleted

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.events import EventRecorder
     from tfjob_operator.controller.tensorboard.desired import Body, Child
     from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
-    from tfjob_operator.informers import SharedInformerFactory
+    from tfjob_operator.informers import SharedInformerFactory, Tombstone
     from tfjob_operator.workqueue import Clock
 
 KINDS: Final[tuple[type[Child], ...]] = (Deployment, Service)
@@ -127,8 +127,12 @@ class BoardExecutor:
         self._events = JobEvents(owner, recorder, clock, log_name="tensorboard_event")
         self._default_image = default_image
         self._service_types = service_types
+
+        def deleted(child: Kind | Tombstone[Kind]) -> None:
+            memory.forget(object_of(child))
+
         for informer in caches.informers.values():
-            informer.add_event_handler(EventHandlerFuncs(on_delete=lambda item: memory.forget(object_of(item))))
+            informer.add_event_handler(EventHandlerFuncs(on_delete=deleted))
 
     async def sync(self, key: str, job: Object, wanted: TensorBoardRequest | Unmanaged | None) -> None:
         """Reconcile the children of a job with its request. Raises ApiError, RequeueError."""

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from kubecontrollers.api.client import HttpTransport, RestClient, Settings, load_settings
+from kubecontrollers.api.client import HttpTransport, RestClient, Settings, Transport, load_settings
 from kubecontrollers.api.core import CONFIG_MAPS, EventType, object_reference
 from kubecontrollers.api.meta import ObjectMeta, Struct, controller_reference, is_controlled_by, meta_key
 from kubecontrollers.controller.events import EventRecorder
@@ -67,15 +67,20 @@ def keys_of(item: ConfigMap) -> tuple[str, str]:
     return key, key.removesuffix(SUFFIX)
 
 
-async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
-    """Run until `stop` is set or a signal arrives."""
+async def run(transport: Transport, stop: asyncio.Event) -> None:
+    """Run until `stop` is set."""
+    client = RestClient(transport, field_manager="mirror-controller")
+    informers = SharedInformerFactory(client)
+    recorder = EventRecorder(client, component="mirror-controller", clock=LoopClock())
+    mirror = Mirror(client, informers, recorder)
+    await Manager(informers, mirror.controller, recorder=recorder, stop=stop).run()
+
+
+async def main(settings: Settings) -> None:
+    """Run until a signal arrives."""
     async with HttpTransport(settings, user_agent="mirror-controller") as transport:
-        client = RestClient(transport, field_manager="mirror-controller")
-        informers = SharedInformerFactory(client)
-        recorder = EventRecorder(client, component="mirror-controller", clock=LoopClock())
-        mirror = Mirror(client, informers, recorder)
-        await Manager(informers, mirror.controller, recorder=recorder, stop=stop or stop_on_signals()).run()
+        await run(transport, stop_on_signals())
 
 
 if __name__ == "__main__":
-    asyncio.run(run(load_settings()))
+    asyncio.run(main(load_settings()))

@@ -33,6 +33,7 @@ from aiohttp import web
 from yarl import URL
 
 from hack.control_plane.run.pki import Credential
+from hack.http_server import stop_accepting
 from tfjob_operator.cli.target import Target
 
 Action = Callable[["Exchange"], Awaitable[web.StreamResponse]]
@@ -196,10 +197,7 @@ class Proxy:
 
     async def refuse(self) -> None:
         """Refuse new connections until `accept`. Open connections stay open."""
-        # asyncio takes a connection in two steps. If the listener were closed between them, Python 3.11 and 3.12 would forget
-        # the connection without closing it, and its client would wait.
-        asyncio.get_running_loop().remove_reader(self._listener)
-        await asyncio.sleep(0)
+        await stop_accepting(self._listener)
         await self._site.stop()
 
     def rule(self, matches: Matcher, action: Action, *, times: float = 1) -> Rule:

@@ -6,6 +6,7 @@ A proxy between them acts as load balancer: while the server is down it accepts 
 
 import asyncio
 from random import Random
+from types import ModuleType
 from typing import Final
 
 import pytest
@@ -87,7 +88,7 @@ async def test_the_mirror_example_converges_after_a_restart_under_load_and_then_
         for number in range(SOURCES):
             await it.put(f"s{number}", labels={"mirror": "yes"})
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(mirror.run(mirror.Settings(proxy.url), stop), name="mirror")
+            tasks.create_task(run(mirror, proxy.url, stop), name="mirror")
             async with load(disturb, pause_s=PAUSE_S):
                 await restart_under_load(control_plane, it)
 
@@ -101,6 +102,11 @@ async def test_the_mirror_example_converges_after_a_restart_under_load_and_then_
             assert writes(proxy) == before
             assert mirrored(await it.contents())
             stop.set()
+
+
+async def run(mirror: ModuleType, url: str, stop: asyncio.Event) -> None:
+    async with mirror.HttpTransport(mirror.Settings(url)) as transport:
+        await mirror.run(transport, stop)
 
 
 def mirrored(contents: dict[str, str]) -> bool:

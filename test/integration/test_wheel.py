@@ -1,5 +1,6 @@
 """The wheel in a user's site-packages, built by pip, together with a package that has the names of this project's folders."""
 
+import json
 import os
 import shutil
 import site
@@ -74,7 +75,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with only the wheel, the library's and a neighbour; third-party packages are those of this environment."""
+    """A virtual environment with both wheels and a neighbour; third-party packages are those of this environment."""
     folder = tmp_path_factory.mktemp("environment")
     neighbour = folder / "neighbour-1.0-py3-none-any.whl"
     with zipfile.ZipFile(neighbour, "w") as archive:
@@ -175,6 +176,52 @@ def test_the_controller_of_the_guide_runs_from_the_wheel_of_the_library(
             eventually(lambda: "other-mirror" in kubectl(*get), "the name is free")
             kubectl(*delete)
             eventually(lambda: copy() == "", "the copy is collected")
+            controller.terminate()
+            assert controller.wait(60) == 0
+        finally:
+            controller.kill()
+
+
+def test_the_controller_beside_kopf_s_runs_from_the_wheel_of_the_library(
+    environment: Path, control_plane: ControlPlane, namespace: str
+) -> None:
+    """docs/from-kopf.md: it creates, reports, corrects, and cleans up in another namespace."""
+
+    def kubectl(*arguments: str) -> str:
+        return control_plane.run_kubectl(*arguments, f"--namespace={namespace}", check=False).stdout
+
+    def found(kind: str, path: str) -> str:
+        return kubectl("get", kind, "blog", "--ignore-not-found", f"--output=jsonpath={path}")
+
+    def records() -> str:
+        return control_plane.run_kubectl("get", "configmaps", "--namespace=dns", "--output=name").stdout
+
+    control_plane.run_kubectl("apply", "--filename", str(ROOT / "hack/examples/website.yaml"))
+    control_plane.wait_for_crd("websites.example.com")
+    control_plane.run_kubectl("create", "namespace", "dns")
+    website: dict[str, object] = {"apiVersion": "example.com/v1", "kind": "Website", "metadata": {"name": "blog"}}
+    website["spec"] = {"image": "nginx:1", "replicas": 2}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environ["KUBECONFIG"] = str(control_plane.kubeconfig)
+    program = ROOT / "hack/examples/website.py"
+    with subprocess.Popen([environment / "bin/python", program], cwd=environment, env=environ) as controller:
+        try:
+            control_plane.run_kubectl("create", "--filename=-", f"--namespace={namespace}", input=json.dumps(website))
+            ready = "{.status.readyReplicas} {.status.conditions[0].status}"
+            eventually(lambda: found("website", ready) == "0 False", "the status is there")
+            eventually(lambda: f"configmap/{namespace}.blog" in records(), "the record is there")
+            created = ("get", "events", "--field-selector=reason=Created", "--output=name")
+            eventually(lambda: kubectl(*created), "the event is there")
+            kubectl("patch", "website", "blog", "--type=merge", "--patch", '{"spec": {"replicas": 3}}')
+            eventually(lambda: found("deployment", "{.spec.replicas}") == "3", "the Deployment follows")
+            kubectl("patch", "deployment", "blog", "--type=merge", "--patch", '{"spec": {"replicas": 9}}')
+            eventually(lambda: found("deployment", "{.spec.replicas}") == "3", "the edit is undone")
+            before = found("deployment", "{.metadata.uid}")
+            kubectl("delete", "deployment", "blog", "--wait=false")
+            eventually(lambda: found("deployment", "{.metadata.uid}") not in {"", before}, "the Deployment is back")
+            kubectl("delete", "website", "blog", "--wait=false")
+            eventually(lambda: found("website", "{.metadata.name}") == "", "the Website is gone")
+            assert f"configmap/{namespace}.blog" not in records()
             controller.terminate()
             assert controller.wait(60) == 0
         finally:

@@ -35,6 +35,7 @@ class Faults:
     duplicate: a new watch repeats the last event first.
     stale: a list comes from a lagging watch cache.
     freezes: the watch cache of a resource stops for a while.
+    kills, stalls: the process of a controller ends or stands still at a request. `draw` leaves them at 0.
     """
 
     latency_s: float
@@ -51,6 +52,8 @@ class Faults:
     restarts: int
     compactions: int
     freezes: int
+    kills: float = 0.0
+    stalls: float = 0.0
 
     @classmethod
     def draw(cls, random: Random) -> Faults:

@@ -31,6 +31,10 @@ LIMIT_S: Final = 6 * 3600.0
 """The maximum virtual time of a seed, in seconds; none needs more than a tenth of it."""
 
 
+COLLECT_EVERY: Final = 25
+"""Seeds between two garbage collections. The collector is off while a seed is played."""
+
+
 class OracleError(AssertionError):
     """An oracle or a checker found an error."""
 
@@ -156,12 +160,25 @@ def run_seed(scenario: Callable[[W], Coroutine[object, object, None]], seed: int
         with asyncio.Runner(loop_factory=lambda: SeededLoop(seed)) as runner:
             runner.run(_play(scenario, make, trace))
     except BaseException as error:
-        error.add_note("the end of the trace:\n  " + "\n  ".join(trace[-60:]))
+        told = [line for line in trace if " GET " not in line]
+        error.add_note("the end of the trace, without reads:\n  " + "\n  ".join(told[-60:]))
         raise
     finally:
         if collecting:
             gc.enable()
     return trace
+
+
+def play_seeds(play: Callable[[int], object], seeds: Iterable[int], replay: str) -> None:
+    """Play each seed. Raises the first failure, with a note of the command that replays it: `replay` and the seed."""
+    for number, seed in enumerate(seeds):
+        if number % COLLECT_EVERY == 0:
+            gc.collect()
+        try:
+            play(seed)
+        except Exception as error:
+            error.add_note(f"replay: {replay}{seed}")
+            raise
 
 
 def digest(trace: list[str]) -> str:

@@ -9,7 +9,6 @@ A test uses the fixture `seeds` to play a scenario. All seeds of a scenario are 
 exceeds the time of most seeds.
 """
 
-import gc
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
@@ -17,15 +16,12 @@ import pytest
 import structlog
 
 from kit.faults import Faults
-from kit.world import require
+from kit.world import play_seeds, require
 from simulation.world import Scenario, run_seed
 
 SEEDS: Final = 250
 """The number of seeds of most scenarios; others play a share. `make nightly` plays eight times as many, different each night.
 """
-
-COLLECT_EVERY: Final = 25
-"""Seeds between two garbage collections. The collector is off while a seed is played."""
 
 
 class Seeds:
@@ -51,17 +47,15 @@ class Seeds:
         provokes; any other logged error fails the test.
         """
         count = 1 if self._count is None else max(1, round(self._count * share))
-        for number, seed in enumerate(range(self._first, self._first + count)):
+
+        def play(seed: int) -> None:
             self._errors.clear()
-            if number % COLLECT_EVERY == 0:
-                gc.collect()
-            try:
-                run_seed(scenario, seed, faults=faults)
-                unexpected = [event for event in self._errors if event["event"] not in may_log]
-                require(not unexpected, f"logged as an error: {unexpected}")
-            except Exception as error:
-                error.add_note(f"replay: .venv/bin/python -m pytest '{self._test}' --seed {seed}")
-                raise
+            run_seed(scenario, seed, faults=faults)
+            unexpected = [event for event in self._errors if event["event"] not in may_log]
+            require(not unexpected, f"logged as an error: {unexpected}")
+
+        seeds = range(self._first, self._first + count)
+        play_seeds(play, seeds, f".venv/bin/python -m pytest '{self._test}' --seed ")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The model of the API server behaves like real ones: conformance transcripts, recorded requests, and streams.
 
-Groups 13 to 16 of the recordings are omitted, and 10 (server-side apply), which a chapter covers: the model has no tokens, tables, compression or
-flow control. A request omitted within a group has its reason in its line.
+Groups 13 to 16 of the recordings are omitted: the model has no tokens, tables, compression or flow control. A chapter covers
+group 10, server-side apply. A request omitted within a group has its reason in its line.
 """
 
 import asyncio

@@ -1,19 +1,25 @@
 """The example of the guide, with the library as others have it, on the model API server."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes.cluster import ModelCluster, UnreliableTransport
+from hack.library import NAME
 from kit.virtual_loop import VirtualClock
-from support.library import example
+from support.library import example, library
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.core import CONFIG_MAPS, EVENTS
 from tfjob_operator.api.meta import ObjectMeta, Resource, controller_reference
 
+ROOT = Path(__file__).parents[2]
 KETTLES = Resource("example.com", "v1", "kettles", "Kettle")
 
 
@@ -99,3 +105,24 @@ async def test_the_example_makes_no_copy_of_a_source_that_is_being_deleted(bench
         await bench.client.delete(CONFIG_MAPS, "ns", "a-mirror")
         await asyncio.sleep(60.0)
         assert bench.names("configmaps") == ["a"]
+
+
+def test_the_tests_of_the_examples_pass_with_the_library_as_others_have_it() -> None:
+    """With the plugin of pytest, and without any part of this repository."""
+    environment = {**os.environ, "PYTHONPATH": str(library())}
+    command = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        f"{NAME}.testing.plugin",
+        "-c",
+        os.devnull,
+    )
+    done = subprocess.run(
+        [*command, str(ROOT / "hack" / "examples")], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -8,7 +8,7 @@ import asyncio
 from typing import Final
 
 from kit.model.kinds import CONFIG_MAPS
-from kit.network import FaultyTransport
+from kit.processes import Process
 from kit.world import require
 from simulation.world import World
 from simulation.write_judge import LEASE, lease_holder
@@ -31,43 +31,20 @@ SETTLED_S: Final = 60.0
 QUIET_S: Final = 40.0
 
 
-class Candidate:
+class Candidate(Process):
     """A process that works while it leads. It restarts when it ends, with a new name."""
 
-    def __init__(self, world: World, number: int) -> None:
-        self._world = world
-        self._number = number
-        self._life = 0
-        self._task: asyncio.Task[None] | None = None
-        self._transports: list[FaultyTransport] = []
-        self.process = ""
-
-    def start(self) -> None:
-        self._life += 1
-        self.process = f"{self._number}.{self._life}"
-        self._world.note("start", self.process)
-        self._transports = [self._world.faulty(f"lease-of-{self.process}"), self._world.faulty(WORK + self.process)]
-        self._task = self._world.spawn(self.process, self._live(self.process, *self._transports))
-
-    def has_ended(self) -> bool:
-        """Whether the process has ended by itself, for example after losing its lease."""
-        return self._task is None or self._task.done()
-
-    async def kill(self) -> None:
-        self._world.note("kill", self.process)
-        for transport in self._transports:
-            transport.kill()
-        await self.stop()
-
     async def stop(self) -> None:
+        """Cancel the process, which steps down. Raises the exception with which it crashed, if any."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
             if not self._task.cancelled():
                 self._task.result()
 
-    async def _live(self, identity: str, lease: FaultyTransport, work: FaultyTransport) -> None:
-        world = self._world
+    async def _live(self) -> None:
+        world, identity = self._world, self.name
+        lease, work = self._connect(f"lease-of-{identity}"), self._connect(WORK + identity)
         fence = Fence(world.clock)
         client = RestClient(FencedTransport(world.traced(WORK + identity, work), fence), clock=world.clock)
         lock = LeaseLock(world.client(f"lease-of-{identity}", lease), *LEASE, identity=identity)
@@ -89,7 +66,7 @@ class Candidate:
             try:
                 await client.patch(CONFIG_MAPS, HOME, "work", {"data": {"at": str(self._world.time)}})
             except ApiError as error:
-                self._world.note("not written", self.process, type(error).__name__)
+                self._world.note("not written", self.name, type(error).__name__)
             await asyncio.sleep(self._world.random.choice((0.1, 1.0, 3.0)))
 
 
@@ -122,18 +99,18 @@ async def one_leader_writes(world: World) -> None:
     await world.create_namespaces(HOME)
     await world.client("admin").create(CONFIG_MAPS, HOME, {"metadata": {"name": "work"}})
     judge = LeaderWriteJudge(world)
-    candidates = [Candidate(world, number) for number in range(random.choice((2, 3)))]
+    candidates = [Candidate(world, str(number)) for number in range(random.choice((2, 3)))]
     for candidate in candidates:
         candidate.start()
     while world.time < world.calm_at:
         await asyncio.sleep(random.expovariate(1 / 8.0))
         candidate = random.choice(candidates)
-        if candidate.has_ended():
+        if candidate.has_ended:
             candidate.start()
             continue
         match random.choice(("stall", "stall", "kill", "stop", "nothing")):
             case "stall":
-                world.stall(candidate.process, random.choice((0.5, 3.0, 12.0, 14.0, 16.0, 30.0)))
+                world.stall(candidate.name, random.choice((0.5, 3.0, 12.0, 14.0, 16.0, 30.0)))
             case "kill":
                 await candidate.kill()
             case "stop":
@@ -142,11 +119,11 @@ async def one_leader_writes(world: World) -> None:
                 pass
     await asyncio.sleep(SETTLED_S)
     for candidate in candidates:
-        if candidate.has_ended():
+        if candidate.has_ended:
             candidate.start()
     await asyncio.sleep(SETTLED_S)
     leader, begun = judge.holder(), world.time
-    require(leader in {candidate.process for candidate in candidates}, f"nobody leads: the lease names {leader!r}")
+    require(leader in {candidate.name for candidate in candidates}, f"nobody leads: the lease names {leader!r}")
     await asyncio.sleep(QUIET_S)
     require(judge.holder() == leader, f"in calm weather the lease went from {leader} to {judge.holder()}")
     require(judge.last_at > begun, f"{leader} leads and does not write")

@@ -30,6 +30,7 @@ from hack.fault_proxy.proxy import (
     lose_reply,
     slow_down,
 )
+from hack.page_cluster import PageCluster
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
@@ -262,3 +263,16 @@ async def test_a_connection_that_is_being_accepted_is_not_forgotten_if_the_proxy
                 await asyncio.sleep(0)
                 gc.collect()
             await it.proxy.accept()
+
+
+@pytest.mark.sockets
+def test_a_connection_that_is_being_accepted_is_not_forgotten_if_the_cluster_of_the_page_stops() -> None:
+    """Clients reconnect within milliseconds after their watches were closed."""
+    with PageCluster().running() as cluster:
+        for _ in range(20):
+            clients = [socket.create_connection(cluster.address) for _ in range(20)]
+            cluster.stop()
+            gc.collect()
+            for client in clients:
+                client.close()
+            cluster.start()

@@ -1,0 +1,67 @@
+"""A Deployment and a DNS record for each Website, with kubecontrollers: `python website.py`.
+
+The record is a ConfigMap in the namespace `dns`, which cannot have an owner in another namespace: hence the finalizer.
+"""
+
+from contextlib import suppress
+
+from kubecontrollers import App, Condition, ConfigMap, Deployment, Kind, Request, Resource, Struct
+from kubecontrollers.api.client.errors import NotFoundError
+
+
+class WebsiteSpec(Struct, frozen=True):
+    image: str
+    replicas: int = 1
+
+
+class WebsiteStatus(Struct, frozen=True):
+    ready_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Website(Kind, frozen=True):
+    resource = Resource("example.com", "v1", "websites", "Website")
+    spec: WebsiteSpec
+    status: WebsiteStatus | None = None
+
+
+app = App("website-controller")
+
+
+@app.controller(Website, owns=[Deployment])
+async def sync(request: Request[Website]) -> None:
+    spec, labels = request.object.spec, {"website": request.name}
+    record = f"{request.namespace}.{request.name}"
+
+    async def clean_up() -> None:
+        with suppress(NotFoundError):
+            await request.client.delete(ConfigMap.resource, "dns", record)
+
+    if await request.finalizer("example.com/dns", clean_up):
+        return
+    is_new = request.get(Deployment, request.name) is None
+    deployment = await request.apply(
+        Deployment,
+        {
+            "metadata": {"name": request.name, "labels": labels},
+            "spec": {
+                "replicas": spec.replicas,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "web", "image": spec.image}]},
+                },
+            },
+        },
+    )
+    if is_new:
+        request.event("Created", f"Created Deployment {request.name}")
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": record}}
+    await request.client.apply(ConfigMap.resource, "dns", record, body)
+    ready = deployment.status.ready_replicas
+    condition = Condition("Ready", str(ready == spec.replicas), "Replicas")
+    await request.status(WebsiteStatus(ready, (condition,)))
+
+
+if __name__ == "__main__":
+    app.main()

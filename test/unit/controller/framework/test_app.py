@@ -1,0 +1,350 @@
+"""Controllers that are declared with `App`, on the model API server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from fakes.cluster import ModelCluster, UnreliableTransport
+from kit.model.kinds import Kind as ModelKind
+from kit.virtual_loop import VirtualClock
+from support.cases import for_each
+from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client.errors import ConflictError
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS
+from tfjob_operator.api.kinds import Condition, ConfigMap, Deployment, Kind, Node, Pod
+from tfjob_operator.api.meta import Struct
+from tfjob_operator.controller.framework import App, NotOwnedError, Request, Watches, has_labels
+from tfjob_operator.controller.framework.request import TRUST_S
+
+SPEC = {"selector": {"matchLabels": {"app": "a"}}, "template": {"metadata": {"labels": {"app": "a"}}, "spec": {}}}
+INFORMER = "/v1/configmaps"
+"""The path of the list and watch of all ConfigMaps, and of no other request."""
+
+
+class BoardStatus(Struct, frozen=True):
+    """The status of a Deployment as its controller would write it."""
+
+    ready_replicas: int = 0
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Board(Kind, frozen=True):
+    """A Deployment, as an object with a status of its own."""
+
+    resource = DEPLOYMENTS
+    status: BoardStatus | None = None
+
+
+class Bench(ModelCluster[Any]):
+    """A cluster with one App."""
+
+    def __init__(self) -> None:
+        super().__init__("ns")
+        self.server.define(ModelKind(NODES, status=True))
+        self.syncs: list[str] = []
+        self.errors: list[Exception] = []
+
+    def app(self, sync: Any, kind: type[Kind] = Deployment, **options: Any) -> App:
+        """Return an App with one controller, whose syncs and errors are recorded."""
+        app = App("board-controller")
+
+        @app.controller(kind, **options)
+        async def recorded(request: Request[Any]) -> None:
+            self.syncs.append(request.key)
+            try:
+                await sync(request)
+            except Exception as error:
+                self.errors.append(error)
+                raise
+
+        return app
+
+    @asynccontextmanager
+    async def running(self, app: App) -> AsyncIterator[UnreliableTransport]:
+        """Run the App in a process of its own; yield its connection."""
+        if not self.server.storage.collections.get("namespaces") or not self.names("namespaces"):
+            await self.begin()
+        stop, connection = asyncio.Event(), UnreliableTransport(self.server, "app")
+        task = asyncio.create_task(app.run(stop=stop, transport=connection, clock=VirtualClock()))
+        await asyncio.sleep(1.0)
+        try:
+            yield connection
+        finally:
+            stop.set()
+            await task
+
+    async def create(self, name: str = "a", **metadata: Any) -> None:
+        await self.client.create(DEPLOYMENTS, "ns", {"metadata": {"name": name, **metadata}, "spec": SPEC})
+        await asyncio.sleep(1.0)
+
+    async def events(self) -> list[tuple[str, str, int]]:
+        listed = await self.client.list_page(EVENTS, ListOptions("ns"), dict[str, Any])
+        return [(each["involvedObject"]["name"], each["reason"], each["count"]) for each in listed["items"]]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def writes(connection: UnreliableTransport) -> list[tuple[str, str]]:
+    """The verb and resource of each request that is no read."""
+    return [asked for asked in connection.asked if asked[0] not in {"GET", "WATCH"}]
+
+
+async def lose_cache(bench: Bench, connection: UnreliableTransport) -> None:
+    """Interrupt the watch of ConfigMaps for good, and all others for a moment."""
+    connection.silent_for = INFORMER
+    bench.server.restart()
+    await asyncio.sleep(10.0)
+
+
+async def apply_child(request: Request[Deployment]) -> ConfigMap:
+    return await request.apply(ConfigMap, {"metadata": {"name": f"{request.name}-child"}, "data": {"x": "1"}})
+
+
+async def test_a_child_is_applied_once_and_again_only_when_it_changes(bench: Bench) -> None:
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])) as connection:
+        await bench.create()
+        (owner,) = bench.body("configmaps", "a-child")["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["controller"]) == ("Deployment", "a", True)
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"seen": "again"}}})
+        await asyncio.sleep(60.0)
+        assert writes(connection) == [("PATCH", "configmaps")]
+        assert len(bench.syncs) > 2
+        await bench.client.patch(CONFIG_MAPS, "ns", "a-child", {"data": {"x": "edited", "theirs": "stays"}})
+        await asyncio.sleep(1.0)
+        assert bench.body("configmaps", "a-child")["data"] == {"x": "1", "theirs": "stays"}
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await asyncio.sleep(1.0)
+        assert bench.body("configmaps", "a-child")["data"] == {"x": "1"}
+
+
+async def test_a_field_that_is_no_longer_applied_is_removed(bench: Bench) -> None:
+    data = {"x": "1", "y": "2"}
+
+    async def sync(request: Request[Deployment]) -> None:
+        await request.apply(ConfigMap, {"metadata": {"name": "child"}, "data": dict(data)})
+
+    async with bench.running(bench.app(sync, owns=[ConfigMap])):
+        await bench.create()
+        del data["y"]
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"seen": "again"}}})
+        await asyncio.sleep(1.0)
+        assert bench.body("configmaps", "child")["data"] == {"x": "1"}
+
+
+async def test_a_new_process_reads_each_child_once_and_changes_nothing(bench: Bench) -> None:
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])):
+        await bench.create()
+    version = bench.body("configmaps", "a-child")["metadata"]["resourceVersion"]
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])) as connection:
+        await asyncio.sleep(60.0)
+        reads = [asked for asked in connection.asked if asked == ("GET", "configmaps")]
+        assert len(reads) == 2  # the list of the informer, and the child
+        assert writes(connection) == [("PATCH", "configmaps")]
+    assert bench.body("configmaps", "a-child")["metadata"]["resourceVersion"] == version
+
+
+async def test_the_object_of_another_is_left_alone_until_it_is_gone(bench: Bench) -> None:
+    """As sample-controller: an event tells the user why nothing happens."""
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])) as connection:
+        await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "a-child"}, "data": {"theirs": "1"}})
+        await bench.create()
+        await asyncio.sleep(60.0)
+        assert [type(error) for error in bench.errors] == [NotOwnedError]
+        assert [each for each in writes(connection) if each[1] != "events"] == []
+        assert await bench.events() == [("a", "ErrResourceExists", 1)]
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await asyncio.sleep(1.0)
+        assert bench.body("configmaps", "a-child")["data"] == {"x": "1"}
+
+
+async def test_the_object_of_another_is_left_alone_if_the_cache_does_not_have_it(bench: Bench) -> None:
+    """It is read from the server before it is created for the first time."""
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])) as connection:
+        await lose_cache(bench, connection)
+        await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "a-child"}, "data": {"theirs": "1"}})
+        await bench.create()
+        assert {type(error) for error in bench.errors} == {NotOwnedError}
+        assert bench.body("configmaps", "a-child")["data"] == {"theirs": "1"}
+
+
+async def test_a_sync_reads_what_it_has_written(bench: Bench) -> None:
+    """The cache shows a write only when its event arrives."""
+    read: list[Any] = []
+
+    async def sync(request: Request[Deployment]) -> None:
+        await apply_child(request)
+        read.append(request.get(ConfigMap, "a-child"))
+
+    async with bench.running(bench.app(sync, owns=[ConfigMap])):
+        await bench.create()
+    assert {each.data["x"] for each in read} == {"1"}
+
+
+async def test_a_status_is_written_with_its_defaults_and_only_if_it_differs(bench: Bench) -> None:
+    ready = 3
+
+    async def sync(request: Request[Board]) -> None:
+        await request.status(BoardStatus(ready_replicas=ready))
+
+    async with bench.running(bench.app(sync, Board)) as connection:
+        await bench.create()
+        assert bench.body("deployments", "a")["status"]["readyReplicas"] == 3
+        ready = 0
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"seen": "again"}}})
+        await asyncio.sleep(60.0)
+        assert bench.body("deployments", "a")["status"]["readyReplicas"] == 0
+        assert writes(connection) == [("PATCH", "deployments")] * 2
+
+
+async def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same(bench: Bench) -> None:
+    said = Condition(type="Ready", status="False", message="1 of 2")
+
+    async def sync(request: Request[Board]) -> None:
+        await request.status({"conditions": [said]})
+
+    def times() -> list[str]:
+        return [each["lastTransitionTime"] for each in bench.body("deployments", "a")["status"]["conditions"]]
+
+    async def again(condition: Condition) -> list[str]:
+        nonlocal said
+        said = condition
+        await asyncio.sleep(60.0)
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"seen": condition.message[0]}}})
+        await asyncio.sleep(1.0)
+        return times()
+
+    async with bench.running(bench.app(sync, Board)):
+        await bench.create()
+        first = times()
+        assert await again(Condition(type="Ready", status="False", message="0 of 2")) == first
+        (later,) = await again(Condition(type="Ready", status="True", message="2 of 2"))
+        assert datetime.fromisoformat(later) > datetime.fromisoformat(first[0])
+
+
+async def test_a_status_of_a_kind_without_one_is_refused(bench: Bench) -> None:
+    async def sync(request: Request[ConfigMap]) -> None:
+        with pytest.raises(TypeError, match="declares no field status"):
+            await request.status({"ready": 1})
+
+    async with bench.running(bench.app(sync, ConfigMap)):
+        await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "a"}})
+        await asyncio.sleep(1.0)
+    assert (bench.syncs, bench.errors) == (["ns/a"], [])
+
+
+async def test_an_object_with_a_finalizer_disappears_after_its_clean_up(bench: Bench) -> None:
+    fails, cleaned = True, 0
+
+    async def clean_up() -> None:
+        nonlocal cleaned
+        if fails:
+            raise RuntimeError("the cloud is down")
+        cleaned += 1
+
+    done: list[bool] = []
+
+    async def sync(request: Request[Deployment]) -> None:
+        done.append(await request.finalizer("example.com/board", clean_up))
+
+    async with bench.running(bench.app(sync)):
+        await bench.create(finalizers=["example.com/other"])
+        assert bench.body("deployments", "a")["metadata"]["finalizers"] == ["example.com/other", "example.com/board"]
+        assert {*done} == {False}
+        await bench.client.delete(DEPLOYMENTS, "ns", "a")
+        await asyncio.sleep(1.0)
+        assert "example.com/board" in bench.body("deployments", "a")["metadata"]["finalizers"]
+        fails = False
+        await asyncio.sleep(60.0)
+        assert bench.body("deployments", "a")["metadata"]["finalizers"] == ["example.com/other"]
+        assert cleaned == 1
+        assert done[-1]
+
+
+async def test_a_delete_concerns_the_state_that_was_seen(bench: Bench) -> None:
+    """The server refuses the delete of an object that has changed meanwhile, and the key is retried."""
+
+    async def sync(request: Request[Deployment]) -> None:
+        for child in request.owned(ConfigMap):
+            if not bench.errors:
+                await bench.client.patch(CONFIG_MAPS, "ns", child.metadata.name, {"data": {"x": "changed meanwhile"}})
+            await request.delete(child)
+
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])):
+        await bench.create()
+    async with bench.running(bench.app(sync, owns=[ConfigMap])):
+        await asyncio.sleep(1.0)
+    assert [type(error) for error in bench.errors] == [ConflictError]
+    assert bench.names("configmaps") == []
+
+
+async def test_a_cluster_scoped_object_is_synced_for_what_it_does_not_own(bench: Bench) -> None:
+    """Nodes labelled with the number of their pods."""
+
+    async def sync(request: Request[Node]) -> None:
+        pods = [pod for pod in request.list(Pod) if pod.spec.node_name == request.name]
+        label = {"example.com/pods": str(len(pods))}
+        await request.apply(Node, {"metadata": {"name": request.name, "labels": label}})
+
+    async with bench.running(bench.app(sync, Node, watches=[Watches(Pod, lambda pod: pod.spec.node_name or None)])):
+        await bench.client.create(NODES, "", {"metadata": {"name": "n1"}})
+        spec = {"nodeName": "n1", "containers": [{"name": "a", "image": "b"}]}
+        await bench.client.create(PODS, "ns", {"metadata": {"name": "p"}, "spec": spec})
+        await asyncio.sleep(1.0)
+        found = await bench.client.get(NODES, "", "n1", Node)
+        assert found.metadata.labels == {"example.com/pods": "1"}
+        assert not found.metadata.owner_references
+
+
+async def test_a_predicate_ignores_events_of_the_controllers_own_kind(bench: Bench) -> None:
+    async def sync(request: Request[Deployment]) -> None:
+        pass
+
+    async with bench.running(bench.app(sync, predicate=has_labels("mirror=yes"))):
+        await bench.create("a")
+        await bench.create("b", labels={"mirror": "yes"})
+    assert bench.syncs == ["ns/b"]
+
+
+@for_each(
+    "case",
+    [
+        (ConfigMap, {"data": {}}, "metadata.name"),
+        (ConfigMap, {"metadata": {"name": "a", "namespace": "other"}}, "cannot own"),
+        (Node, {"metadata": {"name": "n1"}}, "cannot own"),
+        (ConfigMap, {"metadata": {"name": "a", "ownerReferences": []}}, "sets the owner"),
+        (Pod, {"metadata": {"name": "a"}}, "neither owns nor watches"),
+    ],
+)
+async def test_what_the_object_cannot_own_is_refused_before_anything_is_sent(
+    case: tuple[type[Kind], dict[str, Any], str],
+) -> None:
+    what, body, message = case
+    bench = Bench()
+
+    async def sync(request: Request[Deployment]) -> None:
+        with pytest.raises(ValueError, match=message):
+            await request.apply(what, body)
+
+    watched = [Watches(Node, lambda _: None)]
+    async with bench.running(bench.app(sync, owns=[ConfigMap], watches=watched)) as connection:
+        await bench.create()
+        assert writes(connection) == []
+    assert (bench.syncs, bench.errors) == (["ns/a"], [])
+
+
+async def test_a_child_whose_deletion_no_event_shows_is_created_again(bench: Bench) -> None:
+    """It was created and deleted while the watch was interrupted: no cache has ever had it."""
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])) as connection:
+        await lose_cache(bench, connection)
+        await bench.create()
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await asyncio.sleep(2 * TRUST_S)
+        assert bench.names("configmaps") == ["a-child"]
