@@ -103,7 +103,7 @@ PACKAGES = (
     ("`informers/`", "a cache of the API for any resource", "informers"),
     (
         "`controller/{framework,manager,events,leaderelection,observability}`",
-        "what any controller needs, independent of TFJob; `framework` is for controllers of a few lines",
+        "what any controller needs, independent of TFJob; `framework` connects it",
         "controller.framework controller.manager controller.events controller.leaderelection controller.observability",
     ),
     ("`controller/config/`", "the configuration file; `values` is pure", "controller.config controller.config.values"),
