@@ -103,7 +103,7 @@ class RestClient:
         self.transport = transport
         counted = RequestMetrics(metrics, host) if metrics is not NO_METRICS else None
         self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock, server_clock=server_clock)
-        self._field_manager = field_manager
+        self.field_manager = field_manager
         self._request_s = request_s
         self._list_s = list_s
         self._watch_s = watch_s
@@ -264,7 +264,7 @@ class RestClient:
         the object (see `is_controlled_by`). With `metadata.uid`, no object is created, and another one of this name is not
         changed: ConflictError or InvalidError. Raises ValueError for a client without a field manager.
         """
-        if not self._field_manager:
+        if not self.field_manager:
             raise ValueError("server-side apply needs a field manager")
         path = resource.path(namespace, name, options.get("subresource"))
         query = self._write_query(options) | ({"force": "true"} if options.get("force") else {})
@@ -290,7 +290,7 @@ class RestClient:
         return await self._read(self._request("DELETE", resource.path(namespace, name), None, body), bytes)
 
     def _write_query(self, options: WriteOptions) -> dict[str, str]:
-        query = {"fieldManager": self._field_manager} if self._field_manager else {}
+        query = {"fieldManager": self.field_manager} if self.field_manager else {}
         if options.get("dry_run"):
             query["dryRun"] = "All"
         return query | dict(options.get("query", ()))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1.types import Mistake
@@ -257,6 +257,26 @@ def check(reader: Reader, value: object, kind: Kind, path: Path | str) -> None:
             _check_list(reader, value, kind.item, path)
         case MapOf() | Fields():
             _check_object(reader, value, kind, path)
+
+
+def applicable(reader: Reader, value: Any, kind: Kind) -> Any:
+    """Return a value that `check` accepts without the fields that it reports as ignored, and with quantities as strings.
+
+    Server-side apply rejects unknown fields, and old API servers also quantities that are numbers. `reader` compares names.
+    """
+    match kind:
+        case ListOf() if isinstance(value, list):
+            return [applicable(reader, each, kind.item) for each in value]
+        case MapOf() if isinstance(value, dict):
+            return {key: applicable(reader, each, kind.item) for key, each in value.items()}
+        case Fields() if isinstance(value, dict):
+            misplaced = kind.places or {}
+            return {
+                key: applicable(reader, each, kind.known.get(key, ANY))
+                for key, each in value.items()
+                if key in kind.known or not (key in misplaced or reader.like(key, kind.known))
+            }
+    return str(value) if kind is QUANTITY and value is not None else value
 
 
 def _check_list(reader: Reader, value: object, item: Kind, path: Path | str) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from tfjob_operator.api.meta import JSON, MAX_NAME_LENGTH
 from tfjob_operator.api.text import quoted
-from tfjob_operator.api.v1.reader import Path, Reader, check
+from tfjob_operator.api.v1.reader import Kind, Path, Reader, applicable, check
 from tfjob_operator.api.v1.templates import VOLUME_MOUNTS, VOLUMES, decode_spec
 from tfjob_operator.api.v1.types import format_errors
 from tfjob_operator.api.v1.validation import DNS_1035
@@ -35,7 +35,7 @@ class TensorBoard:
     """What a TensorBoard shows, and how it runs.
 
     Without an `image` the image of the operator's settings is used. `volumes` and `volume_mounts` are as the user wrote
-    them. `unknown_fields` has a message for each field that is ignored.
+    them, without the ignored fields. `unknown_fields` has a message for each field that is ignored.
     """
 
     log_dir: str
@@ -108,16 +108,18 @@ def read_fields(reader: Reader, fields: JSON, path: str) -> TensorBoard:
     if not log_dir and (place is None or place == ""):
         reader.error(f"{path}.logDir", "Required value: the directory or URL of the summaries")
     service_type = reader.choice(fields.get("serviceType"), f"{path}.serviceType", ServiceType)
-    volumes, mounts = fields.get("volumes"), fields.get("volumeMounts")
-    check(reader, volumes, VOLUMES, f"{path}.volumes")
-    check(reader, mounts, VOLUME_MOUNTS, f"{path}.volumeMounts")
-    _check_mounts(reader, _objects(volumes), mounts, path)
+    lists = {}
+    for name, kind, key in (("volumes", VOLUMES, "name"), ("volumeMounts", VOLUME_MOUNTS, "mountPath")):
+        check(reader, fields.get(name), kind, f"{path}.{name}")
+        lists[name] = _objects(fields.get(name), kind)
+        _check_keys(reader, lists[name], key, f"{path}.{name}")
+    _check_mounts(reader, lists["volumes"], fields.get("volumeMounts"), path)
     return TensorBoard(
         log_dir=log_dir,
         image=reader.text(fields.get("image"), f"{path}.image"),
         service_type=service_type or ServiceType.CLUSTER_IP,
-        volumes=_objects(volumes),
-        volume_mounts=_objects(mounts),
+        volumes=lists["volumes"],
+        volume_mounts=lists["volumeMounts"],
         unknown_fields=reader.unknown_fields,
     )
 
@@ -131,6 +133,17 @@ def _check_mounts(reader: Reader, volumes: tuple[JSON, ...], mounts: object, pat
             reader.error(place, f"Not found: must be the name of a volume in {path}.volumes")
 
 
-def _objects(value: object) -> tuple[JSON, ...]:
-    """Return the objects of a list; items of other types are reported by the type check."""
-    return tuple(each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()
+def _check_keys(reader: Reader, items: tuple[JSON, ...], key: str, path: str) -> None:
+    """Check that no two items have the same key: server-side apply could not tell them apart."""
+    found = set[str]()
+    for index, item in enumerate(items):
+        if isinstance(value := item.get(key), str):
+            if value in found:
+                reader.error(Path(Path(path, index), key), "Duplicate value")
+            found.add(value)
+
+
+def _objects(value: object, kind: Kind) -> tuple[JSON, ...]:
+    """Return the objects of a list as they can be applied; items of other types are reported by the type check."""
+    found = [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return tuple(applicable(Reader(), found, kind))

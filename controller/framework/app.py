@@ -122,7 +122,11 @@ class App:
             if request is None:
                 return None
             structlog.contextvars.bind_contextvars(uid=request.object.metadata.uid)
-            return await declared.sync(request)
+            try:
+                return await declared.sync(request)
+            finally:
+                if caches[declared.kind].indexer.get(key) is None:
+                    memory.forget(request.object)  # a second time, because this sync has added state
 
         controller = Controller(
             declared.name,
@@ -133,8 +137,10 @@ class App:
             clock=parts.clock,
         )
         memory, caches = Memory(), dict[type[Kind], SharedIndexInformer[Any]]()
+        resource = declared.kind.resource
         shared = Shared(
             declared.kind,
+            resource,
             caches,
             parts.writer,
             parts.recorder,
@@ -147,7 +153,6 @@ class App:
             if (waiting := memory.forget(object_of(item))) is not None:
                 controller.queue.add(waiting)
 
-        resource = declared.kind.resource
         watches: list[Watches[Any]] = [
             Watches(declared.kind, lambda item: meta_key(item.metadata), declared.predicate),
             *(Watches(kind, lambda child: owner_key(child.metadata, resource)) for kind in declared.owns),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar, cast
@@ -17,12 +17,13 @@ import msgspec
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import NotFoundError
+from tfjob_operator.api.client.options import JSON_PATCH
 from tfjob_operator.api.core import EventType, object_reference
-from tfjob_operator.api.kinds import Kind
+from tfjob_operator.api.kinds import Kind, Metadata
 from tfjob_operator.api.meta import (
     Meta,
-    PartialObjectMetadata,
     Resource,
+    Struct,
     controller_of,
     controller_reference,
     is_controlled_by,
@@ -101,6 +102,35 @@ def with_transition_times(current: Any, desired: Any, now: datetime) -> None:
             condition["lastTransitionTime"] = old["lastTransitionTime"] if is_same else f"{now:%Y-%m-%dT%H:%M:%SZ}"
 
 
+class LiveMetadata(Metadata, frozen=True):
+    """The metadata of an object that was read from the API server."""
+
+    managed_fields: tuple[Mapping[str, Any], ...] | None = None
+
+
+class _Live(Struct, frozen=True):
+    metadata: LiveMetadata
+
+
+def _union(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _union(one.get(key, {}), other.get(key, {})) for key in one.keys() | other.keys()}
+
+
+def as_applied(entries: Sequence[Mapping[str, Any]], manager: str) -> list[Mapping[str, Any]] | None:
+    """Return `managedFields` in which `manager` has applied what it wrote by create, update and patch; None if it only applied.
+
+    Like client-go's csaupgrade. The status and other subresources stay as they are.
+    """
+    ours = [each for each in entries if each.get("manager") == manager and not each.get("subresource")]
+    if all(each["operation"] == "Apply" for each in ours):
+        return None
+    fields: Mapping[str, Any] = {}
+    for each in ours:
+        fields = _union(fields, each.get("fieldsV1", {}))
+    applied = {**ours[0], "operation": "Apply", "fieldsV1": fields}
+    return [applied, *(each for each in entries if each not in ours)]
+
+
 @dataclass(slots=True)
 class _Written:
     """The response of the last write of an object.
@@ -119,14 +149,17 @@ class _Written:
 class Memory:
     """What one controller has written, by resource and key. It is bounded by the number of objects in the caches.
 
+    created: by the UID of the owner, what was created for it.
     refused: the objects of others in the way of an apply, and the key whose sync waits until they are gone.
     """
 
     written: dict[tuple[Resource, str], _Written] = field(default_factory=dict)
+    created: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)
     refused: dict[tuple[Resource, str], str] = field(default_factory=dict)
 
     def forget(self, item: Kind) -> str | None:
         """Forget a deleted object, unless it was created again meanwhile. Return the key whose sync waited for this, if any."""
+        self.created.pop(item.metadata.uid, None)
         place = item.resource, meta_key(item.metadata)
         if (found := self.written.get(place)) is not None and found.item.metadata.uid == item.metadata.uid:
             del self.written[place]
@@ -135,9 +168,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Shared(Generic[K]):
-    """What all requests of one controller share."""
+    """What all requests of one controller share. `resource` is that of the objects of `kind`."""
 
     kind: type[K]
+    resource: Resource
     caches: Mapping[type[Kind], SharedIndexInformer[Any]]
     client: RestClient
     recorder: EventRecorder
@@ -196,9 +230,12 @@ class Request(Generic[K]):
         return items
 
     def owned(self, kind: type[C]) -> builtins.list[C]:
-        """Return the cached objects of a kind whose controller is the request's object. Raises ValueError as `get`."""
+        """Return the cached objects of a kind whose controller is the request's object. Raises ValueError as `get`.
+
+        Objects in another namespace are not included: anybody can write a UID into their owner references.
+        """
         items: builtins.list[C] = _cache(self._shared, kind).indexer.by_index(OWNER, self.object.metadata.uid)
-        return items
+        return [each for each in items if not self.namespace or each.metadata.namespace == self.namespace]
 
     async def apply(self, kind: type[C], body: Mapping[str, Any]) -> C:
         """Create an object, or change the fields of `body` in it, by server-side apply; return the result.
@@ -206,17 +243,18 @@ class Request(Generic[K]):
         `body` has `metadata.name`, and the fields that this controller manages: a field that was applied before and is now
         missing is removed, and other fields are left alone. The request's object becomes its controller, so that the garbage
         collector deletes it with it; to change the request's object itself, apply its own name. Nothing is sent if this process
-        has applied the same body and the object has not changed since. The first time, the object is read from the server.
+        has applied the same body and the object has not changed since. The first time, the object is read from the server, and
+        what this field manager wrote to it by create, update or patch counts as applied before.
 
         Raises NotOwnedError, after the event ErrResourceExists, for an object with another controller or none; the next sync is
-        when that object is deleted. Raises RequeueError if the object is being deleted, and ValueError if the body names no
-        object, or one that the request's object cannot own.
+        when that object is deleted. Raises RequeueError if the object is being deleted, or would be created a second time for
+        an object that is gone, and ValueError if the body names no object, or one that the request's object cannot own.
         """
         meta = self._metadata_of(kind, body)
         place = kind.resource, object_key(meta.get("namespace", ""), meta["name"])
-        is_self = place == (self._shared.kind.resource, self.key)
+        is_self = place == (self._shared.resource, self.key)
         if not is_self:
-            meta["ownerReferences"] = [controller_reference(self._shared.kind.resource, self.object.metadata)]
+            meta["ownerReferences"] = [controller_reference(self._shared.resource, self.object.metadata)]
         content = {
             **body,
             "apiVersion": kind.resource.api_version,
@@ -227,34 +265,65 @@ class Request(Generic[K]):
         current = self.object if is_self else _read(self._shared, kind, place[1])
         written = self._shared.memory.written.get(place)
         applied = written if written is not None and written.applied else None
-        uid = current.metadata.uid if current is not None else ""
-        if applied is None or current is None:
-            uid = "" if (live := await self._live(kind, place[1])) is None else live.uid
-            if live is not None and not is_self:
-                self._check_owned(kind, live)
-        elif not is_self:
-            self._check_owned(kind, current.metadata)
+        before: Metadata | None = current.metadata if current is not None else None
+        if not is_self and (applied is None or before is None):
+            before = await self._live(kind.resource, place[1])
+            if before is None:
+                await self._check_creation(place)
+            else:
+                self._check_owned(kind, before)
+                await self._upgrade(kind, before)
+        elif before is not None and not is_self:
+            self._check_owned(kind, before)
         if (
             applied is not None
             and current is not None
             and applied.applied == digest
-            and _is_unchanged(applied.item.metadata, current.metadata)
+            and is_unchanged(applied.item.metadata, current.metadata)
         ):
             return cast("C", current)
-        content["metadata"] = meta | ({"uid": uid} if uid else {})
+        content["metadata"] = meta | ({"uid": before.uid} if before is not None else {})
         # A new object is not forced: one that was created meanwhile may have other managers, and is not ours.
         item = await self.client.apply(
-            kind.resource, meta.get("namespace", ""), meta["name"], content, kind, force=bool(uid)
+            kind.resource, meta.get("namespace", ""), meta["name"], content, kind, force=before is not None
         )
         self._remember(place, item, digest)
+        if before is None:
+            self._created(item)
         return item
+
+    def _created(self, item: Kind) -> None:
+        """Note that an apply has created this object; for subclasses."""
+
+    async def _check_creation(self, place: tuple[Resource, str]) -> None:
+        """Raise RequeueError if this object was created before, and its owner is gone.
+
+        Otherwise, a stale cache of owners would create objects as fast as the garbage collector deletes them.
+        """
+        owner = self.object.metadata
+        created = self._shared.memory.created.setdefault(owner.uid, set())
+        if place in created:
+            live = await self._live(self._shared.resource, self.key)
+            if live is None or live.uid != owner.uid or live.deletion_timestamp is not None:
+                raise RequeueError(f"{self._shared.resource.kind} {self.key} is gone, though its cache still has it")
+        created.add(place)
+
+    async def _upgrade(self, kind: type[Kind], live: LiveMetadata) -> None:
+        """Make what we wrote to an object without apply count as applied."""
+        entries = as_applied(live.managed_fields or (), self.client.field_manager)
+        if entries is not None:
+            patch = [
+                {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": live.resource_version},
+            ]
+            await self.client.patch(kind.resource, live.namespace, live.name, patch, content_type=JSON_PATCH)
 
     def _metadata_of(self, kind: type[Kind], body: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy of the metadata of a body with its namespace. Raises ValueError."""
         meta = dict(body.get("metadata") or {})
         if kind.resource.namespaced:
             meta.setdefault("namespace", self.namespace)
-        owner = self._shared.kind.resource
+        owner = self._shared.resource
         if not meta.get("name") or (kind.resource.namespaced and not meta["namespace"]):
             raise ValueError(
                 f"a body to apply needs metadata.name, and for a cluster-scoped owner metadata.namespace: {meta}"
@@ -269,27 +338,27 @@ class Request(Generic[K]):
             raise ValueError("apply sets the owner and the UID: leave ownerReferences and uid out of the body")
         return meta
 
-    async def _live(self, kind: type[Kind], key: str) -> Meta | None:
+    async def _live(self, resource: Resource, key: str) -> LiveMetadata | None:
         namespace, _, name = key.rpartition("/")
         try:
-            return (await self.client.get(kind.resource, namespace, name, PartialObjectMetadata)).metadata
+            return (await self.client.get(resource, namespace, name, _Live)).metadata
         except NotFoundError:
             return None
 
     def _check_owned(self, kind: type[Kind], meta: Meta) -> None:
         if not is_controlled_by(meta, self.object.metadata):
             what = f'{kind.resource.kind} "{meta.name}" already exists and is not managed by'
-            problem = f'{what} {self._shared.kind.resource.kind} "{self.name}"'
+            problem = f'{what} {self._shared.resource.kind} "{self.name}"'
             self.event("ErrResourceExists", problem, warning=True)
             self._shared.memory.refused[kind.resource, meta_key(meta)] = self.key
             raise NotOwnedError(problem)
         if meta.deletion_timestamp is not None:
             raise RequeueError(f"{kind.resource.kind} {meta_key(meta)} is being deleted")
 
-    async def delete(self, item: Kind) -> None:
-        """Delete an object in the state that this sync has seen, and with it what it owns.
+    async def delete(self, item: Kind) -> bool:
+        """Delete an object in the state that this sync has seen, and with it what it owns; return False if it is gone.
 
-        Raises ConflictError if it has changed since; the key is then retried. It is no error if the object is gone.
+        Raises ConflictError if it has changed since; the key is then retried.
         """
         meta = item.metadata
         try:
@@ -302,7 +371,8 @@ class Request(Generic[K]):
                 propagation="Background",
             )
         except NotFoundError:
-            return
+            return False
+        return True
 
     async def status(self, status: object) -> None:
         """Write the status of the request's object, unless it is the same.
@@ -320,7 +390,7 @@ class Request(Generic[K]):
 
     def event(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event about the request's object; it is written later. Equal events are counted."""
-        about = object_reference(self._shared.kind.resource, self.object.metadata)
+        about = object_reference(self._shared.resource, self.object.metadata)
         self._shared.recorder.event(about, EventType.WARNING if warning else EventType.NORMAL, reason, message)
 
     async def finalizer(self, name: str, clean_up: Callable[[], Awaitable[object]]) -> bool:
@@ -344,14 +414,12 @@ class Request(Generic[K]):
         meta = self.object.metadata
         given: dict[str, Any] = body.get("metadata", {})
         body = body | {"metadata": given | {"uid": meta.uid, "resourceVersion": meta.resource_version}}
-        kind = self._shared.kind
+        kind, resource = self._shared.kind, self._shared.resource
         if subresource is None:
-            item = await self.client.patch(kind.resource, self.namespace, self.name, body, kind)
+            item = await self.client.patch(resource, self.namespace, self.name, body, kind)
         else:
-            item = await self.client.patch(
-                kind.resource, self.namespace, self.name, body, kind, subresource=subresource
-            )
-        self._remember((kind.resource, self.key), item)
+            item = await self.client.patch(resource, self.namespace, self.name, body, kind, subresource=subresource)
+        self._remember((resource, self.key), item)
 
     def _remember(self, place: tuple[Resource, str], item: Kind, applied: str = "") -> None:
         """Remember a response until the cache shows it, and the digest of an applied body for as long as the object exists."""
@@ -363,7 +431,7 @@ class Request(Generic[K]):
         if cached is None:
             # If it is deleted before the cache shows it, there may be no event. A timer may be early.
             shared.sync_after(self.key, TRUST_S + 1.0)
-        if place == (shared.kind.resource, self.key):
+        if place == (shared.resource, self.key):
             self.object = cast("K", item)
 
 
@@ -400,7 +468,7 @@ def _is_shown(written: _Written, cached: Kind | None, now: float) -> bool:
     return shown >= number
 
 
-def _is_unchanged(applied: Any, current: Any) -> bool:
+def is_unchanged(applied: Metadata, current: Metadata) -> bool:
     """Return True if nothing that an apply could restore has changed since.
 
     The generation of a kind that has one rises with each change of its spec; other kinds are compared by resourceVersion.

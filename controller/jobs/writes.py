@@ -229,27 +229,34 @@ async def resolve_name_conflict(
     *,
     job: Meta,
     jobs: Resource,
-    hint: Callable[[W], str] = lambda found: conflict_hint(controller_of(found.metadata)),
+    hint: Callable[[W], str] | None = None,
 ) -> W:
     """Return the object with this name if the job controls it: then the response to the create was lost.
 
-    `jobs` is the kind of the job; `hint` returns what a user can do about any other object, or "". Raises NameTakenError if the
-    job does not control the object. Also raises any ApiError of the read.
+    `jobs` is the kind of the job; `hint` returns what a user can do about any other object, or "", by default `conflict_hint`.
+    Raises NameTakenError if the job does not control the object. Also raises any ApiError of the read.
     """
     child = f"{resource.kind} {name}"
     try:
         found = await client.get(resource, job.namespace, name, into)
     except NotFoundError as error:
         raise NameTakenError(f"{child} was just deleted; it can be created now", passes=True) from error
-    meta, owner = found.metadata, controller_of(found.metadata)
+    owner = controller_of(found.metadata)
     if owner is not None and owner.uid == job.uid:
         return found
+    conflict = name_conflict(resource, found.metadata, job=job, jobs=jobs)
+    raise conflict if conflict.passes or hint is None else NameTakenError(child, hint(found))
+
+
+def name_conflict(resource: Resource, meta: Meta, *, job: Meta, jobs: Resource) -> NameTakenError:
+    """Return the error of a job of the kind `jobs` whose child cannot be created, because this object has its name."""
+    child, owner = f"{resource.kind} {meta.name}", controller_of(meta)
     if meta.deletion_timestamp is not None:
-        raise NameTakenError(child, f"is being deleted (UID {meta.uid})", passes=True)
+        return NameTakenError(child, f"is being deleted (UID {meta.uid})", passes=True)
     if owner is not None and (owner.kind.lower(), owner.name) == (jobs.kind.lower(), job.name):
         why = f"belongs to an earlier job of this name (UID {owner.uid}) and is left to the garbage collector"
-        raise NameTakenError(child, why, passes=True)
-    raise NameTakenError(child, hint(found))
+        return NameTakenError(child, why, passes=True)
+    return NameTakenError(child, conflict_hint(owner))
 
 
 async def restore_operator_label(client: RestClient, resource: Resource, meta: Meta, value: str) -> None:

@@ -4,7 +4,7 @@ It shares the informer of the job controllers. It starts its own informers, and 
 TensorBoard or a TensorBoard of an earlier process is found.
 
 A sync acts on the caches without confirming the view: a create or delete that is based on a stale view is soon reversed, and no
-training depends on a TensorBoard. The job is read from the API server only before a TensorBoard is recreated (`executor.py`).
+training depends on a TensorBoard. The job is read from the API server only before a TensorBoard is recreated.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ import structlog
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
-from tfjob_operator.api.meta import PartialObjectMetadata, Struct, controller_of, meta_key, object_key
+from tfjob_operator.api.meta import PartialObjectMetadata, Struct, meta_key, owner_key
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.controller.tensorboard.children import SELECTOR
-from tfjob_operator.controller.tensorboard.dialects import J
+from tfjob_operator.controller.tensorboard.dialects import SELECTOR, J
 from tfjob_operator.informers import EventHandlerFuncs, object_of
 from tfjob_operator.workqueue import NO_METRICS, ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import Meta
+    from tfjob_operator.api.meta import Meta, Resource
     from tfjob_operator.controller.events import EventRecorder
     from tfjob_operator.controller.tensorboard.dialects import BoardDialect
     from tfjob_operator.controller.tensorboard.executor import BoardCaches, BoardExecutor
@@ -38,8 +37,12 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue import Clock, MetricsProvider
 
 
-RECHECK_S: Final = 60.0
-"""When a job is synced again after a child was created: by then it is in the cache, or gone."""
+NAME: Final = "tensorboard"
+WORKERS: Final = 2
+"""Keys synced concurrently. A sync sends few requests, and few jobs have a TensorBoard."""
+FIRST_DELAY_S: Final = 1.0
+LONGEST_DELAY_S: Final = 300.0
+"""Retry delays. No training waits for a TensorBoard, so the first delay is longer than for jobs."""
 RETRY_S: Final = 60.0
 """Retry interval of the search for TensorBoards of an earlier process, if the API server did not respond."""
 log = structlog.get_logger(__name__)
@@ -56,32 +59,31 @@ class TensorBoards(Generic[J]):
     """
 
     def __init__(
-        self,
-        dialect: BoardDialect[J],
-        jobs: SharedIndexInformer[J],
-        queue: RateLimitingQueue[str],
-        *,
-        caches: Callable[[], BoardCaches],
-        executor: Callable[[], BoardExecutor],
-        reader: RestClient,
-        namespace: str = "",
+        self, parts: TensorBoardControllers, dialect: BoardDialect[J], jobs: SharedIndexInformer[J], name: str
     ) -> None:
-        """Register the handler of jobs. `queue` is that of the workers.
-
-        caches, executor: called when first needed.
-        reader: looks for TensorBoards of an earlier process in `namespace`, "" for all.
-        """
+        """Register the handler of jobs, and build the controller."""
+        self._parts = parts
         self._dialect = dialect
         self._jobs = jobs
-        self._make_caches = caches
-        self._make_executor = executor
-        self._reader = reader
-        self._queue = queue
-        self._namespace = namespace
+        self._queue: RateLimitingQueue[str] = RateLimitingQueue(
+            ItemExponentialFailureRateLimiter(FIRST_DELAY_S, LONGEST_DELAY_S),
+            name=name,
+            metrics=parts.metrics,
+            clock=parts.clock,
+        )
         self._needed = asyncio.Event()
         self._working = False
         self._caches: BoardCaches | None = None
         self._executor: BoardExecutor | None = None
+        self.controller = Controller(
+            name,
+            self.sync,
+            queue=self._queue,
+            workers=WORKERS,
+            on_start=self.begin,
+            metrics=parts.metrics,
+            clock=parts.clock,
+        )
         handler = EventHandlerFuncs[J](on_add=self._added, on_update=self._updated, on_delete=self._deleted)
         jobs.add_event_handler(handler)
 
@@ -93,12 +95,14 @@ class TensorBoards(Generic[J]):
             looking = tasks.create_task(self._look_for_leftovers(), name="tensorboard-leftovers")
             await self._needed.wait()
             looking.cancel()
-            self._caches, self._executor = self._make_caches(), self._make_executor()
-            self._caches.start(tasks, self._add_owner, self._add_all)
+            self._caches = self._parts.caches
+            self._executor = self._parts.executor(self._dialect.owner, self._queue)
+            self._caches.start(tasks, self._add_all)
             await self._caches.wait_for_sync()
             self._add_all()
-            for child in self._caches.children():  # the field may have been removed before syncs could run
-                self._add_owner(child)
+            # Also queues the jobs of all children that exist: the field may have been removed before syncs could run.
+            for informer in self._caches.informers.values():
+                self.controller.watch(informer, lambda child: owner_key(child.metadata, self._dialect.owner))
 
     async def sync(self, key: str) -> None:
         """Move the TensorBoard of one job closer to its spec. Raises ApiError if it must be retried."""
@@ -109,24 +113,21 @@ class TensorBoards(Generic[J]):
         request = self._dialect.request_of(job)
         if self._caches.has_synced:
             try:
-                created = await self._executor.sync(job.metadata, request, self._caches.found(job.metadata))
+                await self._executor.sync(key, job, request)
             finally:
                 if not self._jobs.indexer.has(job.metadata):
                     self._forget(job.metadata)  # a second time, because this sync has added state
-            if created:
-                # A child deleted while the watch is interrupted never reaches the cache and causes no event.
-                self._queue.add_after(key, RECHECK_S)
         elif request is not None and self._caches.failure:
             text = f"Cannot create a TensorBoard: {self._caches.failure}"
             self._executor.warn(job.metadata, EventReason.TENSOR_BOARD_UNAVAILABLE, text)
 
     async def _look_for_leftovers(self) -> None:
         """Check the API server's cache for a TensorBoard of an earlier process, which may have to be deleted."""
-        options = ListOptions(namespace=self._namespace, label_selector=SELECTOR, resource_version="0", limit=1)
+        options = ListOptions(namespace=self._parts.namespace, label_selector=SELECTOR, resource_version="0", limit=1)
         while not self._needed.is_set():
             try:
                 for resource in (DEPLOYMENTS, SERVICES):
-                    if (await self._reader.list_page(resource, options, _ChildList)).items:
+                    if (await self._parts.reader.list_page(resource, options, _ChildList)).items:
                         self._needed.set()
             except ForbiddenError as error:
                 # No effect unless a job requests one.
@@ -163,29 +164,14 @@ class TensorBoards(Generic[J]):
 
         Children may be cached before their job.
         """
-        children = self._caches.found(job.metadata) if self._caches is not None else None
         concerned = self._dialect.may_have_request(job) or (
-            children is not None and bool(children.deployments or children.services)
+            self._caches is not None and self._caches.has_children(job.metadata)
         )
         if concerned:
             self._needed.set()
             if self._working:
                 self._queue.add(meta_key(job.metadata), low_priority=low_priority)
         return concerned
-
-    def _add_owner(self, child: Meta) -> None:
-        """Queue the job of a child that was created, changed or deleted."""
-        owner = controller_of(child)
-        if owner is not None and owner.kind == self._dialect.owner.kind:
-            self._queue.add(object_key(child.namespace, owner.name))
-
-
-NAME: Final = "tensorboard"
-WORKERS: Final = 2
-"""Keys synced concurrently. A sync sends at most two requests, and few jobs have a TensorBoard."""
-FIRST_DELAY_S: Final = 1.0
-LONGEST_DELAY_S: Final = 300.0
-"""Retry delays. No training waits for a TensorBoard, so the first delay is longer than for jobs."""
 
 
 class TensorBoardControllers:
@@ -211,57 +197,38 @@ class TensorBoardControllers:
 
         service_types: the types that jobs may request; ClusterIP is always allowed.
         """
+        self.reader = reader
+        self.namespace = namespace
+        self.metrics = metrics
+        self.clock = clock
         self._informers = informers
-        self._reader = reader
         self._writer = writer
         self._recorder = recorder
-        self._namespace = namespace
         self._default_image = default_image
         self._service_types = service_types
-        self._metrics = metrics
-        self._clock = clock
 
     def controller(self, dialect: BoardDialect[J], jobs: SharedIndexInformer[J], *, name: str = NAME) -> Controller:
         """Return the controller for the jobs of one kind, using their informer."""
-        queue: RateLimitingQueue[str] = RateLimitingQueue(
-            ItemExponentialFailureRateLimiter(FIRST_DELAY_S, LONGEST_DELAY_S),
-            name=name,
-            metrics=self._metrics,
-            clock=self._clock,
-        )
-        boards = TensorBoards(
-            dialect,
-            jobs,
-            queue,
-            caches=lambda: self._caches,
-            executor=lambda: self._executor(dialect),
-            reader=self._reader,
-            namespace=self._namespace,
-        )
-        return Controller(
-            name,
-            boards.sync,
-            queue=queue,
-            workers=WORKERS,
-            on_start=boards.begin,
-            metrics=self._metrics,
-            clock=self._clock,
-        )
+        return TensorBoards(self, dialect, jobs, name).controller
 
     @cached_property
-    def _caches(self) -> BoardCaches:
+    def caches(self) -> BoardCaches:
+        """The caches of children, created when first needed."""
         from tfjob_operator.controller.tensorboard.executor import BoardCaches
 
-        return BoardCaches(self._informers, self._namespace)
+        return BoardCaches(self._informers, self.namespace)
 
-    def _executor(self, dialect: BoardDialect[J]) -> BoardExecutor:
-        from tfjob_operator.controller.jobs.writes import JobEvents
+    def executor(self, owner: Resource, queue: RateLimitingQueue[str]) -> BoardExecutor:
+        """Return a new executor for the jobs of one kind, whose keys are in `queue`."""
         from tfjob_operator.controller.tensorboard.executor import BoardExecutor
 
         return BoardExecutor(
-            dialect.owner,
+            owner,
+            self.caches,
             self._writer,
-            JobEvents(dialect.owner, self._recorder, self._clock, log_name="tensorboard_event"),
+            self._recorder,
+            clock=self.clock,
+            sync_after=queue.add_after,
             default_image=self._default_image,
             service_types=self._service_types,
         )

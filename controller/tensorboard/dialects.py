@@ -1,4 +1,4 @@
-"""The kinds of jobs that may have a TensorBoard, and how their specs are read.
+"""The kinds of jobs that may have a TensorBoard, how their specs are read, and the label of the children.
 
 The readers are imported when a job has the TensorBoard field: few jobs have it, and the memory would be wasted otherwise.
 """
@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from tfjob_operator.api.meta import Object
-from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
 
 J = TypeVar("J", bound=Object)
+
+OPERATOR: Final = "tensorboard-controller"
+"""The value of the label that identifies children. It differs from that of replicas, so that a TensorBoard is never counted,
+adopted or cleaned up as a replica."""
+SELECTOR: Final = f"{LABEL_OPERATOR_NAME}={OPERATOR}"
 
 
 class BoardDialect(NamedTuple, Generic[J]):

@@ -1,134 +1,177 @@
-"""Executes the plan of one job's TensorBoard, handling each kind of API error; and defines its caches.
+"""Makes the TensorBoard of one job what the job requests, handling each kind of API error; and its caches.
 
 Invariants:
 
-- Every write has a precondition: a unique name, or the version and UID that were evaluated.
 - Objects controlled by another object are neither modified nor deleted.
-- A failed step does not prevent others.
-- A child is recreated only if the API server has the job: with a stale cache of jobs, children would otherwise be created as
-  fast as the garbage collector deletes them.
+- A failed write does not prevent others.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from tfjob_operator.api.client import errors
-from tfjob_operator.api.client.options import MERGE_PATCH
-from tfjob_operator.api.core import DEPLOYMENTS, SERVICES, EventType
-from tfjob_operator.api.meta import (
-    OWNER_INDEX,
-    Meta,
-    PartialObjectMetadata,
-    Resource,
-    index_by_owner,
-    owner_uid_key,
+from tfjob_operator.api.client.options import JSON_PATCH
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.kinds import Deployment, Kind, Service
+from tfjob_operator.api.meta import is_controlled_by
+from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.controller.framework.request import (
+    OWNER,
+    Memory,
+    Request,
+    Shared,
+    index_by_owner_uid,
 )
-from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
-from tfjob_operator.controller.jobs.writes import NameTakenError, resolve_name_conflict, restore_operator_label
+from tfjob_operator.controller.jobs.writes import JobEvents, NameTakenError, name_conflict
 from tfjob_operator.controller.manager import RequeueError
-from tfjob_operator.controller.tensorboard.children import (
-    OPERATOR,
-    SELECTOR,
-    BoardChildren,
-    BoardDeployment,
-    BoardService,
+from tfjob_operator.controller.tensorboard.desired import (
+    UNIONS,
+    desired,
+    extended_fields,
+    is_changed,
+    must_delete,
+    progress_warnings,
+    replacement,
 )
-from tfjob_operator.controller.tensorboard.plan import ChildUpdate, Creation, Deletion, plan
-from tfjob_operator.controller.tensorboard.request import TensorBoardRequest
-from tfjob_operator.informers import (
-    Codec,
-    EventHandlerFuncs,
-    SharedIndexInformer,
-    SharedInformerFactory,
-    Tombstone,
-    object_of,
-)
+from tfjob_operator.controller.tensorboard.dialects import SELECTOR
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, object_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    import asyncio
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from tfjob_operator.api.client import RestClient
-    from tfjob_operator.controller.jobs.writes import JobEvents
-    from tfjob_operator.controller.tensorboard.request import Unmanaged
+    from tfjob_operator.api.meta import Meta, Object, Resource
+    from tfjob_operator.controller.events import EventRecorder
+    from tfjob_operator.controller.tensorboard.desired import Body, Child
+    from tfjob_operator.controller.tensorboard.request import TensorBoardRequest, Unmanaged
+    from tfjob_operator.informers import SharedInformerFactory, Tombstone
+    from tfjob_operator.workqueue import Clock
 
-
-_VERBS: Final = {Creation: "creating", ChildUpdate: "updating", Deletion: "deleting"}
+KINDS: Final[tuple[type[Child], ...]] = (Deployment, Service)
 
 log = structlog.get_logger(__name__)
 
 
+class BoardRequest(Request[Any]):
+    """A sync of one job's TensorBoard. Its writes are events of the job."""
+
+    def __init__(self, shared: Shared[Any], key: str, job: Any, events: JobEvents) -> None:
+        super().__init__(shared, key, job)
+        self._events = events
+
+    async def apply_child(self, kind: type[Child], body: Body) -> None:
+        """Apply one body, and report why the pod of a Deployment does not start. Raises ApiError; see `Request.apply`."""
+        child = self.get(kind, body["metadata"]["name"])
+        if child is not None:
+            self._check_owned(kind, child.metadata)
+            if fields := extended_fields(child, body):
+                await self._replace(child, body, fields)
+        try:
+            item = await self.apply(kind, body)
+        except errors.InvalidError:
+            if not isinstance(child, Deployment):
+                raise
+            await self._replace(child, body, UNIONS)  # if this is rejected as well, the job's field is invalid
+            item = await self.apply(kind, body)
+        if child is not None and is_changed(child, item):
+            self._note(EventReason.UPDATED_TENSOR_BOARD, f"Updated {_what(item)}")
+        if isinstance(item, Deployment):
+            for warning in progress_warnings(item):
+                self._events.warn(self.object.metadata, warning.reason, warning.message)
+
+    async def delete_child(self, child: Child) -> None:
+        """Delete a child, unless it is gone. Raises ApiError."""
+        if await self.delete(child):
+            self._note(EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(child)}")
+
+    async def _replace(self, child: Child, body: Body, fields: Sequence[str]) -> None:
+        meta, patch = child.metadata, replacement(child, body, fields)
+        await self.client.patch(child.resource, meta.namespace, meta.name, patch, content_type=JSON_PATCH)
+        self._shared.memory.forget(child)  # the next apply reads it again, and makes this patch count as applied
+
+    def _check_owned(self, kind: type[Kind], meta: Meta) -> None:
+        job = self.object.metadata
+        if not is_controlled_by(meta, job) or meta.deletion_timestamp is not None:
+            raise name_conflict(kind.resource, meta, job=job, jobs=self._shared.resource)
+
+    def _created(self, item: Kind) -> None:
+        self._note(EventReason.CREATED_TENSOR_BOARD, f"Created {_what(item)}")
+
+    def _note(self, reason: str, message: str) -> None:
+        self._events.record(self.object.metadata, EventType.NORMAL, reason, message)
+
+
 class BoardExecutor:
-    """Executes plans for the jobs of one kind."""
+    """Reconciles the TensorBoards of the jobs of one kind."""
 
     def __init__(
         self,
         owner: Resource,
+        caches: BoardCaches,
         client: RestClient,
-        events: JobEvents,
+        recorder: EventRecorder,
         *,
+        clock: Clock,
+        sync_after: Callable[[str, float], None],
         default_image: str,
         service_types: Collection[str],
     ) -> None:
-        """`owner` is the resource of the jobs."""
-        self._owner = owner
-        self._client = client
-        self._events = events
+        """`owner` is the resource of the jobs; `sync_after` queues a key again after some seconds."""
+        memory = Memory()
+        self._shared: Shared[Any] = Shared(Kind, owner, caches.informers, client, recorder, clock, memory, sync_after)
+        self._events = JobEvents(owner, recorder, clock, log_name="tensorboard_event")
         self._default_image = default_image
         self._service_types = service_types
-        self._made: defaultdict[str, set[str]] = defaultdict(set)
-        """What this process has created, or tried to, by job UID."""
 
-    async def sync(self, job: Meta, request: TensorBoardRequest | Unmanaged | None, found: BoardChildren) -> bool:
-        """Reconcile the `found` children with the request; return True if any was created. Raises ApiError, RequeueError."""
-        decided = plan(self._owner, job, request, found, self._default_image, service_types=self._service_types)
+        def deleted(child: Kind | Tombstone[Kind]) -> None:
+            memory.forget(object_of(child))
+
+        for informer in caches.informers.values():
+            informer.add_event_handler(EventHandlerFuncs(on_delete=deleted))
+
+    async def sync(self, key: str, job: Object, wanted: TensorBoardRequest | Unmanaged | None) -> None:
+        """Reconcile the children of a job with its request. Raises ApiError, RequeueError."""
+        if job.metadata.deletion_timestamp is not None:
+            return  # the garbage collector deletes the children
+        decided = desired(wanted, self._default_image, service_types=self._service_types)
         for warning in decided.warnings:
-            self._events.warn(job, warning.reason, warning.message)
-        created = {_what(step) for step in decided.steps if isinstance(step, Creation)}
-        if created:
-            # Looked up once: the job's state may be forgotten while the steps are executed.
-            made = self._made[job.uid]
-            if created & made:
-                await self._confirm(job)
-            made |= created
-        failure: errors.ApiError | None = None
-        for step in decided.steps:
-            try:
-                await self._execute(job, step)
-            except errors.NamespaceTerminatingError:
-                log.info("namespace_terminating")
-            except (errors.ConflictError, RequeueError) as error:  # a stale view, not an error
-                failure = failure or error
-            except errors.ApiError as error:
-                why = f"it already exists and {error.why}" if isinstance(error, NameTakenError) else error
-                text = f"Error {_VERBS[type(step)]} {_what(step)}: {why}"
-                self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, text)
-                failure = failure or error
-        if isinstance(request, TensorBoardRequest) and job.deletion_timestamp is None:
-            for resource, children in ((DEPLOYMENTS, found.deployments), (SERVICES, found.services)):
-                failure = failure or self._await_deletion(job, resource, request.name, children)
-        if failure is not None:
-            raise failure
-        return any(isinstance(step, Creation) for step in decided.steps)
+            self.warn(job.metadata, warning.reason, warning.message)
+        if decided.objects is None:
+            return
+        request, failures = BoardRequest(self._shared, key, job, self._events), list[errors.ApiError]()
+        # The Service is deleted first, then the Deployment behind it.
+        for kind in decided.objects or reversed(KINDS):
+            for doing, name, write in _steps(request, kind, decided.objects.get(kind)):
+                try:
+                    await self._attempt(job.metadata, doing, f"{kind.resource.kind.lower()} {name}", write)
+                except errors.ApiError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
 
-    def _await_deletion(
-        self, job: Meta, resource: Resource, name: str, children: Sequence[BoardDeployment | BoardService]
-    ) -> RequeueError | None:
-        """Return an error to retry, if a child of this name is being deleted; warn of one that should be gone."""
-        what = f"{resource.kind.lower()} {name}"
-        for child in children:
-            if child.metadata.name == name and child.metadata.deletion_timestamp is not None:
-                why = f"it already exists and is being deleted (UID {child.metadata.uid})"
-                if self._events.is_overdue(job, what):
-                    self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, f"Error creating {what}: {why}")
-                return RequeueError(f"{what}: {why}")
-        return None
+    async def _attempt(self, job: Meta, doing: str, what: str, write: Awaitable[None]) -> None:
+        """Await a write, and record why it failed. Raises ApiError, RequeueError."""
+        try:
+            await write
+        except errors.NamespaceTerminatingError:
+            log.info("namespace_terminating")
+        except NameTakenError as error:
+            if not error.passes or self._events.is_overdue(job, what):
+                text = f"Error creating {what}: it already exists and {error.why}"
+                self.warn(job, EventReason.FAILED_TENSOR_BOARD, text)
+            raise RequeueError(str(error)) if error.passes else error from None
+        except (errors.ConflictError, RequeueError):
+            raise  # a stale view, not an error
+        except errors.ApiError as error:
+            self.warn(job, EventReason.FAILED_TENSOR_BOARD, f"Error {doing} {what}: {error}")
+            raise
+        else:
+            self._events.freed(job, what)
 
     def warn(self, job: Meta, reason: str, message: str) -> None:
         """Record a Warning about a job's TensorBoard, unless it was recorded recently."""
@@ -137,84 +180,25 @@ class BoardExecutor:
     def forget(self, uid: str) -> None:
         """Forget all state of a deleted job."""
         self._events.forget(uid)
-        self._made.pop(uid, None)
-
-    async def _execute(self, job: Meta, step: Creation | ChildUpdate | Deletion) -> None:
-        match step:
-            case Creation():
-                await self._create(job, step)
-            case ChildUpdate():
-                await self._change(job, step)
-            case Deletion():
-                await self._delete(job, step)
-
-    async def _create(self, job: Meta, step: Creation) -> None:
-        try:
-            await self._client.create(step.resource, job.namespace, step.body)
-        except errors.AlreadyExistsError:
-            await self._resolve(job, step)
-        else:
-            self._note(job, EventReason.CREATED_TENSOR_BOARD, f"Created {_what(step)}")
-        self._events.freed(job, _what(step))
-
-    async def _confirm(self, job: Meta) -> None:
-        """Check that the job still exists. Raises RequeueError if not; the cache will reflect it."""
-        try:
-            found = (await self._client.get(self._owner, job.namespace, job.name, PartialObjectMetadata)).metadata
-        except errors.NotFoundError as error:
-            raise RequeueError("the job is gone") from error
-        if found.uid != job.uid or found.deletion_timestamp is not None:
-            raise RequeueError("the job is gone")
-
-    async def _change(self, job: Meta, step: ChildUpdate) -> None:
-        meta = step.meta
-        try:
-            response = await self._client.patch(
-                step.resource, meta.namespace, meta.name, step.patch, PartialObjectMetadata, content_type=MERGE_PATCH
-            )
-        except errors.NotFoundError:
-            return  # the cache will reflect it and cause the next sync
-        # A webhook may revert the change: then the object is unmodified, and there is nothing to report.
-        if response.metadata.resource_version != meta.resource_version:
-            self._note(job, EventReason.UPDATED_TENSOR_BOARD, f"Updated {_what(step)}")
-
-    async def _delete(self, job: Meta, step: Deletion) -> None:
-        meta = step.meta
-        try:
-            await self._client.delete(step.resource, meta.namespace, meta.name, uid=meta.uid, propagation="Background")
-        except (errors.NotFoundError, errors.ConflictError):
-            return  # it is gone, or another object has its name
-        self._note(job, EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(step)}")
-
-    async def _resolve(self, job: Meta, step: Creation) -> None:
-        """Return normally if the object is ours.
-
-        Raises RequeueError if it is being deleted, with a Warning if that takes long, else NameTakenError or ApiError.
-        """
-        try:
-            found = await resolve_name_conflict(
-                self._client, step.resource, step.name, PartialObjectMetadata, job=job, jobs=self._owner
-            )
-        except NameTakenError as error:
-            if not error.passes:
-                raise
-            if self._events.is_overdue(job, _what(step)):
-                text = f"Error creating {_what(step)}: it already exists and {error.why}"
-                self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, text)
-            raise RequeueError(str(error)) from error
-        if found.metadata.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR:
-            await restore_operator_label(self._client, step.resource, found.metadata, OPERATOR)
-
-    def _note(self, job: Meta, reason: str, message: str) -> None:
-        self._events.record(job, EventType.NORMAL, reason, message)
+        self._shared.memory.created.pop(uid, None)
 
 
-def _what(step: Creation | ChildUpdate | Deletion) -> str:
-    name = step.name if isinstance(step, Creation) else step.meta.name
-    return f"{step.resource.kind.lower()} {name}"
+def _steps(request: BoardRequest, kind: type[Child], body: Body | None) -> Iterator[tuple[str, str, Awaitable[None]]]:
+    """Yield the writes of one kind: what each does, the name of the child, and the write."""
+    wanted = "" if body is None else body["metadata"]["name"]
+    exists = False
+    for child in request.owned(kind):
+        exists |= child.metadata.name == wanted
+        if must_delete(child, body) and child.metadata.deletion_timestamp is None:
+            yield "deleting", child.metadata.name, request.delete_child(child)
+            if child.metadata.name == wanted:
+                return  # its deletion causes the next sync
+    if body is not None:
+        yield "updating" if exists else "creating", wanted, request.apply_child(kind, body)
 
 
-C = TypeVar("C", BoardDeployment, BoardService)
+def _what(item: Kind) -> str:
+    return f"{item.resource.kind.lower()} {item.metadata.name}"
 
 
 class BoardCaches:
@@ -225,63 +209,50 @@ class BoardCaches:
 
     def __init__(self, informers: SharedInformerFactory, namespace: str) -> None:
         """Create the informers without starting them. `namespace` is "" for all."""
-        self._informers = informers
+        self._factory = informers
         self._failures: dict[str, str] = {}
         self._on_failure: list[Callable[[], None]] = []
-        self._deployments = self._informer(DEPLOYMENTS, BoardDeployment, namespace)
-        self._services = self._informer(SERVICES, BoardService, namespace)
-
-    def _informer(self, resource: Resource, kind: type[C], namespace: str) -> SharedIndexInformer[C]:
-        informer = self._informers.informer(
-            Codec(resource, kind),
-            namespace=namespace,
-            label_selector=SELECTOR,
-            indexers={OWNER_INDEX: index_by_owner},
-            required=False,
-        )
-        informer.set_watch_error_handler(partial(self._note, resource, informer))
-        return informer
+        self.informers: dict[type[Kind], SharedIndexInformer[Any]] = {}
+        for kind in KINDS:
+            informer = informers.informer(
+                Codec(kind.resource, kind),
+                namespace=namespace,
+                label_selector=SELECTOR,
+                indexers={OWNER: index_by_owner_uid},
+                required=False,
+            )
+            informer.set_watch_error_handler(partial(self._note, kind.resource, informer))
+            self.informers[kind] = informer
 
     @property
     def has_synced(self) -> bool:
         """True if both are filled."""
-        return self._deployments.has_synced and self._services.has_synced
+        return all(informer.has_synced for informer in self.informers.values())
 
     @property
     def failure(self) -> str:
         """Why they are not filled: the API server's error; "" if none."""
         return "; ".join(self._failures.values())
 
-    def start(self, tasks: asyncio.TaskGroup, on_child: Callable[[Meta], None], on_failure: Callable[[], None]) -> None:
-        """Start filling the caches; call `on_child` for each event of a child, `on_failure` when a first list fails."""
+    def start(self, tasks: asyncio.TaskGroup, on_failure: Callable[[], None]) -> None:
+        """Start filling the caches; call `on_failure` when a first list fails."""
         self._on_failure.append(on_failure)
-        self._deployments.add_event_handler(_handler(on_child))
-        self._services.add_event_handler(_handler(on_child))
-        self._informers.start(tasks)
+        self._factory.start(tasks)
 
     async def wait_for_sync(self) -> None:
         """Return when both caches are filled, however long that takes.
 
         Raises InformerStoppedError if an informer stops first.
         """
-        await self._deployments.wait_for_sync()
-        await self._services.wait_for_sync()
+        for informer in self.informers.values():
+            await informer.wait_for_sync()
         self._failures.clear()
 
-    def children(self) -> Iterator[Meta]:
-        """Yield the metadata of all children of any job."""
-        for informer in (self._deployments, self._services):
-            for child in informer.indexer.list():
-                yield child.metadata
+    def has_children(self, job: Meta) -> bool:
+        """Return True if there is a child of this job."""
+        return any(informer.indexer.by_index(OWNER, job.uid) for informer in self.informers.values())
 
-    def found(self, job: Meta) -> BoardChildren:
-        """Return the children of a job."""
-        key = owner_uid_key(job)
-        return BoardChildren(
-            self._deployments.indexer.by_index(OWNER_INDEX, key), self._services.indexer.by_index(OWNER_INDEX, key)
-        )
-
-    def _note(self, resource: Resource, informer: SharedIndexInformer[C], error: errors.ApiError) -> None:
+    def _note(self, resource: Resource, informer: SharedIndexInformer[Any], error: errors.ApiError) -> None:
         """Store why a first list fails, and log it once; the reflector reports later errors."""
         if informer.has_synced or str(resource) in self._failures or not isinstance(error, errors.StatusError):
             return
@@ -294,15 +265,3 @@ class BoardCaches:
         log.warning("tensorboards_unavailable", resource=str(resource), error=str(error))
         for listener in self._on_failure:
             listener()
-
-
-def _handler(on_child: Callable[[Meta], None]) -> EventHandlerFuncs[C]:
-    def updated(old: C, new: C) -> None:
-        if old.metadata.owner_references != new.metadata.owner_references:
-            on_child(old.metadata)
-        on_child(new.metadata)
-
-    def deleted(gone: C | Tombstone[C]) -> None:
-        on_child(object_of(gone).metadata)
-
-    return EventHandlerFuncs[C](on_add=lambda child, _: on_child(child.metadata), on_update=updated, on_delete=deleted)

@@ -15,7 +15,6 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.controller.jobs import children
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import FencedTransport
-from tfjob_operator.controller.tensorboard import plan as tensorboard
 from tfjob_operator.controller.tfjob.apply import ownership
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
@@ -204,12 +203,6 @@ BUGS: Final[dict[str, Bug]] = {
         "upgrades",
         "plain",
         "was created",
-    ),
-    "a-tensorboard-is-hashed-otherwise": Bug(
-        partial(_replace, tensorboard, "_hash", lambda spec: f"{len(str(spec)):016x}"),
-        "upgrades",
-        "alpha",
-        "patch deployments",
     ),
     "pods-are-hashed-otherwise": Bug(
         partial(_replace, status, "_template_parts", lambda *_: ()),

@@ -20,7 +20,7 @@ from tfjob_operator.api.v1.constants import (
     TFJOBS,
     EventReason,
 )
-from tfjob_operator.controller.tensorboard.children import HASH_ANNOTATION
+from tfjob_operator.controller.tensorboard.desired import HASH_ANNOTATION
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
 from faults.census import CHILDREN
@@ -133,7 +134,8 @@ def forgotten(seen: Iterable[Seen]) -> dict[str, int]:
     waiting: Counter[str] = Counter()
     reasons: dict[str, str] = {}
     for each in seen:
-        waiting.update(_TOLD_BY.get((each.verb, each.place.resource), ()))
+        verb = "create" if each.status == HTTPStatus.CREATED else each.verb  # an apply may create
+        waiting.update(_TOLD_BY.get((verb, each.place.resource), ()))
         if each.place.resource == "events" and each.status in {200, 201}:
             name = each.place.name  # empty for a create; a patch increments the count of an event
             if each.verb == "create":

@@ -306,6 +306,7 @@ def _never_seen(outcome: Outcome, reference: Outcome, optional: frozenset[str]) 
 def _never_done(outcome: Outcome, reference: Outcome) -> Iterator[str]:
     """Yield writes that occur only with a change of version, such as a patch of a child of the other release."""
     known = {write.what for write in reference.writes}
+    known |= {what.replace("patch ", "create ", 1) for what in known}  # the older release creates what this one applies
     for write in sorted({write for write in outcome.writes if write.nth == 1 and write.what not in known}):
         # A delete shows in what is left, and in what is made again. Which of the deletes after an end the garbage collector
         # comes to first is a matter of time.

@@ -231,11 +231,7 @@ class Job:
             ]
             del status["lastReconcileTime"]
             events = dict.fromkeys({(kind, reason, "") for kind, reason, _ in events}, 1)
-        children = {
-            # The Job controller writes the status of batch Jobs when it likes.
-            name: (item["metadata"]["uid"], "" if name.startswith("jobs/") else item["metadata"]["resourceVersion"])
-            for name, item in found.children.items()
-        }
+        children = {name: (item["metadata"]["uid"], _version(name, item)) for name, item in found.children.items()}
         version = found.job["metadata"]["resourceVersion"] if self.state != HELD else ""
         return {"resourceVersion": version, "status": status, "children": children, "events": events}
 
@@ -309,6 +305,15 @@ class Scene:
 
     def kept(self) -> dict[str, Any]:
         return {str(job): job.kept(found) for job, found in self._of(self.jobs)}
+
+
+def _version(name: str, item: Mapping[str, Any]) -> object:
+    """Return the version of a child, and of a TensorBoard's child the content: an upgrade from 0.2 writes who manages it."""
+    meta = item["metadata"]
+    if "tensorboard" in name:
+        return [meta.get("generation"), meta["labels"], meta.get("annotations"), item["spec"]]
+    # The Job controller writes the status of batch Jobs when it likes.
+    return "" if name.startswith("jobs/") else meta["resourceVersion"]
 
 
 def _pods(found: Snapshot) -> dict[str, str]:

@@ -20,6 +20,17 @@ BOARD = {
 }
 
 
+def in_template(**spec: Any) -> dict[str, Any]:
+    return {"spec": {"template": {"spec": spec}}}
+
+
+ANOTHER_STRATEGY = {"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}
+PROBE = {"httpGet": None, "tcpSocket": {"port": 6006}}
+CONTAINER = {"name": "tensorboard", "image": "other:1", "readinessProbe": PROBE}
+ANOTHER_PROBE = in_template(containers=[CONTAINER])
+ANOTHER_CONTAINER = in_template(containers=[{"name": "shell", "image": "shell:1"}])
+
+
 def edit(cluster: Cluster, board: Any) -> None:
     """Set the field of the job; None removes it."""
     cluster.patch("tfjobs", "mnist", {"spec": {"tensorBoard": board}})
@@ -98,10 +109,75 @@ def test_what_somebody_edits_is_set_back(cluster: Cluster) -> None:
         cluster.kubectl("set", "image", f"deployment/{NAME}", "tensorboard=other:1")
         cluster.kubectl("patch", "service", NAME, "--type=merge", '--patch={"spec":{"selector":{"app":"other"}}}')
         eventually(lambda: child(cluster, "deployment")["spec"] == before, "the Deployment is what it was")
+        for change in (ANOTHER_STRATEGY, ANOTHER_PROBE, ANOTHER_CONTAINER):
+            cluster.patch("deployments", NAME, change)
+            eventually(lambda: child(cluster, "deployment")["spec"] == before, "the Deployment is what it was")
+        cluster.patch("services", NAME, {"spec": {"ports": [{"name": "tb-port", "port": 8080, "targetPort": 6006}]}})
+        eventually(
+            lambda: [each["port"] for each in child(cluster, "service")["spec"]["ports"]] == [80], "the port is back"
+        )
         selector = before["selector"]["matchLabels"]
         eventually(lambda: child(cluster, "service")["spec"]["selector"] == selector, "the Service selects its pods")
         cluster.api("DELETE", "deployments", NAME)
         wait_for_board(cluster)
+        assert cluster.warnings("mnist") == []
+
+
+def volume(**source: Any) -> dict[str, Any]:
+    return BOARD | {"volumes": [{"name": "logs"} | source]}
+
+
+def test_a_volume_can_become_one_of_another_type(cluster: Cluster) -> None:
+    """TB-06: the API server adds defaults to volumes, such as the type of a path, that no apply removes."""
+    with cluster.operator():
+        cluster.create("mnist", specs(Worker=replica()) | {"tensorBoard": volume(hostPath={"path": "/logs"})})
+        wait_for_board(cluster)
+        for name, source in (
+            ("emptyDir", {"sizeLimit": 1024, "sizelimit": 1}),
+            ("configMap", {"name": "c"}),
+            ("secret", {"secretName": "s"}),
+        ):
+            edit(cluster, volume(**{name: source}))
+
+            def found() -> set[str]:
+                (only,) = child(cluster, "deployment")["spec"]["template"]["spec"]["volumes"]
+                return {*only}
+
+            eventually(lambda name=name, found=found: found() == {"name", name}, f"the volume is of {name}")  # type: ignore[misc]
+        assert {reason for reason, _ in cluster.warnings("mnist")} == {"UnknownField"}
+
+
+def test_what_earlier_releases_wrote_goes_when_the_job_no_longer_has_it(cluster: Cluster) -> None:
+    """TB-06: they wrote by create and merge patch. What they wrote now belongs to apply, and what users wrote stays."""
+    cluster.create("mnist", specs(Worker=replica()) | {"tensorBoard": BOARD})
+    with cluster.operator():
+        wait_for_board(cluster)
+    manifests = [child(cluster, kind) for kind in ("deployment", "service")]
+    for kind in ("deployment", "service"):
+        cluster.api("DELETE", f"{kind}s", NAME)
+    for item in manifests:
+        for name in ("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation"):
+            item["metadata"].pop(name, None)
+        item["spec"].pop("clusterIP", None)
+        item["spec"].pop("clusterIPs", None)
+        item["metadata"]["labels"]["old"] = "yes"
+        cluster.api("POST", f"{item['kind'].lower()}s", body=item, query="fieldManager=tf-operator")
+    toleration = in_template(tolerations=[{"key": "gpu", "operator": "Exists"}])
+    cluster.patch("deployments", NAME, toleration)
+    cluster.patch("deployments", NAME, in_template(volumes=[*BOARD["volumes"], {"name": "mine", "emptyDir": {}}]))
+    with cluster.operator():
+        edit(cluster, {"logDir": "/logs", "volumes": None, "volumeMounts": None})
+
+        def left() -> tuple[object, ...]:
+            pod = child(cluster, "deployment")["spec"]["template"]["spec"]
+            labels = [child(cluster, kind)["metadata"]["labels"].get("old") for kind in ("deployment", "service")]
+            return pod["tolerations"], [each["name"] for each in pod["volumes"]], labels
+
+        expected = ([{"key": "gpu", "operator": "Exists"}], ["mine"], [None, None])
+        eventually(lambda: left() == expected, "what the job no longer has is gone", yet=left)
+    for kind in ("deployment", "service"):
+        managers = child(cluster, kind)["metadata"]["managedFields"]
+        assert [each["operation"] for each in managers if each["manager"] == "tf-operator"] == ["Apply"]
 
 
 BAD = {

@@ -25,7 +25,7 @@ SEEN = "api.meta api.text api.v1 cli.durations cli.model cli.timelines"
 # What the page shows, made of what it has: the rest of cli/page reads and serves.
 PAGE_VIEWS = "cli.page.objects cli.page.views"
 ALPHA_VALUES = f"{VALUES} api.v1alpha1 controller.alpha.children"
-BOARD = "controller.tensorboard.request controller.tensorboard.children controller.tensorboard.plan"
+BOARD = "controller.tensorboard.desired controller.tensorboard.dialects controller.tensorboard.request"
 CONTROLS = "controller.events controller.manager informers api workqueue"
 MAY_IMPORT = {
     "workqueue": "workqueue",
@@ -73,8 +73,8 @@ MAY_IMPORT = {
     "controller.tfjob": f"controller.tfjob controller.config.values controller.jobs {CONTROLS}",
     "controller.tfjob.build": f"{VALUES} controller.config.values controller.tfjob.build",
     "controller.tfjob.plan": f"{VALUES} controller.tfjob.build controller.tfjob.plan",
-    "controller.tensorboard": f"controller.tensorboard controller.jobs.writes {CONTROLS}",
-    **dict.fromkeys(BOARD.split(), f"api.meta api.core api.v1 api.v1alpha1 {BOARD}"),
+    "controller.tensorboard": f"controller.tensorboard controller.framework controller.jobs.writes {CONTROLS}",
+    **dict.fromkeys(BOARD.split(), f"api.meta api.core api.kinds api.v1 api.v1alpha1 {BOARD}"),
     "controller.events": "controller.events api.client api.core api.meta api.text workqueue",
     "controller.leaderelection": "controller.leaderelection api.client api.core api.meta workqueue",
     "controller.manager": (
@@ -103,7 +103,7 @@ PACKAGES = (
     ("`informers/`", "a cache of the API for any resource", "informers"),
     (
         "`controller/{framework,manager,events,leaderelection,observability}`",
-        "what any controller needs, independent of TFJob; `framework`: in a few lines",
+        "what any controller needs, independent of TFJob; `framework` connects it",
         "controller.framework controller.manager controller.events controller.leaderelection controller.observability",
     ),
     ("`controller/config/`", "the configuration file; `values` is pure", "controller.config controller.config.values"),
@@ -120,7 +120,7 @@ PACKAGES = (
     ("`controller/tfjob/`", "the effects around them", "controller.tfjob"),
     (
         "`controller/tensorboard/`",
-        "a controller for `spec.tensorBoard`; `request`, `children` and `plan` are pure",
+        "a controller for `spec.tensorBoard`; `request` and `desired` are pure",
         f"controller.tensorboard {BOARD}",
     ),
     (

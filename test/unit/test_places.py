@@ -38,7 +38,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaStatus
 from tfjob_operator.cli.app import _IN_MODULE_OF, COMMANDS
 from tfjob_operator.controller.jobs.children import ChildLabels
 from tfjob_operator.controller.options import _parser as options_parser
-from tfjob_operator.controller.tensorboard.children import HASH_ANNOTATION
+from tfjob_operator.controller.tensorboard.desired import HASH_ANNOTATION
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, merged_status
 
 ROOT = Path(__file__).parents[2]

@@ -301,7 +301,7 @@ class Writer:
         ):
             new_meta["generation"] = before["generation"] + 1
         if managers is None and "managedFields" in before:
-            managers = Managers(Merger(kind), old.body)
+            managers = Managers(Merger(kind), body if meta.get("managedFields") else old.body)
             managers.update(old.body, new, manager, subresource)
         if managers is not None:
             new_meta["managedFields"] = managers.written(kind.resource.api_version, self._time())
@@ -358,7 +358,8 @@ class Writer:
         return base[:GENERATED_BASE] + "".join(self._random.choice(_SUFFIX) for _ in range(5))
 
     def _counts_generations(self, kind: Kind) -> bool:
-        return kind.custom or (kind.resource.plural == "pods" and POD_GENERATION.is_in(self._kubernetes))
+        plural = kind.resource.plural
+        return kind.custom or plural == "deployments" or (plural == "pods" and POD_GENERATION.is_in(self._kubernetes))
 
     def _check_old_service(self, kind: Kind, old: Version, meta: Mapping[str, Any]) -> None:
         """Check what old servers check first, because their services had a separate storage implementation. Raises Refusal."""

@@ -90,6 +90,9 @@ MISTAKES = [
         "spec.tensorBoard.volumeMounts[0].name: Not found: must be the name of a volume in spec.tensorBoard.volumes"),
     (WANTED | {"volumes": [{"name": ["v"]}], "volumeMounts": [{"name": ["v"]}]},
         "spec.tensorBoard.volumeMounts[0].name: Not found: must be the name of a volume in spec.tensorBoard.volumes"),
+    (WANTED | {"volumes": [{"name": "v"}, {"name": "v"}]}, "spec.tensorBoard.volumes[1].name: Duplicate value"),
+    (WANTED | {"volumes": [{"name": "v"}], "volumeMounts": [{"name": "v", "mountPath": "/v"}] * 2},
+        "spec.tensorBoard.volumeMounts[1].mountPath: Duplicate value"),
 ]  # fmt: skip
 
 
@@ -127,6 +130,13 @@ def test_unknown_fields_are_ignored_and_told() -> None:
         "spec.tensorBoard.logdir: unknown field is ignored; did you mean logDir?",
         "spec.tensorBoard.volumes[0].hostpath: unknown field is ignored; did you mean hostPath?",
     )
+
+
+def test_what_an_apply_would_reject_is_left_out_or_written_otherwise() -> None:
+    """TB-02: fields that may be newer than this operator are passed on."""
+    volumes = [{"name": "v", "emptyDir": {"sizeLimit": 1024, "sizelimit": "1"}}, {"name": "w", "newSource": {"x": 1}}]
+    found = good(WANTED | {"volumes": volumes}).volumes
+    assert found == ({"name": "v", "emptyDir": {"sizeLimit": "1024"}}, {"name": "w", "newSource": {"x": 1}})
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from fakes.cluster import ModelCluster, UnreliableTransport
+from kit.model.kinds import NAMESPACES
 from kit.model.kinds import Kind as ModelKind
 from kit.virtual_loop import VirtualClock
 from support.cases import for_each
@@ -18,9 +20,9 @@ from tfjob_operator.api.client.http import OnLeave, Response, unchanged
 from tfjob_operator.api.client.http import Request as HttpRequest
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS
 from tfjob_operator.api.kinds import Condition, ConfigMap, Deployment, Kind, Node, Pod
-from tfjob_operator.api.meta import Struct
+from tfjob_operator.api.meta import Meta, Struct, controller_reference
 from tfjob_operator.controller.framework import App, NotOwnedError, Request, Watches, has_labels
-from tfjob_operator.controller.framework.request import TRUST_S
+from tfjob_operator.controller.framework.request import TRUST_S, as_applied
 
 SPEC = {"selector": {"matchLabels": {"app": "a"}}, "template": {"metadata": {"labels": {"app": "a"}}, "spec": {}}}
 INFORMER = "/v1/configmaps"
@@ -430,3 +432,55 @@ async def test_a_status_that_was_computed_from_an_older_object_is_refused(bench:
         await asyncio.sleep(60.0)
     assert [type(error) for error in bench.errors] == [ConflictError]
     assert bench.body("deployments", "a")["status"]["readyReplicas"] == 1
+
+
+async def test_what_the_controller_wrote_without_apply_counts_as_applied(bench: Bench) -> None:
+    """As of an earlier version that used create and patch. What others wrote stays."""
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])):
+        await bench.create()
+    for manager, field in (("board-controller", "old"), ("kubectl", "theirs")):
+        client = bench.client_on(UnreliableTransport(bench.server, manager), manager)
+        await client.patch(CONFIG_MAPS, "ns", "a-child", {"data": {field: "1"}})
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])):
+        assert bench.body("configmaps", "a-child")["data"] == {"x": "1", "theirs": "1"}
+    managers = bench.body("configmaps", "a-child")["metadata"]["managedFields"]
+    assert [(each["manager"], each["operation"]) for each in managers] == [
+        ("board-controller", "Apply"),
+        ("kubectl", "Update"),
+    ]
+
+
+def test_only_what_the_manager_itself_wrote_to_the_object_becomes_applied() -> None:
+    """Entries of the status, and of other managers, stay."""
+
+    def entry(manager: str, operation: str, fields: Any, **more: str) -> dict[str, Any]:
+        return {"manager": manager, "operation": operation, "fieldsV1": fields} | more
+
+    status = entry("me", "Update", {"f:status": {}}, subresource="status")
+    others = [entry("you", "Update", {"f:data": {"f:x": {}}}), status]
+    applied = entry("me", "Apply", {"f:data": {".": {}, "f:x": {}}})
+    assert as_applied([applied, *others], "me") is None
+    assert as_applied(others, "me") is None
+    written = entry("me", "Update", {"f:data": {"f:y": {}}, "f:metadata": {"f:labels": {}}})
+    both = entry("me", "Apply", {"f:data": {".": {}, "f:x": {}, "f:y": {}}, "f:metadata": {"f:labels": {}}})
+    assert as_applied([*others, written, applied], "me") == [both, *others]
+    assert as_applied([written, *others], "me") == [written | {"operation": "Apply"}, *others]
+
+
+async def test_objects_of_another_namespace_are_not_owned(bench: Bench) -> None:
+    """Anybody may write the UID of an object into the owner references of their own."""
+    found: list[list[str]] = []
+
+    async def sync(request: Request[Deployment]) -> None:
+        found.append([each.metadata.namespace for each in request.owned(ConfigMap)])
+
+    async with bench.running(bench.app(sync, owns=[ConfigMap])):
+        await bench.create()
+        owner = controller_reference(DEPLOYMENTS, msgspec.convert(bench.body("deployments", "a")["metadata"], Meta))
+        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "other"}})
+        for namespace in ("ns", "other"):
+            meta = {"name": "child", "ownerReferences": [owner]}
+            await bench.client.create(CONFIG_MAPS, namespace, {"metadata": meta})
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"seen": "again"}}})
+        await asyncio.sleep(1.0)
+        assert found[-1] == ["ns"]

@@ -1,8 +1,6 @@
 """The controller of TensorBoards in a manager, on virtual time, against the model API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
@@ -10,79 +8,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.api import status_error
-from fakes.cluster import HOME, ModelCluster, ModelProcess, UnreliableTransport
-from fakes.recorder import FakeRecorder
+from fakes.cluster import HOME
 from kit.model.controllers import GarbageCollector
-from kit.model.server import ModelServer
-from kit.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import ConnectError, ForbiddenError, ServerError, StatusError
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
-from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.controller.framework.request import TRUST_S
 from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S
-from tfjob_operator.controller.manager import Manager
-from tfjob_operator.controller.options import SERVICE_TYPES
-from tfjob_operator.controller.tensorboard.children import OPERATOR
-from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, RECHECK_S, RETRY_S, TensorBoardControllers
-from tfjob_operator.controller.tensorboard.dialects import TFJOB
-from tfjob_operator.informers import Codec, SharedInformerFactory
-
-BOARD = {"logDir": "/logs"}
-NAME = "mnist-tensorboard"
-
-
-class Process(ModelProcess):
-    def __init__(self, server: ModelServer) -> None:
-        self.line = UnreliableTransport(server, "operator")
-        self.recorder = FakeRecorder()
-        stop = asyncio.Event()
-        client = ModelCluster.client_on(self.line, "tf-operator")
-        informers = SharedInformerFactory(client, clock=VirtualClock(), random=lambda: 0.5)
-        boards = TensorBoardControllers(
-            informers,
-            client,
-            client,
-            self.recorder,
-            namespace=HOME,
-            default_image="board:1",
-            service_types=SERVICE_TYPES,
-            clock=VirtualClock(),
-        )
-        controller = boards.controller(TFJOB, informers.informer(Codec(TFJOBS, TFJob), namespace=HOME))
-        super().__init__(Manager(informers, controller, stop=stop), stop)
-
-
-class Bench(ModelCluster[Process]):
-    def start(self) -> Process:
-        process = Process(self.server)
-        self.processes.append(process)
-        return process
-
-    async def edit(self, board: Any, name: str = "mnist") -> None:
-        """Set the field of a job; None removes it."""
-        await self.client.patch(TFJOBS, HOME, name, {"spec": {"tensorBoard": board}})
-        await asyncio.sleep(1.0)
-
-    def children(self) -> list[str]:
-        return [*self.names("deployments"), *self.names("services")]
-
-    def board(self, resource: Resource = DEPLOYMENTS) -> dict[str, Any]:
-        return self.body(resource.plural, NAME)
-
-    def command(self) -> list[str]:
-        found: list[str] = self.board()["spec"]["template"]["spec"]["containers"][0]["command"]
-        return found
-
-
-@asynccontextmanager
-async def a_board() -> AsyncIterator[tuple[Bench, Process]]:
-    """A process that has made the TensorBoard of a job."""
-    async with Bench().begun() as bench:
-        process = bench.start()
-        await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
-        yield bench, process
-
+from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, RETRY_S
+from tfjob_operator.controller.tensorboard.dialects import OPERATOR
+from unit.controller.tensorboard.bench import BOARD, NAME, Bench, a_board
 
 REFUSED = status_error(ForbiddenError, 403, "the role says no")
 
@@ -337,7 +273,7 @@ async def test_a_child_that_is_gone_before_a_watch_shows_it_is_created_again() -
         await bench.create_job(tensorBoard=BOARD, wait_s=5.0)
         await bench.client.delete(DEPLOYMENTS, HOME, NAME)
         process.line.fails.clear()
-        await asyncio.sleep(2 * RECHECK_S)
+        await asyncio.sleep(2 * TRUST_S)
         assert NAME in bench.names("deployments")
 
 
@@ -356,27 +292,37 @@ TROUBLE = status_error(ServerError, 500)
 
 
 @pytest.mark.parametrize(
-    ("verb", "error"), [("POST", REFUSED), ("POST", TROUBLE), ("PATCH", REFUSED), ("DELETE", REFUSED)]
+    ("doing", "verb", "error"),
+    [
+        ("creating", "PATCH", REFUSED),
+        ("creating", "PATCH", TROUBLE),
+        ("updating", "PATCH", REFUSED),
+        ("deleting", "DELETE", REFUSED),
+    ],
 )
-async def test_what_fails_is_reported_once_and_tried_again_until_it_works(verb: str, error: StatusError) -> None:
+async def test_what_fails_is_reported_once_and_tried_again_until_it_works(
+    doing: str, verb: str, error: StatusError
+) -> None:
     """TB-15: with growing delays, like any error that may be temporary; the other child does not wait for it."""
     async with Bench().begun() as bench:
         process = bench.start()
-        if verb != "POST":
+        if doing != "creating":
             await bench.create_job(tensorBoard=BOARD, wait_s=1.0)
+        process.line.requests.clear()
         process.line.fails[verb, "deployments"] = error
-        if verb == "POST":
+        if doing == "creating":
             await bench.create_job(tensorBoard=BOARD)
         else:
-            await bench.edit(None if verb == "DELETE" else {"logDir": "/new", "serviceType": "NodePort"})
+            await bench.edit(None if doing == "deleting" else {"logDir": "/new", "serviceType": "NodePort"})
         await asyncio.sleep(LONGEST_DELAY_S)
-        warnings = [reason for kind, reason, _ in process.recorder.events if kind == "Warning"]
-        assert warnings == ["FailedTensorBoard"]
+        ((reason, message),) = [each[1:] for each in process.recorder.events if each[0] == "Warning"]
+        assert reason == "FailedTensorBoard"
+        assert message.startswith(f"Error {doing} deployment {NAME}: ")
         assert process.line.asked.count((verb, "deployments")) < (24 if error is TROUBLE else 12)
         process.line.fails.clear()
         await asyncio.sleep(LONGEST_DELAY_S + 1.0)
-        if verb == "DELETE":
+        if doing == "deleting":
             assert bench.children() == []
         else:
             assert bench.children() == [NAME, NAME]
-            assert f"--logdir={'/new' if verb == 'PATCH' else '/logs'}" in bench.command()
+            assert f"--logdir={'/new' if doing == 'updating' else '/logs'}" in bench.command()
