@@ -258,15 +258,17 @@ class RestClient:
     ) -> T:
         """Server-side apply: set these fields and make us their owner.
 
-        `body` has apiVersion, kind, metadata.name and the fields that we manage: a field that was applied before and is now
-        missing is removed. An object that does not exist is created. ConflictError: another manager owns a field with a
-        different value; with `force`, which controllers set, we take over the field, even if another controller owns
-        the object (see `is_controlled_by`). With `metadata.uid`, no object is created, and another one of this name is not
-        changed: ConflictError or InvalidError. Raises ValueError for a client without a field manager.
+        `body` has `metadata.name` and the fields that we manage: a field that was applied before and is now missing is removed.
+        In a dict, `apiVersion` and `kind` may be missing. An object that does not exist is created. ConflictError: another
+        manager owns a field with a different value; with `force`, which controllers set, we take over the field, even if another
+        controller owns the object (see `is_controlled_by`). With `metadata.uid`, no object is created, and another one of this
+        name is not changed: ConflictError or InvalidError. Raises ValueError for a client without a field manager.
         """
         if not self.field_manager:
             raise ValueError("server-side apply needs a field manager")
         path = resource.path(namespace, name, options.get("subresource"))
+        if isinstance(body, dict):
+            body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         query = self._write_query(options) | ({"force": "true"} if options.get("force") else {})
         return await self._read(self._request("PATCH", path, query, encode_change(body), APPLY_PATCH), into)
 

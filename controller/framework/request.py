@@ -255,12 +255,7 @@ class Request(Generic[K]):
         is_self = place == (self._shared.resource, self.key)
         if not is_self:
             meta["ownerReferences"] = [controller_reference(self._shared.resource, self.object.metadata)]
-        content = {
-            **body,
-            "apiVersion": kind.resource.api_version,
-            "kind": kind.resource.kind,
-            "metadata": meta,
-        }
+        content = {**body, "metadata": meta}
         digest = hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
         current = self.object if is_self else _read(self._shared, kind, place[1])
         written = self._shared.memory.written.get(place)

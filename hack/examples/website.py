@@ -56,8 +56,7 @@ async def sync(request: Request[Website]) -> None:
     )
     if is_new:
         request.event("Created", f"Created Deployment {request.name}")
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": record}}
-    await request.client.apply(ConfigMap.resource, "dns", record, body)
+    await request.client.apply(ConfigMap.resource, "dns", record, {"metadata": {"name": record}})
     ready = deployment.status.ready_replicas
     condition = Condition("Ready", str(ready == spec.replicas), "Replicas")
     await request.status(WebsiteStatus(ready, (condition,)))

@@ -186,7 +186,7 @@ async def test_an_apply_names_its_manager_and_says_whether_it_insists() -> None:
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "1"}}}
     await client.apply(PODS, "ns", "a", body)
     await client.apply(PODS, "ns", "a", body, force=True, subresource="status", dry_run=True)
-    await client.apply(PODS, "ns", "a", body, force=False)
+    await client.apply(PODS, "ns", "a", {"metadata": body["metadata"]}, force=False)
     first, second, third = transport.requests
     assert third == first
     assert (first.method, first.path, first.content_type) == ("PATCH", "/api/v1/namespaces/ns/pods/a", APPLY_PATCH)
