@@ -107,8 +107,8 @@ lint: venv ## Check style, formatting (ruff), types (mypy), spelling, and that e
 quick: venv ## Run lint and unit tests for what differs from origin/main (or BASE=COMMIT)
 	@$(PYTHON) -m hack.check --since $(or $(BASE),origin/main)
 
-renew: venv ## Write all generated files: the CRD, the chart's values, tables and references of the docs
-	@$(PYTEST) -q -p no:warnings --renew $$(grep -rl check_generated test/unit --include='test_*.py')
+renew: venv ## Write all generated files: the CRD, the chart's values, tables and references of the docs (TESTS=test/unit/test_layering.py: those of one test)
+	@$(PYTEST) -q -p no:warnings --renew $(or $(TESTS),$$(grep -rl check_generated test/unit --include='test_*.py'))
 
 format: venv ## Format the code
 	@$(PYTHON) -m ruff check --fix-only --quiet $(SOURCES)

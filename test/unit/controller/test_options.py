@@ -1,6 +1,7 @@
 """Flags and environment."""
 
 import configparser
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ FLAGS = """
 --kubeconfig=f --master=https://other --namespace=team --apis=tensorflow.org/v1alpha1,kubeflow.org/v1 --threadiness=4
 --resync-period=1h30m --qps=5 --burst=20 --json-log-format=false --log-level=debug --controller-config-file=/etc/config/file
 --retryable-exit-codes=7,130-132
+--restart-backoff=false --completion-grace-period=1m --node-lost-timeout=5m --fallback-to-logs=false
+--backend-variables=false --quote-log-lines=false --tensorboard-image=registry.example.com/board:1
 --enable-gang-scheduling --gang-scheduler-name=scheduler-plugins-scheduler --tensorboard-service-types=NodePort,ClusterIP
 --monitoring-address=127.0.0.1 --monitoring-port=0 --leader-elect-lease-duration=30s --leader-elect-renew-deadline=20s
 --leader-elect-retry-period=500ms --leader-elect-resource-name=mine --leader-elect-resource-namespace=there
@@ -50,7 +53,7 @@ def test_every_flag_is_read() -> None:
         "KUBEFLOW_NAMESPACE": "home",
         "OPERATOR_DEPLOYMENT": "operator",
     }
-    assert parse(*FLAGS.split(), **environ) == Options(
+    options = Options(
         kubeconfig="f",
         master="https://other",
         namespace="team",
@@ -69,10 +72,21 @@ def test_every_flag_is_read() -> None:
         enable_gang_scheduling=True,
         gang_scheduler_name="scheduler-plugins-scheduler",
         tensorboard_service_types=("ClusterIP", "NodePort"),
+        restart_backoff=False,
+        completion_grace_s=60.0,
+        node_lost_timeout_s=300.0,
+        fallback_to_logs=False,
+        backend_variables=False,
+        quote_log_lines=False,
+        tensorboard_image="registry.example.com/board:1",
         monitoring_address="127.0.0.1",
         monitoring_port=0,
         election=Election(namespace="there", name="mine", times=LeaderElectionConfig(30.0, 20.0, 0.5)),
     )
+    assert parse(*FLAGS.split(), **environ) == options
+    default = Options()
+    same = [each.name for each in fields(Options) if getattr(options, each.name) == getattr(default, each.name)]
+    assert same == ["unused_flags"], "a flag is missing here"
 
 
 @pytest.mark.parametrize(
