@@ -127,13 +127,13 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
         if caches.pod_groups is not None:
             caches.pod_groups.add_handler(feed, expectations, blocked)
 
-    def feed(self) -> None:
+    def queue_jobs(self) -> None:
         """Queue all cached jobs now, and from now on every job that changes. Repeated calls have no effect."""
         self._feed.open(self._caches.jobs.indexer.list())
 
     async def begin(self) -> None:
         """Start the work of a leader: queue the jobs and start the leadership term."""
-        self.feed()
+        self.queue_jobs()
         if self._leadership_term is not None:
             await self._leadership_term.begin()
 

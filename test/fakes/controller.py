@@ -163,7 +163,7 @@ class ControllerHarness(Harness):
             logs=logs(feed) if logs is not None else None,
         )
         self.workers = Controller("tfjob", self.controller.sync, queue=self.queue, clock=self.clock)
-        self.controller.feed()
+        self.controller.queue_jobs()
         for each in jobs:
             self.jobs.put(each)
 

@@ -401,7 +401,7 @@ class Operator:
         for resource, items in zip(RESOURCES, cached, strict=True):
             for item in items:
                 body.stores[resource].put(item, initial=True)
-        body.controller.feed()
+        body.controller.queue_jobs()
         return self._fall_asleep(body, epoch, None, ())
 
     def _play(self, mind: Mind, epoch: int, heard: tuple[Any, ...]) -> Mind:
