@@ -173,6 +173,11 @@ _DECORATION: Final = re.compile(
 _FRAME: Final = re.compile(r" {4}|  File ")
 _WRAPPED: Final = re.compile(r"Exception encountered when calling |Graph execution error:|in user code:|$")
 """The first lines of exceptions of Keras and TensorFlow whose reason is on a later line."""
+_ORIGINAL: Final = " Original error:"
+"""The end of the first line of an exception of tf.train.Saver: the message from which it was raised follows."""
+_SEVERAL_ROOTS: Final = re.compile(r"\d+ root error\(s\) found\.$")
+_ROOT_ERROR: Final = re.compile(r"\s*\(\d+\) (?!CANCELLED|Cancelled)\S")
+"""One of the errors that TensorFlow found when it ran a graph; operations are canceled because of another one."""
 _OF_LAUNCHER: Final = re.compile(r"(\w+\.)*ChildFailedError\b")
 """The exception of torchrun, after those of the processes that it started."""
 _OF_PROCESS: Final = re.compile(r"\s+(traceback|exitcode) *: (?!To enable traceback)(.+)")
@@ -248,6 +253,10 @@ class _Message:
             words = f"{words} {following.strip()}"
         if _WRAPPED.match(words):
             words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)
+        if words.endswith(_ORIGINAL):
+            words = next((line for line in self.lines[1:] if line), words)
+        if _SEVERAL_ROOTS.match(words):
+            words = next((line.strip() for line in self.lines if _ROOT_ERROR.match(line)), words)
         return ": ".join(filter(None, (exception["type"].rpartition(".")[2], words)))
 
     def text(self) -> str:
