@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -144,6 +145,7 @@ _FAULT_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]{1,1000})", line (?P<li
 _OF_LIBRARY: Final = re.compile(r"/lib(64)?/python\d|/(site|dist)-packages/|<frozen ")
 _ROOT: Final = re.compile(r"NCCL WARN|OP_REQUIRES failed|insufficient shared memory|CUDA_ERROR_ECC")
 """Messages with the reason of an exception that gives none, such as an InternalError of NCCL."""
+_OF_GPU: Final = re.compile(r"\b(?:CUDA_ERROR|CUDNN_STATUS)_[A-Z]")
 _WITH_FRAMES: Final = (
     rule(TF_CONFIG_BAD, r'tfconfig_cluster_resolver\.py"[\s\S]{0,4000}\njson\.decoder\.JSONDecodeError: '),
 )
@@ -483,7 +485,7 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     handled = [message for message in messages if message.is_handled and first_match(rules, message.text()) is not None]
     if handled and last.level == "X":
         line = f"{line}, while handling {handled[-1].reason()}"
-    if (other := _just_before(messages, last)) is not None:
+    if (other := _just_before(messages, last) or next(_of_gpu_before(messages, last), None)) is not None:
         line = f"{line}, after {other.reason()}"
     return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
 
@@ -496,6 +498,12 @@ def _just_before(messages: Sequence[_Message], last: _Message) -> _Message | Non
         for message in before
     )
     return before[0] if before and is_other else None
+
+
+def _of_gpu_before(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
+    """Yield the errors of a GPU right before a fatal message, the last one first: that may have nothing but a number."""
+    before = reversed(messages[: messages.index(last)] if last.level == "F" else [])
+    yield from takewhile(lambda message: message.level == "E" and _OF_GPU.search(message.lines[0]), before)
 
 
 def _of_hydra(log: str) -> str:
@@ -568,6 +576,7 @@ def _first_member(messages: Sequence[_Message]) -> _Message:
 def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
     """Yield the deciding message, the exceptions from which it was raised, and what explains it if it is vague."""
     yield last
+    yield from _of_gpu_before(messages, last)
     chain = [message for message in messages if message.level == "X"]
     for message in reversed(chain[:-1] if last.level == "X" else []):
         if not message.is_cause:
