@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from datetime import datetime
+from itertools import pairwise, takewhile
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from tfjob_operator.cli.diagnosis.causes import Problem
 from tfjob_operator.cli.diagnosis.logs import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
 from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule
+from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.training import MAX_BYTES, LogReader
 
 _LONGEST: Final = 65_536
@@ -54,18 +56,24 @@ _RAISES: Final = 3
 """The same of exceptions, between which there may be many frames."""
 _NO_NUMBERS: Final = frozenset({"nan", "inf", "infinity"})
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_NUMBER_ALONE: Final = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_/\d])(?<![A-Za-z_]-)\d+")
+"""A number that is no part of a name, such as that of a file: errors about several files are not one error."""
+_TRIED_S: Final = 60.0
 _ERROR: Final = re.compile(
     r"\b(?:error|fatal|critical|exception|failed|failure|fail|refused|denied|unreachable|unavailable|timed out|timeout|cannot|"
-    r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?|still waiting|deadline exceeded)\b|^[EF]\d{4} ",
+    r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?|still waiting|deadline exceeded)\b|^[EF]\d{4} |"
+    r"(?-i:\w(?:Error|Exception)\b)",
     re.IGNORECASE,
 )
-_TRIES_AGAIN: Final = re.compile(r"\b(retry|retrying|retries|try(ing)? again|restart(ing)?)\b", re.IGNORECASE)
+_TRIES_AGAIN: Final = re.compile(
+    r"\b(retry|retrying|retries|try(ing)? again|attempting again|restart(ing)?)\b", re.IGNORECASE
+)
 """In a line by which a script says that it starts a program again: the program has said why."""
 _RESTORED: Final = re.compile(r"\b(restored|restoring|resumed|resuming)\b", re.IGNORECASE)
 _MEASURES: Final = re.compile(r"\b(loss|accuracy)\b", re.IGNORECASE)
 # horovod: horovod/common/stall_inspector.cc
 _MISSING_RANKS: Final = re.compile(r"\bMissing ranks:\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
-_MEASURED: Final = re.compile(r"\b(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
+_MEASURED: Final = re.compile(r"\b\w*(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
 """A number that is called an error, which a training logs."""
 _LOSS: Final = re.compile(
     r"(?P<name>[\w/.-]{0,40}(?:loss|cost|rmse|mse|mae|nll))\b(?:[^:=\n]{0,60}?[:=]\s*(?:tensor\()?|\s+(?:is\s+)?)"
@@ -361,20 +369,52 @@ def without_frames(log: str) -> str:
     return "\n".join(lines)
 
 
-def repeated_error(log: str) -> tuple[int, str]:
-    """Return how many of the last lines of a log are one error, apart from numbers, and the last of them; 0 if it says more.
+def repeated_error(log: str, times: Sequence[datetime | None] = ()) -> tuple[int, str, bool]:
+    """Return how many of the last lines of a log are one error, apart from numbers, the line of them that says most, and True.
 
-    Then a program does nothing but try again. A line of a training shows that it does more, as does an error that is measured.
+    The number is 0 if the log says more. Then a program does nothing but try again. A line of a training shows that it does
+    more, as does an error that is measured. After a line of a training, the same operation must have failed for a minute, and
+    for twice as long as the training was silent before, by the `times` of the lines; then the last value is False.
     """
-    lines = [line for line in plain(log).split("\n") if line.strip() and not _is_of_traceback(line)]
-    if any(_trains(line) and not _is_about_step(line) for line in lines):
-        return 0, ""
-    alike = Counter(_NUMBER.sub("#", line) for line in lines)
-    least = {line: _RAISES if _EXCEPTION.match(line) else _REPEATS for line in alike}
-    repeated = {line: times for line, times in alike.items() if times >= least[line]}
-    errors = [line for line in lines if _NUMBER.sub("#", line) in repeated and _ERROR.search(_MEASURED.sub("", line))]
-    reasons = [line for line in errors if not _TRIES_AGAIN.search(line)] or errors
-    return (len(errors), reasons[-1]) if errors and sum(repeated.values()) >= 0.8 * len(lines) else (0, "")
+    lines = plain(log).split("\n")
+    trained = [number for number, line in enumerate(lines) if _trains(line) and not _is_about_step(line)]
+    after = lines[trained[-1] + 1 :] if trained else lines
+    times_alike, mask = (2, _NUMBER_ALONE) if trained else (1, _NUMBER)
+    said = [line for line in after if line.strip() and not _is_of_traceback(line)]
+    alike = Counter(mask.sub("#", line) for line in said)
+    least = {line: times_alike * (_RAISES if _EXCEPTION.match(line) else _REPEATS) for line in alike}
+    repeated = {line: count for line, count in alike.items() if count >= least[line]}
+    errors = [line for line in said if mask.sub("#", line) in repeated and _tells_of_error(line)]
+    if not errors or sum(repeated.values()) < 0.8 * len(said):
+        return 0, "", False
+    if trained:
+        is_old = any(mask.sub("#", line) in repeated for line in lines[: trained[-1]])
+        if not _is_overdue(times, [0, *trained] if is_old else trained, len(lines)):
+            return 0, "", False
+    return len(errors), max(reversed(errors), key=_weight), not trained
+
+
+def _tells_of_error(line: str) -> bool:
+    return _is_severe(line) or _ERROR.search(_MEASURED.sub("", line)) is not None
+
+
+def _is_severe(line: str) -> bool:
+    native = _NATIVE.match(line)
+    return native is not None and native["level"] in {"E", "F"}
+
+
+def _weight(line: str) -> int:
+    """Return the greater a number, the more a line may tell of why something is tried again."""
+    return 2 if _is_severe(line) else 0 if _TRIES_AGAIN.search(line) else 1
+
+
+def _is_overdue(times: Sequence[datetime | None], trained: Sequence[int], count: int) -> bool:
+    """Return True if a log of `count` lines has no line of a training for much longer than between its lines `trained`."""
+    known = [at for at in times if at is not None]
+    if len(known) != count:
+        return False
+    gaps = [seconds_between(known[one], known[other]) for one, other in pairwise(trained)]
+    return seconds_between(known[trained[-1]], known[-1]) >= max(_TRIED_S, 2 * max(gaps, default=0.0))
 
 
 def _trains(line: str) -> bool:

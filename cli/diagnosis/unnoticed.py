@@ -76,9 +76,13 @@ AFTER_OOM: Final = warning(
 REPEATS: Final = warning(
     "running-with-repeated-error",
     "Running, but its log only repeats an error ({who}, {times} of the last lines): {words}",
-    "A container that has run for a minute has written the same error again and again, and no line of a training",
+    "A container that has run for a minute has written the same error again and again, and no line of a training for much "
+    "longer than before",
     LOGS,
     ManifestChange("correct in the template what the message names, such as an address, an argument or a permission"),
+)
+_SINCE_PROGRESS: Final = (
+    "Running, but since its last line of progress its log only repeats an error ({who}, {times} lines): {words}"
 )
 _OF_RANKS: Final = (
     LOGS,
@@ -187,7 +191,8 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
         others = refining.finished_before(facts)
         problem = replace(REPEATS, to_do=(others, LOGS) if others else _OF_RANKS)
     else:
-        problem, (times, line) = REPEATS, reading.repeated_error(last.log)
+        times, line, is_all = reading.repeated_error(last.log, last.times)
+        problem = REPEATS if is_all else replace(REPEATS, title=_SINCE_PROGRESS)
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
         yield of_pod(problem, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
     else:

@@ -2684,6 +2684,67 @@ def test_a_program_that_only_tries_again_is_noticed(lines: list[str], is_told: b
     assert ids_of(world) == []
 
 
+EXPIRED: Final = (
+    "WARNING:data.s3:read s3://cv-datasets/train-00417.tfrecord failed: An error occurred (ExpiredToken) when calling the "
+    "GetObject operation: The provided token has expired.; retry in 2s"
+)
+EPOCHS: Final = [
+    line for epoch in "123" for line in (f"Epoch {epoch}/90", f"5004/5004 - 411s - 82ms/step - loss: 5.1{epoch}")
+]
+WAITS: Final = [
+    f"2026-11-30 08:13:{second}.004411: I tensorflow/core/distributed_runtime/master.cc:268] CreateSession still waiting for "
+    "response from worker: /job:ps/replica:0/task:0"
+    for second in range(10, 31)
+]
+DENIED: Final = (
+    "ERROR:uploader:upload to s3://cv-models/run-18 failed: An error occurred (AccessDenied) when calling the PutObject "
+    "operation: Access Denied; retrying in 5s"
+)
+SLOW_DOWN: Final = [
+    "2026-11-30 08:41:10.1: W tensorflow/core/platform/s3/aws_logging.cc:57] Encountered Unknown AWSError 'SlowDown': Please "
+    "reduce your request rate.",
+    "2026-11-30 08:41:10.1: I tensorflow/core/platform/s3/aws_logging.cc:54] Request failed, now waiting 25600 ms before "
+    "attempting again.",
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "every_s", "quoted"),
+    [
+        ([*EPOCHS, *[EXPIRED] * 31], 2, "(ExpiredToken) when calling"),
+        ([*EPOCHS, *[EXPIRED] * 25], 2, ""),  # for less than a minute
+        ([*EPOCHS, *[EXPIRED] * 9], 30, ""),
+        ([*[line for line in EPOCHS for _ in range(2)], *[EXPIRED] * 11], 10, "(ExpiredToken) when calling"),
+        ([f"INFO:tensorflow:loss = 2.31, step = {step} (4.31 sec)" for step in (100, 200, 300)] + WAITS, 3, "/job:ps/"),
+        (["Epoch 1/1", *[DENIED] * 13], 5, "(AccessDenied) when calling"),
+        (["Epoch 1/1", *SLOW_DOWN * 10], 4, "'SlowDown': Please reduce your request rate."),
+        # A training that goes on in spite of it, and one between whose epochs it happens.
+        ([line for step in range(90) for line in (f"step {step}/90000 loss=1.2", DENIED)], 4, ""),
+        ([*[EXPIRED] * 40, "Epoch 2/90", *[EXPIRED] * 40], 2, ""),
+        (["Epoch 1/90", *["reading"] * 60, "Epoch 2/90", *[EXPIRED] * 40], 2, ""),
+        (
+            ["Epoch 1/90", *[f"ERROR:preproc:failed to decode image_{number}.jpg, skipped" for number in range(90)]],
+            3,
+            "",
+        ),
+        (["Epoch 1/90", *["Corrupt JPEG data: 239 extraneous bytes before marker 0xd9"] * 90], 3, ""),
+    ],
+)
+def test_a_training_that_has_made_progress_and_now_only_tries_again_is_noticed(
+    lines: list[str], every_s: float, quoted: str
+) -> None:
+    """Unless it took as long before, or the error is another one each time."""
+    world = world_of()
+    world._written(0.1, "\n".join(lines), every_s)
+    assert ids_of(world) == ["running-with-repeated-error"] * bool(quoted)
+    if quoted:
+        first = first_of(world)
+        assert quoted in first.title
+        assert first.title.startswith("Running, but since its last line of progress its log only repeats an error (")
+    world.last_lines[WORKER] = world.last_lines[WORKER]._replace(times=())
+    assert ids_of(world) == []
+
+
 @pytest.mark.parametrize(
     ("log", "is_told"),
     [
