@@ -153,6 +153,7 @@ DEADLINE_NEAR: Final = warning(
     "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes",
     "Double it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
     '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{twice}}}}}}}\'',
+    rank=910,
 )
 BACKOFF_NEAR: Final = warning(
     "backoff-limit-near",
@@ -160,6 +161,7 @@ BACKOFF_NEAR: Final = warning(
     "The restarts have reached backoffLimit",
     DESCRIBE_JOB,
     ManifestChange("raise spec.runPolicy.backoffLimit", recreate=False),
+    rank=910,
 )
 NOT_ADOPTED: Final = warning(
     "not-adopted",
@@ -197,6 +199,7 @@ SILENT: Final = warning(
     "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
     "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
     unless=("stalled", "running-after-exception"),
+    rank=909,
 )
 QUIET: Final = info(
     "replica-without-log-output",

@@ -80,6 +80,12 @@ REPEATS: Final = warning(
     "longer than before",
     LOGS,
     ManifestChange("correct in the template what the message names, such as an address, an argument or a permission"),
+    rank=909,
+)
+_OF_TASK: Final = (
+    LOGS,
+    "See the replica that the message names, and NetworkPolicies of the namespace: kubectl tfjob logs {job} -n {namespace}",
+    WhileRunning(f"If it does not continue, restart all replicas; work since their last checkpoint is lost: {RESTART}"),
 )
 _SINCE_PROGRESS: Final = (
     "Running, but since its last line of progress its log only repeats an error ({who}, {times} lines): {words}"
@@ -193,6 +199,7 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     else:
         times, line, is_all = reading.repeated_error(last.log, last.times)
         problem = REPEATS if is_all else replace(REPEATS, title=_SINCE_PROGRESS)
+        problem = replace(problem, to_do=_OF_TASK) if "/job:" in line else problem
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
         yield of_pod(problem, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
     else:

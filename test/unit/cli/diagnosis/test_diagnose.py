@@ -2745,6 +2745,35 @@ def test_a_training_that_has_made_progress_and_now_only_tries_again_is_noticed(
     assert ids_of(world) == []
 
 
+def test_of_a_repeated_block_the_line_with_the_error_is_quoted() -> None:
+    """The S3 client of TensorFlow 1.15 writes the code of the response first, and last that it tries again."""
+    block = """\
+2026-11-30 08:41:10.112233: I tensorflow/core/platform/s3/aws_logging.cc:54] Connection has been released. Continuing.
+2026-11-30 08:41:10.112288: E tensorflow/core/platform/s3/aws_logging.cc:60] HTTP response code: 403
+Exception name:
+Error message: No response body.
+6 response headers:
+content-type : application/xml
+2026-11-30 08:41:10.112301: W tensorflow/core/platform/s3/aws_logging.cc:57] If the signature check failed. This could be \
+because of a time skew. Attempting to adjust the signer.
+2026-11-30 08:41:10.112311: I tensorflow/core/platform/s3/aws_logging.cc:54] Request failed, now waiting 0 ms before \
+attempting again."""
+    world = world_of()
+    world._written(0.1, "\n".join([block] * 9))
+    assert "HTTP response code: 403" in first_of(world).title
+
+
+def test_a_repeated_error_ranks_after_what_may_have_caused_it_and_its_advice_names_the_other_replica() -> None:
+    world = world_of()
+    world._written(0.1, "\n".join(WAITS))
+    assert "correct in the template" not in steps_of(world).lower()
+    assert "kubectl tfjob restart" in steps_of(world)
+    for cause in ("parameter-server-completed", "tf-config-equal", "service-missing"):
+        world = world_of(cause)
+        world._written(0.1, "\n".join(WAITS))
+        assert ids_of(world) == [cause, "running-with-repeated-error"]
+
+
 @pytest.mark.parametrize(
     ("log", "is_told"),
     [
