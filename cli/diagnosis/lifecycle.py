@@ -197,7 +197,7 @@ SILENT: Final = warning(
     "kubectl tfjob logs {job} -n {namespace} --tail=20",
     "Look into a container: kubectl tfjob exec {job} -n {namespace}",
     "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
-    "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
+    f"Only if it hangs, restart all replicas; work since their last checkpoint is lost: {RESTART}",
     unless=("stalled", "running-after-exception"),
     rank=909,
 )
