@@ -418,7 +418,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
     ),
     rule(
         PEER_UNKNOWN,
-        r"(?:DNS resolution failed for |errors resolving |Could not resolve host: |Failed to resolve ')(?P<name>[\w.-]*\w)",
+        r"(?:DNS resolution failed for |errors resolving |Could not resolve host(?:: |name )|Failed to resolve ')"
+        r"(?P<name>[\w.-]*\w)",
     ),
     rule(
         PEER_UNKNOWN,
@@ -533,7 +534,7 @@ OUTSIDE: Final[Mapping[Problem, Problem]] = {PEER_UNKNOWN: HOST_UNKNOWN, PEER_AW
 _HOST: Final = re.compile(
     r"\bhost='(?P<urllib>[^'\s]{1,253})'|"
     r"\b(?:(?:http|ws|redis|grpc|amqp)s?|postgres(?:ql)?|mysql|mongodb|tcp)://(?:[^/@\s]{1,200}@)?(?P<url>[\w.-]{1,253})|"
-    r"(?:resolve (?:host: )?'?|resolution failed for |lookup (?!address information)|"
+    r"(?:resolve (?:host: |hostname )?'?|resolution failed for |lookup (?!address information)|"
     r"server at \"|connecting to |Connection to |ipv4:)"
     r"(?P<host>[\w.-]{1,253}\w)"
 )
