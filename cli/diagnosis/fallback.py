@@ -114,7 +114,10 @@ NO_NODE: Final = error(
     ManifestChange("remove nodeName from the template, or correct it"),
     unless=(KNOWN,),
 )
-_WHO_DELETES: Final = "Events do not tell who deletes a pod: ask your cluster administrator to look for {who} in the audit log of the API server"
+_WHO_DELETES: Final = (
+    "Events do not tell who deletes a pod: ask your cluster administrator to look for {who} in the audit log of the API "
+    "server"
+)
 RECREATED: Final = warning(
     "pods-recreated",
     "Recreated {times} times within {window} ({who}){words}",

@@ -504,7 +504,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(
         PEER_FAILED,
         r"\A(?=[\s\S]*?(?P<name>/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(another task died|stopped sending heartbeats|"
-        r"heartbeat timeout|Collective ?ops (is |)abort|Socket closed|Connection (reset|closed) by peer|remote process exited)",
+        r"heartbeat timeout|Collective ?ops (is )?abort(?!ed by: )|aborted by: failed to connect|Error reported from /job:|"
+        r"Socket closed|Connection (reset|closed) by peer|remote process exited)",
     ),
     rule(
         PEER_AWAY,
