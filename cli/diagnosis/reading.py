@@ -73,8 +73,14 @@ _RESTORED: Final = re.compile(r"\b(restored|restoring|resumed|resuming)\b", re.I
 _MEASURES: Final = re.compile(r"\b(loss|accuracy)\b", re.IGNORECASE)
 # horovod: horovod/common/stall_inspector.cc
 _MISSING_RANKS: Final = re.compile(r"\bMissing ranks:\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
-_MEASURED: Final = re.compile(r"\b\w*(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
-"""A number that is called an error, which a training logs."""
+_MEASURED: Final = re.compile(
+    r"\b\w*(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)|"
+    r"\b(?:0|no|nothing|none|zero)\s{1,3}(?:\w{1,30}\s)?(?:errors?|exceptions?|failed|failures?|timeouts?|timed out)\b|"
+    r"\b(?:errors?|exceptions?|failed|failures?|timeouts?|timed out)(?:\s\w{1,30})?\"?\s{0,3}[:=]\s{0,3}"
+    r"(?:0(?![\d.])|null\b|none\b|nil\b|false\b|\"\"|\[\])",
+    re.IGNORECASE,
+)
+"""A number that is called an error, which a training logs, and what says that there was none."""
 _LOSS: Final = re.compile(
     r"(?P<name>[\w/.-]{0,40}(?:loss|cost|rmse|mse|mae|nll))\b(?:[^:=\n]{0,60}?[:=]\s*(?:tensor\()?|\s+(?:is\s+)?)"
     r"(?P<value>[-+]?(?:nan|inf(?:inity)?)\b|[-+]?\d[\d.eE+-]*)",

@@ -2664,6 +2664,12 @@ def test_a_container_that_runs_on_although_its_program_failed_is_noticed(log: st
         ([f"[{number}] validation_0-error:0.0{number}" for number in range(30)], False),
         ([f"INFO it {number}: mean squared error 0.01{number}, failures: 0" for number in range(30)], False),
         ([f"[{number}] test error: 0.{number}%" for number in range(30)], False),
+        (["[monitor] errors: 0, failed batches: 0, exceptions: 0, timeouts: 0"] * 30, False),
+        (["I tensorflow/core/data/service/dispatcher: 2 workers alive, 0 failed tasks, 0 timed out"] * 30, False),
+        (["INFO health check passed: no errors found, nothing failed"] * 30, False),
+        (['{"status": "ok", "error": null, "exception": null}'] * 30, False),
+        (["[monitor] errors: 0, connection to ps-0 refused"] * 30, True),
+        (["connect to featurestore.mlops.svc:6379 failed: [Errno 111] Connection refused"] * 30, True),
         ([f"generation {number} best error 0.01205 failed 0 of 64" for number in range(30)], False),
         (["CreateSession still waiting for response from worker: /job:ps/replica:0/task:0"] * 6, True),
         (
