@@ -138,7 +138,7 @@ REJECTED: Final = error(
 INIT_RUNS: Final = warning(
     "init-container-runs",
     "Init container {container} running for {age} ({who})",
-    "An init container runs for more than five minutes",
+    "An init container runs for more than five minutes, or has written the same error again and again for a minute",
     LOGS,
 )
 INIT_STARTED: Final = info(
@@ -200,7 +200,7 @@ REASONS: Final = frozenset(
         "PreStartHookError",
     }
 )
-_LONG_S: Final = 300.0
+LONG_S: Final = 300.0
 """A pod that has not started by then without any message has a problem; volumes and images have messages."""
 
 
@@ -257,22 +257,7 @@ def _slow(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     if sandbox:
         yield of_event(facts, SANDBOX, sandbox[0], pod)
         return
-    for name, started_at in running_inits(pod).items():
-        run_s = facts.age_s(started_at) or 0.0
-        values = {"container": name, "age": duration(run_s), "previous": "false"}
-        since = f" since {started_at:%H:%M:%S} UTC" if started_at is not None else ""
-        made = of_pod(
-            INIT_RUNS if run_s >= _LONG_S else INIT_STARTED,
-            pod,
-            f"init container {safe_name(name)} running{since}",
-            key=name,
-            **values,
-        )
-        last = facts.log(pod.metadata.name, name).rstrip().rpartition("\n")[2]
-        log = (f"log of {safe_name(pod.metadata.name)}: {quote(last)}",) if last else ()
-        yield replace(made, proofs=(*made.proofs, *log))
-        return
-    if age_s is None or age_s < _LONG_S:
+    if running_inits(pod) or age_s is None or age_s < LONG_S:
         return
     # Slow image pulls and mounts are reported elsewhere.
     reported = {"Pulling", "FailedMount", "FailedAttachVolume"} & {event.reason for event in facts.pod_events(pod)}

@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.cli.diagnosis import crashing, reading, refining
+from tfjob_operator.cli.diagnosis import crashing, reading, refining, starting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, LINES, LOGS, MORE_LINES, RESTART
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, WhileRunning, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -27,7 +27,7 @@ from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import PodDetails
-from tfjob_operator.cli.model.pods import exits_of, running_since
+from tfjob_operator.cli.model.pods import exits_of, running_inits, running_since
 from tfjob_operator.cli.model.words import format_restarts, quote, safe_name, seconds_between
 
 AFTER_EXCEPTION: Final = warning(
@@ -87,6 +87,11 @@ _OF_TASK: Final = (
     "See the replica that the message names, and NetworkPolicies of the namespace: kubectl tfjob logs {job} -n {namespace}",
     WhileRunning(f"If it does not continue, restart all replicas; work since their last checkpoint is lost: {RESTART}"),
 )
+_REPEATS_IN_INIT: Final = "Init container {container} only repeats an error ({who}, {times} of the last lines): {words}"
+_OF_INIT: Final = (
+    LOGS,
+    ManifestChange("correct the init container in the template according to the log, or what it waits for"),
+)
 _SINCE_PROGRESS: Final = (
     "Running, but since its last line of progress its log only repeats an error ({who}, {times} lines): {words}"
 )
@@ -140,6 +145,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _others(facts)
     for pod in facts.live_pods:
         yield from _running(facts, pod)
+        yield from _initializing(facts, pod)
 
 
 def _succeeded(facts: Facts) -> Iterator[Finding]:
@@ -214,6 +220,23 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
             since = f"{duration(age_s)} ago" if log == last.log else "and then the same line again and again"
             more = {"what": what, "words": shorten(value(line)), "since": since}
             yield of_pod(GOES_ON, pod, **more, **values).seen_in(seen)
+
+
+def _initializing(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
+    """Yield the init container for which a pod waits, and the error if its log only repeats one."""
+    name = pod.metadata.name
+    for container, started_at in list(running_inits(pod).items())[:1] if facts.is_starting(pod) else ():
+        run_s, log = facts.age_s(started_at) or 0.0, facts.log(name, container).rstrip()
+        times, line, _ = reading.repeated_error(log) if run_s >= _TRIED_S else (0, "", True)
+        problem = starting.INIT_RUNS if run_s >= starting.LONG_S else starting.INIT_STARTED
+        if line:
+            problem = replace(starting.INIT_RUNS, title=_REPEATS_IN_INIT, to_do=_OF_INIT)
+        since = f" since {started_at:%H:%M:%S} UTC" if started_at is not None else ""
+        seen = [f"log of {safe_name(name)}: {quote(last)}"] if (last := log.rpartition("\n")[2]) else []
+        values = {"container": container, "age": duration(run_s), "previous": "false"}
+        values |= {"times": str(times), "words": shorten(value(line))}
+        made = of_pod(problem, pod, f"init container {safe_name(container)} running{since}", key=container, **values)
+        yield replace(made, proofs=(*made.proofs, *seen))
 
 
 def _ignored(facts: Facts, pod: PodDetails, log: str) -> tuple[str, str]:

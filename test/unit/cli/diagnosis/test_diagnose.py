@@ -2277,6 +2277,41 @@ def test_the_last_line_of_an_init_container_that_runs_is_quoted() -> None:
         assert f"log of {found.affected[0]}: mnist-ps-0 does not answer" in first_of(world).evidence
 
 
+@pytest.mark.parametrize(
+    ("lines", "quoted"),
+    [
+        (
+            (
+                "fatal error: An error occurred (403) when calling the HeadObject operation: Forbidden",
+                "download failed, retry in 5s",
+            ),
+            "calling the HeadObject operation: Forbidden",
+        ),
+        (
+            (
+                "rclone: ERROR : Attempt 1/3 failed with 1 errors and: AccessDenied: Access Denied",
+                "sleeping 5 before next attempt",
+            ),
+            "AccessDenied: Access Denied",
+        ),
+        (("Completed 53.0 GiB/100.0 GiB", "Completed 54.0 GiB/100.0 GiB"), ""),
+    ],
+)
+def test_an_init_container_that_only_repeats_an_error_is_a_warning_and_the_error_is_quoted(
+    lines: tuple[str, str], quoted: str
+) -> None:
+    """A healthy download waits, too."""
+    world = world_of()
+    for minutes in (2, 9):
+        world._initializing(minutes)
+        world.logs[WORKER, "fetch"] = "\n".join(lines * 9)
+        first = first_of(world)
+        assert first.title.startswith("Init container fetch only repeats an error (") is bool(quoted)
+        assert quoted in first.title
+    world._initializing(0.5)
+    assert first_of(world).id == "waits-for-init-container"
+
+
 def test_a_clock_that_is_ahead_does_not_make_the_new_pod_the_one_that_was_killed() -> None:
     """The operator writes the event, and the API server the time of creation."""
     world = recreated(137, "OOMKilled")
