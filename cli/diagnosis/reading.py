@@ -194,6 +194,8 @@ _ORIGINAL: Final = " Original error:"
 _SEVERAL_ROOTS: Final = re.compile(r"\d+ root error\(s\) found\.$")
 _ROOT_ERROR: Final = re.compile(r"\s*\(\d+\) (?!CANCELLED|Cancelled)\S")
 """One of the errors that TensorFlow found when it ran a graph; operations are canceled because of another one."""
+# openmpi: opal/util/show_help.c
+_BOX: Final = re.compile(r"(?m)^-{60,}\n(?P<text>(?:(?!-{60}).*\n)+)-{60,}\Z")
 _OF_LAUNCHER: Final = re.compile(r"(\w+\.)*ChildFailedError\b")
 """The exception of torchrun, after those of the processes that it started."""
 _OF_PROCESS: Final = re.compile(r"\s+(traceback|exitcode) *: (?!To enable traceback)(.+)")
@@ -526,7 +528,7 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     if last is None:
         where = _crashed_in(log[-_LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
         logged = (line for line in reversed(log.rstrip().splitlines()[-_LINES_LOGGED:]) if _OF_LOGGER.match(line))
-        return LastWords(f"crashed in {where}" if where else next(logged, ""))
+        return LastWords(f"crashed in {where}" if where else next(logged, "") or _in_box(log[-_LONGEST:].rstrip()))
     line = next((candidate.reason() for candidate in candidates if "NCCL WARN" in candidate.lines[0]), last.reason())
     handled = [message for message in messages if message.is_handled and first_match(rules, message.text()) is not None]
     if handled and last.level == "X":
@@ -534,6 +536,12 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     if (other := _just_before(messages, last) or next(_of_gpu_before(messages, last), None)) is not None:
         line = f"{line}, after {other.reason()}"
     return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
+
+
+def _in_box(log: str) -> str:
+    """Return the first sentence between two lines of hyphens at the end of a log, as of mpirun; "" if there are none."""
+    match = _BOX.search(log)
+    return " ".join(match["text"].split("\n\n")[0].split()) if match is not None else ""
 
 
 def _just_before(messages: Sequence[_Message], last: _Message) -> _Message | None:
