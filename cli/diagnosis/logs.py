@@ -287,6 +287,14 @@ _JOIN: Final = (
     "The pods that did not join may have the cause, or a NetworkPolicy of the namespace",
     ManifestChange("set WORLD_SIZE in env, or the arguments of the program, to the number of replicas if it differs"),
 )
+_LOGIN: Final = "Login by ssh denied: {name} ({who})"
+_KEYS: Final = (
+    LOGS,
+    ManifestChange(
+        "give the program a private key that only its user can read, such as from a Secret with defaultMode: 0400, and the "
+        "server its public key in authorized_keys"
+    ),
+)
 _NO_BUILTIN: Final = 'The shell does not know "{name}" ({who}), which is a part of bash'
 _BASH: Final = ManifestChange(
     "run the script with bash instead of sh in command, or write it for sh, such as . FILE for source FILE"
@@ -449,6 +457,10 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(
         NO_TOKEN,
         r"Service token file does not exist|No such file or directory: ['\"]/var/run/secrets/kubernetes\.io/serviceaccount",
+    ),
+    rule(
+        replace(NO_ACCESS, title=_LOGIN, to_do=_KEYS),
+        r"Permission denied \((?:publickey|password|keyboard-interactive|gssapi|hostbased)[\w,-]*\)",
     ),
     rule(NO_ACCESS, r"(?:Permission denied|Operation not permitted): b?['\"](?P<name>[^'\"\n]+)"),
     rule(NO_ACCESS, r"(?m)(?:^|: )(?P<name>/[^:;\n]*)[:;] (Permission denied|Operation not permitted)"),
