@@ -276,7 +276,10 @@ def _was_down(facts: Facts, kind: str, name: str) -> bool:
     One that was restarted before may have been training until then.
     """
     at = facts.job.status.completion_time
-    if any(pod.metadata.name == name and pod.status.phase == "Failed" for pod in facts.pods):
+    if any(
+        pod.metadata.name == name and pod.status.phase == "Failed" and not _was_stopped(facts, pod)
+        for pod in facts.pods
+    ):
         return True
     records = (restart for restart in facts.job.status.restarts if restart.type == kind and restart.replaced)
     if any(facts.shape.child(facts.name, kind, record.index) == name for record in records):
@@ -285,9 +288,17 @@ def _was_down(facts: Facts, kind: str, name: str) -> bool:
     return any(at and delay.at and seconds_between(delay.at, at) < _DELAY_S for delay in delays)
 
 
+def _was_stopped(facts: Facts, pod: PodDetails) -> bool:
+    """Return True if a pod is deleted that had not failed before the end of the job: then the operator stops it."""
+    at = facts.job.status.completion_time
+    ends = [end.ended.finished_at for end in exits_of(pod)]
+    has_failed = any(at and end and seconds_between(end, at) >= 0 for end in ends)
+    return pod.metadata.deletion_timestamp is not None and not has_failed
+
+
 def _failing(facts: Facts, kind: str, done: Container[int]) -> Iterator[tuple[str, str, str]]:
     """Yield the replicas of a type that had failed at the success, with words and evidence: by pod, restarts, or events."""
-    pods = {pod.metadata.name: pod for pod in facts.pods}
+    pods = {pod.metadata.name: pod for pod in facts.pods if not _was_stopped(facts, pod)}
     times = {
         restart.index: restart.total for restart in facts.job.status.restarts if restart.type == kind and restart.total
     }

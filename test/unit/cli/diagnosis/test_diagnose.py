@@ -3234,6 +3234,23 @@ def test_a_replica_that_was_deleted_while_it_trained_had_not_failed() -> None:
     assert ids_of(world) == ["succeeded-beside-failure"]
 
 
+def test_a_worker_that_the_operator_deletes_after_the_success_of_the_chief_had_not_failed() -> None:
+    """Kubelets up to 1.20 report its container like this until the pod is gone."""
+    world = Troubled()
+    world.spec["tfReplicaSpecs"]["Chief"] = world.workers | {"replicas": 1}
+    world.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+    world.status["finishedIndices"] = {"Chief": "0"}
+    world.pods[WORKER]["status"]["phase"] = "Failed"
+    unknown = "The container could not be located when the pod was deleted. The container used to be Running"
+    ended = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": unknown, "finishedAt": None}
+    world.container(WORKER)["state"] = {"terminated": ended}
+    assert ids_of(world) == ["succeeded-beside-failure"]
+    world.pods[WORKER]["metadata"]["deletionTimestamp"] = ago(0)
+    assert ids_of(world) == []
+    ended["finishedAt"] = ago(11)
+    assert ids_of(world) == ["succeeded-beside-failure"], "it had failed before"
+
+
 def test_a_pod_that_was_evicted_for_its_own_limit_is_told_as_soon_as_it_is_replaced() -> None:
     """The next one will exceed the limit again, unless the template has been edited. The node's lack of memory may pass."""
     world = world_of()
