@@ -1722,6 +1722,25 @@ def test_only_hosts_of_the_job_are_peers(host: str, id_: str) -> None:
     assert ("NetworkPolicy" in str(first_of(world).to_do)) is (id_ == "external-host-unreachable")
 
 
+def test_of_a_pod_that_is_gone_all_last_words_are_quoted_and_a_service_is_not_reached_by_a_proxy() -> None:
+    words = (
+        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='mlflow.mlops.svc', port=5000): Max retries exceeded "
+        "with url: /api/2.0/mlflow/experiments/get-by-name?experiment_name=lattice (Caused by NewConnectionError('"
+        "<urllib3.connection.HTTPConnection object at 0x7f1c>: Failed to establish a new connection: [Errno 111] Connection "
+        "refused'))"
+    )
+    world = world_of()
+    world.failed(1, message=words)
+    del world.pods[WORKER]
+    first = first_of(world)
+    assert first.title == f"Cannot connect to Service mlflow.mlops.svc ({WORKER})"
+    assert "[Errno 111] Connection refused" in " ".join(first.evidence)
+    assert "HTTPS_PROXY" not in steps_of(world)
+    world = world_of()
+    world.failed(1, log="curl: (6) Could not resolve host: mlflow.mlops.svc.cluster.local")
+    assert first_of(world).title.startswith("Name of a Service does not resolve: mlflow.mlops.svc.cluster.local (")
+
+
 @pytest.mark.parametrize(
     ("line", "is_any"),
     [
@@ -2743,10 +2762,11 @@ DENIED: Final = (
     "operation: Access Denied; retrying in 5s"
 )
 SLOW_DOWN: Final = [
-    "2026-11-30 08:41:10.1: W tensorflow/core/platform/s3/aws_logging.cc:57] Encountered Unknown AWSError 'SlowDown': Please "
-    "reduce your request rate.",
-    "2026-11-30 08:41:10.1: I tensorflow/core/platform/s3/aws_logging.cc:54] Request failed, now waiting 25600 ms before "
-    "attempting again.",
+    f"2026-11-30 08:41:10.1: {level} tensorflow/core/platform/s3/aws_logging.cc:{said}"
+    for level, said in (
+        ("W", "57] Encountered Unknown AWSError 'SlowDown': Please reduce your request rate."),
+        ("I", "54] Request failed, now waiting 25600 ms before attempting again."),
+    )
 ]
 
 
