@@ -189,7 +189,7 @@ NO_FILE: Final = _log(
     "file-not-found",
     712,
     "File not found: {name} ({who})",
-    (ManifestChange("mount the volume that has the file, or correct its path in args"),),
+    (ManifestChange("correct the path of the file in args, create it, or mount the volume that has it"),),
     "A file or directory that the program names does not exist",
 )
 NO_OBJECT: Final = _log(
@@ -230,7 +230,7 @@ BAD_ARGUMENTS: Final = _log(
 TF_CONFIG_BAD: Final = _log(
     "tf-config-misread",
     714,
-    "TF_CONFIG rejected by TensorFlow ({who})",
+    "TF_CONFIG rejected by TensorFlow ({who}): {name}",
     (ManifestChange("remove TF_CONFIG from env of the template, and add the replica types that the program needs"),),
     "TensorFlow rejects TF_CONFIG",
 )
@@ -441,7 +441,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
     ),
     rule(READ_ONLY, r"unable to open file: name = '(?P<name>[^'\n]+)', errno = 30\b"),
     rule(READ_ONLY, r"Read-only file system"),
-    rule(DISK_FULL, r"No space left on device|Disk quota exceeded|ENOSPC"),
+    rule(replace(DISK_FULL, title="Disk quota exceeded ({who})"), r"Disk quota exceeded|EDQUOT"),
+    rule(DISK_FULL, r"No space left on device|ENOSPC"),
     rule(OPEN_FILES, r"Too many open files"),
     rule(PORT_IN_USE, r"Address already in use|EADDRINUSE|Could not start gRPC server|Failed to bind to"),
     rule(

@@ -191,6 +191,8 @@ _WRAPPED: Final = re.compile(r"Exception encountered when calling |Graph executi
 """The first lines of exceptions of Keras and TensorFlow whose reason is on a later line."""
 _ORIGINAL: Final = " Original error:"
 """The end of the first line of an exception of tf.train.Saver: the message from which it was raised follows."""
+_WRAPPED_NAME: Final = re.compile(r"'[^']+'")
+"""A file on the line after its error, where rich wraps lines."""
 _SEVERAL_ROOTS: Final = re.compile(r"\d+ root error\(s\) found\.$")
 _ROOT_ERROR: Final = re.compile(r"\s*\(\d+\) (?!CANCELLED|Cancelled)\S")
 """One of the errors that TensorFlow found when it ran a graph; operations are canceled because of another one."""
@@ -267,7 +269,7 @@ class _Message:
         if "of RPC that terminated with" in words:
             words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
         following = self.lines[1] if words.endswith(":") and len(self.lines) > 1 else ""
-        if following[:1].isspace() and not _FRAME.match(following):
+        if (following[:1].isspace() and not _FRAME.match(following)) or _WRAPPED_NAME.fullmatch(following):
             words = f"{words} {following.strip()}"
         if _WRAPPED.match(words):
             words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)

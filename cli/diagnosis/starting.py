@@ -25,7 +25,7 @@ from tfjob_operator.cli.diagnosis.rules import rule, shorten
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import lookup_location, running_inits, statuses
-from tfjob_operator.cli.model.words import quote, safe_name
+from tfjob_operator.cli.model.words import LONG_MESSAGE_BYTES, quote, safe_name
 
 _STARTS: Final = "The pod then starts by itself"
 EXECUTABLE: Final = ManifestChange(
@@ -244,7 +244,7 @@ def _of_container(pod: PodDetails, status: ContainerStatusDetails) -> Iterator[F
     if reason == "CrashLoopBackOff" and before is not None and before.reason in REASONS:
         reason, message = before.reason, before.message
     if reason in REASONS:
-        seen = f"container {safe_name(status.name)}: {safe_name(reason)}: {quote(message)}"
+        seen = f"container {safe_name(status.name)}: {safe_name(reason)}: {quote(message, LONG_MESSAGE_BYTES)}"
         proof, where = f"pod {safe_name(pod.metadata.name)}: {seen}", lookup_location(pod, status.name)
         yield from matched(RULES, message or reason, pod, proof, container=status.name, where=where)
 

@@ -16,8 +16,9 @@ from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails
 
 MAX_MESSAGE_BYTES: Final = 400
-_LONGEST_END: Final = 750
-"""The condition Failed has the last words of a log (`api.text.TAIL_BYTES`), which may be all that is left of it."""
+LONG_MESSAGE_BYTES: Final = 750
+"""For the condition Failed, whose last words of a log may be all that is left of it, and for runtimes, which give the reason
+last."""
 """The most bytes of a message in a line of evidence: three terminal lines."""
 _SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", EventReason.NODE_SICK, *AttemptReason})
 """Attempt reasons that add nothing to the rest of the line, or to its message."""
@@ -118,7 +119,7 @@ def _hours(seconds: int) -> str:
 def failed_line(failed: JobCondition) -> str:
     """Format the Failed condition of a job, or that of an Ending job, as a line of evidence."""
     what = "condition" if failed.status == TRUE else "decided end"
-    return f"job: {what} Failed, {safe_name(failed.reason)}: {quote(failed.message, _LONGEST_END)}"
+    return f"job: {what} Failed, {safe_name(failed.reason)}: {quote(failed.message, LONG_MESSAGE_BYTES)}"
 
 
 def event_line(event: EventDetails, now: datetime) -> str:

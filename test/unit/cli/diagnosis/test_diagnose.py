@@ -3271,6 +3271,25 @@ def test_a_worker_that_the_operator_deletes_after_the_success_of_the_chief_had_n
     assert ids_of(world) == ["succeeded-beside-failure"], "it had failed before"
 
 
+def test_the_name_of_a_program_before_its_error_is_no_reason_of_an_exit() -> None:
+    world = recreated(143, "slurmstepd: error: *** JOB 1 ON n01 CANCELLED DUE TO PREEMPTION ***")
+    assert first_of(world).title.endswith("last failure: exit code 143 (SIGTERM)")
+
+
+def test_the_evidence_has_the_end_of_a_message_of_a_runtime_and_of_a_log_below_a_progress_bar() -> None:
+    """Runtimes give the reason last, and the bar of Keras without a new line is written when the process ends."""
+    world = world_of()
+    mount = "error mounting '/var/lib/kubelet/pods/x/volume-subpaths/m/tensorflow/0' to rootfs at '/etc/passwd': "
+    world.failed(
+        128, "StartError", f"failed to create containerd task: OCI runtime create failed: {mount * 4}not a directory"
+    )
+    assert "not a directory" in " ".join(first_of(world).evidence)
+    bars = "".join(f"\r\x1b[1m{step}/5004\x1b[0m ━━━━ 52ms/step - loss: 7.1312" for step in range(200))
+    world.failed(1, log=f"{TRACE}ValueError: Arguments must have the same shape\nEpoch 1/90\n{bars}")
+    assert "log of mnist-worker-1: " in first_of(world).evidence[1]
+    assert "ValueError: Arguments must have the same shape" in first_of(world).evidence[1]
+
+
 def test_a_pod_that_was_evicted_for_its_own_limit_is_told_as_soon_as_it_is_replaced() -> None:
     """The next one will exceed the limit again, unless the template has been edited. The node's lack of memory may pass."""
     world = world_of()
