@@ -68,14 +68,17 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else _UNSAFE_IN_LINES.sub(_escape, text)
 
 
-_NATIVE_FRAME: Final = re.compile(r" +@ +0x[0-9a-f]+ |\*\*\* Check failure stack trace: \*\*\*$")
-"""Lines of the stack trace that absl prints below a fatal message."""
+_NATIVE_FRAME: Final = re.compile(
+    r" +@ +0x[0-9a-f]+ |\*\*\* Check failure stack trace: \*\*\*$|Thread 0x[0-9a-f]+ .*\(most recent call first\):$|"
+    r"  <no Python frame>$|  File \"[^\"]*/(?:site|dist)-packages/[^\"]*\", line \d+ in |Extension modules: "
+)
+"""Lines of the stack traces that absl and faulthandler print below a fatal message, but not the user's code."""
 
 
 def tail_of(text: str, limit: int = TAIL_BYTES) -> str:
     """Return the last non-empty lines, joined, in at most `limit` bytes; a last line that is longer loses its end.
 
-    Stack frames of native code are left out.
+    Stack frames of native code are left out, and those of libraries below a fatal error of Python.
     """
     words = ""
     for line in reversed(text.splitlines()):

@@ -381,12 +381,13 @@ class _EvidenceReader:
                 stamped = [
                     line.partition(" ") for line in (raw or b"").decode(errors="replace").rstrip("\n").split("\n")
                 ]
-                at, _, text = stamped[-1]
+                text = stamped[-1][2]
                 lines, head = "\n".join(line for _, _, line in stamped), b""
                 if len(stamped) == _LAST_LINES and _requests_accelerator(pod):
                     first = {"container": c.CONTAINER_NAME, "limitBytes": _HEAD_BYTES}
                     head = self._read(self._log_of(name), "logs", first) or b""
-                found[name] = LastLine(_time(at), text, lines, head.decode(errors="replace"))
+                times = tuple(_time(each) for each, *_ in stamped)
+                found[name] = LastLine(times[-1], text, lines, head.decode(errors="replace"), times)
         return found if "logs" not in self.forbidden else {}
 
     def _log_of(self, pod: str) -> ResourceAttributes:

@@ -357,11 +357,14 @@ def limit_of(reason: str, message: str) -> EventReason | None:
 
 EXITED: Final = "Pod: {namespace}.{pod} exited with code {code}"
 """The message of the event ExitedWithCode, as in the Go operators. A reason and the termination message may follow."""
-_EXITED: Final = re.compile(r"Pod: [^\s.]+\.(\S{1,253}) exited with code (-?\d{1,10})(?:: (\w{1,64})(?=: |\Z))?")
+_EXITED: Final = re.compile(r"Pod: [^\s.]+\.(\S{1,253}) exited with code (-?\d{1,10})(?:: ([A-Z]\w{0,63})(?=: |\Z))?")
 
 
 class PodExit(NamedTuple):
-    """The exit of a training container in an event. `reason` is the only word after the code, or that before a colon."""
+    """The exit of a training container in an event. `reason` is the only word after the code, or that before a colon.
+
+    A reason begins with a capital letter, and `slurmstepd: error` does not.
+    """
 
     pod: str
     code: int

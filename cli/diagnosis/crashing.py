@@ -48,6 +48,8 @@ from tfjob_operator.cli.model.pods import (
     statuses,
 )
 from tfjob_operator.cli.model.words import (
+    LONG_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES,
     ago,
     ended_by,
     failed_line,
@@ -585,10 +587,11 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     log, when = facts.log(name, each.container), ago(facts.now, ended.finished_at)
     reason = f" ({safe_name(ended.reason)})" if ended.reason not in {"", "Error"} else ""
     how = f"exited with code {ended.exit_code}{reason}{when and ', '}{when}"
-    words = f": {quote(ended.message)}" if ended.message else ""
+    most = LONG_MESSAGE_BYTES if ended.reason in starting.REASONS else MAX_MESSAGE_BYTES
+    words = f": {quote(reading.plain(ended.message), most)}" if ended.message else ""
     proofs = [f"pod {safe_name(name)}: container {safe_name(each.container)} {how}{words}"]
     if log:
-        proofs.append(f"log of {safe_name(name)}: {quote(log)}")
+        proofs.append(f"log of {safe_name(name)}: {quote(reading.plain(log))}")
     probe = _probes(facts, name, pod.metadata.uid, each.container, ended.finished_at)
     skipped = latest(facts.pod_events(pod, "InvalidEnvironmentVariableNames"))
     hooks = latest(facts.pod_events(pod, f"Failed{_HOOK}"))

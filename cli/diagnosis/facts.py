@@ -38,13 +38,14 @@ from tfjob_operator.cli.model.words import event_line, seconds_between
 class LastLine(NamedTuple):
     """The last line of a container's log, its time, and the last lines with it; the time is None if the log is empty.
 
-    `head` is the beginning of the log of a container that requests an accelerator.
+    `head` is the beginning of the log of a container that requests an accelerator. `times` are those of the lines of `log`.
     """
 
     at: datetime | None
     text: str = ""
     log: str = ""
     head: str = ""
+    times: tuple[datetime | None, ...] = ()
 
 
 class Absent(NamedTuple):

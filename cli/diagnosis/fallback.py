@@ -114,7 +114,10 @@ NO_NODE: Final = error(
     ManifestChange("remove nodeName from the template, or correct it"),
     unless=(KNOWN,),
 )
-_WHO_DELETES: Final = "See who deletes the pods: kubectl -n {namespace} get events"
+_WHO_DELETES: Final = (
+    "Events do not tell who deletes a pod: ask your cluster administrator to look for {who} in the audit log of the API "
+    "server"
+)
 RECREATED: Final = warning(
     "pods-recreated",
     "Recreated {times} times within {window} ({who}){words}",
@@ -123,6 +126,7 @@ RECREATED: Final = warning(
     _WHO_DELETES,
     "Evictions by a drain, an autoscaler or a descheduler leave no event; see which nodes are cordoned: kubectl get nodes",
     unless=(KNOWN, "attempt-waits-for-pods", "restart-delayed"),
+    rank=809,
 )
 _OF_DISRUPTION: Final = (
     DESCRIBE_JOB,

@@ -153,6 +153,7 @@ DEADLINE_NEAR: Final = warning(
     "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes",
     "Double it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
     '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{twice}}}}}}}\'',
+    rank=910,
 )
 BACKOFF_NEAR: Final = warning(
     "backoff-limit-near",
@@ -160,6 +161,7 @@ BACKOFF_NEAR: Final = warning(
     "The restarts have reached backoffLimit",
     DESCRIBE_JOB,
     ManifestChange("raise spec.runPolicy.backoffLimit", recreate=False),
+    rank=910,
 )
 NOT_ADOPTED: Final = warning(
     "not-adopted",
@@ -195,8 +197,9 @@ SILENT: Final = warning(
     "kubectl tfjob logs {job} -n {namespace} --tail=20",
     "Look into a container: kubectl tfjob exec {job} -n {namespace}",
     "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
-    "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
+    f"Only if it hangs, restart all replicas; work since their last checkpoint is lost: {RESTART}",
     unless=("stalled", "running-after-exception"),
+    rank=909,
 )
 QUIET: Final = info(
     "replica-without-log-output",

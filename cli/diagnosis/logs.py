@@ -189,7 +189,7 @@ NO_FILE: Final = _log(
     "file-not-found",
     712,
     "File not found: {name} ({who})",
-    (ManifestChange("mount the volume that has the file, or correct its path in args"),),
+    (ManifestChange("correct the path of the file in args, create it, or mount the volume that has it"),),
     "A file or directory that the program names does not exist",
 )
 NO_OBJECT: Final = _log(
@@ -230,7 +230,7 @@ BAD_ARGUMENTS: Final = _log(
 TF_CONFIG_BAD: Final = _log(
     "tf-config-misread",
     714,
-    "TF_CONFIG rejected by TensorFlow ({who})",
+    "TF_CONFIG rejected by TensorFlow ({who}): {name}",
     (ManifestChange("remove TF_CONFIG from env of the template, and add the replica types that the program needs"),),
     "TensorFlow rejects TF_CONFIG",
 )
@@ -286,6 +286,14 @@ _JOIN: Final = (
     _PODS,
     "The pods that did not join may have the cause, or a NetworkPolicy of the namespace",
     ManifestChange("set WORLD_SIZE in env, or the arguments of the program, to the number of replicas if it differs"),
+)
+_LOGIN: Final = "Login by ssh denied: {name} ({who})"
+_KEYS: Final = (
+    LOGS,
+    ManifestChange(
+        "give the program a private key that only its user can read, such as from a Secret with defaultMode: 0400, and the "
+        "server its public key in authorized_keys"
+    ),
 )
 _NO_BUILTIN: Final = 'The shell does not know "{name}" ({who}), which is a part of bash'
 _BASH: Final = ManifestChange(
@@ -418,7 +426,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
     ),
     rule(
         PEER_UNKNOWN,
-        r"(?:DNS resolution failed for |errors resolving |Could not resolve host: |Failed to resolve ')(?P<name>[\w.-]*\w)",
+        r"(?:DNS resolution failed for |errors resolving |Could not resolve host(?:: |name )|Failed to resolve ')"
+        r"(?P<name>[\w.-]*\w)",
     ),
     rule(
         PEER_UNKNOWN,
@@ -432,7 +441,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
     ),
     rule(READ_ONLY, r"unable to open file: name = '(?P<name>[^'\n]+)', errno = 30\b"),
     rule(READ_ONLY, r"Read-only file system"),
-    rule(DISK_FULL, r"No space left on device|Disk quota exceeded|ENOSPC"),
+    rule(replace(DISK_FULL, title="Disk quota exceeded ({who})"), r"Disk quota exceeded|EDQUOT"),
+    rule(DISK_FULL, r"No space left on device|ENOSPC"),
     rule(OPEN_FILES, r"Too many open files"),
     rule(PORT_IN_USE, r"Address already in use|EADDRINUSE|Could not start gRPC server|Failed to bind to"),
     rule(
@@ -448,6 +458,10 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(
         NO_TOKEN,
         r"Service token file does not exist|No such file or directory: ['\"]/var/run/secrets/kubernetes\.io/serviceaccount",
+    ),
+    rule(
+        replace(NO_ACCESS, title=_LOGIN, to_do=_KEYS),
+        r"Permission denied \((?:publickey|password|keyboard-interactive|gssapi|hostbased)[\w,-]*\)",
     ),
     rule(NO_ACCESS, r"(?:Permission denied|Operation not permitted): b?['\"](?P<name>[^'\"\n]+)"),
     rule(NO_ACCESS, r"(?m)(?:^|: )(?P<name>/[^:;\n]*)[:;] (Permission denied|Operation not permitted)"),
@@ -503,7 +517,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
     rule(
         PEER_FAILED,
         r"\A(?=[\s\S]*?(?P<name>/job:\w+/replica:\d+/task:\d+))?[\s\S]*?(another task died|stopped sending heartbeats|"
-        r"heartbeat timeout|Collective ?ops (is |)abort|Socket closed|Connection (reset|closed) by peer|remote process exited)",
+        r"heartbeat timeout|Collective ?ops (is )?abort(?!ed by: )|aborted by: failed to connect|Error reported from /job:|"
+        r"Socket closed|Connection (reset|closed) by peer|remote process exited)",
     ),
     rule(
         PEER_AWAY,
@@ -533,7 +548,7 @@ OUTSIDE: Final[Mapping[Problem, Problem]] = {PEER_UNKNOWN: HOST_UNKNOWN, PEER_AW
 _HOST: Final = re.compile(
     r"\bhost='(?P<urllib>[^'\s]{1,253})'|"
     r"\b(?:(?:http|ws|redis|grpc|amqp)s?|postgres(?:ql)?|mysql|mongodb|tcp)://(?:[^/@\s]{1,200}@)?(?P<url>[\w.-]{1,253})|"
-    r"(?:resolve (?:host: )?'?|resolution failed for |lookup (?!address information)|"
+    r"(?:resolve (?:host: |hostname )?'?|resolution failed for |lookup (?!address information)|"
     r"server at \"|connecting to |Connection to |ipv4:)"
     r"(?P<host>[\w.-]{1,253}\w)"
 )

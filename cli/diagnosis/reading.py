@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise, takewhile
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +15,7 @@ import msgspec
 from tfjob_operator.cli.diagnosis.causes import Problem
 from tfjob_operator.cli.diagnosis.logs import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
 from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule
+from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.training import MAX_BYTES, LogReader
 
 _LONGEST: Final = 65_536
@@ -53,19 +56,31 @@ _RAISES: Final = 3
 """The same of exceptions, between which there may be many frames."""
 _NO_NUMBERS: Final = frozenset({"nan", "inf", "infinity"})
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_NUMBER_ALONE: Final = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_/\d])(?<![A-Za-z_]-)\d+")
+"""A number that is no part of a name, such as that of a file: errors about several files are not one error."""
+_TRIED_S: Final = 60.0
 _ERROR: Final = re.compile(
     r"\b(?:error|fatal|critical|exception|failed|failure|fail|refused|denied|unreachable|unavailable|timed out|timeout|cannot|"
-    r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?|still waiting|deadline exceeded)\b|^[EF]\d{4} ",
+    r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?|still waiting|deadline exceeded)\b|^[EF]\d{4} |"
+    r"(?-i:\w(?:Error|Exception)\b)",
     re.IGNORECASE,
 )
-_TRIES_AGAIN: Final = re.compile(r"\b(retry|retrying|retries|try(ing)? again|restart(ing)?)\b", re.IGNORECASE)
+_TRIES_AGAIN: Final = re.compile(
+    r"\b(retry|retrying|retries|try(ing)? again|attempting again|restart(ing)?)\b", re.IGNORECASE
+)
 """In a line by which a script says that it starts a program again: the program has said why."""
 _RESTORED: Final = re.compile(r"\b(restored|restoring|resumed|resuming)\b", re.IGNORECASE)
 _MEASURES: Final = re.compile(r"\b(loss|accuracy)\b", re.IGNORECASE)
 # horovod: horovod/common/stall_inspector.cc
 _MISSING_RANKS: Final = re.compile(r"\bMissing ranks:\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
-_MEASURED: Final = re.compile(r"\b(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)", re.IGNORECASE)
-"""A number that is called an error, which a training logs."""
+_MEASURED: Final = re.compile(
+    r"\b\w*(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)|"
+    r"\b(?:0|no|nothing|none|zero)\s{1,3}(?:\w{1,30}\s)?(?:errors?|exceptions?|failed|failures?|timeouts?|timed out)\b|"
+    r"\b(?:errors?|exceptions?|failed|failures?|timeouts?|timed out)(?:\s\w{1,30})?\"?\s{0,3}[:=]\s{0,3}"
+    r"(?:0(?![\d.])|null\b|none\b|nil\b|false\b|\"\"|\[\])",
+    re.IGNORECASE,
+)
+"""A number that is called an error, which a training logs, and what says that there was none."""
 _LOSS: Final = re.compile(
     r"(?P<name>[\w/.-]{0,40}(?:loss|cost|rmse|mse|mae|nll))\b(?:[^:=\n]{0,60}?[:=]\s*(?:tensor\()?|\s+(?:is\s+)?)"
     r"(?P<value>[-+]?(?:nan|inf(?:inity)?)\b|[-+]?\d[\d.eE+-]*)",
@@ -144,6 +159,7 @@ _FAULT_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]{1,1000})", line (?P<li
 _OF_LIBRARY: Final = re.compile(r"/lib(64)?/python\d|/(site|dist)-packages/|<frozen ")
 _ROOT: Final = re.compile(r"NCCL WARN|OP_REQUIRES failed|insufficient shared memory|CUDA_ERROR_ECC")
 """Messages with the reason of an exception that gives none, such as an InternalError of NCCL."""
+_OF_GPU: Final = re.compile(r"\b(?:CUDA_ERROR|CUDNN_STATUS)_[A-Z]")
 _WITH_FRAMES: Final = (
     rule(TF_CONFIG_BAD, r'tfconfig_cluster_resolver\.py"[\s\S]{0,4000}\njson\.decoder\.JSONDecodeError: '),
 )
@@ -173,6 +189,15 @@ _DECORATION: Final = re.compile(
 _FRAME: Final = re.compile(r" {4}|  File ")
 _WRAPPED: Final = re.compile(r"Exception encountered when calling |Graph execution error:|in user code:|$")
 """The first lines of exceptions of Keras and TensorFlow whose reason is on a later line."""
+_ORIGINAL: Final = " Original error:"
+"""The end of the first line of an exception of tf.train.Saver: the message from which it was raised follows."""
+_WRAPPED_NAME: Final = re.compile(r"'[^']+'")
+"""A file on the line after its error, where rich wraps lines."""
+_SEVERAL_ROOTS: Final = re.compile(r"\d+ root error\(s\) found\.$")
+_ROOT_ERROR: Final = re.compile(r"\s*\(\d+\) (?!CANCELLED|Cancelled)\S")
+"""One of the errors that TensorFlow found when it ran a graph; operations are canceled because of another one."""
+# openmpi: opal/util/show_help.c
+_BOX: Final = re.compile(r"(?m)^-{60,}\n(?P<text>(?:(?!-{60}).*\n)+)-{60,}\Z")
 _OF_LAUNCHER: Final = re.compile(r"(\w+\.)*ChildFailedError\b")
 """The exception of torchrun, after those of the processes that it started."""
 _OF_PROCESS: Final = re.compile(r"\s+(traceback|exitcode) *: (?!To enable traceback)(.+)")
@@ -244,10 +269,14 @@ class _Message:
         if "of RPC that terminated with" in words:
             words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
         following = self.lines[1] if words.endswith(":") and len(self.lines) > 1 else ""
-        if following[:1].isspace() and not _FRAME.match(following):
+        if (following[:1].isspace() and not _FRAME.match(following)) or _WRAPPED_NAME.fullmatch(following):
             words = f"{words} {following.strip()}"
         if _WRAPPED.match(words):
             words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)
+        if words.endswith(_ORIGINAL):
+            words = next((line for line in self.lines[1:] if line), words)
+        if _SEVERAL_ROOTS.match(words):
+            words = next((line.strip() for line in self.lines if _ROOT_ERROR.match(line)), words)
         return ": ".join(filter(None, (exception["type"].rpartition(".")[2], words)))
 
     def text(self) -> str:
@@ -350,20 +379,52 @@ def without_frames(log: str) -> str:
     return "\n".join(lines)
 
 
-def repeated_error(log: str) -> tuple[int, str]:
-    """Return how many of the last lines of a log are one error, apart from numbers, and the last of them; 0 if it says more.
+def repeated_error(log: str, times: Sequence[datetime | None] = ()) -> tuple[int, str, bool]:
+    """Return how many of the last lines of a log are one error, apart from numbers, the line of them that says most, and True.
 
-    Then a program does nothing but try again. A line of a training shows that it does more, as does an error that is measured.
+    The number is 0 if the log says more. Then a program does nothing but try again. A line of a training shows that it does
+    more, as does an error that is measured. After a line of a training, the same operation must have failed for a minute, and
+    for twice as long as the training was silent before, by the `times` of the lines; then the last value is False.
     """
-    lines = [line for line in plain(log).split("\n") if line.strip() and not _is_of_traceback(line)]
-    if any(_trains(line) and not _is_about_step(line) for line in lines):
-        return 0, ""
-    alike = Counter(_NUMBER.sub("#", line) for line in lines)
-    least = {line: _RAISES if _EXCEPTION.match(line) else _REPEATS for line in alike}
-    repeated = {line: times for line, times in alike.items() if times >= least[line]}
-    errors = [line for line in lines if _NUMBER.sub("#", line) in repeated and _ERROR.search(_MEASURED.sub("", line))]
-    reasons = [line for line in errors if not _TRIES_AGAIN.search(line)] or errors
-    return (len(errors), reasons[-1]) if errors and sum(repeated.values()) >= 0.8 * len(lines) else (0, "")
+    lines = plain(log).split("\n")
+    trained = [number for number, line in enumerate(lines) if _trains(line) and not _is_about_step(line)]
+    after = lines[trained[-1] + 1 :] if trained else lines
+    times_alike, mask = (2, _NUMBER_ALONE) if trained else (1, _NUMBER)
+    said = [line for line in after if line.strip() and not _is_of_traceback(line)]
+    alike = Counter(mask.sub("#", line) for line in said)
+    least = {line: times_alike * (_RAISES if _EXCEPTION.match(line) else _REPEATS) for line in alike}
+    repeated = {line: count for line, count in alike.items() if count >= least[line]}
+    errors = [line for line in said if mask.sub("#", line) in repeated and _tells_of_error(line)]
+    if not errors or sum(repeated.values()) < 0.8 * len(said):
+        return 0, "", False
+    if trained:
+        is_old = any(mask.sub("#", line) in repeated for line in lines[: trained[-1]])
+        if not _is_overdue(times, [0, *trained] if is_old else trained, len(lines)):
+            return 0, "", False
+    return len(errors), max(reversed(errors), key=_weight), not trained
+
+
+def _tells_of_error(line: str) -> bool:
+    return _is_severe(line) or _ERROR.search(_MEASURED.sub("", line)) is not None
+
+
+def _is_severe(line: str) -> bool:
+    native = _NATIVE.match(line)
+    return native is not None and native["level"] in {"E", "F"}
+
+
+def _weight(line: str) -> int:
+    """Return the greater a number, the more a line may tell of why something is tried again."""
+    return 2 if _is_severe(line) else 0 if _TRIES_AGAIN.search(line) else 1
+
+
+def _is_overdue(times: Sequence[datetime | None], trained: Sequence[int], count: int) -> bool:
+    """Return True if a log of `count` lines has no line of a training for much longer than between its lines `trained`."""
+    known = [at for at in times if at is not None]
+    if len(known) != count:
+        return False
+    gaps = [seconds_between(known[one], known[other]) for one, other in pairwise(trained)]
+    return seconds_between(known[trained[-1]], known[-1]) >= max(_TRIED_S, 2 * max(gaps, default=0.0))
 
 
 def _trains(line: str) -> bool:
@@ -469,14 +530,20 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
     if last is None:
         where = _crashed_in(log[-_LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
         logged = (line for line in reversed(log.rstrip().splitlines()[-_LINES_LOGGED:]) if _OF_LOGGER.match(line))
-        return LastWords(f"crashed in {where}" if where else next(logged, ""))
+        return LastWords(f"crashed in {where}" if where else next(logged, "") or _in_box(log[-_LONGEST:].rstrip()))
     line = next((candidate.reason() for candidate in candidates if "NCCL WARN" in candidate.lines[0]), last.reason())
     handled = [message for message in messages if message.is_handled and first_match(rules, message.text()) is not None]
     if handled and last.level == "X":
         line = f"{line}, while handling {handled[-1].reason()}"
-    if (other := _just_before(messages, last)) is not None:
+    if (other := _just_before(messages, last) or next(_of_gpu_before(messages, last), None)) is not None:
         line = f"{line}, after {other.reason()}"
     return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
+
+
+def _in_box(log: str) -> str:
+    """Return the first sentence between two lines of hyphens at the end of a log, as of mpirun; "" if there are none."""
+    match = _BOX.search(log)
+    return " ".join(match["text"].split("\n\n")[0].split()) if match is not None else ""
 
 
 def _just_before(messages: Sequence[_Message], last: _Message) -> _Message | None:
@@ -487,6 +554,12 @@ def _just_before(messages: Sequence[_Message], last: _Message) -> _Message | Non
         for message in before
     )
     return before[0] if before and is_other else None
+
+
+def _of_gpu_before(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
+    """Yield the errors of a GPU right before a fatal message, the last one first: that may have nothing but a number."""
+    before = reversed(messages[: messages.index(last)] if last.level == "F" else [])
+    yield from takewhile(lambda message: message.level == "E" and _OF_GPU.search(message.lines[0]), before)
 
 
 def _of_hydra(log: str) -> str:
@@ -559,6 +632,7 @@ def _first_member(messages: Sequence[_Message]) -> _Message:
 def _causes(messages: Sequence[_Message], last: _Message) -> Iterator[_Message]:
     """Yield the deciding message, the exceptions from which it was raised, and what explains it if it is vague."""
     yield last
+    yield from _of_gpu_before(messages, last)
     chain = [message for message in messages if message.level == "X"]
     for message in reversed(chain[:-1] if last.level == "X" else []):
         if not message.is_cause:

@@ -11,6 +11,7 @@ from tfjob_operator.api.v1.constants import BACKEND_VARIABLES, CHIEF, CONTAINER_
 from tfjob_operator.cli.diagnosis.advice import LOGS
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.logs import host_in
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.model.command_lines import command_of, script_of
 from tfjob_operator.cli.model.facts import listed, mapping, text
@@ -54,6 +55,8 @@ _ENDS_THE_JOB: Final = (
 )
 
 
+_SERVICE: Final = re.compile(r"\.svc(?:\.|$)")
+_OTHER_SERVICE: Final = ManifestChange("correct the host in args or env if the Service has another name or namespace")
 _ADDRESSES: Final = tuple(address for address, *_ in BACKEND_VARIABLES)
 _CLUSTER_DNS: Final = ManifestChange(
     "remove dnsPolicy: Default from the template: with it, pods do not use cluster DNS"
@@ -130,6 +133,9 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
         return _peer_missing(facts, problem, pod)
     if problem.id in _SHM_TITLES and _mounts_shm(pod_spec_of(facts, pod), container):
         problem = replace(problem, title=_SHM_TITLES[problem.id], to_do=(LOGS, _SHM_LARGER))
+    if problem.id in {"external-host-unreachable", "external-name-unresolved"} and _SERVICE.search(host_in(words)[0]):
+        title = problem.title.replace("an external host", "a Service").replace("external host", "Service")
+        problem = replace(problem, title=title, to_do=(*problem.to_do[:-1], _OTHER_SERVICE))
     if problem.id == "python-module-missing":
         return _module_missing(problem, words)
     if problem.id == "segmentation-fault" and words.startswith(_FAULT):

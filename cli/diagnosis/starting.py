@@ -25,7 +25,7 @@ from tfjob_operator.cli.diagnosis.rules import rule, shorten
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import lookup_location, running_inits, statuses
-from tfjob_operator.cli.model.words import quote, safe_name
+from tfjob_operator.cli.model.words import LONG_MESSAGE_BYTES, quote, safe_name
 
 _STARTS: Final = "The pod then starts by itself"
 EXECUTABLE: Final = ManifestChange(
@@ -138,7 +138,7 @@ REJECTED: Final = error(
 INIT_RUNS: Final = warning(
     "init-container-runs",
     "Init container {container} running for {age} ({who})",
-    "An init container runs for more than five minutes",
+    "An init container runs for more than five minutes, or has written the same error again and again for a minute",
     LOGS,
 )
 INIT_STARTED: Final = info(
@@ -200,7 +200,7 @@ REASONS: Final = frozenset(
         "PreStartHookError",
     }
 )
-_LONG_S: Final = 300.0
+LONG_S: Final = 300.0
 """A pod that has not started by then without any message has a problem; volumes and images have messages."""
 
 
@@ -244,7 +244,7 @@ def _of_container(pod: PodDetails, status: ContainerStatusDetails) -> Iterator[F
     if reason == "CrashLoopBackOff" and before is not None and before.reason in REASONS:
         reason, message = before.reason, before.message
     if reason in REASONS:
-        seen = f"container {safe_name(status.name)}: {safe_name(reason)}: {quote(message)}"
+        seen = f"container {safe_name(status.name)}: {safe_name(reason)}: {quote(message, LONG_MESSAGE_BYTES)}"
         proof, where = f"pod {safe_name(pod.metadata.name)}: {seen}", lookup_location(pod, status.name)
         yield from matched(RULES, message or reason, pod, proof, container=status.name, where=where)
 
@@ -257,22 +257,7 @@ def _slow(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     if sandbox:
         yield of_event(facts, SANDBOX, sandbox[0], pod)
         return
-    for name, started_at in running_inits(pod).items():
-        run_s = facts.age_s(started_at) or 0.0
-        values = {"container": name, "age": duration(run_s), "previous": "false"}
-        since = f" since {started_at:%H:%M:%S} UTC" if started_at is not None else ""
-        made = of_pod(
-            INIT_RUNS if run_s >= _LONG_S else INIT_STARTED,
-            pod,
-            f"init container {safe_name(name)} running{since}",
-            key=name,
-            **values,
-        )
-        last = facts.log(pod.metadata.name, name).rstrip().rpartition("\n")[2]
-        log = (f"log of {safe_name(pod.metadata.name)}: {quote(last)}",) if last else ()
-        yield replace(made, proofs=(*made.proofs, *log))
-        return
-    if age_s is None or age_s < _LONG_S:
+    if running_inits(pod) or age_s is None or age_s < LONG_S:
         return
     # Slow image pulls and mounts are reported elsewhere.
     reported = {"Pulling", "FailedMount", "FailedAttachVolume"} & {event.reason for event in facts.pod_events(pod)}

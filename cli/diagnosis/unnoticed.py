@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.cli.diagnosis import crashing, reading, refining
+from tfjob_operator.cli.diagnosis import crashing, reading, refining, starting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, LINES, LOGS, MORE_LINES, RESTART
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, WhileRunning, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -27,7 +27,7 @@ from tfjob_operator.cli.diagnosis.rows import of_job, of_pod
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import PodDetails
-from tfjob_operator.cli.model.pods import exits_of, running_since
+from tfjob_operator.cli.model.pods import exits_of, running_inits, running_since
 from tfjob_operator.cli.model.words import format_restarts, quote, safe_name, seconds_between
 
 AFTER_EXCEPTION: Final = warning(
@@ -76,9 +76,24 @@ AFTER_OOM: Final = warning(
 REPEATS: Final = warning(
     "running-with-repeated-error",
     "Running, but its log only repeats an error ({who}, {times} of the last lines): {words}",
-    "A container that has run for a minute has written the same error again and again, and no line of a training",
+    "A container that has run for a minute has written the same error again and again, and no line of a training for much "
+    "longer than before",
     LOGS,
     ManifestChange("correct in the template what the message names, such as an address, an argument or a permission"),
+    rank=909,
+)
+_OF_TASK: Final = (
+    LOGS,
+    "See the replica that the message names, and NetworkPolicies of the namespace: kubectl tfjob logs {job} -n {namespace}",
+    WhileRunning(f"If it does not continue, restart all replicas; work since their last checkpoint is lost: {RESTART}"),
+)
+_REPEATS_IN_INIT: Final = "Init container {container} only repeats an error ({who}, {times} of the last lines): {words}"
+_OF_INIT: Final = (
+    LOGS,
+    ManifestChange("correct the init container in the template according to the log, or what it waits for"),
+)
+_SINCE_PROGRESS: Final = (
+    "Running, but since its last line of progress its log only repeats an error ({who}, {times} lines): {words}"
 )
 _OF_RANKS: Final = (
     LOGS,
@@ -130,6 +145,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _others(facts)
     for pod in facts.live_pods:
         yield from _running(facts, pod)
+        yield from _initializing(facts, pod)
 
 
 def _succeeded(facts: Facts) -> Iterator[Finding]:
@@ -187,7 +203,9 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
         others = refining.finished_before(facts)
         problem = replace(REPEATS, to_do=(others, LOGS) if others else _OF_RANKS)
     else:
-        problem, (times, line) = REPEATS, reading.repeated_error(last.log)
+        times, line, is_all = reading.repeated_error(last.log, last.times)
+        problem = REPEATS if is_all else replace(REPEATS, title=_SINCE_PROGRESS)
+        problem = replace(problem, to_do=_OF_TASK) if "/job:" in line else problem
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
         yield of_pod(problem, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
     else:
@@ -202,6 +220,23 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
             since = f"{duration(age_s)} ago" if log == last.log else "and then the same line again and again"
             more = {"what": what, "words": shorten(value(line)), "since": since}
             yield of_pod(GOES_ON, pod, **more, **values).seen_in(seen)
+
+
+def _initializing(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
+    """Yield the init container for which a pod waits, and the error if its log only repeats one."""
+    name = pod.metadata.name
+    for container, started_at in list(running_inits(pod).items())[:1] if facts.is_starting(pod) else ():
+        run_s, log = facts.age_s(started_at) or 0.0, facts.log(name, container).rstrip()
+        times, line, _ = reading.repeated_error(log) if run_s >= _TRIED_S else (0, "", True)
+        problem = starting.INIT_RUNS if run_s >= starting.LONG_S else starting.INIT_STARTED
+        if line:
+            problem = replace(starting.INIT_RUNS, title=_REPEATS_IN_INIT, to_do=_OF_INIT)
+        since = f" since {started_at:%H:%M:%S} UTC" if started_at is not None else ""
+        seen = [f"log of {safe_name(name)}: {quote(last)}"] if (last := log.rpartition("\n")[2]) else []
+        values = {"container": container, "age": duration(run_s), "previous": "false"}
+        values |= {"times": str(times), "words": shorten(value(line))}
+        made = of_pod(problem, pod, f"init container {safe_name(container)} running{since}", key=container, **values)
+        yield replace(made, proofs=(*made.proofs, *seen))
 
 
 def _ignored(facts: Facts, pod: PodDetails, log: str) -> tuple[str, str]:
@@ -241,7 +276,10 @@ def _was_down(facts: Facts, kind: str, name: str) -> bool:
     One that was restarted before may have been training until then.
     """
     at = facts.job.status.completion_time
-    if any(pod.metadata.name == name and pod.status.phase == "Failed" for pod in facts.pods):
+    if any(
+        pod.metadata.name == name and pod.status.phase == "Failed" and not _was_stopped(facts, pod)
+        for pod in facts.pods
+    ):
         return True
     records = (restart for restart in facts.job.status.restarts if restart.type == kind and restart.replaced)
     if any(facts.shape.child(facts.name, kind, record.index) == name for record in records):
@@ -250,9 +288,17 @@ def _was_down(facts: Facts, kind: str, name: str) -> bool:
     return any(at and delay.at and seconds_between(delay.at, at) < _DELAY_S for delay in delays)
 
 
+def _was_stopped(facts: Facts, pod: PodDetails) -> bool:
+    """Return True if a pod is deleted that had not failed before the end of the job: then the operator stops it."""
+    at = facts.job.status.completion_time
+    ends = [end.ended.finished_at for end in exits_of(pod)]
+    has_failed = any(at and end and seconds_between(end, at) >= 0 for end in ends)
+    return pod.metadata.deletion_timestamp is not None and not has_failed
+
+
 def _failing(facts: Facts, kind: str, done: Container[int]) -> Iterator[tuple[str, str, str]]:
     """Yield the replicas of a type that had failed at the success, with words and evidence: by pod, restarts, or events."""
-    pods = {pod.metadata.name: pod for pod in facts.pods}
+    pods = {pod.metadata.name: pod for pod in facts.pods if not _was_stopped(facts, pod)}
     times = {
         restart.index: restart.total for restart in facts.job.status.restarts if restart.type == kind and restart.total
     }

@@ -16,6 +16,9 @@ from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails
 
 MAX_MESSAGE_BYTES: Final = 400
+LONG_MESSAGE_BYTES: Final = 750
+"""For the condition Failed, whose last words of a log may be all that is left of it, and for runtimes, which give the reason
+last."""
 """The most bytes of a message in a line of evidence: three terminal lines."""
 _SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", EventReason.NODE_SICK, *AttemptReason})
 """Attempt reasons that add nothing to the rest of the line, or to its message."""
@@ -48,10 +51,10 @@ def format_amount(resource: str, number: Decimal) -> str:
     return f"{number:.3f}".rstrip("0").rstrip(".")
 
 
-def quote(text: str) -> str:
-    """Sanitize a message and put it on one line."""
+def quote(text: str, most: int = MAX_MESSAGE_BYTES) -> str:
+    """Sanitize a message and put it on one line, in at most `most` bytes."""
     text = _GRPC_DETAILS.sub("", text)
-    return tail_of(text, MAX_MESSAGE_BYTES) or tail_of(text[:MAX_MESSAGE_BYTES], MAX_MESSAGE_BYTES)
+    return tail_of(text, most) or tail_of(text[:most], most)
 
 
 def safe_name(name: str) -> str:
@@ -116,7 +119,7 @@ def _hours(seconds: int) -> str:
 def failed_line(failed: JobCondition) -> str:
     """Format the Failed condition of a job, or that of an Ending job, as a line of evidence."""
     what = "condition" if failed.status == TRUE else "decided end"
-    return f"job: {what} Failed, {safe_name(failed.reason)}: {quote(failed.message)}"
+    return f"job: {what} Failed, {safe_name(failed.reason)}: {quote(failed.message, LONG_MESSAGE_BYTES)}"
 
 
 def event_line(event: EventDetails, now: datetime) -> str:

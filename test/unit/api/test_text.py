@@ -102,6 +102,24 @@ def test_last_words_are_the_last_lines_that_say_something() -> None:
     assert tail_of(native) == "F1129 3:36 client.h:80] it died"
 
 
+def test_the_errors_above_the_stack_of_a_crash_are_among_the_last_words() -> None:
+    """U8: faulthandler prints all threads, and a list of modules that may have thousands of letters."""
+    errors = (
+        "E cuda_event.cc:29] Error polling for event status: failed to query event: CUDA_ERROR_ECC_UNCORRECTABLE",
+        "F gpu_event_mgr.cc:223] Unexpected Event status: 1",
+        "Fatal Python error: Aborted",
+    )
+    thread = "Thread 0x00007f3be7fff640 (most recent call first):"
+    current = f"Current {thread.lower()}"
+    library, own = (
+        '  File "/usr/lib/site-packages/keras/trainer.py", line 371 in fit',
+        '  File "/app/train.py", line 9 in main',
+    )
+    modules = f"Extension modules: {', '.join(['numpy.core._multiarray_umath'] * 40)} (total: 40)"
+    words = tail_of("\n".join((*errors, "", *[thread, "  <no Python frame>"] * 9, current, library, own, "", modules)))
+    assert words == " / ".join((*errors, current, own.strip()))
+
+
 def test_a_long_last_line_is_cut_at_its_end() -> None:
     """U8: an error begins with its type."""
     words = tail_of("before\n" + "ResourceExhaustedError: OOM " + "x" * 5000)

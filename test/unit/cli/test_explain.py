@@ -199,8 +199,8 @@ def test_of_running_replicas_the_last_lines_are_read_and_not_of_parameter_server
     _running(server, 12)
     found = collected(server)
     assert len(found.last_lines) == MAX_LAST_LINES
-    at = datetime(2025, 12, 31, 23, 30, 0, 500_000, UTC)
-    assert found.last_lines["mnist-worker-0"] == LastLine(at, "epoch 3", "epoch 2\nepoch 3")
+    before, at = datetime(2025, 12, 31, 23, 29, tzinfo=UTC), datetime(2025, 12, 31, 23, 30, 0, 500_000, UTC)
+    assert found.last_lines["mnist-worker-0"] == LastLine(at, "epoch 3", "epoch 2\nepoch 3", times=(before, at))
     asked = [path for _, path, *_ in server.asked if "/log?" in path]
     assert len(asked) == MAX_LAST_LINES
     assert all("tailLines=200" in path and "timestamps=true" in path and "-ps-" not in path for path in asked)

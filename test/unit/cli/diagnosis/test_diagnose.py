@@ -1064,7 +1064,8 @@ def test_a_replica_that_is_evicted_again_and_again_is_found_while_its_newest_pod
     world.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-1", type_="Normal", count=12, minutes=0, first=25)
     found = next(each for each in diagnose(world.evidence()).causes if each.id == "pods-recreated")
     assert found.title == "Recreated 11 times within 25m (mnist-worker-1)"
-    assert not any("template" in step or "restart" in step for step in found.to_do)
+    assert first_of(world) == found, "the next pod may be terminating, too"
+    assert not any("template" in step or "restart" in step or "get events" in step for step in found.to_do)
     world.pod_event(
         "TaintManagerEviction", "Marking for deletion Pod team/mnist-worker-1", "mnist-worker-1", type_="Normal"
     )
@@ -1721,6 +1722,25 @@ def test_only_hosts_of_the_job_are_peers(host: str, id_: str) -> None:
     assert ("NetworkPolicy" in str(first_of(world).to_do)) is (id_ == "external-host-unreachable")
 
 
+def test_of_a_pod_that_is_gone_all_last_words_are_quoted_and_a_service_is_not_reached_by_a_proxy() -> None:
+    words = (
+        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='mlflow.mlops.svc', port=5000): Max retries exceeded "
+        "with url: /api/2.0/mlflow/experiments/get-by-name?experiment_name=lattice (Caused by NewConnectionError('"
+        "<urllib3.connection.HTTPConnection object at 0x7f1c>: Failed to establish a new connection: [Errno 111] Connection "
+        "refused'))"
+    )
+    world = world_of()
+    world.failed(1, message=words)
+    del world.pods[WORKER]
+    first = first_of(world)
+    assert first.title == f"Cannot connect to Service mlflow.mlops.svc ({WORKER})"
+    assert "[Errno 111] Connection refused" in " ".join(first.evidence)
+    assert "HTTPS_PROXY" not in steps_of(world)
+    world = world_of()
+    world.failed(1, log="curl: (6) Could not resolve host: mlflow.mlops.svc.cluster.local")
+    assert first_of(world).title.startswith("Name of a Service does not resolve: mlflow.mlops.svc.cluster.local (")
+
+
 @pytest.mark.parametrize(
     ("line", "is_any"),
     [
@@ -2276,6 +2296,41 @@ def test_the_last_line_of_an_init_container_that_runs_is_quoted() -> None:
         assert f"log of {found.affected[0]}: mnist-ps-0 does not answer" in first_of(world).evidence
 
 
+@pytest.mark.parametrize(
+    ("lines", "quoted"),
+    [
+        (
+            (
+                "fatal error: An error occurred (403) when calling the HeadObject operation: Forbidden",
+                "download failed, retry in 5s",
+            ),
+            "calling the HeadObject operation: Forbidden",
+        ),
+        (
+            (
+                "rclone: ERROR : Attempt 1/3 failed with 1 errors and: AccessDenied: Access Denied",
+                "sleeping 5 before next attempt",
+            ),
+            "AccessDenied: Access Denied",
+        ),
+        (("Completed 53.0 GiB/100.0 GiB", "Completed 54.0 GiB/100.0 GiB"), ""),
+    ],
+)
+def test_an_init_container_that_only_repeats_an_error_is_a_warning_and_the_error_is_quoted(
+    lines: tuple[str, str], quoted: str
+) -> None:
+    """A healthy download waits, too."""
+    world = world_of()
+    for minutes in (2, 9):
+        world._initializing(minutes)
+        world.logs[WORKER, "fetch"] = "\n".join(lines * 9)
+        first = first_of(world)
+        assert first.title.startswith("Init container fetch only repeats an error (") is bool(quoted)
+        assert quoted in first.title
+    world._initializing(0.5)
+    assert first_of(world).id == "waits-for-init-container"
+
+
 def test_a_clock_that_is_ahead_does_not_make_the_new_pod_the_one_that_was_killed() -> None:
     """The operator writes the event, and the API server the time of creation."""
     world = recreated(137, "OOMKilled")
@@ -2663,6 +2718,12 @@ def test_a_container_that_runs_on_although_its_program_failed_is_noticed(log: st
         ([f"[{number}] validation_0-error:0.0{number}" for number in range(30)], False),
         ([f"INFO it {number}: mean squared error 0.01{number}, failures: 0" for number in range(30)], False),
         ([f"[{number}] test error: 0.{number}%" for number in range(30)], False),
+        (["[monitor] errors: 0, failed batches: 0, exceptions: 0, timeouts: 0"] * 30, False),
+        (["I tensorflow/core/data/service/dispatcher: 2 workers alive, 0 failed tasks, 0 timed out"] * 30, False),
+        (["INFO health check passed: no errors found, nothing failed"] * 30, False),
+        (['{"status": "ok", "error": null, "exception": null}'] * 30, False),
+        (["[monitor] errors: 0, connection to ps-0 refused"] * 30, True),
+        (["connect to featurestore.mlops.svc:6379 failed: [Errno 111] Connection refused"] * 30, True),
         ([f"generation {number} best error 0.01205 failed 0 of 64" for number in range(30)], False),
         (["CreateSession still waiting for response from worker: /job:ps/replica:0/task:0"] * 6, True),
         (
@@ -2682,6 +2743,97 @@ def test_a_program_that_only_tries_again_is_noticed(lines: list[str], is_told: b
     assert ids_of(world) == ["running-with-repeated-error"] * is_told
     world.container(WORKER)["state"]["running"]["startedAt"] = ago(0.5)
     assert ids_of(world) == []
+
+
+EXPIRED: Final = (
+    "WARNING:data.s3:read s3://cv-datasets/train-00417.tfrecord failed: An error occurred (ExpiredToken) when calling the "
+    "GetObject operation: The provided token has expired.; retry in 2s"
+)
+EPOCHS: Final = [
+    line for epoch in "123" for line in (f"Epoch {epoch}/90", f"5004/5004 - 411s - 82ms/step - loss: 5.1{epoch}")
+]
+WAITS: Final = [
+    f"2026-11-30 08:13:{second}.004411: I tensorflow/core/distributed_runtime/master.cc:268] CreateSession still waiting for "
+    "response from worker: /job:ps/replica:0/task:0"
+    for second in range(10, 31)
+]
+DENIED: Final = (
+    "ERROR:uploader:upload to s3://cv-models/run-18 failed: An error occurred (AccessDenied) when calling the PutObject "
+    "operation: Access Denied; retrying in 5s"
+)
+SLOW_DOWN: Final = [
+    f"2026-11-30 08:41:10.1: {level} tensorflow/core/platform/s3/aws_logging.cc:{said}"
+    for level, said in (
+        ("W", "57] Encountered Unknown AWSError 'SlowDown': Please reduce your request rate."),
+        ("I", "54] Request failed, now waiting 25600 ms before attempting again."),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "every_s", "quoted"),
+    [
+        ([*EPOCHS, *[EXPIRED] * 31], 2, "(ExpiredToken) when calling"),
+        ([*EPOCHS, *[EXPIRED] * 25], 2, ""),  # for less than a minute
+        ([*EPOCHS, *[EXPIRED] * 9], 30, ""),
+        ([*[line for line in EPOCHS for _ in range(2)], *[EXPIRED] * 11], 10, "(ExpiredToken) when calling"),
+        ([f"INFO:tensorflow:loss = 2.31, step = {step} (4.31 sec)" for step in (100, 200, 300)] + WAITS, 3, "/job:ps/"),
+        (["Epoch 1/1", *[DENIED] * 13], 5, "(AccessDenied) when calling"),
+        (["Epoch 1/1", *SLOW_DOWN * 10], 4, "'SlowDown': Please reduce your request rate."),
+        # A training that goes on in spite of it, and one between whose epochs it happens.
+        ([line for step in range(90) for line in (f"step {step}/90000 loss=1.2", DENIED)], 4, ""),
+        ([*[EXPIRED] * 40, "Epoch 2/90", *[EXPIRED] * 40], 2, ""),
+        (["Epoch 1/90", *["reading"] * 60, "Epoch 2/90", *[EXPIRED] * 40], 2, ""),
+        (
+            ["Epoch 1/90", *[f"ERROR:preproc:failed to decode image_{number}.jpg, skipped" for number in range(90)]],
+            3,
+            "",
+        ),
+        (["Epoch 1/90", *["Corrupt JPEG data: 239 extraneous bytes before marker 0xd9"] * 90], 3, ""),
+    ],
+)
+def test_a_training_that_has_made_progress_and_now_only_tries_again_is_noticed(
+    lines: list[str], every_s: float, quoted: str
+) -> None:
+    """Unless it took as long before, or the error is another one each time."""
+    world = world_of()
+    world._written(0.1, "\n".join(lines), every_s)
+    assert ids_of(world) == ["running-with-repeated-error"] * bool(quoted)
+    if quoted:
+        first = first_of(world)
+        assert quoted in first.title
+        assert first.title.startswith("Running, but since its last line of progress its log only repeats an error (")
+    world.last_lines[WORKER] = world.last_lines[WORKER]._replace(times=())
+    assert ids_of(world) == []
+
+
+def test_of_a_repeated_block_the_line_with_the_error_is_quoted() -> None:
+    """The S3 client of TensorFlow 1.15 writes the code of the response first, and last that it tries again."""
+    block = """\
+2026-11-30 08:41:10.112233: I tensorflow/core/platform/s3/aws_logging.cc:54] Connection has been released. Continuing.
+2026-11-30 08:41:10.112288: E tensorflow/core/platform/s3/aws_logging.cc:60] HTTP response code: 403
+Exception name:
+Error message: No response body.
+6 response headers:
+content-type : application/xml
+2026-11-30 08:41:10.112301: W tensorflow/core/platform/s3/aws_logging.cc:57] If the signature check failed. This could be \
+because of a time skew. Attempting to adjust the signer.
+2026-11-30 08:41:10.112311: I tensorflow/core/platform/s3/aws_logging.cc:54] Request failed, now waiting 0 ms before \
+attempting again."""
+    world = world_of()
+    world._written(0.1, "\n".join([block] * 9))
+    assert "HTTP response code: 403" in first_of(world).title
+
+
+def test_a_repeated_error_ranks_after_what_may_have_caused_it_and_its_advice_names_the_other_replica() -> None:
+    world = world_of()
+    world._written(0.1, "\n".join(WAITS))
+    assert "correct in the template" not in steps_of(world).lower()
+    assert "kubectl tfjob restart" in steps_of(world)
+    for cause in ("parameter-server-completed", "tf-config-equal", "service-missing"):
+        world = world_of(cause)
+        world._written(0.1, "\n".join(WAITS))
+        assert ids_of(world) == [cause, "running-with-repeated-error"]
 
 
 @pytest.mark.parametrize(
@@ -2969,6 +3121,13 @@ def test_of_a_silent_training_the_replicas_that_have_finished_are_told() -> None
     assert "delete pod" not in steps_of(world)
 
 
+def test_a_silent_training_is_restarted_as_a_whole() -> None:
+    """The other process of a collective operation waits for ever for one that was restarted alone."""
+    steps = steps_of(world_of("no-log-output"))
+    assert "kubectl tfjob restart mnist" in steps
+    assert "delete pod" not in steps
+
+
 def test_a_pod_with_a_volume_of_its_own_is_not_deleted_without_a_warning() -> None:
     world = world_of("usage-error")
     world.pods[WORKER]["spec"]["volumes"] = [
@@ -3093,6 +3252,42 @@ def test_a_replica_that_was_deleted_while_it_trained_had_not_failed() -> None:
     assert ids_of(world) == []
     world.event("Pod", "mnist-evaluator-0", "BackOff", "Back-off restarting failed container", minutes=12)
     assert ids_of(world) == ["succeeded-beside-failure"]
+
+
+def test_a_worker_that_the_operator_deletes_after_the_success_of_the_chief_had_not_failed() -> None:
+    """Kubelets up to 1.20 report its container like this until the pod is gone."""
+    world = Troubled()
+    world.spec["tfReplicaSpecs"]["Chief"] = world.workers | {"replicas": 1}
+    world.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+    world.status["finishedIndices"] = {"Chief": "0"}
+    world.pods[WORKER]["status"]["phase"] = "Failed"
+    unknown = "The container could not be located when the pod was deleted. The container used to be Running"
+    ended = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": unknown, "finishedAt": None}
+    world.container(WORKER)["state"] = {"terminated": ended}
+    assert ids_of(world) == ["succeeded-beside-failure"]
+    world.pods[WORKER]["metadata"]["deletionTimestamp"] = ago(0)
+    assert ids_of(world) == []
+    ended["finishedAt"] = ago(11)
+    assert ids_of(world) == ["succeeded-beside-failure"], "it had failed before"
+
+
+def test_the_name_of_a_program_before_its_error_is_no_reason_of_an_exit() -> None:
+    world = recreated(143, "slurmstepd: error: *** JOB 1 ON n01 CANCELLED DUE TO PREEMPTION ***")
+    assert first_of(world).title.endswith("last failure: exit code 143 (SIGTERM)")
+
+
+def test_the_evidence_has_the_end_of_a_message_of_a_runtime_and_of_a_log_below_a_progress_bar() -> None:
+    """Runtimes give the reason last, and the bar of Keras without a new line is written when the process ends."""
+    world = world_of()
+    mount = "error mounting '/var/lib/kubelet/pods/x/volume-subpaths/m/tensorflow/0' to rootfs at '/etc/passwd': "
+    world.failed(
+        128, "StartError", f"failed to create containerd task: OCI runtime create failed: {mount * 4}not a directory"
+    )
+    assert "not a directory" in " ".join(first_of(world).evidence)
+    bars = "".join(f"\r\x1b[1m{step}/5004\x1b[0m ━━━━ 52ms/step - loss: 7.1312" for step in range(200))
+    world.failed(1, log=f"{TRACE}ValueError: Arguments must have the same shape\nEpoch 1/90\n{bars}")
+    assert "log of mnist-worker-1: " in first_of(world).evidence[1]
+    assert "ValueError: Arguments must have the same shape" in first_of(world).evidence[1]
 
 
 def test_a_pod_that_was_evicted_for_its_own_limit_is_told_as_soon_as_it_is_replaced() -> None:

@@ -1,6 +1,6 @@
 """What can be wrong with a job: each trouble that is more than a message, as the smallest change of a healthy one."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from tfjob_operator.api.v1.constants import LIMITS, EventReason
@@ -115,9 +115,11 @@ class Troubled(World):
             at = datetime.fromisoformat(ago(each)) if each else None
             self.last_lines[f"mnist-worker-{index}"] = LastLine(at, f"step {each:.0f}" if each else "")
 
-    def _written(self, minutes: float, log: str) -> None:
-        """Let a worker that runs have written its last lines some minutes ago."""
-        self.last_lines[WORKER] = LastLine(datetime.fromisoformat(ago(minutes)), log.rpartition("\n")[2], log)
+    def _written(self, minutes: float, log: str, every_s: float = 1.0) -> None:
+        """Let a worker that runs have written its last lines, one each `every_s` seconds, until some minutes ago."""
+        lines, at = log.split("\n"), datetime.fromisoformat(ago(minutes))
+        times = tuple(at - timedelta(seconds=every_s * number) for number in reversed(range(len(lines))))
+        self.last_lines[WORKER] = LastLine(at, lines[-1], log, times=times)
 
     def _without_device(self) -> None:
         (container,) = self.workers["template"]["spec"]["containers"]
