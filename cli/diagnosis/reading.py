@@ -58,6 +58,8 @@ _NO_NUMBERS: Final = frozenset({"nan", "inf", "infinity"})
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _NUMBER_ALONE: Final = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_/\d])(?<![A-Za-z_]-)\d+")
 """A number that is no part of a name, such as that of a file: errors about several files are not one error."""
+_SKIPS: Final = re.compile(r"\b(?:skip(?:s|ped|ping)?|ignor(?:ed|ing))\b", re.IGNORECASE)
+"""In a line about a file or a record with which a program does not try again."""
 _TRIED_S: Final = 60.0
 _ERROR: Final = re.compile(
     r"\b(?:error|fatal|critical|exception|failed|failure|fail|refused|denied|unreachable|unavailable|timed out|timeout|cannot|"
@@ -389,16 +391,20 @@ def repeated_error(log: str, times: Sequence[datetime | None] = ()) -> tuple[int
     lines = plain(log).split("\n")
     trained = [number for number, line in enumerate(lines) if _trains(line) and not _is_about_step(line)]
     after = lines[trained[-1] + 1 :] if trained else lines
-    times_alike, mask = (2, _NUMBER_ALONE) if trained else (1, _NUMBER)
+    times_alike = 2 if trained else 1
+
+    def masked(line: str) -> str:
+        return (_NUMBER_ALONE if trained or _SKIPS.search(line) else _NUMBER).sub("#", line)
+
     said = [line for line in after if line.strip() and not _is_of_traceback(line)]
-    alike = Counter(mask.sub("#", line) for line in said)
+    alike = Counter(masked(line) for line in said)
     least = {line: times_alike * (_RAISES if _EXCEPTION.match(line) else _REPEATS) for line in alike}
     repeated = {line: count for line, count in alike.items() if count >= least[line]}
-    errors = [line for line in said if mask.sub("#", line) in repeated and _tells_of_error(line)]
+    errors = [line for line in said if masked(line) in repeated and _tells_of_error(line)]
     if not errors or sum(repeated.values()) < 0.8 * len(said):
         return 0, "", False
     if trained:
-        is_old = any(mask.sub("#", line) in repeated for line in lines[: trained[-1]])
+        is_old = any(masked(line) in repeated for line in lines[: trained[-1]])
         if not _is_overdue(times, [0, *trained] if is_old else trained, len(lines)):
             return 0, "", False
     return len(errors), max(reversed(errors), key=_weight), not trained
