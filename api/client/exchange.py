@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Final, Protocol, Self, TypeVar
 
 import structlog
@@ -110,18 +111,39 @@ LONGEST_SKEW_S: Final = 10.0
 """Synchronized clocks differ by milliseconds; deadlines and TTLs are rarely shorter than this."""
 
 
+CLOCK_STEP: Final = timedelta(seconds=2)
+"""A server's clock that is behind our knowledge of it by this much was set back: `Date` has whole seconds."""
+
+
 class ServerClock:
     """Compares the local clock with the `Date` of at most one response per minute, and logs a warning if they differ.
 
     The server sets the header between the start of the request and the end of the response, in whole seconds. A difference that
     this explains is not reported, so a slow response is not taken for clock skew.
+
+    It is also a `Clock`: its wall clock is the API server's, which sets `creationTimestamp` and `deletionTimestamp`.
     """
 
     def __init__(self, metrics: MetricsProvider, clock: Clock) -> None:
         self._clock = clock
         self._due = -math.inf
         self._ahead_s = 0.0
+        self._known: tuple[datetime, float] | None = None
         metrics.gauge(CLOCK_SKEW, read=lambda: self._ahead_s)
+
+    def now(self) -> datetime:
+        """Return the API server's time: never later than it is, and earlier by at most a second and the latency of a response.
+
+        It does not depend on the local wall clock. Before the first response, it is the local time.
+        """
+        if self._known is None:
+            return self._clock.now()
+        date, at = self._known
+        return date + timedelta(seconds=self._clock.monotonic() - at)
+
+    def monotonic(self) -> float:
+        """Return the local monotonic time."""
+        return self._clock.monotonic()
 
     def compare(self, headers: Mapping[str, str], started: float) -> None:
         """Check the headers of a response that has just arrived; the request started at `started` (monotonic clock)."""
@@ -131,6 +153,9 @@ class ServerClock:
         if date is None:
             return
         self._due = now + COMPARE_EVERY_S
+        known = self.now() if self._known is not None else date
+        # Both are at most the server's time, unless its clock was set back.
+        self._known = max(date, known) if known - date < CLOCK_STEP else date, now
         most_s = (self._clock.now() - date).total_seconds()
         least_s = most_s - (now - started) - 1.0
         self._ahead_s = max(least_s, 0.0) + min(most_s, 0.0)

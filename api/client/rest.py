@@ -260,9 +260,9 @@ class RestClient:
 
         `body` has `metadata.name` and the fields that we manage: a field that was applied before and is now missing is removed.
         In a dict, `apiVersion` and `kind` may be missing. An object that does not exist is created. ConflictError: another
-        manager owns a field with a different value; with `force`, which controllers set, we take over the field, even if another
-        controller owns the object (see `is_controlled_by`). With `metadata.uid`, no object is created, and another one of this
-        name is not changed: ConflictError or InvalidError. Raises ValueError for a client without a field manager.
+        manager owns a field with a different value; with `force`, which controllers set, we take the field over, even if
+        another controller owns the object (see `is_controlled_by`). With `metadata.uid`, no object is created, and another one
+        of this name is not changed: ConflictError or InvalidError. Raises ValueError for a client without a field manager.
         """
         if not self.field_manager:
             raise ValueError("server-side apply needs a field manager")

@@ -144,7 +144,7 @@ class App:
             caches,
             parts.writer,
             parts.recorder,
-            parts.clock,
+            parts.server_clock,
             memory,
             sync_after=controller.queue.add_after,
         )

@@ -46,6 +46,7 @@ OWNER: Final = "owner"
 """The index of children by the UID of their controller."""
 
 
+_HEAD: Final = frozenset({"apiVersion", "kind", "metadata"})
 _EMPTY: Final[tuple[object, ...]] = (None, [], {})
 
 
@@ -87,6 +88,21 @@ def difference(current: Any, desired: Any) -> Any:
                 continue
         patch[key] = new
     return patch or None
+
+
+def differs(value: object, desired: object) -> bool:
+    """Return True if a merge patch `desired` would change `value`, or if a field is not declared, so that it may."""
+    if not isinstance(desired, Mapping):
+        return bool(complete(value) != complete(desired))
+    if isinstance(value, msgspec.Struct):
+        names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
+        return any(key not in names or differs(getattr(value, names[key]), each) for key, each in desired.items())
+    found = value if isinstance(value, Mapping) else {}
+    return any(differs(found.get(key), each) for key, each in desired.items())
+
+
+def _type_of(*, warning: bool) -> str:
+    return EventType.WARNING if warning else EventType.NORMAL
 
 
 def with_transition_times(current: Any, desired: Any, now: datetime) -> None:
@@ -150,16 +166,19 @@ class Memory:
     """What one controller has written, by resource and key. It is bounded by the number of objects in the caches.
 
     created: by the UID of the owner, what was created for it.
+    confirmed: the UIDs of objects with a finalizer that this process has read from the server, or written.
     refused: the objects of others in the way of an apply, and the key whose sync waits until they are gone.
     """
 
     written: dict[tuple[Resource, str], _Written] = field(default_factory=dict)
     created: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)
+    confirmed: set[str] = field(default_factory=set)
     refused: dict[tuple[Resource, str], str] = field(default_factory=dict)
 
     def forget(self, item: Kind) -> str | None:
         """Forget a deleted object, unless it was created again meanwhile. Return the key whose sync waited for this, if any."""
         self.created.pop(item.metadata.uid, None)
+        self.confirmed.discard(item.metadata.uid)
         place = item.resource, meta_key(item.metadata)
         if (found := self.written.get(place)) is not None and found.item.metadata.uid == item.metadata.uid:
             del self.written[place]
@@ -199,7 +218,7 @@ class Request(Generic[K]):
     @classmethod
     def of(cls, shared: Shared[K], key: str) -> Request[K] | None:
         """Return the request for this key, None if there is no such object."""
-        item = _read(shared, shared.kind, key)
+        item = _read(shared, shared.kind, key, key)
         return None if item is None else cls(shared, key, item)
 
     @property
@@ -208,7 +227,11 @@ class Request(Generic[K]):
         return self.object.metadata.deletion_timestamp is not None
 
     def now(self) -> datetime:
-        """Return the time, in UTC. In a test with virtual time, it is the time of the test."""
+        """Return the API server's time in UTC, to compare with its timestamps; in a test, the time of the simulated cluster.
+
+        It is known from the server's responses: the clock of this machine may be wrong by any time. It is never later than the
+        server's, and earlier by up to two seconds.
+        """
         return self._shared.clock.now()
 
     def get(self, kind: type[C], name: str, namespace: str | None = None) -> C | None:
@@ -217,7 +240,8 @@ class Request(Generic[K]):
         Raises ValueError for a kind that this controller neither owns nor watches, whose cache would be empty.
         """
         namespace = self.namespace if namespace is None else namespace
-        return _read(self._shared, kind, object_key(namespace if kind.resource.namespaced else "", name))
+        key = object_key(namespace if kind.resource.namespaced else "", name)
+        return _read(self._shared, kind, key, self.key)
 
     def list(self, kind: type[C], namespace: str | None = None) -> list[C]:
         """Return the cached objects of a kind; by default those in the namespace of the request's object, "" for all.
@@ -257,11 +281,16 @@ class Request(Generic[K]):
             meta["ownerReferences"] = [controller_reference(self._shared.resource, self.object.metadata)]
         content = {**body, "metadata": meta}
         digest = hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
-        current = self.object if is_self else _read(self._shared, kind, place[1])
+        current = self.object if is_self else _read(self._shared, kind, place[1], self.key)
         written = self._shared.memory.written.get(place)
         applied = written if written is not None and written.applied else None
         before: Metadata | None = current.metadata if current is not None else None
-        if not is_self and (applied is None or before is None):
+        is_doubtful = (  # a remembered response, of a child of an earlier object of this name
+            before is not None
+            and current is not _cache(self._shared, kind).indexer.get(place[1])
+            and not is_controlled_by(before, self.object.metadata)
+        )
+        if not is_self and (applied is None or before is None or is_doubtful):
             before = await self._live(kind.resource, place[1])
             if before is None:
                 await self._check_creation(place)
@@ -274,7 +303,7 @@ class Request(Generic[K]):
             applied is not None
             and current is not None
             and applied.applied == digest
-            and is_unchanged(applied.item.metadata, current.metadata)
+            and is_unchanged(applied.item.metadata, current.metadata, by_version=body.keys() - _HEAD != set())
         ):
             return cast("C", current)
         content["metadata"] = meta | ({"uid": before.uid} if before is not None else {})
@@ -384,9 +413,31 @@ class Request(Generic[K]):
             await self._patch({"status": patch}, subresource="status")
 
     def event(self, reason: str, message: str, *, warning: bool = False) -> None:
-        """Record an event about the request's object; it is written later. Equal events are counted."""
+        """Record an event about the request's object; it is written later. Equal events are counted.
+
+        It may be lost: if the process ends, or the server rejects it. For one that must not be, use `write_event`.
+        """
         about = object_reference(self._shared.resource, self.object.metadata)
-        self._shared.recorder.event(about, EventType.WARNING if warning else EventType.NORMAL, reason, message)
+        self._shared.recorder.event(about, _type_of(warning=warning), reason, message)
+
+    async def write_event(self, reason: str, message: str, *, fact: str, warning: bool = False) -> None:
+        """Write an event about the request's object, and return when the server has it or has rejected it for good.
+
+        All writes of the same `fact` about an object are one event, whichever process sends them. So write the event first, and
+        then what it tells about: if the process is killed in between, the next one writes the same event. Raises ApiError if
+        the server may accept it later.
+        """
+        about = object_reference(self._shared.resource, self.object.metadata)
+        await self._shared.recorder.write(about, _type_of(warning=warning), reason, message, fact=fact)
+
+    async def patch(self, body: Mapping[str, Any]) -> None:
+        """Change the request's object by a merge patch in the state that this sync has seen, unless it has these values.
+
+        null removes a field, whoever has set it; a list replaces the whole list. Fields that the class does not declare are
+        always sent. Raises ConflictError if the object has changed since it was read; the key is then retried.
+        """
+        if differs(self.object, body):
+            await self._patch(dict(body))
 
     async def finalizer(self, name: str, clean_up: Callable[[], Awaitable[object]]) -> bool:
         """Call `clean_up` before the object disappears: return True if it is being deleted, and the sync is done.
@@ -394,15 +445,33 @@ class Request(Generic[K]):
         Adds the finalizer `name` (such as `example.com/kettle`) to an object that is not being deleted, and returns False. In
         an object that is being deleted, calls `clean_up`, which must be idempotent, and then removes the finalizer. What
         `clean_up` raises keeps the object, and the key is retried.
+
+        The first time in a process, an object that has the finalizer is read from the server: the cache of a new process may
+        show it although it is gone, and nobody would clean up what the sync then makes for it. Raises RequeueError if so.
         """
+        uid, confirmed = self.object.metadata.uid, self._shared.memory.confirmed
+        if name in (self.object.metadata.finalizers or ()) and uid not in confirmed:
+            await self._confirm()
         finalizers = self.object.metadata.finalizers or ()
         if not self.is_deleted:
             if name not in finalizers:
                 await self._patch({"metadata": {"finalizers": [*finalizers, name]}})
+            confirmed.add(uid)
         elif name in finalizers:
             await clean_up()
             await self._patch({"metadata": {"finalizers": [each for each in finalizers if each != name]}})
         return self.is_deleted
+
+    async def _confirm(self) -> None:
+        """Read the object from the server. Raises RequeueError if it is gone, or another object has its name."""
+        shared = self._shared
+        try:
+            live = await self.client.get(shared.resource, self.namespace, self.name, shared.kind)
+        except NotFoundError:
+            live = None
+        if live is None or live.metadata.uid != self.object.metadata.uid:
+            raise RequeueError(f"{shared.resource.kind} {self.key} is gone, though its cache still has it")
+        self._remember((shared.resource, self.key), live)
 
     async def _patch(self, body: dict[str, Any], subresource: str | None = None) -> None:
         """Send a merge patch of the object in the state that this sync has seen."""
@@ -424,8 +493,7 @@ class Request(Generic[K]):
         kept = applied or (before.applied if before is not None else "")
         shared.memory.written[place] = _Written(item, based_on, shared.clock.monotonic(), kept)
         if cached is None:
-            # If it is deleted before the cache shows it, there may be no event. A timer may be early.
-            shared.sync_after(self.key, TRUST_S + 1.0)
+            shared.sync_after(self.key, TRUST_S + 1.0)  # as in `_read`
         if place == (shared.resource, self.key):
             self.object = cast("K", item)
 
@@ -439,12 +507,19 @@ def _cache(shared: Shared[Any], kind: type[Kind]) -> SharedIndexInformer[Any]:
     return cache
 
 
-def _read(shared: Shared[Any], kind: type[C], key: str) -> C | None:
-    """Return an object: the newer one of the cache and of the last response."""
+def _read(shared: Shared[Any], kind: type[C], key: str, sync: str) -> C | None:
+    """Return an object: the newer one of the cache and of the last response.
+
+    If the cache may still be older than the response, the key `sync` is synced again when the response is no longer trusted:
+    there is no event if the object was deleted before the cache showed it.
+    """
+    now = shared.clock.monotonic()
     cached: C | None = _cache(shared, kind).indexer.get(key)
     written = shared.memory.written.get((kind.resource, key))
-    if written is None or not isinstance(written.item, kind) or _is_shown(written, cached, shared.clock.monotonic()):
+    if written is None or not isinstance(written.item, kind) or _is_shown(written, cached, now):
         return cached
+    # Each time, because an earlier retry of the key replaces this timer. A timer may be early.
+    shared.sync_after(sync, written.at + TRUST_S + 1.0 - now)
     return written.item
 
 
@@ -463,12 +538,13 @@ def _is_shown(written: _Written, cached: Kind | None, now: float) -> bool:
     return shown >= number
 
 
-def is_unchanged(applied: Metadata, current: Metadata) -> bool:
+def is_unchanged(applied: Metadata, current: Metadata, *, by_version: bool = True) -> bool:
     """Return True if nothing that an apply could restore has changed since.
 
-    The generation of a kind that has one rises with each change of its spec; other kinds are compared by resourceVersion.
+    The generation of a kind that has one rises with each change of its spec. Other kinds are compared by resourceVersion; with
+    `by_version=False`, if only metadata was applied, by metadata: nodes, for example, change their status all the time.
     """
-    if not applied.generation:
+    if not applied.generation and by_version:
         return bool(applied.uid == current.uid and applied.resource_version == current.resource_version)
     names = ("uid", "generation", "labels", "annotations", "finalizers", "owner_references")
     return all(getattr(applied, name) == getattr(current, name) for name in names)

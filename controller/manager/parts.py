@@ -59,6 +59,7 @@ class Parts:
 
     reader: a client for reads that are not cached.
     writer: a client for writes of controllers: they reach the server only while this process is the leader.
+    clock, server_clock: the clock of this machine; a clock whose `now` is that of the API server.
     informers, recorder: see `SharedInformerFactory` and `EventRecorder`.
     """
 
@@ -85,9 +86,8 @@ class Parts:
         clock: None for the real clocks.
         """
         lease_clock, self.clock = clock or LeaseClock(), clock or LoopClock()
-        self._client = partial(
-            RestClient, metrics=metrics, host=host, clock=self.clock, server_clock=ServerClock(metrics, self.clock)
-        )
+        self.server_clock = ServerClock(metrics, self.clock)
+        self._client = partial(RestClient, metrics=metrics, host=host, clock=self.clock, server_clock=self.server_clock)
         self._watches = transports.watches
         self._elector, fenced = None, transports.writes
         if election is not None:

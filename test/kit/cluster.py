@@ -17,6 +17,7 @@
 """
 
 import asyncio
+import builtins
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -101,6 +102,15 @@ class Cluster:
         """Return all objects of a namespace, or of all namespaces, as they are stored, sorted by name."""
         objects = self._world.server.storage.collections[resource.plural].objects
         return [_copy(each.body) for key, each in sorted(objects.items()) if namespace in {None, key[0]}]
+
+    def writes(self) -> builtins.list[str]:
+        """Return the method and path of each request of the controller that changed something, in order, without leases."""
+        writes = self._world.server.writes
+        return [
+            f"{each.method} {each.path}"
+            for each in writes
+            if each.client != "users" and f"/{LEASES.plural}" not in each.path
+        ]
 
     async def settle(self) -> None:
         """Wait until faults have ended and the controller is at rest: it runs, and has not written for a minute.
@@ -217,7 +227,7 @@ class Simulate:
         users: Program,
         *,
         seeds: int = 50,
-        kinds: Iterable[Kind] = (),
+        kinds: Iterable[Kind | Resource] = (),
         faults: Faults | None = None,
         kubernetes: int | None = None,
         identical_children: int | None = 1,
@@ -228,7 +238,7 @@ class Simulate:
         again. `users` creates and changes objects, waits for `Cluster.settle`, and asserts what must hold then.
 
         - seeds: how many seeds; `--kube-seeds` replaces it.
-        - kinds: custom resources; the built-in ones are in `model.kinds.KINDS`.
+        - kinds: more kinds than those of `model.kinds.KINDS`; a resource stands for a custom resource with a status.
         - faults: replaces the seed's faults; `faults.CALM` has none.
         - kubernetes: the minor version of the API server, instead of the seed's.
         - identical_children: how many identical children with generated names an owner may have; None: any number.
@@ -236,13 +246,12 @@ class Simulate:
         Logs are shown when a single seed is played. Raises OracleError if the controller does not come to rest or breaks one of
         the rules in `checks.WriteChecks`, and whatever `controller` or `users` raises.
         """
-        kinds = tuple(kinds)
-
+        given = tuple(kinds)
         play = partial(
             play_cluster,
             controller,
             users,
-            kinds=kinds,
+            kinds=[each if isinstance(each, Kind) else Kind(each, status=True, custom=True) for each in given],
             faults=faults,
             kubernetes=kubernetes,
             identical_children=identical_children,

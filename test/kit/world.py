@@ -160,8 +160,8 @@ def run_seed(scenario: Callable[[W], Coroutine[object, object, None]], seed: int
         with asyncio.Runner(loop_factory=lambda: SeededLoop(seed)) as runner:
             runner.run(_play(scenario, make, trace))
     except BaseException as error:
-        told = [line for line in trace if " GET " not in line]
-        error.add_note("the end of the trace, without reads:\n  " + "\n  ".join(told[-60:]))
+        told = [line for line in trace if " GET " not in line and "/leases" not in line]
+        error.add_note("the end of the trace, without reads and leases:\n  " + "\n  ".join(told[-60:]))
         raise
     finally:
         if collecting:

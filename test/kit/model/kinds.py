@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, LEASES, PODS, SERVICES
+from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, LEASES, NODES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
@@ -62,5 +62,6 @@ KINDS: Final = (
     Kind(EVENTS, creates_on_update=True),
     Kind(LEASES, unconditional=False, creates_on_update=True, bookmark={"spec": {}}),
     Kind(DEPLOYMENTS, status=True, creates_on_update=True, bookmark=_DEPLOYMENT),
+    Kind(NODES, status=True),
     Kind(NAMESPACES, status=True, bookmark={"spec": {}, "status": {}}),
 )

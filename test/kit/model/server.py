@@ -96,7 +96,8 @@ class ModelServer:
                 request = admit(request, client)
             answer = self._route(request, request.query.get("fieldManager") or client)
         except Refusal as refusal:
-            return Answer(refusal.code, refusal.body(), headers=refusal.headers, delay_s=refusal.delay_s)
+            return Answer(refusal.code, refusal.body(), headers=refusal.headers | self._date(), delay_s=refusal.delay_s)
+        answer.headers.update(self._date())
         if self.storage.rv != before:
             now = asyncio.get_running_loop().time()
             self.writes.append(Write(now, client, request.method, request.path, self.storage.rv))
@@ -105,6 +106,9 @@ class ModelServer:
         for hear in self.on_answer:
             hear(request, client, answer)
         return answer
+
+    def _date(self) -> dict[str, str]:
+        return {"Date": f"{self.now():%a, %d %b %Y %H:%M:%S GMT}"}
 
     def ask(self, client: str, method: str, path: str, body: object) -> int:
         """Send a request without network faults; a PATCH is a merge patch. Return the status."""

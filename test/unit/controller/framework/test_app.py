@@ -3,26 +3,27 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
 from fakes.cluster import ModelCluster, UnreliableTransport
+from fakes.transport import FakeResponse, FakeTransport
 from kit.model.kinds import NAMESPACES
-from kit.model.kinds import Kind as ModelKind
 from kit.virtual_loop import VirtualClock
 from support.cases import for_each
 from tfjob_operator.api.client import ListOptions
-from tfjob_operator.api.client.errors import ConflictError
+from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError
 from tfjob_operator.api.client.http import OnLeave, Response, unchanged
 from tfjob_operator.api.client.http import Request as HttpRequest
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS
 from tfjob_operator.api.kinds import Condition, ConfigMap, Deployment, Kind, Node, Pod
 from tfjob_operator.api.meta import Meta, Struct, controller_reference
-from tfjob_operator.controller.framework import App, NotOwnedError, Request, Watches, has_labels
+from tfjob_operator.controller.framework import App, NotOwnedError, Request, RequeueError, Watches, has_labels
 from tfjob_operator.controller.framework.request import TRUST_S, as_applied
+from tfjob_operator.workqueue import Clock
 
 SPEC = {"selector": {"matchLabels": {"app": "a"}}, "template": {"metadata": {"labels": {"app": "a"}}, "spec": {}}}
 INFORMER = "/v1/configmaps"
@@ -49,7 +50,6 @@ class Bench(ModelCluster[Any]):
 
     def __init__(self) -> None:
         super().__init__("ns")
-        self.server.define(ModelKind(NODES, status=True))
         self.syncs: list[str] = []
         self.errors: list[Exception] = []
 
@@ -70,13 +70,13 @@ class Bench(ModelCluster[Any]):
 
     @asynccontextmanager
     async def running(
-        self, app: App, connection: UnreliableTransport | None = None
+        self, app: App, connection: UnreliableTransport | None = None, *, clock: Clock | None = None
     ) -> AsyncIterator[UnreliableTransport]:
         """Run the App in a process of its own; yield its connection."""
         if not self.server.storage.collections.get("namespaces") or not self.names("namespaces"):
             await self.begin()
         stop, connection = asyncio.Event(), connection or UnreliableTransport(self.server, "app")
-        task = asyncio.create_task(app.run(stop=stop, transport=connection, clock=VirtualClock()))
+        task = asyncio.create_task(app.run(stop=stop, transport=connection, clock=clock or VirtualClock()))
         await asyncio.sleep(1.0)
         try:
             yield connection
@@ -484,3 +484,140 @@ async def test_objects_of_another_namespace_are_not_owned(bench: Bench) -> None:
         await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"seen": "again"}}})
         await asyncio.sleep(1.0)
         assert found[-1] == ["ns"]
+
+
+async def test_a_child_that_no_cache_has_shown_is_created_again_although_the_key_was_retried(bench: Bench) -> None:
+    """A retry replaces the timer of the sync at which the response of the creation is no longer trusted."""
+    fails = True
+
+    async def sync(request: Request[Deployment]) -> None:
+        await apply_child(request)
+        if fails:
+            raise ConnectionLostError("the cloud is down")
+
+    async with bench.running(bench.app(sync, owns=[ConfigMap])) as connection:
+        await lose_cache(bench, connection)
+        await bench.create()
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await asyncio.sleep(5.0)
+        fails = False
+        await asyncio.sleep(2 * TRUST_S)
+        assert bench.names("configmaps") == ["a-child"]
+
+
+async def test_an_owner_that_is_created_again_is_not_refused_by_what_its_predecessor_had_created(bench: Bench) -> None:
+    """The cache has never shown the child, so no event tells that it is gone."""
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])) as connection:
+        await lose_cache(bench, connection)
+        await bench.create()
+        await bench.client.delete(DEPLOYMENTS, "ns", "a")
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await bench.create()
+        assert bench.errors == []
+        (owner,) = bench.body("configmaps", "a-child")["metadata"]["ownerReferences"]
+        assert owner["uid"] == bench.body("deployments", "a")["metadata"]["uid"]
+
+
+class OldList(UnreliableTransport):
+    """A connection to an API server whose cache is old: the first list has an object as it was before it was deleted."""
+
+    def __init__(self, bench: Bench, old: dict[str, Any]) -> None:
+        super().__init__(bench.server, "app")
+        self._old = old
+
+    async def send(self, request: HttpRequest, on_leave: OnLeave = unchanged) -> Response:
+        if request.method == "GET" and request.path.endswith("/deployments") and not request.query.get("watch"):
+            page = {"kind": "DeploymentList", "apiVersion": "apps/v1", "metadata": {"resourceVersion": "1"}}
+            return await FakeTransport(FakeResponse(200, msgspec.json.encode(page | {"items": [self._old]}))).send(
+                request, on_leave
+            )
+        return await super().send(request, on_leave)
+
+
+async def test_a_new_process_does_nothing_for_an_object_that_is_gone_though_its_first_list_has_it(bench: Bench) -> None:
+    """Its finalizer was removed by an earlier process, which has cleaned up: nobody would do that again."""
+    made: list[str] = []
+
+    async def sync(request: Request[Deployment]) -> None:
+        if not await request.finalizer("example.com/board", asyncio.Event().wait):
+            made.append(request.name)
+
+    await bench.begin()
+    await bench.create(finalizers=["example.com/board"])
+    old = bench.body("deployments", "a")
+    await bench.client.delete(DEPLOYMENTS, "ns", "a")
+    await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"finalizers": None}})
+    async with bench.running(bench.app(sync), OldList(bench, old)):
+        await asyncio.sleep(10.0)
+    assert bench.syncs
+    assert made == []
+    assert {type(error) for error in bench.errors} == {RequeueError}
+
+
+async def test_the_time_of_a_request_is_that_of_the_server_on_a_machine_with_a_wrong_clock(bench: Bench) -> None:
+    """To compare with `creationTimestamp`."""
+    times: list[datetime] = []
+
+    async def sync(request: Request[Deployment]) -> None:
+        times.append(request.now())
+
+    class Fast(VirtualClock):
+        def now(self) -> datetime:
+            return super().now() + timedelta(hours=1)
+
+    async with bench.running(bench.app(sync), clock=Fast()):
+        await bench.create()
+    created = datetime.fromisoformat(bench.body("deployments", "a")["metadata"]["creationTimestamp"])
+    assert abs(times[-1] - created) < timedelta(seconds=3)
+
+
+async def test_a_patch_of_the_object_removes_what_others_set_and_is_sent_only_if_it_changes_something(
+    bench: Bench,
+) -> None:
+    body: dict[str, Any] = {"metadata": {"labels": {"theirs": None, "ours": "1"}}}
+
+    async def sync(request: Request[Deployment]) -> None:
+        await request.patch(body)
+        assert request.object.metadata.labels == {"ours": "1"}
+
+    async with bench.running(bench.app(sync)) as connection:
+        await bench.create(labels={"theirs": "1"})
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"spec": {"replicas": 7}})
+        await asyncio.sleep(10.0)
+        assert len(bench.syncs) > 1
+        assert writes(connection) == [("PATCH", "deployments")]
+        body["spec"] = {"revisionHistoryLimit": 1}  # the class does not declare it
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"spec": {"replicas": 8}})
+        await asyncio.sleep(10.0)
+        assert bench.body("deployments", "a")["spec"]["revisionHistoryLimit"] == 1
+    assert bench.errors == []
+
+
+async def test_labels_are_applied_to_an_object_once_however_often_its_status_changes(bench: Bench) -> None:
+    """Kubelets report the status of their nodes all the time."""
+
+    async def sync(request: Request[Node]) -> None:
+        await request.apply(Node, {"metadata": {"name": request.name, "labels": {"example.com/seen": "yes"}}})
+
+    async with bench.running(bench.app(sync, Node)) as connection:
+        await bench.client.create(NODES, "", {"metadata": {"name": "n1"}})
+        for number in range(5):
+            await asyncio.sleep(10.0)
+            beat = {"status": {"capacity": {"cpu": str(number)}}}
+            await bench.client.patch(NODES, "", "n1", beat, subresource="status")
+        await asyncio.sleep(10.0)
+        assert len(bench.syncs) > 5
+        assert writes(connection) == [("PATCH", "nodes")]
+
+
+async def test_an_event_that_must_not_be_lost_is_one_event_however_often_it_is_written(bench: Bench) -> None:
+    async def sync(request: Request[Deployment]) -> None:
+        await request.write_event("Ready", "It is ready", fact=f"generation {request.object.metadata.generation}")
+        if len(bench.syncs) < 3:
+            raise ConnectionLostError("the cloud is down")
+
+    async with bench.running(bench.app(sync)):
+        await bench.create()
+        await asyncio.sleep(10.0)
+    assert len(bench.syncs) == 3
+    assert await bench.events() == [("a", "Ready", 1)]
