@@ -6,7 +6,6 @@ from typing import Any
 import foo
 from kubecontrollers.api.core import DEPLOYMENTS
 from kubecontrollers.testing.cluster import Cluster, Simulate
-from kubecontrollers.testing.model.kinds import Kind
 
 FOOS = foo.Foo.resource
 
@@ -45,4 +44,4 @@ async def users(cluster: Cluster) -> None:
 
 def test_foos_have_their_deployments(simulate: Simulate) -> None:
     """Whatever is lost, late or killed."""
-    simulate(controller, users, kinds=[Kind(FOOS, custom=True, status=True)])
+    simulate(controller, users, kinds=[FOOS])

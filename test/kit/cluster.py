@@ -109,7 +109,7 @@ class Cluster:
         return [
             f"{each.method} {each.path}"
             for each in writes
-            if each.client != "users" and f"/{LEASES.plural}" not in each.path
+            if each.client.startswith("controller.") and f"/{LEASES.plural}" not in each.path
         ]
 
     async def settle(self) -> None:

@@ -76,7 +76,7 @@ PUBLIC = {
         WithMaxWaitRateLimiter default_controller_rate_limiter parallelize_until slow_start_batch""",
 }
 """The names that other projects may import. A name is removed only as docs/compatibility.md describes."""
-PROVISIONAL = {"testing.cluster": "Cluster Simulate", "testing.model.kinds": "Kind"}
+PROVISIONAL = {"testing.cluster": "Cluster Simulate"}
 """Names of the test kit, which may change in a minor version."""
 WHOLE = {
     "api.client", "controller.events", "controller.framework", "controller.leaderelection", "controller.manager",

@@ -171,3 +171,21 @@ def test_custom_resources_are_registered_by_their_kind() -> None:
         assert cluster.get(KETTLES, "default", "b") is None
 
     play_cluster(nobody, users, 1, kinds=[Kind(KETTLES, custom=True, status=True, unconditional=False)])
+
+
+def test_a_resource_stands_for_a_custom_kind_and_the_writes_of_a_controller_are_listed(simulate: Simulate) -> None:
+    head = {"apiVersion": KETTLES.api_version, "kind": KETTLES.kind}
+
+    async def controller(cluster: Cluster) -> None:
+        client = RestClient(cluster.transport(), clock=cluster.clock)
+        await client.create(KETTLES, "default", {**head, "metadata": {"name": "blue"}})
+        await client.patch(KETTLES, "default", "blue", {"status": {"hot": True}}, subresource="status")
+        await asyncio.Event().wait()
+
+    async def users(cluster: Cluster) -> None:
+        await cluster.client.create(KETTLES, "default", {**head, "metadata": {"name": "red"}})
+        await cluster.settle()
+        path = "/apis/example.com/v1/namespaces/default/kettles"
+        assert cluster.writes() == [f"POST {path}", f"PATCH {path}/blue/status"]
+
+    simulate(controller, users, seeds=1, kinds=[KETTLES], faults=CALM)
