@@ -482,13 +482,13 @@ async def test_a_write_is_started_over_after_a_conflict_that_reading_again_resol
             raise left.pop(0)
         return "written"
 
-    writing = retry_on_conflict(write, random=lambda: 0.0)
+    writing = retry_on_conflict(write, random=lambda: 1.0)
     if len(failures) < tries:
         assert await writing == "written"
     else:
         with pytest.raises(type(failures[0])):
             await writing
-    assert times == pytest.approx([number * 0.01 for number in range(tries)])
+    assert times == pytest.approx([number * 0.011 for number in range(tries)])
 
 
 @dataclass
