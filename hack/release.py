@@ -72,7 +72,8 @@ VERSIONED: Final = (
     "manifests/overlays/standalone/kustomization.yaml",
 )
 _VERSION: Final = re.compile(
-    r"((?:tfjob[-_]operator(?:-image|-manifests)?[:/-]|tf-job-operator-chart-|kubecontrollers-|VERSION=|tag `v|\.tar:)"
+    r"((?:tfjob[-_]operator(?:-image|-manifests|-release)?[:/-]|tf-job-operator-chart-|kubecontrollers-"
+    r"|VERSION=|--version |tag `v?|\.tar:)"
     r"|VERSION: Final = \"|image\.version=\"|^(?:appV|v)ersion: )\d+\.\d+\.\d+",
     re.MULTILINE,
 )

@@ -34,7 +34,7 @@ def test_the_same_content_is_the_same_layer(tmp_path: Path) -> None:
 
 
 def test_every_blob_of_an_archive_is_named_by_its_digest(tmp_path: Path, mocker: MockerFixture) -> None:
-    """OCI image specification 1.0: from the index to the platform's manifest, from there to the configuration and the layers."""
+    """OCI image specification 1.0: from the index to the manifest of the platform, then to configuration and layers."""
     mocker.patch.object(build, "output_of", return_value="amd64\n")
     layer = build.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
     target = tmp_path / "image.tar"
