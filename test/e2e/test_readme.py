@@ -189,8 +189,7 @@ def test_instead_of_loading_the_image_a_node_pulls_it_from_the_registry_that_it_
             shell.types(
                 next(each.text for block in blocks("README.md") for each in block if each.text.startswith(command))
             )
-        pods = cluster.kubectl(
-            "get", "pods", "-n", "kubeflow", "-o=jsonpath={.items[*].status.containerStatuses[*].image}"
-        )
-        assert f"{address}/team/tfjob-operator{digest()}" in pods or f"{address}/team/{IMAGE}" in pods
+        images = "-o=jsonpath={.items[*].status.containerStatuses[*].imageID}"
+        pulled = cluster.kubectl("get", "pods", "-n", "kubeflow", images).split()
+        assert {*pulled} == {f"{address}/team/tfjob-operator{digest()}"}
         cluster.kubectl("delete", "--ignore-not-found", "-f", str(file))
