@@ -63,7 +63,7 @@ advisories: venv ## Look up known vulnerabilities of the packages in the image's
 
 e2e: venv ## Install a dry run of the release on a real node and run the end-to-end tests: kubelet, containers, cluster DNS (root)
 	@$(PYTHON) -m hack.real_node check
-	@$(PYTHON) -m hack.release --dry-run
+	@$(PYTHON) -m hack.release --dry-run --registry= # the node imports the image
 	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e
 
 e2e-tensorflow: venv ## Train with real TensorFlow and JAX on the real node, and kill workers, coordinators and parameter servers (root)
@@ -98,8 +98,12 @@ library: venv ## Build the wheel of the library alone, kubecontrollers, into bui
 	@$(PYTHON) -m hack.library
 
 .PHONY: release
-release: venv ## Build the release VERSION=0.2.1 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://...; DRY_RUN=1: from any checkout (root)
-	@$(PYTHON) -m hack.release $(if $(VERSION),--version=$(VERSION)) $(if $(KEY),--key=$(KEY)) $(if $(URL),--url=$(URL)) $(if $(DRY_RUN),--dry-run)
+release: venv ## Build the release VERSION=0.2.1 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://... and with the image in REGISTRY=HOST/PATH; DRY_RUN=1: from any checkout (root)
+	@$(PYTHON) -m hack.release $(if $(VERSION),--version=$(VERSION)) $(if $(KEY),--key=$(KEY)) $(if $(URL),--url=$(URL)) $(if $(REGISTRY),--registry=$(REGISTRY)) $(if $(DRY_RUN),--dry-run)
+
+.PHONY: publish
+publish: venv ## Push the release in build/release/ to an OCI registry, REGISTRY=HOST/PATH: image, chart and all other files; FORCE=1 replaces a version
+	@$(PYTHON) -m hack.publish $(if $(REGISTRY),--registry=$(REGISTRY)) $(if $(FORCE),--force)
 
 lint: venv ## Check style, formatting (ruff), types (mypy), spelling, and that every behavior has a test; runs all checks before it fails
 	@$(PYTHON) -m hack.check

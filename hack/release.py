@@ -1,12 +1,13 @@
 """`make release`: build all files of a version in build/release/, with checksums, a signature and provenance.
 
-    python -m hack.release --version=0.2.1 --key=release.key [--url=URL]
+    python -m hack.release --version=0.2.1 --key=release.key [--url=URL] [--registry=HOST/PATH]
     python -m hack.release --dry-run
 
 A release is built from a clean checkout whose commit has the tag of the version. A dry run builds the same files from any
 checkout, and signs them with a key that is not kept. Needs root, for the image.
 
-The version is maintained in setup.cfg; `make renew` copies it into every other file that names it (`versioned`).
+The version, URL and registry are maintained in setup.cfg; `make renew` copies them into every other file that names them
+(`versioned`).
 """
 
 import argparse
@@ -30,7 +31,7 @@ from hack.chart.__main__ import pack as pack_chart
 from hack.control_plane.build.binaries import find_or_build_programs
 from hack.control_plane.build.commands import ControlPlaneError, Progress, output_of
 from hack.image import build as image
-from hack.image.build import PROJECT, VERSION
+from hack.image.build import OWN, PROJECT, SETUP, VERSION
 from hack.plugin import archive as plugin
 from hack.plugin.archive import Packed
 from tfjob_operator.cli.yaml_text import yaml_text
@@ -49,6 +50,13 @@ INSTALLS: Final = {
 """The file that is made of each overlay."""
 BUILDER: Final = "urn:tfjob-operator:make-release"
 
+URL: Final = SETUP["release"]["url"]
+"""The address that has a folder with the files of each version."""
+REGISTRY: Final = SETUP["release"]["registry"]
+"""The OCI registry of releases, with the path of their repositories; empty if there is none."""
+EXAMPLE_REGISTRY: Final = "registry.example.com/team"
+"""In the documentation, while there is no registry."""
+
 # The version in other files.
 
 VERSIONED: Final = (
@@ -64,16 +72,28 @@ VERSIONED: Final = (
     "manifests/overlays/standalone/kustomization.yaml",
 )
 _VERSION: Final = re.compile(
-    r"((?:tfjob[-_]operator(?:-image|-manifests)?[:/-]|tf-job-operator-chart-|kubecontrollers-|VERSION=|tag `v|\.tar:)"
+    r"((?:tfjob[-_]operator(?:-image|-manifests|-release)?[:/-]|tf-job-operator-chart-|kubecontrollers-"
+    r"|VERSION=|--version |tag `v?|\.tar:)"
     r"|VERSION: Final = \"|image\.version=\"|^(?:appV|v)ersion: )\d+\.\d+\.\d+",
     re.MULTILINE,
 )
 
 
+_ADDRESSES: Final = (
+    (re.compile(r"((?:export RELEASE|URL)=)\S+(?=/\d+\.\d+\.\d+)"), URL),
+    (re.compile(r"(export REGISTRY=)\S+"), REGISTRY or EXAMPLE_REGISTRY),
+)
+
+
 def versioned() -> dict[Path, str]:
-    """Return the files that name the version, each with its text updated to the version in setup.cfg."""
-    paths = [PROJECT / name for name in VERSIONED]
-    return {path: _VERSION.sub(rf"\g<1>{VERSION}", path.read_text()) for path in paths}
+    """Return the files that name the version, each with its text updated to the version and addresses in setup.cfg."""
+    return {PROJECT / name: _updated((PROJECT / name).read_text()) for name in VERSIONED}
+
+
+def _updated(text: str) -> str:
+    for pattern, current in ((_VERSION, VERSION), *_ADDRESSES):
+        text = pattern.sub(rf"\g<1>{current}", text)
+    return text
 
 
 # What is released.
@@ -107,8 +127,11 @@ def _git(*arguments: str) -> str:
     return output_of("git", "-C", str(PROJECT), *arguments).strip()
 
 
-def build(target: Path, made_of: Source, url: str) -> None:
-    """Write the files of a release, without checksums and signature. Raises ControlPlaneError, CalledProcessError."""
+def build(target: Path, made_of: Source, url: str, registry: str) -> None:
+    """Write the files of a release, without checksums and signature. Raises ControlPlaneError, CalledProcessError.
+
+    registry: that of the image in manifests and chart; empty if the image is loaded into nodes.
+    """
     progress = Progress("release")
     os.environ["SOURCE_DATE_EPOCH"] = made_of.time
     os.umask(0o022)  # modes of files are recorded in packages
@@ -121,8 +144,9 @@ def build(target: Path, made_of: Source, url: str) -> None:
         for made in (wheel, plugin.build_sdist(scratch), library.build_wheel(scratch)):
             shutil.copy(made, target)
         progress.say("the operator's image")
-        digest = _image(target)
-        reference = f"{image.IMAGE.rpartition('/')[2]}@{digest}"
+        full_name = f"{registry}/{OWN}:{VERSION}" if registry else image.IMAGE
+        short_name = full_name.removeprefix("docker.io/library/")
+        reference = f"{short_name}@{_image(target, full_name)}"
         progress.say("manifests and chart")
         _manifests(target, reference)
         pack_chart(target, image=reference)
@@ -135,13 +159,13 @@ def build(target: Path, made_of: Source, url: str) -> None:
     progress.say(f"{target}: {len(list(target.iterdir()))} files")
 
 
-def _image(target: Path) -> str:
+def _image(target: Path, full_name: str) -> str:
     """Build the image into build/, where `make e2e` finds it, and write a compressed copy into `target`.
 
-    Return the digest of its manifest.
+    Return its digest.
     """
     built = PROJECT / "build" / "tfjob-operator.tar"
-    digest = image.build(built)
+    digest = image.build(built, full_name)
     name = f"tfjob-operator-image-{VERSION}-{output_of('dpkg', '--print-architecture').strip()}"
     with (
         built.open("rb") as plain,
@@ -221,7 +245,18 @@ def sign(folder: Path, key: Path) -> None:
     Path(sums).write_text("".join(f"{digest}  {name}\n" for name, digest in checksums(folder).items()))
     output_of("openssl", "pkey", "-in", str(key), "-pubout", "-out", public)
     output_of("openssl", "dgst", "-sha256", "-sign", str(key), "-out", signature, sums)
+    verify(folder)
+
+
+def verify(folder: Path) -> list[str]:
+    """Verify signature and checksums as users do; return the names of the signed files. Raises ControlPlaneError."""
+    sums, signature, public = (str(folder / name) for name in (SUMS, SIGNATURE, PUBLIC_KEY))
     output_of("openssl", "dgst", "-sha256", "-verify", public, "-signature", signature, sums)
+    signed = {name: digest for digest, name in map(str.split, Path(sums).read_text().splitlines())}
+    found = checksums(folder)
+    if changed := [name for name, digest in signed.items() if found.get(name) != digest]:
+        raise ControlPlaneError(f"{folder}: missing or not as signed: {', '.join(changed)}")
+    return [*signed]
 
 
 def check(key: Path) -> None:
@@ -247,7 +282,8 @@ def main() -> int:
         "--version", default=VERSION, help="the version, which must be that of setup.cfg and of the tag"
     )
     parser.add_argument("--key", type=Path, help="the private key that signs the checksums, a PEM file")
-    parser.add_argument("--url", default="https://example.com/tfjob-operator", help="where the files will be published")
+    parser.add_argument("--url", default=f"{URL}/{VERSION}", help="where the files will be published")
+    parser.add_argument("--registry", default=REGISTRY, help="the registry of the image, HOST[:PORT][/PATH]")
     parser.add_argument("--dry-run", action="store_true", help="from any checkout, signed with a key that is not kept")
     given = parser.parse_args()
     if given.key is None and not given.dry_run:
@@ -260,7 +296,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="tfjob-key-") as folder:
             key = given.key or new_key(Path(folder) / "release.key")
             check(key)
-            build(OUTPUT, made_of, given.url)
+            build(OUTPUT, made_of, given.url, given.registry)
             sign(OUTPUT, key)
     except (ControlPlaneError, subprocess.CalledProcessError) as error:
         print(f"error: {error}", file=sys.stderr)

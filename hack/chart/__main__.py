@@ -32,7 +32,9 @@ def documents(image: str = "") -> dict[Path, str]:
     schema = json.loads((CHART / "values.schema.json").read_text())
     if image:
         fields = schema["properties"]["image"]["properties"]
-        fields["repository"]["default"], _, fields["tag"]["default"] = image.partition(":")
+        name, at, digest = image.partition("@")
+        fields["repository"]["default"], _, tag = name.rpartition(":")  # the registry may have a port
+        fields["tag"]["default"] = tag + at + digest
     readme = CHART / "README.md"
     return {CHART / "values.yaml": values_yaml(schema), readme: with_table(readme.read_text(), schema)}
 

@@ -63,7 +63,7 @@ def digests_of(lock: str) -> Digests:
 
 
 def image_component(name: str, digest: str) -> dict[str, Any]:
-    """Return an image as a component. `name` is its full name with the tag, `digest` that of its manifest."""
+    """Return an image as a component. `name` is its full name with the tag, `digest` that of its index."""
     repository, _, version = name.rpartition(":")
     own = repository.rpartition("/")[2]
     purl = f"pkg:oci/{own}@{quote(digest)}?tag={version}"
@@ -178,15 +178,16 @@ def read(path: Path) -> Layer:
 # The OCI archive, for `ctr images import`, `docker load`, `podman load` and `skopeo`.
 #
 # It is a tar file in the layout of the OCI image specification 1.0: `oci-layout`, `index.json`, and blobs named by their
-# SHA-256. Like an archive of `docker save` (since Docker 25) it also has a `manifest.json`, the only file that `docker load`
-# and minikube's Docker read.
+# SHA-256. The image is an index, so that a node of another platform reports the reason when it pulls. Like an archive of
+# `docker save` (since Docker 25) it also has a `manifest.json`, the only file that `docker load` and minikube's Docker read.
 
 
-MEDIA = "application/vnd.oci.image"
+MEDIA: Final = "application/vnd.oci.image"
+INDEX: Final = f"{MEDIA}.index.v1+json"
 
 
 def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str, Any]) -> str:
-    """Write an image for this machine's architecture; return the digest of its manifest, as used in a pull.
+    """Write an image for this machine's architecture; return the digest of its index, as used in a pull.
 
     `config` is the field of the same name in the OCI image configuration: User, Entrypoint, Env, Labels. Raises
     ControlPlaneError.
@@ -196,9 +197,9 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
         _add(archive, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         for layer in layers:
             archive.add(layer.path, arcname=f"blobs/sha256/{layer.digest}", filter=_without_times)
+        platform = {"architecture": architecture(), "os": "linux"}
         image = {
-            "architecture": output_of("dpkg", "--print-architecture").strip(),  # Debian's names are OCI's
-            "os": "linux",
+            **platform,
             "config": dict(config),
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for layer in layers]},
         }
@@ -212,7 +213,9 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
                 for layer in layers
             ],
         }
-        described = _blob(archive, f"{MEDIA}.manifest.v1+json", manifest)
+        listed = {**_blob(archive, f"{MEDIA}.manifest.v1+json", manifest), "platform": platform}
+        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [listed]}
+        described = _blob(archive, INDEX, index)
         repository, _, tag = name.rpartition(":")
         # containerd imports the image under both names, so pods can also refer to it by digest.
         names = (
@@ -229,6 +232,11 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
         _add(archive, "manifest.json", json.dumps([docker]).encode())
     draft.rename(target)
     return str(described["digest"])
+
+
+def architecture() -> str:
+    """Return the architecture of this machine. Raises ControlPlaneError."""
+    return output_of("dpkg", "--print-architecture").strip()  # Debian's names are OCI's
 
 
 def _blob(archive: tarfile.TarFile, media_type: str, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,9 +314,10 @@ CONFIG: Final[dict[str, Any]] = {
 }
 
 
-def build(target: Path) -> str:
-    """Write the image to `target`, an OCI archive, and its SBOM beside it. Return the digest of the image's manifest.
+def build(target: Path, full_name: str = IMAGE) -> str:
+    """Write the image to `target`, an OCI archive, and its SBOM beside it. Return the digest of the image's index.
 
+    full_name: that of the image with its tag, under which nodes import the archive.
     Raises ControlPlaneError if not root, if there is no Debian mirror, or if a tool fails.
     """
     if os.geteuid() != 0:
@@ -321,9 +330,9 @@ def build(target: Path) -> str:
         tree.mkdir()
         runner.run("tar", "-xf", str(base.path), "-C", str(tree), limit_s=300.0)
         made = [base, _dependencies(work, tree, runner, progress), _operator(work, tree, runner)]
-        digest = write(target, IMAGE, made, CONFIG)
+        digest = write(target, full_name, made, CONFIG)
         locked = digests_of(REQUIREMENTS.read_text())
-        parts = document(image_component(IMAGE, digest), made, release=RELEASE, locked=locked)
+        parts = document(image_component(full_name, digest), made, release=RELEASE, locked=locked)
     parts_list(target).write_text(json.dumps(parts, indent=1) + "\n")
     progress.say(f"{target}: {target.stat().st_size / 1e6:.0f} MB, {digest}, with {len(parts['components'])} packages")
     return digest

@@ -54,7 +54,8 @@ def _first_layer(image: Path, work: Path) -> Layer:
             content: dict[str, list[dict[str, str]]] = json.load(file)
             return content
 
-        manifest = read(blob(read("index.json")["manifests"][0]["digest"]))
+        index = read(blob(read("index.json")["manifests"][0]["digest"]))
+        manifest = read(blob(index["manifests"][0]["digest"]))
         name = blob(manifest["layers"][0]["digest"])
         found.extract(name, work, filter="data")
     return build.read(work / name)

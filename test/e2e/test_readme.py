@@ -22,9 +22,11 @@ from e2e.conftest import install, uninstall
 from e2e.test_chart import HELM
 from hack.image.build import VERSION
 from hack.matrix.releases import cached
-from hack.release import INSTALLS, OUTPUT
+from hack.publish import __main__ as publish
+from hack.release import EXAMPLE_REGISTRY, INSTALLS, OUTPUT
 from support.machine import lacks
-from support.pages import blocks
+from support.pages import below, blocks
+from support.registry import registry
 
 ELSEWHERE: Final = (
     "make ",
@@ -168,3 +170,26 @@ def test_the_readme_leads_from_the_files_of_a_release_to_a_finished_job_and_back
     assert "hello" in of("kubectl tfjob explain hello")
     left = cluster.kubectl("get", "crd,clusterroles,deployments", "--all-namespaces", "--output=name")
     assert [name for name in left.splitlines() if "tfjob" in name or "tf-job" in name] == []
+
+
+def test_instead_of_loading_the_image_a_node_pulls_it_from_the_registry_that_it_was_published_to(
+    shell: Shell, cluster: NodeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its digest, after the command of docs/install.md has put the registry into the manifests."""
+    into_manifests = next(
+        each.text for each in below("docs/install.md", "An image in a registry") if "sed" in each.text
+    )
+    with registry(tmp_path) as address:
+        monkeypatch.setattr(sys, "argv", ["hack.publish", f"--registry={address}/team"])
+        assert publish.main() == 0
+        file = Path(shutil.copy(OUTPUT / INSTALLS["standalone"], tmp_path / "download"))
+        typed = into_manifests.replace(EXAMPLE_REGISTRY, f"{address}/team")
+        subprocess.run(["bash", "-c", typed], cwd=file.parent, check=True)
+        for command in ONLY["kubectl"][:2]:
+            shell.types(
+                next(each.text for block in blocks("README.md") for each in block if each.text.startswith(command))
+            )
+        images = "-o=jsonpath={.items[*].status.containerStatuses[*].imageID}"
+        pulled = cluster.kubectl("get", "pods", "-n", "kubeflow", images).split()
+        assert {*pulled} == {f"{address}/team/tfjob-operator{digest()}"}
+        cluster.kubectl("delete", "--ignore-not-found", "-f", str(file))

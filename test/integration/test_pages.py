@@ -56,6 +56,8 @@ ELSEWHERE: Final = (
     Elsewhere("README.md", "", "e2e/test_readme.py types them on a real node, and says which it cannot"),
     Elsewhere("docs/install.md", "openssl", "unit/hack/test_release.py makes such a key, and signs with it"),
     Elsewhere("docs/install.md", "make release", "`make e2e` builds a dry run, which e2e/test_readme.py installs"),
+    Elsewhere("docs/install.md", "make publish", "test_publish.py, to a real registry"),
+    Elsewhere("docs/install.md", "oras", "test_publish.py gets the same files by its requests"),
     Elsewhere("docs/install.md", "docker", "it needs Docker and a registry; `make image` builds the same"),
     Elsewhere("docs/install.md", "skopeo", "it needs a registry"),
     Elsewhere("docs/install.md", "sed", "unit/hack/test_release.py runs both on a manifest"),

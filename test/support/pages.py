@@ -9,7 +9,7 @@ ROOT: Final = Path(__file__).parents[2]
 PROGRAMS: Final = (
     "kubectl", "make", "helm", "pip", "pipx", "docker", "tfjob-operator", "python", ".venv/bin/python", "eval", "kill", "git",
     "cd", "curl", "sh", "bash", "source", "export", "npm", "kind", "python3", "mkdir", "tar", "gunzip",
-    "openssl", "skopeo", "sed"
+    "openssl", "skopeo", "sed", "oras"
 )  # fmt: skip
 """What a block of commands begins with; all other blocks are settings, output, or another language."""
 PROMPT: Final = "$ "

@@ -34,7 +34,7 @@ def test_the_same_content_is_the_same_layer(tmp_path: Path) -> None:
 
 
 def test_every_blob_of_an_archive_is_named_by_its_digest(tmp_path: Path, mocker: MockerFixture) -> None:
-    """OCI image specification 1.0: from the index to the manifest, from there to the configuration and the layers."""
+    """OCI image specification 1.0: from the index to the manifest of the platform, then to configuration and layers."""
     mocker.patch.object(build, "output_of", return_value="amd64\n")
     layer = build.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
     target = tmp_path / "image.tar"
@@ -58,7 +58,9 @@ def test_every_blob_of_an_archive_is_named_by_its_digest(tmp_path: Path, mocker:
         assert described["annotations"]["io.containerd.image.name"] == "example/tool:7"
         assert by_digest["annotations"] == {"io.containerd.image.name": f"example/tool@{described['digest']}"}
         assert by_digest["digest"] == described["digest"]
-        manifest = json.loads(blob(described))
+        (listed,) = json.loads(blob(described))["manifests"]
+        assert listed["platform"] == {"architecture": "amd64", "os": "linux"}
+        manifest = json.loads(blob(listed))
         config = json.loads(blob(manifest["config"]))
         assert config["config"] == {"User": "65532:65532"}
         assert config["architecture"] == "amd64"

@@ -12,7 +12,7 @@ from pytest_mock import MockerFixture
 
 from hack import release
 from hack.control_plane.build.commands import ControlPlaneError
-from hack.image.build import IMAGE, VERSION
+from hack.image.build import IMAGE, PROJECT, VERSION
 from hack.library import build_wheel as build_library
 from hack.plugin.archive import build_sdist, build_wheel
 from hack.release import Source, checksums, new_key, provenance, sign, source, versioned, with_image
@@ -32,6 +32,21 @@ def test_each_file_that_names_the_version_names_that_of_setup_cfg(
     text = versioned()[file]
     assert VERSION in text, "it does not name the version"
     check_generated(file, text)
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("README.md", f"export RELEASE={release.URL}/{VERSION}"),
+        ("docs/install.md", f"URL={release.URL}/{VERSION}"),
+        ("docs/install.md", f"export REGISTRY={release.REGISTRY or release.EXAMPLE_REGISTRY}"),
+    ],
+)
+def test_pages_name_the_addresses_of_setup_cfg(page: str, text: str) -> None:
+    """`make renew` copies them after a release was published for the first time."""
+    file = PROJECT / page
+    assert text in versioned()[file]
+    assert text in file.read_text()
 
 
 def test_the_programs_and_the_image_have_the_version_of_setup_cfg() -> None:
