@@ -308,7 +308,7 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 """Children that no field of the job describes."""
 _MISSING_FIELD: Final = re.compile(r"[^,()]+ \((?:pod or )?containers? [^()]+? must (set [^()]+)\)")
-"""A violation of Pod Security, such as `runAsNonRoot != true (pod or container "main" must set securityContext.runAsNonRoot=true)`."""
+"""A violation such as `seccompProfile (pod or container "main" must set securityContext.seccompProfile.type to "...")`."""
 _LATE_S: Final = 60.0
 """Pods are created within seconds; a replica without one after a minute has a problem."""
 _CHILD: Final = re.compile(

@@ -578,25 +578,25 @@ def test_advice_for_a_service_that_is_denied_is_not_about_the_pod_template(messa
     assert "No field of the job changes its Services: ask your cluster administrator" in steps
 
 
+MISSING = (
+    "securityContext.allowPrivilegeEscalation=false",
+    'securityContext.capabilities.drop=["ALL"]',
+    "securityContext.runAsNonRoot=true",
+    'securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"',
+)
+
+
 @pytest.mark.parametrize(
     ("violations", "words"),
     [
         (
-            'allowPrivilegeEscalation != false (containers "tensorflow", "log" must set '
-            'securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "tensorflow" must set '
-            'securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true (pod or container "tensorflow" must set '
-            'securityContext.runAsNonRoot=true), seccompProfile (pod or container "tensorflow" must set '
-            'securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")',
-            'set securityContext.allowPrivilegeEscalation=false, set securityContext.capabilities.drop=["ALL"], '
-            "set securityContext.runAsNonRoot=true, "
-            'set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"',
+            ", ".join(f'of the field (pod or container "tensorflow" must set {field})' for field in MISSING),
+            ", ".join(f"set {field}" for field in MISSING),
         ),
-        (
-            'host namespaces (hostNetwork=true), hostPath volumes (volume "data"), runAsNonRoot != true (pod must not set '
-            "securityContext.runAsNonRoot=false)",
-            'host namespaces (hostNetwork=true), hostPath volumes (volume "data"), runAsNonRoot != true (pod must not set '
-            "securityContext.runAsNonRoot=false)",
-        ),
+        *[
+            ('hostPath volumes (volume "data"), runAsNonRoot (pod must not set securityContext.runAsNonRoot=false)',)
+            * 2
+        ],
     ],
     ids=["missing fields", "other violations"],
 )
