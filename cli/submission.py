@@ -10,6 +10,8 @@ from typing import Any, Final
 from tfjob_operator.api.v1.constants import CHIEF, CONTAINER_NAME, EVALUATOR, LABEL_QUEUE, PS, WORKER
 
 GPU: Final = "nvidia.com/gpu"
+USER: Final = 1000
+"""The user of restricted containers: that of most images is root, which the kubelet does not start then."""
 _OF_SERVER: Final = ("creationTimestamp", "generateName", "generation", "managedFields", "resourceVersion", "uid")
 """Metadata that a new job must not have."""
 
@@ -47,6 +49,7 @@ class Submission:
     policy: Mapping[str, Any] = field(default_factory=dict)
     queue: str = ""
     priority_class: str = ""
+    restricted: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -112,6 +115,8 @@ def _replicas(asked: Submission, entry: dict[str, Any], *, is_server: bool) -> d
     elif not containers:  # a manifest whose containers have other names is invalid, and is not corrected
         containers = [_container(asked, {"name": CONTAINER_NAME}, names, with_gpus=not is_server)]
     pod["containers"] = containers
+    if asked.restricted:
+        _restrict(pod)
     if asked.mounts:
         pod["volumes"] = [
             *(pod.get("volumes") or ()),
@@ -132,6 +137,18 @@ def _replicas(asked: Submission, entry: dict[str, Any], *, is_server: bool) -> d
             pod[key] = [*(pod.get(key) or ()), *more]
     restart = {"restartPolicy": asked.restart_policy} if asked.restart_policy else {}
     return entry | restart | {"template": template | {"spec": pod}}
+
+
+def _restrict(pod: dict[str, Any]) -> None:
+    """Set what the Pod Security Standard `restricted` requires; keep a user and a seccomp profile that are set."""
+    usual = {"runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}}
+    pod["securityContext"] = usual | _dict(pod.get("securityContext")) | {"runAsNonRoot": True}
+    required = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    for key in ("containers", "initContainers"):
+        if key in pod:
+            pod[key] = [
+                each | {"securityContext": _dict(each.get("securityContext")) | required} for each in pod[key] or ()
+            ]
 
 
 def _volumes(mounts: Sequence[Mount], pod: Mapping[str, Any]) -> list[str]:

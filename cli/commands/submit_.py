@@ -129,6 +129,9 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
 @click.option("--backoff-limit", type=_COUNT, metavar="COUNT", help="Fail the job after this many restarts.")
 @click.option("--queue", default="", metavar="NAME", help="The LocalQueue of Kueue that admits the job.")
 @click.option("--priority-class", default="", metavar="NAME", help="The PriorityClass of the pods.")
+@click.option(
+    "--restricted", is_flag=True, help="Meet the Pod Security Standard restricted; run as user 1000 unless one is set."
+)
 @click.option("--suspend", is_flag=True, default=None, help="Create the job suspended, without pods.")
 @click.option(
     "-l", "--label", "labels", multiple=True, callback=_labels, metavar="KEY=VALUE", help="A label of the job."

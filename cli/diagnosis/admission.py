@@ -92,7 +92,7 @@ RANGE_RATIO: Final = error(
 )
 POD_SECURITY: Final = error(
     "pod-security",
-    'Pod Security "{level}" of the namespace is violated ({who} not created)',
+    'Pod Security "{level}" of the namespace is violated ({who} not created): {words}',
     "The pod violates the Pod Security Standard of the namespace",
     "kubectl get namespace {namespace} --show-labels",
     ManifestChange("set what the message names in securityContext of the template and its containers"),
@@ -248,7 +248,7 @@ _RULES: Final = (
     rule(RANGE_MIN, r"minimum (?P<resource>\S+) usage per (?P<kind>\S+) is (?P<limit>[^\s,]+?)[.,]"),
     rule(RANGE_RATIO, r"(?P<resource>\S{1,80}) max limit to request ratio per \S+ is (?P<limit>[^\s,]+)"),
     # kubernetes: staging/src/k8s.io/pod-security-admission/admission/admission.go; PodSecurityPolicy until 1.24; OpenShift
-    rule(POD_SECURITY, r'violates PodSecurity "(?P<level>[^":]+)'),
+    rule(POD_SECURITY, r'violates PodSecurity "(?P<level>[^":]+)[^"]*": (?P<words>.+)'),
     rule(POD_POLICY, r"unable to validate against any (pod security policy|security context constraint)"),
     # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors/statuserror.go, pkg/util/webhook/error.go
     rule(KUEUE_DOWN, r"failed calling webhook.{0,300}https://[\w-]*kueue[\w-]*\.(?P<place>[\w-]+)\.svc\b"),
@@ -307,6 +307,8 @@ _KINDS: Final[Mapping[str, str]] = {
     EventReason.FAILED_CREATE_CONFIG_MAP: "ConfigMap",
 }
 """Children that no field of the job describes."""
+_MISSING_FIELD: Final = re.compile(r"[^,()]+ \((?:pod or )?containers? [^()]+? must (set [^()]+)\)")
+"""A violation such as `seccompProfile (pod or container "main" must set securityContext.seccompProfile.type to "...")`."""
 _LATE_S: Final = 60.0
 """Pods are created within seconds; a replica without one after a minute has a problem."""
 _CHILD: Final = re.compile(
@@ -383,6 +385,8 @@ def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
         problem = replace(NAME_TAKEN, to_do=_UNOWNED)
     if problem is LEFT_BEHIND:
         values["whose"] = OF_EARLIER_JOB if "earlier job" in event.message else " "
+    if problem is POD_SECURITY:
+        values["words"] = _MISSING_FIELD.sub(r" \1", values["words"]).strip()
     if problem is QUOTA:
         values["short"] = _shortage(values)
         asked = [part.partition("=")[0] for part in values["asked"].split(",")]

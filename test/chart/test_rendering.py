@@ -147,6 +147,7 @@ def test_an_installation_has_the_objects_of_its_kustomization(
         ("addons/nodes", ("nodes.enabled=true",), ()),
         ("addons/logs", ("logs.enabled=true",), ()),
         ("addons/page", ("page.enabled=true",), ()),
+        ("addons/admission", ("admissionPolicy.enabled=true",), ()),
         ("addons/accelerators-azure", ("cloud=azure",), ()),
         ("addons/accelerators-gke", ("cloud=gke",), ()),
         ("addons/flow-control-v1beta1", ("flowControl.enabled=true",), ("--kube-version=1.22.17",)),
@@ -540,7 +541,7 @@ def test_alerts_about_an_operator_of_one_namespace_see_no_other_operator(rendere
 def test_every_value_has_a_test_of_its_effect() -> None:
     """Each value of the schema is set by some test in this file."""
     elsewhere = {
-        *("replicas", "crds.install", "userRoles.create", "flowControl.enabled"),
+        *("replicas", "crds.install", "userRoles.create", "flowControl.enabled", "admissionPolicy.enabled"),
         *("networkPolicy.enabled", "networkPolicy.prometheusNamespace"),
         *("serviceMonitor.enabled", "serviceMonitor.interval", "serviceMonitor.labels"),
         *("prometheusRule.enabled", "prometheusRule.labels", "prometheusRule.runbookUrl", "grafanaDashboard.enabled"),

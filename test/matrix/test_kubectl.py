@@ -52,6 +52,7 @@ DIFFERENCES: Final = (
     Difference(
         "test_wait_for_jsonpath", "unrecognized condition", "kubectl has it from 1.23 on", clients=("kubectl-1.22",)
     ),
+    Difference("test_addon addons/admission", NO_MATCH, "it is for Kubernetes 1.30 and later", servers=range(30)),
     Difference("test_addon addons/flow-control-v1beta1", NO_MATCH, NOT_SERVED, servers=range(26, 100)),
     Difference("test_addon addons/flow-control-v1beta2", NO_MATCH, NOT_SERVED, servers=range(23)),
     Difference("test_addon addons/flow-control-v1beta2", NO_MATCH, NOT_SERVED, servers=range(29, 100)),
@@ -167,7 +168,7 @@ def test_version(kubectl: Kubectl) -> None:
 
 @folders(
     *("base", "cluster-wide", "overlays/standalone", "overlays/kubeflow", "overlays/namespaced", "overlays/monitoring"),
-    *("addons/gang-scheduling", *FLOW_CONTROL, "examples/training"),
+    *("addons/gang-scheduling", "addons/admission", *FLOW_CONTROL, "examples/training"),
 )
 def test_kustomize(kubectl: Kubectl, folder: str) -> None:
     """The kustomize in this kubectl makes the same objects from a folder as the one in the control plane's own kubectl."""
@@ -266,7 +267,7 @@ def test_monitoring(kubectl: Kubectl) -> None:
     test_addon(kubectl, "overlays/monitoring")
 
 
-@folders("addons/gang-scheduling", *FLOW_CONTROL)
+@folders("addons/gang-scheduling", "addons/admission", *FLOW_CONTROL)
 def test_addon(kubectl: Kubectl, folder: str) -> None:
     """A folder is applied, and deleted."""
     kubectl("apply", "-k", str(MANIFESTS / folder))

@@ -136,6 +136,26 @@ def from_base(tmp_path: Path, *arguments: str) -> Any:
     return yaml.safe_load(result.stdout)
 
 
+def test_restricted_sets_what_pod_security_requires_in_every_container(tmp_path: Path) -> None:
+    """A user, a profile and other settings of the manifest stay; `test/integration/test_pod_security.py` asks a real server."""
+    file = tmp_path / "job.yaml"
+    containers = [{"name": "tensorflow"}, {"name": "log", "image": "log:1", "securityContext": {"privileged": False}}]
+    pod = {"containers": containers, "initContainers": [{"name": "fetch", "image": "fetch:1"}]}
+    pod["securityContext"] = {"runAsUser": 7, "fsGroup": 7}
+    spec = {"tfReplicaSpecs": {"Worker": {"template": {"spec": pod}}}}
+    file.write_text(json.dumps({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "spec": spec}))
+    required = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    for arguments, context in (((), {"runAsUser": 1000}), (("-f", str(file)), {"runAsUser": 7, "fsGroup": 7})):
+        body = shown("--restricted", "--ps=1", *arguments)
+        for entry in body["spec"]["tfReplicaSpecs"].values():
+            found = entry["template"]["spec"]
+            profile = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+            assert found["securityContext"] == context | profile
+            for each in [*found["containers"], *found.get("initContainers", ())]:
+                more = {"privileged": False} if each["name"] == "log" else {}
+                assert each["securityContext"] == required | more
+
+
 def test_flags_override_the_job_of_a_file(tmp_path: Path) -> None:
     same = from_base(tmp_path)
     expected = yaml.safe_load(BASE)

@@ -578,6 +578,35 @@ def test_advice_for_a_service_that_is_denied_is_not_about_the_pod_template(messa
     assert "No field of the job changes its Services: ask your cluster administrator" in steps
 
 
+MISSING = (
+    "securityContext.allowPrivilegeEscalation=false",
+    'securityContext.capabilities.drop=["ALL"]',
+    "securityContext.runAsNonRoot=true",
+    'securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"',
+)
+
+
+@pytest.mark.parametrize(
+    ("violations", "words"),
+    [
+        (
+            ", ".join(f'of the field (pod or container "tensorflow" must set {field})' for field in MISSING),
+            ", ".join(f"set {field}" for field in MISSING),
+        ),
+        *[
+            ('hostPath volumes (volume "data"), runAsNonRoot (pod must not set securityContext.runAsNonRoot=false)',)
+            * 2
+        ],
+    ],
+    ids=["missing fields", "other violations"],
+)
+def test_line_one_names_each_field_that_pod_security_misses(violations: str, words: str) -> None:
+    world = world_of()
+    world.refuse(f'pods "{WORKER}" is forbidden: violates PodSecurity "restricted:latest": {violations}')
+    title = first_of(world).title
+    assert title == f'Pod Security "restricted" of the namespace is violated ({WORKER} not created): {words}'
+
+
 def test_a_policy_that_denies_with_413_is_a_policy_that_denies() -> None:
     """It chooses the code itself: the object is not too large, and the API server is not overloaded."""
     world = world_of()
