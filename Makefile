@@ -77,9 +77,9 @@ kubectl-matrix: venv ## Test manifests and jobs with kubectl 1.22 to 1.36 (downl
 sdk-matrix: venv ## Test jobs with four releases of Kubeflow's Python SDKs (installed once): create, wait, scale, delete
 	@$(PYTHON) -m hack.matrix sdk
 
-chart: venv ## Test the Helm chart with three versions of Helm (downloaded once): lint, compare, install, upgrade, remove; packs it into build/
+chart: venv ## Test the Helm chart with three versions of Helm (downloaded once): lint, compare, install (also from a registry), upgrade, remove; packs it into build/
 	@$(PYTHON) -m hack.chart
-	@$(PYTEST) test/unit/test_chart.py $(CHART)
+	@$(PYTEST) test/unit/test_chart.py $(CHART) test/integration/test_publish.py
 
 faults: plane ## Kill operators at every write, degrade API servers, edit jobs, disturb leaders, upgrade and roll back (half an hour; TENTH=0 to 9 or commit, WALKS=1000, SEED=1)
 	@$(PYTHON) -m hack.control_plane build >/dev/null

@@ -251,6 +251,8 @@ def sign(folder: Path, key: Path) -> None:
 def verify(folder: Path) -> list[str]:
     """Verify signature and checksums as users do; return the names of the signed files. Raises ControlPlaneError."""
     sums, signature, public = (str(folder / name) for name in (SUMS, SIGNATURE, PUBLIC_KEY))
+    if not Path(sums).is_file():
+        raise ControlPlaneError(f"{folder} has no signed release: build one with `make release`")
     output_of("openssl", "dgst", "-sha256", "-verify", public, "-signature", signature, sums)
     signed = {name: digest for digest, name in map(str.split, Path(sums).read_text().splitlines())}
     found = checksums(folder)

@@ -18,7 +18,7 @@ from hack.image.build import VERSION
 from hack.publish import artifacts
 from hack.publish.artifacts import Artifact
 from hack.publish.registry import Registry
-from hack.release import OUTPUT, PUBLIC_KEY, REGISTRY, SIGNATURE, SUMS, verify
+from hack.release import INSTALLS, OUTPUT, PUBLIC_KEY, REGISTRY, SIGNATURE, SUMS, verify
 
 PUBLISHED: Final = "published.txt"
 
@@ -83,11 +83,9 @@ def main() -> int:
         return 1
     (OUTPUT / PUBLISHED).write_text("".join(f"{each}\n" for each in references))
     print(*references, sep="\n")
-    image = references[0].replace(f":{VERSION}", "").partition("@")[0]
-    if f"image: {image}:" not in (OUTPUT / "install.yaml").read_text():
-        print(
-            f"note: the manifests and the chart name another image than {image}; build with REGISTRY={given.registry}"
-        )
+    image = f"{registry.address}/{artifacts.IMAGE}"
+    if f"image: {image}:" not in (OUTPUT / INSTALLS["standalone"]).read_text():
+        print(f"note: manifests and chart name another image than {image}: see docs/install.md, An image in a registry")
     return 0
 
 

@@ -162,7 +162,7 @@ def test_a_version_is_pushed_once_and_replaced_only_by_force(
     write_release(folder, address, text="first")
     assert published(monkeypatch, folder, address) == 0
     first = digests(folder)
-    capsys.readouterr()
+    assert "note: " not in capsys.readouterr().out
     assert published(monkeypatch, folder, address) == 0
     assert capsys.readouterr().err.count("unchanged: ") == len(first)
     assert digests(folder) == first
@@ -184,6 +184,8 @@ def test_files_that_differ_from_the_signed_ones_are_not_published(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "release"
+    assert published(monkeypatch, folder, address) == 1
+    assert "has no signed release: build one with `make release`" in capsys.readouterr().err
     write_release(folder, address)
     with (folder / "install.yaml").open("a") as file:
         file.write("# edited\n")
