@@ -36,10 +36,10 @@ def errors(name: str, spec: object) -> list[str]:
     return [str(each) for bound in BOUNDS if (each := bound(ObjectMeta(name=name), found)) is not None]
 
 
-def spec_of(*containers: Mapping[str, Any], kind: str = c.WORKER, policy: Any = None, **pod: Any) -> dict[str, Any]:
+def spec_of(*containers: Mapping[str, Any], policy: Any = None, **pod: Any) -> dict[str, Any]:
     """Return the spec of a job with one replica type, whose pods have these containers and fields."""
     entry = {"template": {"spec": {"containers": [*containers], **pod}}}
-    return {"tfReplicaSpecs": {kind: entry}} | ({"runPolicy": policy} if policy else {})
+    return {"tfReplicaSpecs": {c.WORKER: entry}} | ({"runPolicy": policy} if policy else {})
 
 
 def _changed(kind: str = c.WORKER, **fields: Any) -> dict[str, Any]:
