@@ -1,7 +1,7 @@
 """Controllers that are declared with `App`, on the model API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -43,6 +43,19 @@ class Board(Kind, frozen=True):
 
     resource = DEPLOYMENTS
     status: BoardStatus | None = None
+
+
+class CountedStatus(Struct, frozen=True):
+    """A status with a map."""
+
+    counts: Mapping[str, int] | None = None
+
+
+class Counted(Kind, frozen=True):
+    """A Deployment with a map in its status."""
+
+    resource = DEPLOYMENTS
+    status: CountedStatus | None = None
 
 
 class Bench(ModelCluster[Any]):
@@ -621,3 +634,41 @@ async def test_an_event_that_must_not_be_lost_is_one_event_however_often_it_is_w
         await asyncio.sleep(10.0)
     assert len(bench.syncs) == 3
     assert await bench.events() == [("a", "Ready", 1)]
+
+
+async def test_a_map_of_the_status_loses_the_keys_that_are_gone_and_disappears_with_none(bench: Bench) -> None:
+    said: list[dict[str, Any]] = [{"counts": {"a": 1, "b": 2}}, {"counts": {"b": 3}}, {"counts": None}]
+
+    async def sync(request: Request[Board]) -> None:
+        await request.status(said[0])
+
+    found = []
+    async with bench.running(bench.app(sync, Counted)):
+        await bench.create()
+        while True:
+            found.append(bench.body("deployments", "a").get("status") or {})
+            del said[0]
+            if not said:
+                break
+            await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"left": str(len(said))}}})
+            await asyncio.sleep(1.0)
+        said.append({})
+    assert found == [{"counts": {"a": 1, "b": 2}}, {"counts": {"b": 3}}, {}]
+    assert bench.errors == []
+
+
+async def test_objects_are_read_from_the_namespace_of_the_object_unless_another_is_named(bench: Bench) -> None:
+    read: list[Any] = []
+
+    async def sync(request: Request[Deployment]) -> None:
+        found = request.get(ConfigMap, "a"), request.get(ConfigMap, "a", "other"), request.get(ConfigMap, "b")
+        read.append([each.metadata.namespace if each else None for each in found])
+
+    await bench.begin()
+    await bench.client.create(NAMESPACES, "", {"metadata": {"name": "other"}})
+    for namespace in ("ns", "other"):
+        await bench.client.create(CONFIG_MAPS, namespace, {"metadata": {"name": "a"}})
+    await bench.client.create(CONFIG_MAPS, "other", {"metadata": {"name": "b"}})
+    async with bench.running(bench.app(sync, owns=[ConfigMap])):
+        await bench.create()
+    assert read[-1] == ["ns", "other", None]
