@@ -7,7 +7,7 @@ from fakes.manifests import read_documents
 from hack.admission_policy import FILE, MISTAKES, policy
 
 
-def test_the_manifest_is_what_the_script_makes(check_generated: Callable[[Path, str], None]) -> None:
+def test_the_policy_is_what_the_script_makes(check_generated: Callable[[Path, str], None]) -> None:
     check_generated(FILE, policy())
 
 
