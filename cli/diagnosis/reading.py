@@ -14,7 +14,7 @@ import msgspec
 
 from tfjob_operator.cli.diagnosis.causes import Problem
 from tfjob_operator.cli.diagnosis.logs import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
-from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule
+from tfjob_operator.cli.diagnosis.rules import CUT, MessageRule, first_match, rule
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.training import MAX_BYTES, LogReader
 
@@ -168,7 +168,7 @@ _WITH_FRAMES: Final = (
 """An exception that is about a setting only if this function raised it."""
 _CONTINUED: Final = re.compile(
     r"Additional GRPC error information|:(\{|[A-Z]+:)|RPC: /|(\d+|/job:\S+)$|The tasks have crashed|INTERNAL: Barrier |"
-    r"Barrier result: |This suggests that the workers"
+    r"Barrier result: |This suggests that the workers|# of tasks that reached the barrier: |The first task at the barrier: "
 )
 """Lines of gRPC and of JAX's coordination service after the first line of a message of native code."""
 _BY_JAX: Final = "the JAX distributed service detected fatal errors"
@@ -599,14 +599,19 @@ def _crashed_in(lines: Sequence[str]) -> str:
 def _before_abort(messages: Sequence[_Message], abort: _Message) -> _Message:
     """Return the exception that ended a program before JAX aborted it, or the message of JAX if another process caused both.
 
-    At its exit, a process of JAX waits for the others, and is aborted if they do not exit too.
+    At its exit, a process of JAX waits for the others, and is aborted if they do not exit too. If the end of the message of JAX
+    has been cut off, with the status, the error right before it counts.
     """
     before = (
         message for message in reversed(messages[: messages.index(abort)]) if message.level not in {"I", "W", "E", "F"}
     )
     raised = next(before, abort)
     known = first_match(RULES, raised.text())
-    return abort if raised.level != "X" or _went_on(raised) or (known and known[0] in _OF_PEERS) else raised
+    if raised.level == "X" and not (_went_on(raised) or (known and known[0] in _OF_PEERS)):
+        return raised
+    logged = messages[: messages.index(abort)][-1:] if CUT.search(abort.text()) else []
+    found = next((first_match(RULES, message.text()) for message in logged if message.level == "E"), None)
+    return logged[0] if found is not None and found[0] in _OF_PEERS else abort
 
 
 def _is_of_launcher(messages: Sequence[_Message], one: _Message) -> bool:

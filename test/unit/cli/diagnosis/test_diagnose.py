@@ -11,7 +11,7 @@ import pytest
 
 from fakes.recordings import kueue
 from support.cases import for_each
-from tfjob_operator.api.text import tail_of
+from tfjob_operator.api.text import EVENT_BYTES, clean, tail_of
 from tfjob_operator.api.v1 import validation
 from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake
@@ -493,6 +493,97 @@ def test_a_process_of_jax_that_never_reaches_its_coordinator_has_lost_none() -> 
     first = first_of(world)
     assert first.id == "peer-unreachable"
     assert "coordination service at 10.96.0.77:1234" in first.title
+
+
+BARRIER_OF_JAX: Final = (
+    "I1130 22:40:00.1 11 distributed.py:106] Starting JAX distributed service on [::]:2222\n"
+    "E1130 22:45:00.913004      44 coordination_service_agent.cc:365] Failed to connect to coordination service: "
+    "DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0. This usually happens because a task "
+    "triggered the barrier too early or too slowly. Please look at the task logs (both timed out and first task) to debug "
+    "further.\n# of tasks that reached the barrier: 2/4.\n"
+    "The first task at the barrier: /job:jax_worker/replica:0/task:1. Some timed out task names:\n"
+    "/job:jax_worker/replica:0/task:2\n/job:jax_worker/replica:0/task:3\n"
+    "F1130 22:45:00.914120      11 client.h:80] Terminating process because the JAX distributed service detected fatal errors. "
+    "This most likely indicates that another task died; see the other task logs for more details. Disable Python buffering, "
+    "i.e. `python -u`, to be sure to see all the previous output. absl::Status: DEADLINE_EXCEEDED: Barrier timed out. Id: "
+    "[Init]Wait_for_all_tasks_to_register::0. # of tasks that reached the barrier: 2/4.\n"
+    "*** Check failure stack trace: ***\n    @     0x7f2c8e7d1a44  absl::lts_20230802::log_internal::LogMessage::SendToLog()\n"
+    "Fatal Python error: Aborted"
+)
+
+
+def with_process_counts(count: str) -> Troubled:
+    """Let two workers be processes of JAX, and the template set the number of processes."""
+    world = Troubled()
+    del world.spec["tfReplicaSpecs"]["PS"], world.pods["mnist-ps-0"]
+    world.status["begun"]["replicas"] = {"Worker": 2}
+    (container,) = world.workers["template"]["spec"]["containers"]
+    names = ("KERAS_DISTRIBUTION_NUM_PROCESSES", "JAX_NUM_PROCESSES")
+    container["env"] = [{"name": name, "value": count} for name in names]
+    return world
+
+
+@pytest.mark.parametrize("has_pods", [False, True])
+def test_a_barrier_that_too_few_processes_reached_is_the_cause_and_not_another_task_that_died(has_pods: bool) -> None:
+    """An event has at most 1 KiB, which cuts off the status at the end of JAX's message; the error before it has it too."""
+    world = with_process_counts("4")
+    if has_pods:
+        world.failed(134, log=BARRIER_OF_JAX)
+    else:
+        world.status["restarts"] = [{"type": "Worker", "index": index, "total": 3} for index in (0, 1)]
+        world.status["nextRestartTime"] = ago(-1)
+        for name in ("mnist-worker-0", WORKER):
+            del world.pods[name]
+            text = f"Pod: team.{name} exited with code 134: {BARRIER_OF_JAX}"
+            world.job_event("ExitedWithCode", clean(text, EVENT_BYTES), type_="Normal")
+    first = next(cause for cause in diagnose(world.evidence()).causes if cause.id != "tf-config-equal")
+    assert (first.id, len(first.affected)) == ("peer-unreachable", 1 if has_pods else 2)
+    assert first.title.startswith("Only 2 of 4 processes have joined (")
+    assert "the job has 2: " in first.title
+    assert "DEADLINE_EXCEEDED: Barrier timed out" in first.title
+    remove = "emove KERAS_DISTRIBUTION_NUM_PROCESSES and JAX_NUM_PROCESSES from env of the template"
+    assert any(remove in step or remove.replace("emove", "then in the file remove") in step for step in first.to_do)
+    assert ("tfjob logs" in str(first.to_do), "tfjob timeline" in str(first.to_do)) == (False, True)
+    container = world.workers["template"]["spec"]["containers"][0]
+    del container["env"]
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "peer-unreachable")
+    assert "take the number of processes from JAX_NUM_PROCESSES" in str(found.to_do)
+
+
+def test_a_barrier_of_all_processes_of_the_job_names_the_one_that_did_not_come() -> None:
+    world = with_process_counts("2")
+    world.exited(134, name="mnist-worker-0", log=BARRIER_OF_JAX.replace("2/4", "1/2").replace("task:2", "task:1"))
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "peer-unreachable")
+    assert found.title == f"Cannot connect to another replica or a server: {WORKER} (mnist-worker-0)"
+
+
+def test_without_pods_the_timeline_and_not_the_logs_are_advised() -> None:
+    world = Troubled()
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "total": 3}]
+    world.status["nextRestartTime"] = ago(-1)
+    world.pods.clear()
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 134: {ABORTED_BY_JAX}", type_="Normal")
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "peer-failed")
+    assert [("tfjob logs" in step, "get pods" in step) for step in found.to_do] == [(False, False)] * len(found.to_do)
+    assert "kubectl tfjob timeline mnist -n team" in str(found.to_do)
+
+
+@pytest.mark.parametrize(("count", "is_warned"), [("4", True), ("2", False)])
+def test_a_number_of_processes_in_a_template_that_is_not_that_of_the_job_is_a_warning(
+    count: str, is_warned: bool
+) -> None:
+    world = with_process_counts(count)
+    assert ids_of(world) == ["tf-config-equal"] * is_warned
+    if is_warned:
+        said = "KERAS_DISTRIBUTION_NUM_PROCESSES is 4 and JAX_NUM_PROCESSES is 4 in the template of Worker, but the job has 2"
+        assert first_of(world).title == f"{said} processes"
+        assert "emove KERAS_DISTRIBUTION_NUM_PROCESSES and JAX_NUM_PROCESSES from env" in steps_of(world)
+    (container,) = world.workers["template"]["spec"]["containers"]
+    container["env"] += [
+        {"name": name, "value": "a.example:1"}
+        for name in ("JAX_COORDINATOR_ADDRESS", "KERAS_DISTRIBUTION_JOB_ADDRESSES")
+    ]
+    assert not ids_of(world)  # a part of a larger group
 
 
 @pytest.mark.parametrize("words", ["sh: 1: /app/start.sh", "/bin/bash: line 1: /app/start.sh"])
