@@ -439,6 +439,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"(?:DNS resolution failed for |errors resolving |Could not resolve host(?:: |name )|Failed to resolve ')"
         r"(?P<name>[\w.-]*\w)",
     ),
+    rule(PEER_UNKNOWN, r"\bwget: (?:unable to resolve host address|bad address) ['‘](?P<name>[\w.-]*\w)"),
+    rule(PEER_UNKNOWN, r"\bResolving (?P<name>[\w.-]*\w)(?: \([^)\s]{1,253}\))?\.\.\. failed: "),
     rule(
         PEER_UNKNOWN,
         r"Name or service not known|Temporary failure in name resolution|getaddrinfo (failed|.{0,300}not known)|DNS "
