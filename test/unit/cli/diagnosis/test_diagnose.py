@@ -568,6 +568,18 @@ def test_without_pods_the_timeline_and_not_the_logs_are_advised() -> None:
     assert "kubectl tfjob timeline mnist -n team" in str(found.to_do)
 
 
+def test_a_process_that_hangs_after_an_exception_is_opened_and_restarted_with_the_others_of_its_group() -> None:
+    """A process of JAX that raises an exception waits for the others at its exit."""
+    world = world_of("running-after-exception")
+    assert "kubectl tfjob exec mnist --replica=worker-1 -n team" in steps_of(world)
+    assert f"delete pod {WORKER}" in steps_of(world)
+    assert "os._exit(1)" not in steps_of(world)
+    del world.spec["tfReplicaSpecs"]["PS"], world.pods["mnist-ps-0"]
+    assert "kubectl tfjob exec mnist --replica=worker-1 -n team" in steps_of(world)
+    assert ("os._exit(1)" in steps_of(world), "delete pod" in steps_of(world)) == (True, False)
+    assert "kubectl tfjob restart mnist -n team" in steps_of(world)
+
+
 @pytest.mark.parametrize(("count", "is_warned"), [("4", True), ("2", False)])
 def test_a_number_of_processes_in_a_template_that_is_not_that_of_the_job_is_a_warning(
     count: str, is_warned: bool
