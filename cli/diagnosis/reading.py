@@ -195,6 +195,8 @@ _ORIGINAL: Final = " Original error:"
 """The end of the first line of an exception of tf.train.Saver: the message from which it was raised follows."""
 _WRAPPED_NAME: Final = re.compile(r"'[^']+'")
 """A file on the line after its error, where rich wraps lines."""
+_FROM_TASK: Final = re.compile(r"From /job:\w+/replica:\d+/task:\d+:")
+"""The first line of an error of TensorFlow that comes from another task, such as a parameter server."""
 _SEVERAL_ROOTS: Final = re.compile(r"\d+ root error\(s\) found\.$")
 _ROOT_ERROR: Final = re.compile(r"\s*\(\d+\) (?!CANCELLED|Cancelled)\S")
 """One of the errors that TensorFlow found when it ran a graph; operations are canceled because of another one."""
@@ -271,7 +273,8 @@ class _Message:
         if "of RPC that terminated with" in words:
             words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
         following = self.lines[1] if words.endswith(":") and len(self.lines) > 1 else ""
-        if (following[:1].isspace() and not _FRAME.match(following)) or _WRAPPED_NAME.fullmatch(following):
+        is_continued = following[:1].isspace() and not _FRAME.match(following)
+        if is_continued or _WRAPPED_NAME.fullmatch(following) or _FROM_TASK.fullmatch(words):
             words = f"{words} {following.strip()}"
         if _WRAPPED.match(words):
             words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)

@@ -3298,6 +3298,19 @@ def test_the_second_line_of_an_exception_stands_beside_the_first_one_that_only_a
     assert first_of(world).title.endswith("for ResNet: size mismatch for fc.weight: copying a param")
 
 
+def test_an_error_that_comes_from_a_parameter_server_is_quoted_with_its_reason() -> None:
+    world = Troubled()
+    error = (
+        "tensorflow.python.framework.errors_impl.InvalidArgumentError: From /job:ps/replica:0/task:0:\n"
+        "indices[17,0] = 50231 is not in [0, 50000)\n\t [[node dnn/item_id_embedding/embedding_lookup (defined at "
+        "/app/model.py:88) ]]\n\nErrors may have originated from an input operation.\n"
+        "Input Source operations connected to node dnn/item_id_embedding/embedding_lookup:\n dnn/embedding_weights/part_0/read"
+    )
+    world.failed(1, log=f"{OF_TRAINING}{error}")
+    reason = "From /job:ps/replica:0/task:0: indices[17,0] = 50231 is not in [0, 50000)"
+    assert first_of(world).title.endswith(f"InvalidArgumentError: {reason}")
+
+
 def test_of_a_sidecar_whose_restarts_count_the_limit_is_told() -> None:
     world = world_of("sidecar-failed")
     assert "A failed sidecar does not end the training" in steps_of(world)
