@@ -3298,6 +3298,21 @@ def test_the_second_line_of_an_exception_stands_beside_the_first_one_that_only_a
     assert first_of(world).title.endswith("for ResNet: size mismatch for fc.weight: copying a param")
 
 
+def test_a_claim_that_is_being_deleted_is_not_called_missing_or_pending() -> None:
+    """It cannot be created anew while its finalizer holds it."""
+    world = Troubled()
+    world.claim("Pending")
+    world.claims[0]["metadata"]["deletionTimestamp"] = ago(1)
+    world.claims[0]["spec"] = {"storageClassName": "gp3"}
+    world.storage_classes = []
+    message = '0/1 nodes are available: 1 persistentvolumeclaim "data" is being deleted.'
+    world.pods[WORKER]["status"]["conditions"] = [condition("PodScheduled", "False", "Unschedulable", message)]
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.severity is Severity.ERROR)
+    assert found.title == f'PersistentVolumeClaim "data" is being deleted (mounted by {WORKER})'
+    assert found.to_do[0].endswith("kubectl -n team describe pvc data")
+    assert "when the old one is gone" in found.to_do[1]
+
+
 def test_an_error_that_comes_from_a_parameter_server_is_quoted_with_its_reason() -> None:
     world = Troubled()
     error = (
