@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_JOB_NAME, LABE
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, WhileRunning, fill
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.model.objects import PodDetails
-from tfjob_operator.cli.model.pods import is_up
+from tfjob_operator.cli.model.pods import running_since
 from tfjob_operator.cli.model.words import safe_name
 
 DESCRIBE_POD: Final = "kubectl -n {namespace} describe pod {pod}"
@@ -158,7 +158,7 @@ def _recreated(facts: Facts, affected: Sequence[str]) -> Iterator[str]:
         present = {pod.metadata.name for pod in facts.pods}
         names, kind = [name for name in affected if name in present], "pod"
     if names:
-        trains = any(pod.metadata.name in names and is_up(pod) for pod in facts.pods)
+        trains = any(pod.metadata.name in names and running_since(pod) is not None for pod in facts.pods)
         volumes = sorted({name for pod in facts.pods if pod.metadata.name in names for name in _empty_dirs(pod)})
         lost = "; work since their last checkpoint is lost" * trains
         lost += f"; the files in their emptyDir {' and '.join(map(safe_name, volumes[:3]))} are lost" * bool(volumes)

@@ -3313,6 +3313,23 @@ def test_a_claim_that_is_being_deleted_is_not_called_missing_or_pending() -> Non
     assert "when the old one is gone" in found.to_do[1]
 
 
+def test_a_container_whose_image_cannot_be_pulled_beside_a_training_is_named_with_what_its_pod_would_lose() -> None:
+    world = Troubled()
+    for name in ("mnist-worker-0", WORKER):
+        pod = world.pods[name]
+        image = "registry.example.com/logging/fluent-bit:1.9.99"
+        waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}
+        status = {"name": "fluent-bit", "image": image, "ready": False, "state": {"waiting": waiting}}
+        pod["status"]["containerStatuses"].append(status)
+        pod["status"]["phase"] = "Pending"
+        refused = "failed to do request: dial tcp: lookup registry.example.com: no such host"
+        world.pod_event("Failed", f'Failed to pull image "{image}": {refused}', name)
+    first = first_of(world)
+    assert first.id == "image-registry-unreachable"
+    assert first.title.endswith(" is unreachable (container fluent-bit of 2 pods)")
+    assert "edited template; work since their last checkpoint is lost: kubectl -n team delete pod" in steps_of(world)
+
+
 def test_an_error_that_comes_from_a_parameter_server_is_quoted_with_its_reason() -> None:
     world = Troubled()
     error = (
