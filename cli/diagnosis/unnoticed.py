@@ -11,6 +11,7 @@ from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
     EVALUATOR,
     MASTER,
+    PS,
     WORKER,
     ConditionType,
     EventReason,
@@ -219,7 +220,9 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     else:
         times, line, is_all = reading.repeated_error(last.log, last.times)
         problem = REPEATS if is_all else replace(REPEATS, title=_SINCE_PROGRESS)
-        problem = replace(problem, to_do=_OF_TASK) if "/job:" in line else problem
+        if "/job:" in line:  # a parameter server that has ended is only recreated with the whole job: see lifecycle.py
+            is_done = bool(facts.job.status.finished_indices.get(PS))
+            problem = replace(problem, to_do=_OF_TASK[:-1] if is_done else _OF_TASK)
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
         yield of_pod(problem, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
     else:

@@ -3330,6 +3330,20 @@ def test_a_container_whose_image_cannot_be_pulled_beside_a_training_is_named_wit
     assert "edited template; work since their last checkpoint is lost: kubectl -n team delete pod" in steps_of(world)
 
 
+def test_beside_a_parameter_server_that_ended_a_replica_that_waits_for_it_is_not_restarted_alone() -> None:
+    world = world_of("parameter-server-completed")
+    waits = "CreateSession still waiting for response from worker: /job:ps/replica:0/task:0"
+    line = f"2026-11-30 22:31:12.118812: I tensorflow/core/distributed_runtime/master.cc:272] {waits}"
+    world._written(0.1, "\n".join([line] * 18))
+    first, second = diagnose(world.evidence()).causes[:2]
+    assert (first.id, second.id) == ("parameter-server-completed", "running-with-repeated-error")
+    assert "kubectl tfjob restart" in str(first.to_do)
+    assert ("delete pod" in str(second.to_do), "tfjob restart" in str(second.to_do)) == (False, False)
+    world.status["finishedIndices"] = {}
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "running-with-repeated-error")
+    assert "kubectl tfjob restart mnist" in str(found.to_do)
+
+
 def test_an_error_that_comes_from_a_parameter_server_is_quoted_with_its_reason() -> None:
     world = Troubled()
     error = (
