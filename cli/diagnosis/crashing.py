@@ -824,7 +824,7 @@ def _last_lines(log: str) -> str:
     """Return the last lines of a log after its progress, as far as they are short, but at least the last one."""
     lines = log.rstrip().split("\n")[-_LAST_WORDS:]
     kept = list(takewhile(lambda line: not reading.is_progress(line), reversed(lines)))[::-1]
-    last = value(kept[-1]) if kept else ""
+    last = value(reading.last_error("\n".join(kept)).replace("\n", " / "))
     return shorten(last) if len(last.encode()) > _LAST_WORDS else tail_of("\n".join(kept), _LAST_WORDS)
 
 

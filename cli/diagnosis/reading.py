@@ -117,6 +117,8 @@ _GAVE_UP: Final = re.compile(
     r"\b(?:aborting|giving up|gave up|cannot continue)\b",
     re.IGNORECASE,
 )
+_GIVES_UP: Final = re.compile(r"\b(?:aborting|exiting|terminating|quitting|giving up)\W*$", re.IGNORECASE)
+"""The end of a line by which a program only says that it ends."""
 _BESIDE: Final = re.compile(
     r"metric|upload|download|push|post|send|sync|report|notif|webhook|summary|monitor|telemetry|wandb|mlflow|retry|tensorboard",
     re.IGNORECASE,
@@ -294,6 +296,13 @@ def is_far_up(log: str, line: str) -> bool:
     """Return True if a line of a log is so far above its end that the last lines alone do not show it."""
     words, lines = line.partition(": ")[2] or line, log.rstrip().split("\n")
     return bool(words) and not any(words in each for each in lines[-_NEAR:]) and any(words in each for each in lines)
+
+
+def last_error(log: str) -> str:
+    """Return the last line of a log, with the line before it if it only says that the program gives up."""
+    *before, last = log.strip().split("\n")
+    has_reason = _GIVES_UP.search(last) is not None and before and _tells_of_error(before[-1])
+    return f"{before[-1]}\n{last}" if has_reason else last
 
 
 def is_exception(line: str) -> bool:

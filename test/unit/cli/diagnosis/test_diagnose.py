@@ -3344,6 +3344,18 @@ def test_beside_a_parameter_server_that_ended_a_replica_that_waits_for_it_is_not
     assert "kubectl tfjob restart mnist" in str(found.to_do)
 
 
+def test_of_a_sidecar_that_only_says_that_it_aborts_the_line_before_is_quoted_too() -> None:
+    world = world_of("sidecar-failed")
+    reason = "[error] [config] section 'output' tried to instance a plugin name that don't exists"
+    lines = [
+        f"[2026/11/30 22:31:02] {reason}",
+        "[2026/11/30 22:31:02] [error] configuration file contains errors, aborting.",
+    ]
+    world.logs[WORKER, "loader"] = "\n".join(["[2026/11/30 22:31:02] [ info] [fluent bit] version=1.9.9", *lines])
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "sidecar-failed")
+    assert found.title.endswith(f": {' / '.join(lines)}")
+
+
 def test_an_error_that_comes_from_a_parameter_server_is_quoted_with_its_reason() -> None:
     world = Troubled()
     error = (
