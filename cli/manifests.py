@@ -17,15 +17,15 @@ from tfjob_operator.api.text import one_line, quoted
 from tfjob_operator.api.v1 import validation as v1
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
-from tfjob_operator.api.v1.tf_config import too_long
-from tfjob_operator.api.v1.types import InvalidSpec, Mistake, SpecWarning
+from tfjob_operator.api.v1.tf_config import process_count, too_long
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, SpecWarning, TFJobSpec
 from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.api.v1alpha1.conversion import Conversion, to_v1
 from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.model.command_lines import ignored_arguments
+from tfjob_operator.cli.model.command_lines import ignored_arguments, process_counts
 from tfjob_operator.cli.model.facts import listed, mapping
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.yaml_text import yaml_text
@@ -293,6 +293,7 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> ValidationResult:
     if isinstance(board, InvalidTensorBoard):
         return _good(warnings, f"the job runs without its TensorBoard: {board.text}")
     more = (*(board.unknown_fields if board is not None else ()), *_ignored_arguments(manifest.body))
+    more = (*more, *_other_process_counts(manifest.body, spec))
     return _good(warnings, *more, *_refused(manifest.body))
 
 
@@ -302,6 +303,14 @@ def _ignored_arguments(body: Mapping[str, Any]) -> Iterator[str]:
         where = f"spec.tfReplicaSpecs.{ignored.type}.template.spec.containers[{ignored.number}].command"
         what = f"{ignored.shell} -c runs {ignored.program} without arguments, and ignores {ignored.arguments}"
         yield f"{where}: {what}: write the script as one string"
+
+
+def _other_process_counts(body: Mapping[str, Any], spec: TFJobSpec) -> Iterator[str]:
+    """Yield warnings about numbers of processes in templates that are not that of the job."""
+    processes = process_count(spec)
+    for each in process_counts(mapping(body.get("spec"))) if processes else ():
+        if each.value != str(processes):
+            yield f"{each.path}: {each.variable} is {each.value}, but the job has {processes} processes: remove it from env"
 
 
 def _tiny_amounts(body: Mapping[str, Any]) -> list[str]:

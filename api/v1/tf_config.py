@@ -99,6 +99,16 @@ def first_ranks(sizes: Mapping[str, int]) -> dict[str, int]:
     return ranks
 
 
+def process_count(spec: TFJobSpec) -> int:
+    """Return the number of processes of Keras 3 and JAX; 0 if the job is not a group of two or more equal processes.
+
+    Parameter servers make it a cluster of TensorFlow, and elastic workers change its size while it runs. An Evaluator is not a
+    part of the group.
+    """
+    processes = sum(spec.sizes[name] for name in first_ranks(spec.sizes))
+    return 0 if spec.dynamic_workers or spec.sizes.get(c.PS) or processes < 2 else processes
+
+
 class ClusterSpec:
     """The cluster specification of one job.
 
@@ -147,14 +157,12 @@ class ClusterSpec:
     def _group(self) -> tuple[str, int, Mapping[str, int]]:
         """The address of process 0, the number of processes, and the rank of the first replica of each type.
 
-        There are no ranks if the job is not a group of equal processes: parameter servers make it a cluster of TensorFlow, and
-        elastic workers change its size while it runs. An Evaluator is not a part of the group.
+        There are no ranks if the job is not such a group: see `process_count`.
         """
-        sizes = {name: replica.replicas for name, replica in self._spec.replicas.items() if replica.replicas > 0}
-        ranks = first_ranks(sizes)
-        processes = sum(sizes[name] for name in ranks)
-        if self._spec.dynamic_workers or c.PS in sizes or processes < 2:
+        processes = process_count(self._spec)
+        if not processes:
             return "", 0, {}
+        ranks = first_ranks(self._spec.sizes)
         return self._hosts[next(iter(ranks)).lower()][0].strip('"'), processes, ranks
 
     def process(self, replica_type: str, index: int) -> tuple[str, int, int] | None:

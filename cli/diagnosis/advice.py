@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_JOB_NAME, LABE
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, WhileRunning, fill
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.model.objects import PodDetails
-from tfjob_operator.cli.model.pods import is_up
+from tfjob_operator.cli.model.pods import running_since
 from tfjob_operator.cli.model.words import safe_name
 
 DESCRIBE_POD: Final = "kubectl -n {namespace} describe pod {pod}"
@@ -25,6 +25,9 @@ LINES: Final = "50"
 MORE_LINES: Final = "400"
 """How many lines `LOGS` prints if the reason of an exit is far above the end: the value {tail}."""
 LOGS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous={previous} --tail=50"
+PODS: Final = "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}"
+LOGS_OF_JOB: Final = "The logs of the replica that ended first have the cause: kubectl tfjob logs {job} -n {namespace}"
+TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
 _LOG_GONE: Final = (
     "The log is deleted with its pod: set terminationMessagePolicy: FallbackToLogsOnError in the container, and the "
     "condition of the job quotes the last lines of the next failure"
@@ -84,6 +87,7 @@ def steps(
 ) -> tuple[str, ...]:
     """Return the advice; omit duplicates, steps about deleted pods and, for a finished job, steps for running jobs.
 
+    If the job has no pods, its timeline, which is read from events, takes the place of their list and logs.
     `keep_pods` stands in place of steps that delete pods, while these would not be recreated. `saved`: the job has finished,
     and an earlier cause has the commands that save and replace it.
     """
@@ -97,12 +101,15 @@ def steps(
         last = max(number for number, step in enumerate(given) if isinstance(step, ManifestChange))
         rest = [step for step in given[:last] if not isinstance(step, ManifestChange)]
         given = [*rest, ManifestChange("; ".join(dict.fromkeys(filter(None, changes)))), *given[last + 1 :]]
+    has_pods = bool(facts.pods) or "pods" in facts.evidence.forbidden
     for step in given:
         if isinstance(step, ManifestChange):
             recreate = recreate or step.recreate
             lines += _ended(step, saved=saved) if facts.finished else _running(step)
         elif isinstance(step, WhileRunning):
             lines += [step.text] if facts.pods and not facts.finished else ()
+        elif step in {PODS, LOGS_OF_JOB} and not has_pods:
+            lines.append(TIMELINE)
         elif ("{pod}" not in step or values.get("pod") in present) and ("{pods}" not in step or pods):
             lines.append(step.replace("{pods}", " ".join(map(_named_in_command, pods[:_MAX_PODS]))))
         if step == LOGS and facts.finished and values.get("pod") not in remaining and not keeps_log:
@@ -151,7 +158,7 @@ def _recreated(facts: Facts, affected: Sequence[str]) -> Iterator[str]:
         present = {pod.metadata.name for pod in facts.pods}
         names, kind = [name for name in affected if name in present], "pod"
     if names:
-        trains = any(pod.metadata.name in names and is_up(pod) for pod in facts.pods)
+        trains = any(pod.metadata.name in names and running_since(pod) is not None for pod in facts.pods)
         volumes = sorted({name for pod in facts.pods if pod.metadata.name in names for name in _empty_dirs(pod)})
         lost = "; work since their last checkpoint is lost" * trains
         lost += f"; the files in their emptyDir {' and '.join(map(safe_name, volumes[:3]))} are lost" * bool(volumes)

@@ -19,6 +19,7 @@ from tfjob_operator.api.v1.constants import (
     PodExit,
     exit_of,
 )
+from tfjob_operator.api.v1.tf_config import process_count
 from tfjob_operator.api.v1.types import IndexRestarts, JobAttempt, JobCondition, TFJobSpec, child_name
 from tfjob_operator.cli.diagnosis import fallback, logs, reading, refining, starting
 from tfjob_operator.cli.diagnosis.advice import (
@@ -786,6 +787,11 @@ def _by_log(
     """Return the problem that a log shows, its key, its values, and the problem whose advice applies too."""
     key, also = value(last.values.get("name", "")), tuple[Problem, ...]()
     more = {"name": last.line} | dict(last.values)
+    if problem is logs.PEER_AWAY and (reached := list(logs.REACHED.finditer(end.words))):
+        processes = process_count(facts.spec) if isinstance(facts.spec, TFJobSpec) else 0
+        if processes and int(reached[-1]["size"]) != processes:
+            more |= {**reached[-1].groupdict(), "processes": str(processes), "name": last.line}
+            return replace(problem, title=logs.NOT_ALL_OF_JAX, to_do=logs.JOIN_OF_JAX), "", more, ()
     host, by_http = (key, False) if key and problem is logs.PEER_UNKNOWN else logs.host_in(last.line)
     is_task = _TASK.search(last.line) is not None or (_ADDRESS.fullmatch(host) is not None and "/job:" in end.words)
     if host and problem in logs.OUTSIDE and not (facts.is_replica(host, by_http=by_http) or is_task):
@@ -818,7 +824,7 @@ def _last_lines(log: str) -> str:
     """Return the last lines of a log after its progress, as far as they are short, but at least the last one."""
     lines = log.rstrip().split("\n")[-_LAST_WORDS:]
     kept = list(takewhile(lambda line: not reading.is_progress(line), reversed(lines)))[::-1]
-    last = value(kept[-1]) if kept else ""
+    last = value(reading.last_error("\n".join(kept)).replace("\n", " / "))
     return shorten(last) if len(last.encode()) > _LAST_WORDS else tail_of("\n".join(kept), _LAST_WORDS)
 
 

@@ -99,7 +99,7 @@ def _cause(facts: Facts, group: Sequence[Finding], *, keep_pods: str, saved: boo
     if any(map(CUT.search, values.values())) and not any(
         isinstance(step, str) and _WHOLE.search(step) for step in to_do
     ):
-        to_do.insert(0, f"The whole message: {LOGS if 'container' in values else DESCRIBE_JOB}")
+        to_do.insert(0, f"The whole message: {LOGS if 'previous' in values else DESCRIBE_JOB}")
     return Cause(
         id=first.problem.id,
         severity=first.problem.severity,

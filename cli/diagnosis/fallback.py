@@ -11,6 +11,7 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason, exit_of
 from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.cli.diagnosis import reading
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS, RESTART
 from tfjob_operator.cli.diagnosis.causes import (
     KNOWN,
@@ -206,7 +207,7 @@ def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
         if beside and pod.status.phase == "Running":
             log, code = facts.log(pod.metadata.name, end.container), str(end.ended.exit_code)
             code += f" ({safe_name(end.ended.reason)})" * (end.ended.reason not in _PLAIN)
-            last = quote((log or end.ended.message).strip().rpartition("\n")[2])
+            last = quote(reading.last_error(log or end.ended.message))
             seen = f"container {safe_name(end.container)} exited with code {code}{last and ': '}{last}"
             values = {"container": end.container, "code": code, "previous": str(not end.now).lower()}
             problem = replace(SIDECAR, to_do=_OF_MEMORY) if end.ended.reason == "OOMKilled" else SIDECAR

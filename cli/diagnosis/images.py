@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS, ContainerStateWaiting
+from tfjob_operator.api.v1.constants import CONTAINER_NAME
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -174,7 +175,8 @@ def _of(
     text = " ".join((wait.reason, wait.message, *(event.message for event in events))).replace(f'"{image}"', "")
     waits = f"container {safe_name(status.name)} waiting: {safe_name(wait.reason)}: {quote(wait.message)}"
     proofs = (*map(facts.line, events), f"pod {safe_name(pod.metadata.name)}: {waits}")
-    yield from matched(RULES, text, pod, *proofs, key=image, image=image)
+    values = {"container": status.name} if status.name != CONTAINER_NAME else {}
+    yield from matched(RULES, text, pod, *proofs, key=image, image=image, **values)
 
 
 def _around(facts: Facts, pod: PodDetails, *, pulls: bool) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.cli.diagnosis import starting
-from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
+from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS, LOGS_OF_JOB, PODS, TIMELINE
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem, Step, error
 from tfjob_operator.cli.diagnosis.rules import MessageRule, rule
 
@@ -17,7 +17,6 @@ def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str)
     return error(id_, title, meaning, LOGS, *to_do, rank=rank)
 
 
-_PODS: Final = "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}"
 PEER_UNKNOWN: Final = _log(
     "peer-name-unresolved",
     705,
@@ -260,7 +259,7 @@ PEER_FAILED: Final = _log(
     "peer-failed",
     762,
     "Stopped because another replica ended: {name} ({who})",
-    (_PODS, "The logs of the replica that ended first have the cause: kubectl tfjob logs {job} -n {namespace}", AGAIN),
+    (PODS, LOGS_OF_JOB, AGAIN),
     "TensorFlow, JAX or NCCL ended the process because the connection to another replica broke",
 )
 LOG_OF_PEER_GONE: Final = (
@@ -274,7 +273,7 @@ PEER_AWAY: Final = _log(
     763,
     "Cannot connect to another replica or a server: {name} ({who})",
     (
-        _PODS,
+        PODS,
         "Check the other replicas first, then NetworkPolicies of the namespace and the proxy of a service mesh, if any",
         AGAIN,
     ),
@@ -283,10 +282,21 @@ PEER_AWAY: Final = _log(
 _NOT_ALL: Final = "Only {joined} of {size} processes have joined ({who}), the job has {replicas} replicas: {name}"
 _JOIN: Final = (
     LOGS,
-    _PODS,
+    PODS,
     "The pods that did not join may have the cause, or a NetworkPolicy of the namespace",
     ManifestChange("set WORLD_SIZE in env, or the arguments of the program, to the number of replicas if it differs"),
 )
+NOT_ALL_OF_JAX: Final = "Only {joined} of {size} processes have joined ({who}), the job has {processes}: {name}"
+"""The title of PEER_AWAY if the processes of JAX expect another number of processes than the job has."""
+JOIN_OF_JAX: Final = (
+    LOGS,
+    TIMELINE,
+    ManifestChange(
+        "let the program take the number of processes from JAX_NUM_PROCESSES or KERAS_DISTRIBUTION_NUM_PROCESSES, which "
+        "the operator sets"
+    ),
+)
+REACHED: Final = re.compile(r"# of tasks that reached the barrier: (?P<joined>\d{1,9})/(?P<size>\d{1,9})\b")
 _LOGIN: Final = "Login by ssh denied: {name} ({who})"
 _KEYS: Final = (
     LOGS,
@@ -429,6 +439,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
         r"(?:DNS resolution failed for |errors resolving |Could not resolve host(?:: |name )|Failed to resolve ')"
         r"(?P<name>[\w.-]*\w)",
     ),
+    rule(PEER_UNKNOWN, r"\bwget: (?:unable to resolve host address|bad address) ['‘](?P<name>[\w.-]*\w)"),
+    rule(PEER_UNKNOWN, r"\bResolving (?P<name>[\w.-]*\w)(?: \([^)\s]{1,253}\))?\.\.\. failed: "),
     rule(
         PEER_UNKNOWN,
         r"Name or service not known|Temporary failure in name resolution|getaddrinfo (failed|.{0,300}not known)|DNS "

@@ -14,7 +14,7 @@ import msgspec
 
 from tfjob_operator.cli.diagnosis.causes import Problem
 from tfjob_operator.cli.diagnosis.logs import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
-from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule
+from tfjob_operator.cli.diagnosis.rules import CUT, MessageRule, first_match, rule
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.training import MAX_BYTES, LogReader
 
@@ -117,6 +117,8 @@ _GAVE_UP: Final = re.compile(
     r"\b(?:aborting|giving up|gave up|cannot continue)\b",
     re.IGNORECASE,
 )
+_GIVES_UP: Final = re.compile(r"\b(?:aborting|exiting|terminating|quitting|giving up)\W*$", re.IGNORECASE)
+"""The end of a line by which a program only says that it ends."""
 _BESIDE: Final = re.compile(
     r"metric|upload|download|push|post|send|sync|report|notif|webhook|summary|monitor|telemetry|wandb|mlflow|retry|tensorboard",
     re.IGNORECASE,
@@ -168,7 +170,7 @@ _WITH_FRAMES: Final = (
 """An exception that is about a setting only if this function raised it."""
 _CONTINUED: Final = re.compile(
     r"Additional GRPC error information|:(\{|[A-Z]+:)|RPC: /|(\d+|/job:\S+)$|The tasks have crashed|INTERNAL: Barrier |"
-    r"Barrier result: |This suggests that the workers"
+    r"Barrier result: |This suggests that the workers|# of tasks that reached the barrier: |The first task at the barrier: "
 )
 """Lines of gRPC and of JAX's coordination service after the first line of a message of native code."""
 _BY_JAX: Final = "the JAX distributed service detected fatal errors"
@@ -195,6 +197,8 @@ _ORIGINAL: Final = " Original error:"
 """The end of the first line of an exception of tf.train.Saver: the message from which it was raised follows."""
 _WRAPPED_NAME: Final = re.compile(r"'[^']+'")
 """A file on the line after its error, where rich wraps lines."""
+_FROM_TASK: Final = re.compile(r"From /job:\w+/replica:\d+/task:\d+:")
+"""The first line of an error of TensorFlow that comes from another task, such as a parameter server."""
 _SEVERAL_ROOTS: Final = re.compile(r"\d+ root error\(s\) found\.$")
 _ROOT_ERROR: Final = re.compile(r"\s*\(\d+\) (?!CANCELLED|Cancelled)\S")
 """One of the errors that TensorFlow found when it ran a graph; operations are canceled because of another one."""
@@ -271,7 +275,8 @@ class _Message:
         if "of RPC that terminated with" in words:
             words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
         following = self.lines[1] if words.endswith(":") and len(self.lines) > 1 else ""
-        if (following[:1].isspace() and not _FRAME.match(following)) or _WRAPPED_NAME.fullmatch(following):
+        is_continued = following[:1].isspace() and not _FRAME.match(following)
+        if is_continued or _WRAPPED_NAME.fullmatch(following) or _FROM_TASK.fullmatch(words):
             words = f"{words} {following.strip()}"
         if _WRAPPED.match(words):
             words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)
@@ -291,6 +296,13 @@ def is_far_up(log: str, line: str) -> bool:
     """Return True if a line of a log is so far above its end that the last lines alone do not show it."""
     words, lines = line.partition(": ")[2] or line, log.rstrip().split("\n")
     return bool(words) and not any(words in each for each in lines[-_NEAR:]) and any(words in each for each in lines)
+
+
+def last_error(log: str) -> str:
+    """Return the last line of a log, with the line before it if it only says that the program gives up."""
+    *before, last = log.strip().split("\n")
+    has_reason = _GIVES_UP.search(last) is not None and before and _tells_of_error(before[-1])
+    return f"{before[-1]}\n{last}" if has_reason else last
 
 
 def is_exception(line: str) -> bool:
@@ -599,14 +611,19 @@ def _crashed_in(lines: Sequence[str]) -> str:
 def _before_abort(messages: Sequence[_Message], abort: _Message) -> _Message:
     """Return the exception that ended a program before JAX aborted it, or the message of JAX if another process caused both.
 
-    At its exit, a process of JAX waits for the others, and is aborted if they do not exit too.
+    At its exit, a process of JAX waits for the others, and is aborted if they do not exit too. If the end of the message of JAX
+    has been cut off, with the status, the error right before it counts.
     """
     before = (
         message for message in reversed(messages[: messages.index(abort)]) if message.level not in {"I", "W", "E", "F"}
     )
     raised = next(before, abort)
     known = first_match(RULES, raised.text())
-    return abort if raised.level != "X" or _went_on(raised) or (known and known[0] in _OF_PEERS) else raised
+    if raised.level == "X" and not (_went_on(raised) or (known and known[0] in _OF_PEERS)):
+        return raised
+    logged = messages[: messages.index(abort)][-1:] if CUT.search(abort.text()) else []
+    found = next((first_match(RULES, message.text()) for message in logged if message.level == "E"), None)
+    return logged[0] if found is not None and found[0] in _OF_PEERS else abort
 
 
 def _is_of_launcher(messages: Sequence[_Message], one: _Message) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.logs import host_in
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.model.command_lines import command_of, script_of
+from tfjob_operator.cli.model.command_lines import ProcessCount, command_of, process_counts, script_of
 from tfjob_operator.cli.model.facts import listed, mapping, text
 from tfjob_operator.cli.model.replicas import replica_of
 from tfjob_operator.cli.model.words import join_some, safe_name
@@ -157,8 +157,12 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
 
 
 def _peer_missing(facts: Facts, problem: Problem, pod: str) -> Problem:
-    """Return the problem with the advice about what the template itself sets: its name servers, or the address of a process."""
+    """Return the problem with the advice about what the template itself sets: its name servers, or variables of processes."""
     spec = pod_spec_of(facts, pod)
+    if "{processes}" in problem.title and (
+        counts := list(process_counts(mapping((facts.evidence.body or {}).get("spec"))))
+    ):
+        return replace(problem, to_do=(*problem.to_do[:-1], ManifestChange(without_counts(counts))))
     if problem.id == "peer-name-unresolved" and spec.get("dnsPolicy") == "Default":
         return replace(problem, to_do=(LOGS, _CLUSTER_DNS))
     own = (each for each in listed(spec.get("containers")) if each.get("name") == CONTAINER_NAME)
@@ -166,6 +170,14 @@ def _peer_missing(facts: Facts, problem: Problem, pod: str) -> Problem:
     name = next((each for each in _ADDRESSES if each in names), "")
     what = f"remove {name} from env of the template, unless it names a host outside of the job: the operator sets it"
     return replace(problem, to_do=(*problem.to_do[:1], ManifestChange(what), *problem.to_do[1:])) if name else problem
+
+
+def without_counts(counts: Sequence[ProcessCount]) -> str:
+    """Return the change of a manifest that removes numbers of processes."""
+    names = " and ".join(dict.fromkeys(each.variable for each in counts))
+    return (
+        f"remove {names} from env of the template: the operator sets them, and the address and number of each process"
+    )
 
 
 def of_end(facts: Facts, problem: Problem, pod: str) -> Problem:

@@ -18,9 +18,10 @@ from tfjob_operator.api.v1.constants import (
     EventReason,
     Network,
 )
-from tfjob_operator.api.v1.tf_config import too_long
+from tfjob_operator.api.v1.tf_config import process_count, too_long
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import BOUNDS, queue_warnings
+from tfjob_operator.cli.diagnosis import refining
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, DESCRIBE_JOB, RESTART, SAVE
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -34,7 +35,7 @@ from tfjob_operator.cli.diagnosis.causes import (
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rows import of_job
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.model.command_lines import command_of, ignored_arguments
+from tfjob_operator.cli.model.command_lines import command_of, ignored_arguments, process_counts
 from tfjob_operator.cli.model.facts import mapping, text
 from tfjob_operator.cli.model.words import failed_line, quote, safe_name
 
@@ -141,11 +142,13 @@ NO_REPLICAS: Final = error(
 OWN_TF_CONFIG: Final = warning(
     "tf-config-equal",
     "TF_CONFIG is set in the template of {types}, so all {size} replicas have the same task index",
-    "env of a template sets TF_CONFIG to a constant, and several replicas are made from it",
+    "env of a template sets TF_CONFIG to a constant, and several replicas are made from it; or it sets the number of processes "
+    "of Keras 3 or JAX to another one than the job has",
     ManifestChange("remove TF_CONFIG from env of the template: the operator sets it for each replica", recreate=False),
     WhileRunning(f"Then restart all pods; work since their last checkpoint is lost: {RESTART}"),
     rank=905,
 )
+_OWN_COUNT: Final = "{variables} in the template of {types}, but the job has {size} processes"
 ONLY_PS: Final = warning(
     "only-parameter-servers",
     "The job has parameter servers only, which never exit, so it does not finish",
@@ -366,6 +369,15 @@ def _own_tf_config(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
         types, size = ", ".join(alike), str(sum(alike.values()))
         seen = f"env of container {CONTAINER_NAME} sets {TF_CONFIG} for {types}"
         yield of_job(facts, OWN_TF_CONFIG, seen, types=types, size=size)
+    size = str(process_count(spec))
+    counts = list(process_counts(mapping((facts.evidence.body or {}).get("spec"))))
+    if size != "0" and (others := [each for each in counts if each.value != size]):
+        said = " and ".join(dict.fromkeys(f"{each.variable} is {value(each.value)}" for each in others))
+        types = ", ".join(dict.fromkeys(each.type for each in others))
+        change = ManifestChange(refining.without_counts(others), recreate=False)
+        problem = replace(OWN_TF_CONFIG, title=_OWN_COUNT, to_do=(change, *OWN_TF_CONFIG.to_do[1:]))
+        seen = f"env of container {CONTAINER_NAME}: {said}"
+        yield of_job(facts, problem, seen, key=types, variables=shorten(said, _MAX_TEXT), types=types, size=size)
 
 
 def _of_started(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:

@@ -135,7 +135,19 @@ _CLAIM_RULES: Final = (
     rule(NO_CLASS, r"no persistent volumes available for this claim and no storage class is set"),
     rule(PROVISIONING, r""),
 )
-_MISSING: Final = (rule(CLAIM_MISSING, r'persistentvolumeclaim "(?P<claim>[^"]+)" (not found|is being deleted)'),)
+_DELETED: Final = 'PersistentVolumeClaim "{claim}" is being deleted (mounted by {who})'
+_WHEN_DELETED: Final = (
+    f"See its finalizers, and which pods still use it: {_CLAIM}",
+    f"Create PersistentVolumeClaim {{claim}} when the old one is gone. {_STARTS}",
+    _OR_OTHER,
+)
+_MISSING: Final = (
+    rule(CLAIM_MISSING, r'persistentvolumeclaim "(?P<claim>[^"]+)" not found'),
+    rule(
+        replace(CLAIM_MISSING, title=_DELETED, to_do=_WHEN_DELETED),
+        r'persistentvolumeclaim "(?P<claim>[^"]+)" is being deleted',
+    ),
+)
 # kubernetes: pkg/volume/{configmap,secret,csi,hostpath}, pkg/controller/volume/attachdetach/reconciler/reconciler.go
 _MOUNT_RULES: Final = (
     *_MISSING,
@@ -169,7 +181,12 @@ def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolume
         volume.persistent_volume_claim.claim_name for volume in pod.spec.volumes or () if volume.persistent_volume_claim
     }
     absent = {each for each in mounted if each not in claims and facts.is_absent("PersistentVolumeClaim", each)}
-    for name in sorted(mounted):
+    scheduled = condition_of(pod.status.conditions, "PodScheduled")
+    message = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
+    seen = f"pod {safe_name(pod.metadata.name)}: PodScheduled is False: {quote(message)}"
+    missing = [finding for finding in matched(_MISSING, message, pod, seen) if finding.key not in absent]
+    yield from missing
+    for name in sorted(mounted - {finding.key for finding in missing if finding.problem.title == _DELETED}):
         claim, seen = claims.get(name), f"pvc {safe_name(name)}: "
         if name in absent:
             yield of_pod(CLAIM_MISSING, pod, key=name, claim=name).seen_in(f"{seen}not found")
@@ -177,10 +194,6 @@ def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolume
             yield of_pod(CLAIM_LOST, pod, key=name, claim=name).seen_in(f"{seen}phase Lost")
         elif claim is not None and claim.status.phase == "Pending":
             yield from _pending(facts, pod, claim, f"{seen}phase Pending")
-    scheduled = condition_of(pod.status.conditions, "PodScheduled")
-    message = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
-    seen = f"pod {safe_name(pod.metadata.name)}: PodScheduled is False: {quote(message)}"
-    yield from (finding for finding in matched(_MISSING, message, pod, seen) if finding.key not in absent)
 
 
 def _pending(facts: Facts, pod: PodDetails, claim: PersistentVolumeClaim, seen: str) -> Iterator[Finding]:

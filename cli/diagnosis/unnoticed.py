@@ -11,6 +11,7 @@ from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
     EVALUATOR,
     MASTER,
+    PS,
     WORKER,
     ConditionType,
     EventReason,
@@ -18,6 +19,7 @@ from tfjob_operator.api.v1.constants import (
     exit_of,
 )
 from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.tf_config import process_count
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis import crashing, reading, refining, starting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, LINES, LOGS, MORE_LINES, RESTART
@@ -28,6 +30,7 @@ from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.pods import exits_of, running_inits, running_since
+from tfjob_operator.cli.model.replicas import replica_of
 from tfjob_operator.cli.model.words import format_restarts, quote, safe_name, seconds_between
 
 AFTER_EXCEPTION: Final = warning(
@@ -41,17 +44,29 @@ AFTER_EXCEPTION: Final = warning(
     "python train.py | tee log. Neither is about a command in the background: wait PID exits with its code",
     "A program that logs an exception, and does not raise it again, must exit with another code than 0 itself",
 )
+_EXIT: Final = (
+    "let the script exit with the code of the program that failed: after set -e, or with wait PID for one in the background; "
+    "an exception in a thread does not end a program of Python, which must exit itself"
+)
 GOES_ON: Final = warning(
     "running-after-exception",
     "Running, but {what} ({who}, {since}): {words}",
     "A container runs on, and the last lines of its log say that a program of it failed, or that a thread did",
     LOGS,
-    "Look into the container, such as for its processes: kubectl tfjob exec {job} -n {namespace}",
+    "Look into the container, such as for its processes: kubectl tfjob exec {job} --replica={replica} -n {namespace}",
+    ManifestChange(_EXIT),
+)
+_OF_PROCESSES: Final = (
+    *GOES_ON.to_do[:-1],
     ManifestChange(
-        "let the script exit with the code of the program that failed: after set -e, or with wait PID for one in the "
-        "background; an exception in a thread does not end a program of Python, which must exit itself"
+        f"{_EXIT}; a process of JAX waits for the others at its exit, so let it call os._exit(1) after an exception",
+        recreate=False,
+    ),
+    WhileRunning(
+        f"Then restart all replicas, which wait for this one; work since their last checkpoint is lost: {RESTART}"
     ),
 )
+"""The advice if the replicas are processes of one group."""
 AFTER_NO_DATA: Final = warning(
     "succeeded-without-data",
     "Succeeded with exit code 0, but nothing was trained ({who}): {words}",
@@ -205,7 +220,9 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     else:
         times, line, is_all = reading.repeated_error(last.log, last.times)
         problem = REPEATS if is_all else replace(REPEATS, title=_SINCE_PROGRESS)
-        problem = replace(problem, to_do=_OF_TASK) if "/job:" in line else problem
+        if "/job:" in line:  # a parameter server that has ended is only recreated with the whole job: see lifecycle.py
+            is_done = bool(facts.job.status.finished_indices.get(PS))
+            problem = replace(problem, to_do=_OF_TASK[:-1] if is_done else _OF_TASK)
     if line and (facts.age_s(running_since(pod)) or 0.0) >= _TRIED_S:
         yield of_pod(problem, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
     else:
@@ -219,7 +236,11 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
         if line:
             since = f"{duration(age_s)} ago" if log == last.log else "and then the same line again and again"
             more = {"what": what, "words": shorten(value(line)), "since": since}
-            yield of_pod(GOES_ON, pod, **more, **values).seen_in(seen)
+            replica = replica_of(pod.metadata.labels, facts.name, name)
+            more["replica"] = f"{replica.type.lower()}-{replica.number}"
+            is_process = isinstance(facts.spec, TFJobSpec) and process_count(facts.spec) and replica.type != EVALUATOR
+            problem = replace(GOES_ON, to_do=_OF_PROCESSES) if is_process else GOES_ON
+            yield of_pod(problem, pod, **more, **values).seen_in(seen)
 
 
 def _initializing(facts: Facts, pod: PodDetails) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Commands of containers in templates, from raw JSON. Pure."""
+"""Commands and variables of containers in templates, from raw JSON. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from tfjob_operator.api.v1.constants import BACKEND_VARIABLES, CONTAINER_NAME
 from tfjob_operator.cli.model.facts import listed, mapping
 
 _SHELL: Final = re.compile(r"(/\S*/)?(ba|da|a)?sh")
@@ -22,6 +23,15 @@ class IgnoredArguments(NamedTuple):
     shell: str
     program: str
     arguments: str
+
+
+class ProcessCount(NamedTuple):
+    """A variable with the number of processes that a template sets for its container `tensorflow`."""
+
+    type: str
+    path: str
+    variable: str
+    value: str
 
 
 def command_of(container: Mapping[str, Any]) -> list[str]:
@@ -45,3 +55,19 @@ def ignored_arguments(spec: Mapping[str, Any]) -> Iterator[IgnoredArguments]:
             arguments = " ".join(filter(None, rest))
             if arguments and _SHELL.fullmatch(shell) and _SCRIPT.fullmatch(option) and _INTERPRETER.fullmatch(script):
                 yield IgnoredArguments(key, number, container, shell.rpartition("/")[2], script, arguments)
+
+
+def process_counts(spec: Mapping[str, Any]) -> Iterator[ProcessCount]:
+    """Yield the numbers of processes in the templates of a v1 specification, except beside an address of process 0.
+
+    With the address, the program may be a part of a larger group.
+    """
+    for key, replica in mapping(spec.get("tfReplicaSpecs")).items():
+        containers = listed(mapping(mapping(mapping(replica).get("template")).get("spec")).get("containers"))
+        for number, container in enumerate(containers):
+            given = {name: each for each in listed(container.get("env")) if isinstance(name := each.get("name"), str)}
+            for address, variable, _ in BACKEND_VARIABLES if container.get("name") == CONTAINER_NAME else ():
+                value = given.get(variable, {}).get("value")
+                if isinstance(value, str) and address not in given:
+                    path = f"spec.tfReplicaSpecs.{key}.template.spec.containers[{number}].env"
+                    yield ProcessCount(key, path, variable, value)

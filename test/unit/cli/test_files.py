@@ -293,6 +293,15 @@ def test_words_that_a_shell_ignores_are_a_warning(tmp_path: Path) -> None:
     ).stdout
 
 
+def test_a_number_of_processes_that_the_job_does_not_have_is_a_warning(tmp_path: Path) -> None:
+    of_two = JOB.replace("replicas: 1", "replicas: 2")
+    for count in "42":
+        env = f'env: [{{name: JAX_NUM_PROCESSES, value: "{count}"}}]'
+        file = write(tmp_path, of_two.replace("image:", f"{env}\n            image:"))
+        said = run("validate", file).stdout
+        assert ("JAX_NUM_PROCESSES is 4, but the job has 2 processes: remove it from env" in said) == (count == "4")
+
+
 def test_all_mistakes_of_a_failure_policy_are_told_at_once_and_the_alpha_dialect_has_none(tmp_path: Path) -> None:
     """Each with its line, and so is a rule that never applies."""
     rules = "rules: [{name: bad-gpu, action: RestartAll}, {action: Retry}]"

@@ -11,7 +11,7 @@ import pytest
 
 from fakes.recordings import kueue
 from support.cases import for_each
-from tfjob_operator.api.text import tail_of
+from tfjob_operator.api.text import EVENT_BYTES, clean, tail_of
 from tfjob_operator.api.v1 import validation
 from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake
@@ -493,6 +493,109 @@ def test_a_process_of_jax_that_never_reaches_its_coordinator_has_lost_none() -> 
     first = first_of(world)
     assert first.id == "peer-unreachable"
     assert "coordination service at 10.96.0.77:1234" in first.title
+
+
+BARRIER_OF_JAX: Final = (
+    "I1130 22:40:00.1 11 distributed.py:106] Starting JAX distributed service on [::]:2222\n"
+    "E1130 22:45:00.913004      44 coordination_service_agent.cc:365] Failed to connect to coordination service: "
+    "DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0. This usually happens because a task "
+    "triggered the barrier too early or too slowly. Please look at the task logs (both timed out and first task) to debug "
+    "further.\n# of tasks that reached the barrier: 2/4.\n"
+    "The first task at the barrier: /job:jax_worker/replica:0/task:1. Some timed out task names:\n"
+    "/job:jax_worker/replica:0/task:2\n/job:jax_worker/replica:0/task:3\n"
+    "F1130 22:45:00.914120      11 client.h:80] Terminating process because the JAX distributed service detected fatal errors. "
+    "This most likely indicates that another task died; see the other task logs for more details. Disable Python buffering, "
+    "i.e. `python -u`, to be sure to see all the previous output. absl::Status: DEADLINE_EXCEEDED: Barrier timed out. Id: "
+    "[Init]Wait_for_all_tasks_to_register::0. # of tasks that reached the barrier: 2/4.\n"
+    "*** Check failure stack trace: ***\n    @     0x7f2c8e7d1a44  absl::lts_20230802::log_internal::LogMessage::SendToLog()\n"
+    "Fatal Python error: Aborted"
+)
+
+
+def with_process_counts(count: str) -> Troubled:
+    """Let two workers be processes of JAX, and the template set the number of processes."""
+    world = Troubled()
+    del world.spec["tfReplicaSpecs"]["PS"], world.pods["mnist-ps-0"]
+    world.status["begun"]["replicas"] = {"Worker": 2}
+    (container,) = world.workers["template"]["spec"]["containers"]
+    names = ("KERAS_DISTRIBUTION_NUM_PROCESSES", "JAX_NUM_PROCESSES")
+    container["env"] = [{"name": name, "value": count} for name in names]
+    return world
+
+
+@pytest.mark.parametrize("has_pods", [False, True])
+def test_a_barrier_that_too_few_processes_reached_is_the_cause_and_not_another_task_that_died(has_pods: bool) -> None:
+    """An event has at most 1 KiB, which cuts off the status at the end of JAX's message; the error before it has it too."""
+    world = with_process_counts("4")
+    if has_pods:
+        world.failed(134, log=BARRIER_OF_JAX)
+    else:
+        world.status["restarts"] = [{"type": "Worker", "index": index, "total": 3} for index in (0, 1)]
+        world.status["nextRestartTime"] = ago(-1)
+        for name in ("mnist-worker-0", WORKER):
+            del world.pods[name]
+            text = f"Pod: team.{name} exited with code 134: {BARRIER_OF_JAX}"
+            world.job_event("ExitedWithCode", clean(text, EVENT_BYTES), type_="Normal")
+    first = next(cause for cause in diagnose(world.evidence()).causes if cause.id != "tf-config-equal")
+    assert (first.id, len(first.affected)) == ("peer-unreachable", 1 if has_pods else 2)
+    assert first.title.startswith("Only 2 of 4 processes have joined (")
+    assert "the job has 2: " in first.title
+    assert "DEADLINE_EXCEEDED: Barrier timed out" in first.title
+    remove = "emove KERAS_DISTRIBUTION_NUM_PROCESSES and JAX_NUM_PROCESSES from env of the template"
+    assert any(remove in step or remove.replace("emove", "then in the file remove") in step for step in first.to_do)
+    assert ("tfjob logs" in str(first.to_do), "tfjob timeline" in str(first.to_do)) == (False, True)
+    container = world.workers["template"]["spec"]["containers"][0]
+    del container["env"]
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "peer-unreachable")
+    assert "take the number of processes from JAX_NUM_PROCESSES" in str(found.to_do)
+
+
+def test_a_barrier_of_all_processes_of_the_job_names_the_one_that_did_not_come() -> None:
+    world = with_process_counts("2")
+    world.exited(134, name="mnist-worker-0", log=BARRIER_OF_JAX.replace("2/4", "1/2").replace("task:2", "task:1"))
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "peer-unreachable")
+    assert found.title == f"Cannot connect to another replica or a server: {WORKER} (mnist-worker-0)"
+
+
+def test_without_pods_the_timeline_and_not_the_logs_are_advised() -> None:
+    world = Troubled()
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "total": 3}]
+    world.status["nextRestartTime"] = ago(-1)
+    world.pods.clear()
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 134: {ABORTED_BY_JAX}", type_="Normal")
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "peer-failed")
+    assert [("tfjob logs" in step, "get pods" in step) for step in found.to_do] == [(False, False)] * len(found.to_do)
+    assert "kubectl tfjob timeline mnist -n team" in str(found.to_do)
+
+
+def test_a_process_that_hangs_after_an_exception_is_opened_and_restarted_with_the_others_of_its_group() -> None:
+    """A process of JAX that raises an exception waits for the others at its exit."""
+    world = world_of("running-after-exception")
+    assert "kubectl tfjob exec mnist --replica=worker-1 -n team" in steps_of(world)
+    assert f"delete pod {WORKER}" in steps_of(world)
+    assert "os._exit(1)" not in steps_of(world)
+    del world.spec["tfReplicaSpecs"]["PS"], world.pods["mnist-ps-0"]
+    assert "kubectl tfjob exec mnist --replica=worker-1 -n team" in steps_of(world)
+    assert ("os._exit(1)" in steps_of(world), "delete pod" in steps_of(world)) == (True, False)
+    assert "kubectl tfjob restart mnist -n team" in steps_of(world)
+
+
+@pytest.mark.parametrize(("count", "is_warned"), [("4", True), ("2", False)])
+def test_a_number_of_processes_in_a_template_that_is_not_that_of_the_job_is_a_warning(
+    count: str, is_warned: bool
+) -> None:
+    world = with_process_counts(count)
+    assert ids_of(world) == ["tf-config-equal"] * is_warned
+    if is_warned:
+        said = "KERAS_DISTRIBUTION_NUM_PROCESSES is 4 and JAX_NUM_PROCESSES is 4 in the template of Worker, but the job has 2"
+        assert first_of(world).title == f"{said} processes"
+        assert "emove KERAS_DISTRIBUTION_NUM_PROCESSES and JAX_NUM_PROCESSES from env" in steps_of(world)
+    (container,) = world.workers["template"]["spec"]["containers"]
+    container["env"] += [
+        {"name": name, "value": "a.example:1"}
+        for name in ("JAX_COORDINATOR_ADDRESS", "KERAS_DISTRIBUTION_JOB_ADDRESSES")
+    ]
+    assert not ids_of(world)  # a part of a larger group
 
 
 @pytest.mark.parametrize("words", ["sh: 1: /app/start.sh", "/bin/bash: line 1: /app/start.sh"])
@@ -3193,6 +3296,77 @@ def test_the_second_line_of_an_exception_stands_beside_the_first_one_that_only_a
     error = "RuntimeError: Error(s) in loading state_dict for ResNet:\n\tsize mismatch for fc.weight: copying a param"
     world.failed(1, log=f"{OF_TRAINING}{error}")
     assert first_of(world).title.endswith("for ResNet: size mismatch for fc.weight: copying a param")
+
+
+def test_a_claim_that_is_being_deleted_is_not_called_missing_or_pending() -> None:
+    """It cannot be created anew while its finalizer holds it."""
+    world = Troubled()
+    world.claim("Pending")
+    world.claims[0]["metadata"]["deletionTimestamp"] = ago(1)
+    world.claims[0]["spec"] = {"storageClassName": "gp3"}
+    world.storage_classes = []
+    message = '0/1 nodes are available: 1 persistentvolumeclaim "data" is being deleted.'
+    world.pods[WORKER]["status"]["conditions"] = [condition("PodScheduled", "False", "Unschedulable", message)]
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.severity is Severity.ERROR)
+    assert found.title == f'PersistentVolumeClaim "data" is being deleted (mounted by {WORKER})'
+    assert found.to_do[0].endswith("kubectl -n team describe pvc data")
+    assert "when the old one is gone" in found.to_do[1]
+
+
+def test_a_container_whose_image_cannot_be_pulled_beside_a_training_is_named_with_what_its_pod_would_lose() -> None:
+    world = Troubled()
+    for name in ("mnist-worker-0", WORKER):
+        pod = world.pods[name]
+        image = "registry.example.com/logging/fluent-bit:1.9.99"
+        waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}
+        status = {"name": "fluent-bit", "image": image, "ready": False, "state": {"waiting": waiting}}
+        pod["status"]["containerStatuses"].append(status)
+        pod["status"]["phase"] = "Pending"
+        refused = "failed to do request: dial tcp: lookup registry.example.com: no such host"
+        world.pod_event("Failed", f'Failed to pull image "{image}": {refused}', name)
+    first = first_of(world)
+    assert first.id == "image-registry-unreachable"
+    assert first.title.endswith(" is unreachable (container fluent-bit of 2 pods)")
+    assert "edited template; work since their last checkpoint is lost: kubectl -n team delete pod" in steps_of(world)
+
+
+def test_beside_a_parameter_server_that_ended_a_replica_that_waits_for_it_is_not_restarted_alone() -> None:
+    world = world_of("parameter-server-completed")
+    waits = "CreateSession still waiting for response from worker: /job:ps/replica:0/task:0"
+    line = f"2026-11-30 22:31:12.118812: I tensorflow/core/distributed_runtime/master.cc:272] {waits}"
+    world._written(0.1, "\n".join([line] * 18))
+    first, second = diagnose(world.evidence()).causes[:2]
+    assert (first.id, second.id) == ("parameter-server-completed", "running-with-repeated-error")
+    assert "kubectl tfjob restart" in str(first.to_do)
+    assert ("delete pod" in str(second.to_do), "tfjob restart" in str(second.to_do)) == (False, False)
+    world.status["finishedIndices"] = {}
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "running-with-repeated-error")
+    assert "kubectl tfjob restart mnist" in str(found.to_do)
+
+
+def test_of_a_sidecar_that_only_says_that_it_aborts_the_line_before_is_quoted_too() -> None:
+    world = world_of("sidecar-failed")
+    reason = "[error] [config] section 'output' tried to instance a plugin name that don't exists"
+    lines = [
+        f"[2026/11/30 22:31:02] {reason}",
+        "[2026/11/30 22:31:02] [error] configuration file contains errors, aborting.",
+    ]
+    world.logs[WORKER, "loader"] = "\n".join(["[2026/11/30 22:31:02] [ info] [fluent bit] version=1.9.9", *lines])
+    (found,) = (cause for cause in diagnose(world.evidence()).causes if cause.id == "sidecar-failed")
+    assert found.title.endswith(f": {' / '.join(lines)}")
+
+
+def test_an_error_that_comes_from_a_parameter_server_is_quoted_with_its_reason() -> None:
+    world = Troubled()
+    error = (
+        "tensorflow.python.framework.errors_impl.InvalidArgumentError: From /job:ps/replica:0/task:0:\n"
+        "indices[17,0] = 50231 is not in [0, 50000)\n\t [[node dnn/item_id_embedding/embedding_lookup (defined at "
+        "/app/model.py:88) ]]\n\nErrors may have originated from an input operation.\n"
+        "Input Source operations connected to node dnn/item_id_embedding/embedding_lookup:\n dnn/embedding_weights/part_0/read"
+    )
+    world.failed(1, log=f"{OF_TRAINING}{error}")
+    reason = "From /job:ps/replica:0/task:0: indices[17,0] = 50231 is not in [0, 50000)"
+    assert first_of(world).title.endswith(f"InvalidArgumentError: {reason}")
 
 
 def test_of_a_sidecar_whose_restarts_count_the_limit_is_told() -> None:
