@@ -199,7 +199,7 @@ SILENT: Final = warning(
     "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
     f"Only if it hangs, restart all replicas; work since their last checkpoint is lost: {RESTART}",
     unless=("stalled", "running-after-exception"),
-    rank=909,
+    rank=911,
 )
 QUIET: Final = info(
     "replica-without-log-output",

@@ -58,6 +58,7 @@ ELSEWHERE: Final = (
     Elsewhere("docs/install.md", "make release", "`make e2e` builds a dry run, which e2e/test_readme.py installs"),
     Elsewhere("docs/install.md", "make publish", "test_publish.py, to a real registry"),
     Elsewhere("docs/install.md", "oras", "test_publish.py gets the same files by its requests"),
+    Elsewhere("docs/install.md", "kubectl apply -k manifests/addons/admission", "Kubernetes 1.30: test_admission_policy.py"),
     Elsewhere("docs/install.md", "docker", "it needs Docker and a registry; `make image` builds the same"),
     Elsewhere("docs/install.md", "skopeo", "it needs a registry"),
     Elsewhere("docs/install.md", "sed", "unit/hack/test_release.py runs both on a manifest"),
