@@ -424,8 +424,10 @@ class Request(Generic[K]):
         """Write an event about the request's object, and return when the server has it or has rejected it for good.
 
         All writes of the same `fact` about an object are one event, whichever process sends them. So write the event first, and
-        then what it tells about: if the process is killed in between, the next one writes the same event. Raises ApiError if
-        the server may accept it later.
+        then what it tells about: if the process is killed in between, the next one writes the same event. A fact names what has
+        happened, such as the generation or another object's UID; the resourceVersion of an object that changes by itself would
+        make several events of one. Caches may be old, most of all those of a new process: if the event would be wrong then,
+        read with `client` what it depends on. Raises ApiError if the server may accept it later.
         """
         about = object_reference(self._shared.resource, self.object.metadata)
         await self._shared.recorder.write(about, _type_of(warning=warning), reason, message, fact=fact)
