@@ -230,7 +230,7 @@ class Request(Generic[K]):
         """Return the API server's time in UTC, to compare with its timestamps; in a test, the time of the simulated cluster.
 
         It is known from the server's responses: the clock of this machine may be wrong by any time. It is never later than the
-        server's, and earlier by up to two seconds.
+        server's, and earlier by about two seconds at most.
         """
         return self._shared.clock.now()
 
@@ -374,7 +374,11 @@ class Request(Generic[K]):
             what = f'{kind.resource.kind} "{meta.name}" already exists and is not managed by'
             problem = f'{what} {self._shared.resource.kind} "{self.name}"'
             self.event("ErrResourceExists", problem, warning=True)
-            self._shared.memory.refused[kind.resource, meta_key(meta)] = self.key
+            key = meta_key(meta)
+            self._shared.memory.refused[kind.resource, key] = self.key
+            cached = _cache(self._shared, kind).indexer.get(key)
+            if cached is None or cached.metadata.uid != meta.uid:
+                self._shared.sync_after(self.key, TRUST_S + 1.0)  # its deletion may cause no event, as in `_read`
             raise NotOwnedError(problem)
         if meta.deletion_timestamp is not None:
             raise RequeueError(f"{kind.resource.kind} {meta_key(meta)} is being deleted")
@@ -415,7 +419,7 @@ class Request(Generic[K]):
     def event(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event about the request's object; it is written later. Equal events are counted.
 
-        It may be lost: if the process ends, or the server rejects it. For one that must not be, use `write_event`.
+        It may be lost: if the process ends, or the server or a proxy rejects it. For one that must not be, use `write_event`.
         """
         about = object_reference(self._shared.resource, self.object.metadata)
         self._shared.recorder.event(about, _type_of(warning=warning), reason, message)

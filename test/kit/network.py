@@ -155,7 +155,7 @@ class _Exchange:
         answer = network.server.exchange(self._request, self._client)
         delay = network.delay() + answer.delay_s
         if answer.watch is not None:
-            response = StreamResponse(self._request, answer.watch)
+            response = StreamResponse(self._request, answer.watch, answer.headers)
             wire = Wire(network, self._client, self._request, answer.watch, response)
             if self._resolve_in(delay, response):
                 wire.open()

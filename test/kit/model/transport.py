@@ -45,9 +45,9 @@ class StreamResponse:
     Invariant: a reader gets all data received before the end of the stream, then the end.
     """
 
-    def __init__(self, request: Request, watch: Watch) -> None:
+    def __init__(self, request: Request, watch: Watch, headers: Mapping[str, str]) -> None:
         self.status = 200
-        self.headers: Mapping[str, str] = {"Content-Type": "application/json"}
+        self.headers = headers
         self._request = request
         self._watch = watch
         self._received: list[bytes] = []
@@ -121,7 +121,7 @@ class ModelTransport:
             await asyncio.sleep(answer.delay_s)
         if answer.watch is None:
             return WholeResponse(answer)
-        response = StreamResponse(request, answer.watch)
+        response = StreamResponse(request, answer.watch, answer.headers)
         self._server.opened(answer.watch)
         answer.watch.open(response, self._server.closed)
         return response

@@ -11,7 +11,9 @@ import pytest
 
 from fakes.cluster import ModelCluster, UnreliableTransport
 from fakes.transport import FakeResponse, FakeTransport
-from kit.model.kinds import NAMESPACES
+from kit.model.kinds import KINDS, NAMESPACES
+from kit.model.server import ModelServer
+from kit.model.transport import ModelTransport
 from kit.virtual_loop import VirtualClock
 from support.cases import for_each
 from tfjob_operator.api.client import ListOptions
@@ -672,3 +674,35 @@ async def test_objects_are_read_from_the_namespace_of_the_object_unless_another_
     async with bench.running(bench.app(sync, owns=[ConfigMap])):
         await bench.create()
     assert read[-1] == ["ns", "other", None]
+
+
+async def test_an_object_of_another_that_no_cache_has_shown_is_waited_for_without_its_event(bench: Bench) -> None:
+    """It was seen by a read from the server, and deleted while the watch was interrupted."""
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])) as connection:
+        await lose_cache(bench, connection)
+        await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "a-child"}, "data": {"theirs": "1"}})
+        await bench.create()
+        assert {type(error) for error in bench.errors} == {NotOwnedError}
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await asyncio.sleep(2 * TRUST_S)
+        assert bench.body("configmaps", "a-child")["data"] == {"x": "1"}
+
+
+async def test_the_time_of_the_server_is_known_from_a_streaming_list_alone() -> None:
+    """Servers from 1.32 on send the collection as a watch; its response has a `Date`, too."""
+    bench, times = Bench(), list[datetime]()
+    bench.server = ModelServer(kinds=KINDS)
+    bench.client = bench.client_on(ModelTransport(bench.server, "user"))
+
+    async def sync(request: Request[Deployment]) -> None:
+        times.append(request.now())
+
+    class Fast(VirtualClock):
+        def now(self) -> datetime:
+            return super().now() + timedelta(hours=1)
+
+    async with bench.running(bench.app(sync), clock=Fast()) as connection:
+        await bench.create()
+        assert {each[0] for each in connection.asked} == {"WATCH"}
+    created = datetime.fromisoformat(bench.body("deployments", "a")["metadata"]["creationTimestamp"])
+    assert abs(times[-1] - created) < timedelta(seconds=3)
