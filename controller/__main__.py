@@ -97,7 +97,7 @@ def _main(options: Options, logs: LogWriter) -> int:
     # Not earlier: they import prometheus_client.
     from tfjob_operator.controller.config.file import ConfigFileError
     from tfjob_operator.controller.leaderelection import LeadershipLostError
-    from tfjob_operator.controller.observability.http_server import ListenError
+    from tfjob_operator.controller.observability import ListenError
 
     try:
         asyncio.run(_run(options, settings, logs))

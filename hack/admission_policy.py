@@ -98,7 +98,7 @@ MISTAKES: Final = (
         {"1st": "n"},
         name="1st",
     ),
-    Mistake("there is no replica type", {}, "(size($replicas) == 0 ? [$message] : [])", {}),
+    Mistake("no replica type is set", {}, "(size($replicas) == 0 ? [$message] : [])", {}),
     Mistake(
         "a replica type has an unknown name",
         _changed("Launcher"),

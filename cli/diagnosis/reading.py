@@ -57,7 +57,7 @@ _RAISES: Final = 3
 _NO_NUMBERS: Final = frozenset({"nan", "inf", "infinity"})
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _NUMBER_ALONE: Final = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_/\d])(?<![A-Za-z_]-)\d+")
-"""A number that is no part of a name, such as that of a file: errors about several files are not one error."""
+"""A number outside of names. Errors that differ only in such numbers are the same; errors about different files are not."""
 _SKIPS: Final = re.compile(r"\b(?:skip(?:s|ped|ping)?|ignor(?:ed|ing))\b", re.IGNORECASE)
 """In a line about a file or a record with which a program does not try again."""
 _TRIED_S: Final = 60.0
@@ -432,7 +432,7 @@ def _is_severe(line: str) -> bool:
 
 
 def _weight(line: str) -> int:
-    """Return the greater a number, the more a line may tell of why something is tried again."""
+    """Rank a line by how likely it says why something is tried again; the highest rank is the most likely."""
     return 2 if _is_severe(line) else 0 if _TRIES_AGAIN.search(line) else 1
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import structlog
 
@@ -25,8 +25,12 @@ from tfjob_operator.controller.framework.request import (
 from tfjob_operator.controller.leaderelection import Election, LeadershipLostError, hostname_uuid
 from tfjob_operator.controller.manager import Controller, Manager, Predicate, Result, stop_on_signals
 from tfjob_operator.controller.manager.parts import Parts, Transports, open_transports
+from tfjob_operator.controller.observability import ListenError
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, Tombstone, object_of
 from tfjob_operator.workqueue import NO_METRICS, Clock, MetricsProvider
+
+if TYPE_CHECKING:  # it imports prometheus_client, which a controller without metrics does not need
+    from tfjob_operator.controller.observability.http_server import PageServer
 
 W = TypeVar("W", bound=Kind)
 Sync = Callable[[Request[K]], Awaitable[Result | None]]
@@ -111,10 +115,10 @@ class App:
 
         return declare
 
-    def build(self, parts: Parts, stop: asyncio.Event, **options: Any) -> Manager:
-        """Return the manager of the declared controllers over these parts. `options` are those of `Parts.manager`."""
+    def build(self, parts: Parts, stop: asyncio.Event, *, pages: PageServer | None = None) -> Manager:
+        """Return the manager of the declared controllers over these parts; see `Manager`."""
         controllers = [self._controller(parts, declared) for declared in self._declared]
-        return parts.manager(*controllers, stop=stop, **options)
+        return parts.manager(*controllers, stop=stop, pages=pages)
 
     def _controller(self, parts: Parts, declared: _Declared[K]) -> Controller:
         async def sync(key: str) -> Result | None:
@@ -184,28 +188,36 @@ class App:
         transport, clock: for tests: send all requests through this transport, take the time from this clock. The monitoring
             port is then not opened.
 
-        Raises AccessError if there are no settings, LeadershipLostError if the lease is lost: then exit and restart. Raises
-        ListenError if the monitoring port is in use, and an ExceptionGroup if a controller fails because of a bug.
+        Raises AccessError if there are no settings, ListenError if the monitoring port is in use, ImportError if its
+        package is missing, LeadershipLostError if the lease is lost: then exit and restart. Raises an ExceptionGroup if a
+        controller fails because of a bug.
         """
         stop = stop or stop_on_signals()
         if transport is not None:
-            await self._run(Transports(transport, transport, transport), stop, clock=clock)
+            parts = self._parts(Transports(transport, transport, transport), clock=clock)
+            await self.build(parts, stop).run()
             return
         found = settings if settings is not None else await asyncio.to_thread(load_settings)
+        pages, metrics = self._monitoring() if self.monitoring_port else (None, NO_METRICS)
         async with open_transports(found, self.name) as transports:
-            await self._run(transports, stop, host=Origin.of(found.server).host_header, clock=clock)
+            host = Origin.of(found.server).host_header
+            parts = self._parts(transports, metrics=metrics, host=host, clock=clock)
+            await self.build(parts, stop, pages=pages).run()
 
-    async def _run(self, transports: Transports, stop: asyncio.Event, *, host: str = "", clock: Clock | None) -> None:
-        metrics: MetricsProvider = NO_METRICS
-        options: Mapping[str, Any] = {}
-        if self.monitoring_port and host:
+    def _monitoring(self) -> tuple[PageServer, MetricsProvider]:
+        """Return the server of the pages, and the metrics that it serves. Raises ImportError with the remedy."""
+        try:
             from tfjob_operator.controller.observability.http_server import PageServer
             from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
+        except ImportError as error:
+            raise ImportError(f"monitoring_port needs a package: pip install prometheus-client ({error})") from error
+        registry = new_registry()
+        return PageServer(registry, "", self.monitoring_port), PrometheusMetrics(registry)
 
-            registry = new_registry()
-            metrics = PrometheusMetrics(registry)
-            options = {"pages": PageServer(registry, "", self.monitoring_port)}
-        parts = Parts(
+    def _parts(
+        self, transports: Transports, *, metrics: MetricsProvider = NO_METRICS, host: str = "", clock: Clock | None
+    ) -> Parts:
+        return Parts(
             transports,
             component=self.name,
             election=self.election,
@@ -214,11 +226,10 @@ class App:
             host=host,
             clock=clock,
         )
-        await self.build(parts, stop, **options).run()
 
     def main(self) -> None:
-        """Run in a new event loop; exit with 1 and a message if the API server's address is missing or the lease is lost."""
+        """Run in a new event loop; for an error that `run` raises for its caller, exit with 1 and a message."""
         try:
             asyncio.run(self.run())
-        except (AccessError, LeadershipLostError) as error:
+        except (AccessError, ImportError, LeadershipLostError, ListenError) as error:
             sys.exit(f"{self.name}: {error}")

@@ -73,7 +73,7 @@ def complete(value: object) -> Any:
 
 
 def difference(current: Any, desired: Any) -> Any:
-    """Return the merge patch that turns `current` into `desired`, None if there is no difference.
+    """Return the merge patch that turns `current` into `desired`, or None if they are equal.
 
     A field that is null, absent or an empty list or map is the same. A list is replaced as a whole.
     """
@@ -148,7 +148,7 @@ def as_applied(entries: Sequence[Mapping[str, Any]], manager: str) -> list[Mappi
 
 
 @dataclass(slots=True)
-class _Written:
+class Written:
     """The response of the last write of an object.
 
     based_on: the resourceVersion that the cache had then, "" if it had none.
@@ -170,19 +170,24 @@ class Memory:
     refused: the objects of others in the way of an apply, and the key whose sync waits until they are gone.
     """
 
-    written: dict[tuple[Resource, str], _Written] = field(default_factory=dict)
+    written: dict[tuple[Resource, str], Written] = field(default_factory=dict)
     created: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)
     refused: dict[tuple[Resource, str], str] = field(default_factory=dict)
 
     def forget(self, item: Kind) -> str | None:
         """Forget a deleted object, unless it was created again meanwhile. Return the key whose sync waited for this, if any."""
-        self.created.pop(item.metadata.uid, None)
-        self.confirmed.discard(item.metadata.uid)
+        self.forget_owner(item.metadata.uid)
         place = item.resource, meta_key(item.metadata)
         if (found := self.written.get(place)) is not None and found.item.metadata.uid == item.metadata.uid:
             del self.written[place]
         return self.refused.pop(place, None)
+
+    def forget_owner(self, uid: str) -> None:
+        """Forget what was created for a deleted object: the cache may never show it, and so no event tells of its end."""
+        for place in self.created.pop(uid, ()):
+            self.written.pop(place, None)
+        self.confirmed.discard(uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +222,7 @@ class Request(Generic[K]):
 
     @classmethod
     def of(cls, shared: Shared[K], key: str) -> Request[K] | None:
-        """Return the request for this key, None if there is no such object."""
+        """Return the request for the object with this key, or None if it does not exist."""
         item = _read(shared, shared.kind, key, key)
         return None if item is None else cls(shared, key, item)
 
@@ -284,26 +289,14 @@ class Request(Generic[K]):
         current = self.object if is_self else _read(self._shared, kind, place[1], self.key)
         written = self._shared.memory.written.get(place)
         applied = written if written is not None and written.applied else None
-        before: Metadata | None = current.metadata if current is not None else None
-        is_doubtful = (  # a remembered response, of a child of an earlier object of this name
-            before is not None
-            and current is not _cache(self._shared, kind).indexer.get(place[1])
-            and not is_controlled_by(before, self.object.metadata)
-        )
-        if not is_self and (applied is None or before is None or is_doubtful):
-            before = await self._live(kind.resource, place[1])
-            if before is None:
-                await self._check_creation(place)
-            else:
-                self._check_owned(kind, before)
-                await self._upgrade(kind, before)
-        elif before is not None and not is_self:
-            self._check_owned(kind, before)
+        before: Meta | None = None if current is None else current.metadata
+        if not is_self:
+            before = await self._owned_before(kind, place[1], None if applied is None else current)
         if (
             applied is not None
             and current is not None
             and applied.applied == digest
-            and is_unchanged(applied.item.metadata, current.metadata, by_version=body.keys() - _HEAD != set())
+            and is_unchanged(applied.item.metadata, current.metadata, by_version=not body.keys() <= _HEAD)
         ):
             return cast("C", current)
         content["metadata"] = meta | ({"uid": before.uid} if before is not None else {})
@@ -315,6 +308,26 @@ class Request(Generic[K]):
         if before is None:
             self._created(item)
         return item
+
+    async def _owned_before(self, kind: type[Kind], key: str, known: Kind | None) -> Meta | None:
+        """Return the metadata of an object that an apply will change, None if it will create it.
+
+        `known` is the object if this process has applied it before; else it is read from the server. So is one that no cache
+        shows and that has another owner: this process may have created it for an earlier object of the request's name. Raises
+        the errors of `apply`.
+        """
+        if known is not None:
+            is_cached = known is _cache(self._shared, kind).indexer.get(key)
+            if is_cached or is_controlled_by(known.metadata, self.object.metadata):
+                self._check_owned(kind, known.metadata)
+                return known.metadata
+        live = await self._live(kind.resource, key)
+        if live is None:
+            await self._check_creation((kind.resource, key))
+        else:
+            self._check_owned(kind, live)
+            await self._upgrade(kind, live)
+        return live
 
     def _created(self, item: Kind) -> None:
         """Note that an apply has created this object; for subclasses."""
@@ -497,7 +510,7 @@ class Request(Generic[K]):
         cached = _cache(shared, type(item)).indexer.get(place[1])
         based_on = "" if cached is None else cached.metadata.resource_version
         kept = applied or (before.applied if before is not None else "")
-        shared.memory.written[place] = _Written(item, based_on, shared.clock.monotonic(), kept)
+        shared.memory.written[place] = Written(item, based_on, shared.clock.monotonic(), kept)
         if cached is None:
             shared.sync_after(self.key, TRUST_S + 1.0)  # as in `_read`
         if place == (shared.resource, self.key):
@@ -516,8 +529,8 @@ def _cache(shared: Shared[Any], kind: type[Kind]) -> SharedIndexInformer[Any]:
 def _read(shared: Shared[Any], kind: type[C], key: str, sync: str) -> C | None:
     """Return an object: the newer one of the cache and of the last response.
 
-    If the cache may still be older than the response, the key `sync` is synced again when the response is no longer trusted:
-    there is no event if the object was deleted before the cache showed it.
+    If it is the response, the key `sync` is synced again after TRUST_S: if the object was deleted before the cache showed it,
+    no event arrives.
     """
     now = shared.clock.monotonic()
     cached: C | None = _cache(shared, kind).indexer.get(key)
@@ -529,7 +542,7 @@ def _read(shared: Shared[Any], kind: type[C], key: str, sync: str) -> C | None:
     return written.item
 
 
-def _is_shown(written: _Written, cached: Kind | None, now: float) -> bool:
+def _is_shown(written: Written, cached: Kind | None, now: float) -> bool:
     """Return True if the cache is as new as the response, or should be."""
     if now - written.at >= TRUST_S:
         return True

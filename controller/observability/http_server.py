@@ -25,6 +25,7 @@ import httptools
 import structlog
 from prometheus_client import CollectorRegistry
 
+from tfjob_operator.controller.observability import ListenError
 from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, exposition
 
 Check = Callable[[], str | None]
@@ -199,10 +200,6 @@ BACKLOG: Final = 128
 MAX_REQUEST_BYTES: Final = 16_384
 """Maximum size of a request, including headers and a body. Prometheus and the kubelet send a few hundred bytes; common servers
 accept 8 to 16 KB of headers."""
-
-
-class ListenError(Exception):
-    """Listening on the address failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ class BoardExecutor:
     def forget(self, uid: str) -> None:
         """Forget all state of a deleted job."""
         self._events.forget(uid)
-        self._shared.memory.created.pop(uid, None)
+        self._shared.memory.forget_owner(uid)
 
 
 def _steps(request: BoardRequest, kind: type[Child], body: Body | None) -> Iterator[tuple[str, str, Awaitable[None]]]:

@@ -90,5 +90,5 @@ def _access_of_kubeconfig(
 
     found = read_kubeconfig(file, cluster={"server": master} if master else {})
     if found is None:
-        raise AccessError("no cluster configured: set KUBECONFIG or pass --kubeconfig")
+        raise AccessError("no cluster configured: set KUBECONFIG or pass a kubeconfig")
     return found.access() if read_entries is None else found.complete(read_entries(found))

@@ -242,6 +242,27 @@ async def test_clocks_are_compared_once_a_minute() -> None:
     assert found == pytest.approx([0.0, 100.0, 100.0, 160.0])
 
 
+async def test_the_time_of_the_server_is_never_ahead_of_its_dates_and_goes_back_only_if_its_clock_was_set_back() -> (
+    None
+):
+    """A `Date` has whole seconds, so one may be a second behind what is known from an earlier one."""
+    hour, clock = timedelta(hours=1), VirtualClock()
+    dates = [EPOCH - hour + timedelta(seconds=each) for each in (0, 59, 121, 60)]
+    headers = [{"Date": format_datetime(date, usegmt=True)} for date in dates]
+    server_clock = ServerClock(NO_METRICS, clock)
+    exchange = Exchange(
+        FakeTransport(*(FakeResponse(headers=each) for each in headers)), clock=clock, server_clock=server_clock
+    )
+    assert server_clock.now() == clock.now()
+    found = []
+    for _ in dates:
+        await exchange.read(GET)
+        found.append((server_clock.now() - EPOCH + hour).total_seconds())
+        await asyncio.sleep(60.0)
+    assert found == pytest.approx([0.0, 60.0, 121.0, 60.0])
+    assert (server_clock.now() - EPOCH + hour).total_seconds() == pytest.approx(120.0)
+
+
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "text/plain", ""])
 async def test_a_page_of_another_kind_is_no_response_even_with_code_200(kind: str) -> None:
     """A proxy's login page must not be taken for a created pod."""

@@ -1,6 +1,7 @@
 """Controllers that are declared with `App`, on the model API server."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -8,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes.cluster import ModelCluster, UnreliableTransport
 from fakes.transport import FakeResponse, FakeTransport
@@ -16,15 +18,17 @@ from kit.model.server import ModelServer
 from kit.model.transport import ModelTransport
 from kit.virtual_loop import VirtualClock
 from support.cases import for_each
-from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client import AccessError, ListOptions, Settings
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError
 from tfjob_operator.api.client.http import OnLeave, Response, unchanged
 from tfjob_operator.api.client.http import Request as HttpRequest
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS
-from tfjob_operator.api.kinds import Condition, ConfigMap, Deployment, Kind, Node, Pod
+from tfjob_operator.api.kinds import Condition, ConfigMap, Deployment, Kind, Metadata, Node, Pod
 from tfjob_operator.api.meta import Meta, Struct, controller_reference
 from tfjob_operator.controller.framework import App, NotOwnedError, Request, RequeueError, Watches, has_labels
-from tfjob_operator.controller.framework.request import TRUST_S, as_applied
+from tfjob_operator.controller.framework.request import TRUST_S, Memory, Written, as_applied
+from tfjob_operator.controller.leaderelection import LeadershipLostError
+from tfjob_operator.controller.observability import ListenError
 from tfjob_operator.workqueue import Clock
 
 SPEC = {"selector": {"matchLabels": {"app": "a"}}, "template": {"metadata": {"labels": {"app": "a"}}, "spec": {}}}
@@ -706,3 +710,37 @@ async def test_the_time_of_the_server_is_known_from_a_streaming_list_alone() -> 
         assert {each[0] for each in connection.asked} == {"WATCH"}
     created = datetime.fromisoformat(bench.body("deployments", "a")["metadata"]["creationTimestamp"])
     assert abs(times[-1] - created) < timedelta(seconds=3)
+
+
+@for_each(
+    "error",
+    [
+        AccessError("no cluster configured: set KUBECONFIG or pass a kubeconfig"),
+        ListenError("cannot listen on *:8081: address already in use"),
+        LeadershipLostError("the lease is lost"),
+    ],
+)
+def test_a_program_that_cannot_run_ends_with_one_line(mocker: MockerFixture, error: Exception) -> None:
+    """And with code 1, so that it is restarted. A traceback would hide what to do."""
+    mocker.patch.object(App, "run", side_effect=error)
+    with pytest.raises(SystemExit) as ended:
+        App("board-controller").main()
+    assert ended.value.code == f"board-controller: {error}"
+
+
+async def test_without_the_package_of_metrics_a_monitoring_port_is_refused_with_the_remedy(
+    mocker: MockerFixture,
+) -> None:
+    mocker.patch.dict(sys.modules, {"tfjob_operator.controller.observability.http_server": None})
+    app = App("board-controller", monitoring_port=8081)
+    with pytest.raises(ImportError, match="pip install prometheus-client"):
+        await app.run(stop=asyncio.Event(), settings=Settings("http://127.0.0.1:1"))
+
+
+def test_a_deleted_owner_leaves_nothing_behind() -> None:
+    """Its children may be deleted before any cache shows them, so no event tells of their end."""
+    child = ConfigMap(metadata=Metadata(name="child", namespace="ns", uid="2"))
+    place = CONFIG_MAPS, "ns/child"
+    memory = Memory({place: Written(child, "", 0.0)}, {"1": {place}}, {"1"})
+    memory.forget(Deployment(metadata=Metadata(name="a", namespace="ns", uid="1")))
+    assert memory == Memory()

@@ -326,7 +326,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_one_error_without_secrets(tmp_path:
     with pytest.raises(AccessError, match=r"kubeconfig file .*/config not found"):
         load_settings(str(tmp_path / "config"))
     (tmp_path / "config").write_text(f"users: [{{name: u, user: {{token: {SECRET}}}}}]")
-    with pytest.raises(AccessError, match="no cluster configured: set KUBECONFIG or pass --kubeconfig"):
+    with pytest.raises(AccessError, match="no cluster configured: set KUBECONFIG or pass a kubeconfig"):
         load_settings(str(tmp_path / "config"))
     user = {"client-certificate-data": inline(tmp_path / "config"), "client-key-data": inline(tmp_path / "config")}
     with pytest.raises(AccessError, match="invalid certificate or key") as raised:
